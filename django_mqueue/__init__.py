@@ -1,0 +1,71 @@
+"""A distributed message queue in the MySQL or MariaDB that a Django project already has.
+
+Everything public is importable from here. The names are loaded on first use, so that this package can
+stand in ``INSTALLED_APPS`` before Django's registry of apps is ready.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .consumer.registry import consumer as consumer
+    from .exceptions import ClosedSubscription as ClosedSubscription
+    from .exceptions import DuplicateMessage as DuplicateMessage
+    from .exceptions import FencedSubscription as FencedSubscription
+    from .exceptions import MQueueError as MQueueError
+    from .exceptions import NotRegistered as NotRegistered
+    from .exceptions import Postpone as Postpone
+    from .exceptions import Reject as Reject
+    from .exceptions import Retry as Retry
+    from .exceptions import StaleDelivery as StaleDelivery
+    from .messages import Message as Message
+    from .messages import OutgoingMessage as OutgoingMessage
+    from .messages import Published as Published
+    from .policy.backoff import ExponentialBackoff as ExponentialBackoff
+    from .service.delivery import Delivery as Delivery
+    from .service.publish import publish as publish
+    from .service.publish import publish_many as publish_many
+    from .service.registration import subscribe as subscribe
+    from .service.registration import unsubscribe as unsubscribe
+    from .service.subscription import Subscription as Subscription
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "ClosedSubscription": "exceptions",
+    "Delivery": "service.delivery",
+    "DuplicateMessage": "exceptions",
+    "ExponentialBackoff": "policy.backoff",
+    "FencedSubscription": "exceptions",
+    "MQueueError": "exceptions",
+    "Message": "messages",
+    "NotRegistered": "exceptions",
+    "OutgoingMessage": "messages",
+    "Postpone": "exceptions",
+    "Published": "messages",
+    "Reject": "exceptions",
+    "Retry": "exceptions",
+    "StaleDelivery": "exceptions",
+    "Subscription": "service.subscription",
+    "consumer": "consumer.registry",
+    "publish": "service.publish",
+    "publish_many": "service.publish",
+    "subscribe": "service.registration",
+    "unsubscribe": "service.registration",
+}
+
+__all__ = [*_HOME, "__version__"]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f".{_HOME[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,118 @@
+"""System checks: the settings, and a server that the protocol can rely on.
+
+The database checks run with ``manage.py check --database default``, in ``migrate`` and when ``runconsumer`` starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.apps import AppConfig
+from django.core.checks import CheckMessage, Error, Tags, Warning, register
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from . import conf
+
+MARIADB_LEAST, MYSQL_LEAST = (10, 11), (8, 4)
+
+
+@register("mqueue")
+def check_settings(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    return [Error(problem, id="django_mqueue.E001") for problem in conf.problems()]
+
+
+@register(Tags.database)
+def check_database(
+    app_configs: Sequence[AppConfig] | None, databases: Sequence[str] | None = None, **kwargs: Any
+) -> list[CheckMessage]:
+    if conf.problems():
+        return []
+    alias = conf.database()
+    return server_problems(alias) if alias in (databases or ()) else []
+
+
+def server_problems(alias: str) -> list[CheckMessage]:
+    """What the queue cannot rely on at this server, each with its way out."""
+    connection = connections[alias]
+    if connection.vendor != "mysql":
+        return [
+            Error(
+                f"database {alias!r} is {connection.display_name}; the queue needs MySQL or MariaDB",
+                hint="Point MQUEUE['DATABASE'] at a MySQL or MariaDB entry of DATABASES.",
+                id="django_mqueue.E002",
+            )
+        ]
+    return [*_version(alias, connection), *_variables(alias, connection)]
+
+
+def _version(alias: str, connection: BaseDatabaseWrapper) -> list[CheckMessage]:
+    mariadb = bool(getattr(connection, "mysql_is_mariadb", False))
+    version = tuple(getattr(connection, "mysql_version", (0,)))
+    name, least = ("MariaDB", MARIADB_LEAST) if mariadb else ("MySQL", MYSQL_LEAST)
+    if version >= least:
+        return []
+    return [
+        Warning(
+            f"database {alias!r} runs {name} {'.'.join(map(str, version))}; the queue is tested from "
+            f"{'.'.join(map(str, least))} on",
+            id="django_mqueue.W001",
+        )
+    ]
+
+
+def _variables(alias: str, connection: BaseDatabaseWrapper) -> list[CheckMessage]:
+    names = (
+        "innodb_autoinc_lock_mode", "auto_increment_increment", "binlog_format", "log_bin", "sql_mode", "tx_isolation",
+        "transaction_isolation", "wsrep_on", "max_allowed_packet",
+    )  # fmt: skip
+    with connection.cursor() as cursor:
+        cursor.execute(f"SHOW VARIABLES WHERE Variable_name IN ({', '.join(['%s'] * len(names))})", names)
+        found = {str(name).lower(): str(value) for name, value in cursor.fetchall()}
+    isolation = found.get("transaction_isolation", found.get("tx_isolation", "")).replace("-", " ").lower()
+    problems: list[tuple[bool, str, str, str]] = [
+        (
+            isolation not in ("read committed", "repeatable read"),
+            f"transactions run at {isolation.upper()}; the protocol needs READ COMMITTED, or REPEATABLE READ",
+            "Remove isolation_level from the OPTIONS of the database, or set it to 'read committed'.",
+            "W002",
+        ),
+        (
+            found.get("innodb_autoinc_lock_mode") not in ("1", "2"),
+            "innodb_autoinc_lock_mode is 0: each publish would hold the table's AUTO-INC lock",
+            "Set innodb_autoinc_lock_mode to 1 or 2 in the server's configuration.",
+            "W003",
+        ),
+        (
+            found.get("auto_increment_increment") != "1" or found.get("wsrep_on", "OFF") == "ON",
+            "offsets are handed out by more than one writer (auto_increment_increment is not 1, or Galera is on)",
+            "The queue needs one writable primary: give it a database of its own there.",
+            "W004",
+        ),
+        (
+            found.get("log_bin") == "ON" and found.get("binlog_format") == "STATEMENT",
+            "binlog_format is STATEMENT, which refuses writes at READ COMMITTED",
+            "Set binlog_format to ROW or MIXED.",
+            "W005",
+        ),
+        (
+            "STRICT_TRANS_TABLES" not in found.get("sql_mode", "")
+            and "STRICT_ALL_TABLES" not in found["sql_mode"],
+            "sql_mode is not strict: the server would cut values that are too long and say nothing",
+            "Leave Django's default sql_mode, or add STRICT_TRANS_TABLES to it.",
+            "W006",
+        ),
+        (
+            int(found.get("max_allowed_packet", 0)) < 2 * int(conf.get("MAX_PAYLOAD_BYTES")) + 1_048_576,
+            f"max_allowed_packet ({found.get('max_allowed_packet')}) is too small for MAX_PAYLOAD_BYTES, "
+            "which may double in size on its way",
+            "Raise max_allowed_packet in the server's configuration, or lower MAX_PAYLOAD_BYTES.",
+            "W007",
+        ),
+    ]
+    return [
+        Warning(f"database {alias!r}: {text}", hint=hint, id=f"django_mqueue.{number}")
+        for bad, text, hint, number in problems
+        if bad
+    ]

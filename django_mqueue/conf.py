@@ -1,0 +1,141 @@
+"""Settings: the ``MQUEUE`` dictionary, read at each use so that ``override_settings`` works."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+
+DLQ_SUFFIX_MAX = 14
+"""Room that topic columns keep for the suffixes of derived topics (public topics: 100 characters of 128)."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """What a setting may be. ``low`` is the least allowed number, ``unit`` is for the error's text."""
+
+    default: Any
+    kind: type | tuple[type, ...]
+    low: float | None = None
+    unit: str = ""
+
+    def problem(self, value: Any) -> str | None:
+        if isinstance(value, bool) or not isinstance(value, self.kind):
+            kinds = self.kind if isinstance(self.kind, tuple) else (self.kind,)
+            return f"must be {' or '.join(k.__name__ for k in kinds)}, not {value!r}"
+        if self.low is not None and not self.low <= value < float("inf"):
+            return f"must be a finite number, at least {self.low} {self.unit}".rstrip() + f", not {value!r}"
+        return None
+
+
+_NUMBER = (int, float)
+OPTIONS: dict[str, Option] = {
+    "DATABASE": Option("default", str),
+    "POLL_INTERVAL": Option(0.1, _NUMBER, 0.001, "seconds"),
+    "DISCOVERY_INTERVAL": Option(1, _NUMBER, 0.01, "seconds"),
+    "LEASE_DURATION": Option(30, _NUMBER, 0.1, "seconds"),
+    "LEASE_RENEWAL_INTERVAL": Option(10, _NUMBER, 0.01, "seconds"),
+    "RETENTION": Option(3600, _NUMBER, 0, "seconds"),
+    "GC_INTERVAL": Option(10, _NUMBER, 0.01, "seconds"),
+    "SPREAD": Option(16, int, 1),
+    "DLQ_SUFFIX": Option("_dlq", str),
+    "MAX_PAYLOAD_BYTES": Option(1_048_576, int, 1, "bytes"),
+}
+SPREAD_MAX = 4096
+
+
+def _configured() -> Mapping[str, Any]:
+    configured = getattr(settings, "MQUEUE", {})
+    if not isinstance(configured, Mapping):
+        raise ImproperlyConfigured("MQUEUE must be a dictionary")
+    return configured
+
+
+def get(name: str, topic: str | None = None) -> Any:
+    """The value of a setting, for one topic where ``TOPICS`` gives it another.
+
+    Raises ``KeyError`` for a name that is no setting, ``ImproperlyConfigured`` for an impossible value.
+    """
+    option, configured = OPTIONS[name], _configured()
+    value = configured.get(name, option.default)
+    if topic is not None and name != "DATABASE":
+        value = configured.get("TOPICS", {}).get(topic, {}).get(name, value)
+    if problem := option.problem(value):
+        raise ImproperlyConfigured(f"MQUEUE[{name!r}] {problem}")
+    return value
+
+
+def database(using: str | None = None) -> str:
+    """The alias of the queue's database: ``using`` where given, else the setting."""
+    return using if using is not None else str(get("DATABASE"))
+
+
+def retention_ms(topic: str) -> int:
+    return int(get("RETENTION", topic) * 1000)
+
+
+def lease_ms(topic: str) -> int:
+    return int(get("LEASE_DURATION", topic) * 1000)
+
+
+def dead_letter_topic(topic: str) -> str:
+    """Where ``topic``'s dead letters are; the dead letters of a dead-letter topic go one suffix further."""
+    return topic + str(get("DLQ_SUFFIX", topic))
+
+
+def problems() -> list[str]:
+    """What is wrong with the ``MQUEUE`` setting, one text for each; empty when all is well."""
+    configured = getattr(settings, "MQUEUE", {})
+    if not isinstance(configured, Mapping):
+        return ["MQUEUE must be a dictionary"]
+    found = _section_problems("MQUEUE", {k: v for k, v in configured.items() if k != "TOPICS"}, OPTIONS)
+    topics = configured.get("TOPICS", {})
+    if not isinstance(topics, Mapping):
+        return [*found, "MQUEUE['TOPICS'] must be a dictionary of dictionaries by topic"]
+    allowed = {name: option for name, option in OPTIONS.items() if name != "DATABASE"}
+    for topic, section in topics.items():
+        where = f"MQUEUE['TOPICS'][{topic!r}]"
+        if not isinstance(topic, str) or not isinstance(section, Mapping):
+            found.append(f"{where} must be a dictionary under the topic's name")
+        else:
+            found += _section_problems(where, section, allowed)
+            found += _relations(where, {**configured, **section})
+    return found + _relations("MQUEUE", configured)
+
+
+def _section_problems(where: str, section: Mapping[str, Any], allowed: Mapping[str, Option]) -> list[str]:
+    found = []
+    for name, value in section.items():
+        if name not in allowed:
+            found.append(f"{where}: unknown setting {name!r}; known are {', '.join(allowed)}")
+        elif problem := allowed[name].problem(value):
+            found.append(f"{where}[{name!r}] {problem}")
+        elif name == "SPREAD" and value > SPREAD_MAX:
+            found.append(f"{where}['SPREAD'] must be at most {SPREAD_MAX}, not {value!r}")
+        elif name == "DLQ_SUFFIX" and not _good_suffix(value):
+            found.append(
+                f"{where}['DLQ_SUFFIX'] must be 1 to {DLQ_SUFFIX_MAX} printable characters without blanks, not {value!r}"
+            )
+        elif name == "DATABASE" and value not in settings.DATABASES:
+            found.append(f"{where}['DATABASE'] names no entry of DATABASES: {value!r}")
+    return found
+
+
+def _good_suffix(value: str) -> bool:
+    return 0 < len(value) <= DLQ_SUFFIX_MAX and value.isprintable() and " " not in value
+
+
+def _relations(where: str, section: Mapping[str, Any]) -> list[str]:
+    """Settings that make sense only together: a lease must outlive its renewals."""
+    values = {name: section.get(name, option.default) for name, option in OPTIONS.items()}
+    if any(OPTIONS[name].problem(values[name]) for name in ("LEASE_DURATION", "LEASE_RENEWAL_INTERVAL")):
+        return []
+    if values["LEASE_RENEWAL_INTERVAL"] * 2 > values["LEASE_DURATION"]:
+        return [
+            f"{where}: LEASE_RENEWAL_INTERVAL ({values['LEASE_RENEWAL_INTERVAL']}) must be at most half of "
+            f"LEASE_DURATION ({values['LEASE_DURATION']}), or healthy workers lose their leases"
+        ]
+    return []

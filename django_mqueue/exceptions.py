@@ -1,0 +1,95 @@
+"""The errors that users meet, and the signals a handler raises about its own message."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+
+class MQueueError(Exception):
+    """Base of every error of the queue's own. Bad arguments raise ``ValueError`` or ``TypeError``."""
+
+
+class DuplicateMessage(MQueueError):
+    """``publish(…, on_duplicate="error")`` met a message with this id in the topic's partition.
+
+    ``published`` is the stored one: a ``Published`` with ``created=False``.
+    """
+
+    def __init__(self, published: Any) -> None:
+        self.published = published
+        super().__init__(
+            f"topic {published.topic!r} already holds a message with id {published.id!r} "
+            f"for this key (offset {published.offset}); nothing was stored"
+        )
+
+
+class StaleDelivery(MQueueError):
+    """The delivery is no longer this subscriber's: delivered again, finished, or its lease was lost.
+
+    Nothing was changed for the deliveries in ``stale``; the others of the same call were answered.
+    """
+
+    def __init__(self, stale: list[Any], verb: str) -> None:
+        self.stale = stale
+        shown = ", ".join(f"{d.topic}@{d.offset}" for d in stale[:5])
+        more = f" and {len(stale) - 5} more" if len(stale) > 5 else ""
+        super().__init__(
+            f"cannot {verb} {shown}{more}: meanwhile delivered again or finished, "
+            "or the partition's lease was lost; nothing was changed"
+        )
+
+
+class NotRegistered(MQueueError):
+    """The group is not registered for the topic (never subscribed, or unsubscribed since)."""
+
+    def __init__(self, topic: str, group: str) -> None:
+        self.topic, self.group = topic, group
+        super().__init__(
+            f"group {group!r} is not registered for topic {topic!r}: call subscribe({topic!r}, {group!r})"
+        )
+
+
+class FencedSubscription(MQueueError):
+    """Another subscriber has started under the same name and taken over this one's leases."""
+
+    def __init__(self, topic: str, group: str, name: str) -> None:
+        super().__init__(
+            f"a newer subscriber named {name!r} of group {group!r} on topic {topic!r} has taken over; "
+            "this one may not go on. Give every running worker a name of its own"
+        )
+
+
+class ClosedSubscription(MQueueError):
+    """A subscription was used before its ``with`` block began or after it ended."""
+
+
+class HandlerError(MQueueError):
+    """A handler cannot be registered: bad options, or its (topic, group) is taken."""
+
+
+class Retry(MQueueError):
+    """Raised by a handler: try this message again, after ``delay`` seconds (default: the handler's backoff).
+
+    Counts as an attempt; past ``max_attempts`` the message is dead-lettered.
+    """
+
+    def __init__(self, reason: str = "", *, delay: float | timedelta | None = None) -> None:
+        self.reason, self.delay = reason, delay
+        super().__init__(reason or "the handler asked for a retry")
+
+
+class Reject(MQueueError):
+    """Raised by a handler: this message can never succeed; dead-letter it now with ``reason``."""
+
+    def __init__(self, reason: str = "") -> None:
+        self.reason = reason
+        super().__init__(reason or "rejected by the handler")
+
+
+class Postpone(MQueueError):
+    """Raised by a handler: not now; deliver again after ``delay`` seconds. No attempt is counted."""
+
+    def __init__(self, delay: float | timedelta = 0) -> None:
+        self.delay = delay
+        super().__init__("postponed by the handler")

@@ -1,0 +1,69 @@
+"""The values that cross the layers: what is published, what was published, what is delivered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+
+@dataclass(frozen=True)
+class OutgoingMessage:
+    """One message for ``publish_many``; the fields are ``publish``'s arguments of the same names."""
+
+    payload: Any
+    key: str | None = None
+    id: str | None = None
+    kind: str = ""
+    headers: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Published:
+    """What became of a publish. ``created`` is False where the id was there already: then ``offset`` is
+    the stored message's."""
+
+    offset: int
+    id: str
+    topic: str
+    key: str | None
+    created: bool
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    """Why a message is in a dead-letter topic: the fields that such a message carries beside the usual."""
+
+    original_topic: str
+    failed_group: str
+    failed_at: datetime
+    failure_count: int
+    last_error: str
+
+
+@dataclass(frozen=True, eq=False)
+class Message:
+    """A message as a handler sees it.
+
+    ``payload`` is what was published (``bytes`` as ``bytes``, all else as decoded from JSON); ``key`` is None
+    for a keyless message; ``attempt`` counts deliveries to a handler of this group, the first is 1;
+    ``published_at`` is an aware UTC datetime of the database's clock; ``last_error`` is the newest failed
+    attempt's, '' if none. ``failed_at`` to ``failed_group`` are None except in dead-letter topics.
+    """
+
+    offset: int
+    id: str
+    topic: str
+    key: str | None
+    payload: Any
+    kind: str
+    group: str
+    attempt: int
+    published_at: datetime
+    headers: dict[str, Any] = field(default_factory=dict)
+    last_error: str = ""
+    failed_at: datetime | None = None
+    failure_count: int | None = None
+    original_topic: str | None = None
+    failed_group: str | None = None

@@ -1,0 +1,196 @@
+"""The five tables: columns and indexes, no behaviour.
+
+Times are epoch milliseconds of the database's clock. Key columns compare byte by byte (``utf8mb4_bin``), so that
+``Order-1`` and ``order-1`` are two keys. Every index names the statement that it serves (modules of ``store``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import models
+
+BINARY = "utf8mb4_bin"
+
+
+def key_column(length: int, **kwargs: Any) -> models.CharField[str, str]:
+    return models.CharField(max_length=length, db_collation=BINARY, **kwargs)
+
+
+class Message(models.Model):
+    """The log: append-only, one row for each message of each topic; dead letters are rows of ``<topic>_dlq``."""
+
+    offset = models.BigAutoField(primary_key=True)
+    topic = key_column(128)
+    partition_key = key_column(255)
+    message_id = key_column(255, db_column="id")
+    consumer_group = key_column(128, help_text="The only group that this message is for; empty for all.")
+    payload = models.BinaryField()
+    metadata = models.JSONField(help_text="kind, headers and encoding (json or bytes) of the payload.")
+    available_at = models.BigIntegerField()
+    created_at = models.BigIntegerField()
+    published_at = models.BigIntegerField()
+    failed_at = models.BigIntegerField(null=True)
+    failure_count = models.PositiveIntegerField(null=True)
+    last_error = models.TextField(null=True, db_collation=BINARY)  # noqa: DJ001
+    original_topic = key_column(128, null=True)
+    failed_group = key_column(128, null=True)
+    original_id = key_column(255, null=True)
+
+    class Meta:
+        db_table = "queue_messages"
+        constraints = [
+            # publish: an id is unique within its partition and target group.
+            models.UniqueConstraint(
+                fields=["topic", "partition_key", "message_id", "consumer_group"],
+                name="queue_messages_dedupe",
+            ),
+            # publish: a missing gate row must fail the INSERT, in whatever sql_mode.
+            models.CheckConstraint(condition=~models.Q(topic=""), name="queue_messages_topic_set"),
+        ]
+        indexes = [
+            # log.first_rows, watermark.first_open, gc: one partition in offset order.
+            models.Index(
+                fields=["topic", "partition_key", "offset", "consumer_group"], name="queue_messages_partition"
+            ),
+            # log.tail, log.newest, gc.page: a topic in offset order, covering.
+            models.Index(
+                fields=["topic", "offset", "partition_key", "consumer_group"], name="queue_messages_tail"
+            ),
+            # Dead letters of one group, by the original id (redrive, admin).
+            models.Index(fields=["topic", "failed_group", "original_id"], name="queue_messages_dead"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.topic}@{self.offset}"
+
+
+class DeliveryState(models.Model):
+    """What one group has done with one message. No row: not yet delivered to that group."""
+
+    pk = models.CompositePrimaryKey("consumer_group", "topic", "partition_key", "message_offset")
+    consumer_group = key_column(128)
+    topic = key_column(128)
+    partition_key = key_column(255)
+    message_offset = models.BigIntegerField()
+    acked = models.BooleanField(default=False, help_text="Done for this group: handled, or dead-lettered.")
+    in_flight = models.BooleanField(default=False, help_text="Delivered and not yet answered.")
+    invisible_until = models.BigIntegerField(help_text="Not delivered (again) before this moment.")
+    retry_count = models.PositiveIntegerField(default=0, help_text="Redeliveries: attempts beyond the first.")
+    failure_count = models.PositiveIntegerField(
+        default=0, help_text="Failed attempts; max_attempts ends them."
+    )
+    delivery_token = models.BigIntegerField(
+        help_text="Random, new with each claim; every answer must show it."
+    )
+    handed = models.BooleanField(default=False, help_text="A handler was given it in this delivery.")
+    alone = models.BooleanField(default=False, help_text="It runs alone: if its worker dies, it is to blame.")
+    delivered_to = key_column(128)
+    delivered_at = models.BigIntegerField()
+    acked_at = models.BigIntegerField(null=True)
+    errors = models.JSONField(null=True, help_text="The newest failed attempts, oldest first.")
+
+    class Meta:
+        db_table = "queue_delivery_state"
+        indexes = [
+            # state.pending: what of a partition waits for a retry or was left in flight, by due time.
+            models.Index(
+                fields=["consumer_group", "topic", "partition_key", "acked", "in_flight", "invisible_until"],
+                name="queue_delivery_state_due",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.consumer_group}: {self.topic}@{self.message_offset}"
+
+
+class PartitionLease(models.Model):
+    """Who may deliver from a partition for a group."""
+
+    consumer_group = key_column(128)
+    topic = key_column(128)
+    partition_key = key_column(255)
+    leased_by = key_column(128, help_text="The subscriber's name; empty when free.")
+    holder = key_column(32, help_text="The holder's incarnation, new with each start; empty when free.")
+    leased_at = models.BigIntegerField()
+    lease_renewed_at = models.BigIntegerField()
+
+    class Meta:
+        db_table = "queue_partition_leases"
+        constraints = [
+            # leases.acquire, claim.lock: the natural key.
+            models.UniqueConstraint(
+                fields=["consumer_group", "topic", "partition_key"], name="queue_leases_partition"
+            ),
+        ]
+        indexes = [
+            # leases.renew, leases.overview, leases.free: by holder and age, covering.
+            models.Index(
+                fields=["consumer_group", "topic", "holder", "lease_renewed_at", "partition_key"],
+                name="queue_leases_holder",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.consumer_group}: {self.topic}/{self.partition_key} by {self.leased_by or 'nobody'}"
+
+
+class Offset(models.Model):
+    """Watermarks by group and partition; and rows of the protocol's own.
+
+    Partition '' of a group is its registration for the topic: start (``offset_acked``) and pause. With group ''
+    a row of topic '' is a gate slot, never updated; a row of a topic is the topic's own: its settled offset
+    (``offset_acked``) and GC's cursor (``scan_offset``), and the lock of register, unsubscribe and GC.
+    """
+
+    consumer_group = key_column(128)
+    topic = key_column(128)
+    partition_key = key_column(255)
+    offset_acked = models.BigIntegerField(default=0, help_text="All of the partition up to here is done.")
+    scan_offset = models.BigIntegerField(
+        default=0, help_text="All of the partition up to here has been delivered."
+    )
+    paused = models.BooleanField(default=False)
+    updated_at = models.BigIntegerField()
+
+    class Meta:
+        db_table = "queue_offsets"
+        constraints = [
+            # offsets.load, watermark.store, the gate: the natural key.
+            models.UniqueConstraint(
+                fields=["consumer_group", "topic", "partition_key"], name="queue_offsets_partition"
+            ),
+        ]
+        indexes = [
+            # gc.watermarks: one partition over all groups; a topic's registrations, covering.
+            models.Index(
+                fields=["topic", "partition_key", "consumer_group", "offset_acked"],
+                name="queue_offsets_groups",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.consumer_group}: {self.topic}/{self.partition_key} to {self.offset_acked}"
+
+
+class SubscriberHeartbeat(models.Model):
+    """Who is alive, for fair shares."""
+
+    consumer_group = key_column(128)
+    topic = key_column(128)
+    subscriber_name = key_column(128)
+    incarnation = key_column(32)
+    heartbeat_at = models.BigIntegerField()
+    deregistered_at = models.BigIntegerField(null=True)
+
+    class Meta:
+        db_table = "queue_subscriber_heartbeats"
+        constraints = [
+            # heartbeats.beat, heartbeats.members: the natural key.
+            models.UniqueConstraint(
+                fields=["consumer_group", "topic", "subscriber_name"], name="queue_heartbeats_subscriber"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.consumer_group}: {self.subscriber_name} on {self.topic}"

@@ -1,0 +1,37 @@
+"""Times that users give: timedelta or seconds in, whole milliseconds out."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+DURATION_MAX_MS = 100 * 366 * 86_400_000
+"""A century: what is longer is a mistake in units."""
+
+
+def to_ms(argument: str, value: Any, *, least: float = 0) -> int:
+    """Milliseconds of a ``timedelta`` or a number of seconds. Raises naming ``argument`` and the limit."""
+    if isinstance(value, timedelta):
+        seconds = value.total_seconds()
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        seconds = float(value)
+    else:
+        raise TypeError(f"{argument} must be a timedelta or a number of seconds, not {type(value).__name__}")
+    if not math.isfinite(seconds) or seconds < least:
+        raise ValueError(f"{argument} must be at least {least} seconds, not {value!r}")
+    if seconds * 1000 > DURATION_MAX_MS:
+        raise ValueError(f"{argument} must be at most a hundred years, not {value!r}")
+    return round(seconds * 1000)
+
+
+def moment_ms(argument: str, value: datetime) -> int:
+    """Epoch milliseconds of an aware datetime. Raises ``ValueError`` for a naive one."""
+    if value.tzinfo is None or value.utcoffset() is None:
+        raise ValueError(f"{argument} must be an aware datetime, not the naive {value!r}")
+    return (value - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+
+
+def moment(epoch_ms: int) -> datetime:
+    """The aware UTC datetime of epoch milliseconds."""
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=epoch_ms)

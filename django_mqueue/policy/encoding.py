@@ -1,0 +1,77 @@
+"""Payloads and headers as the log stores them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.core.serializers.json import DjangoJSONEncoder
+
+from .names import KIND_MAX
+
+JSON, BYTES = "json", "bytes"
+HEADERS_MAX_BYTES = 65_536
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """``body`` is the payload as stored; ``metadata`` is the JSON text that says how to read it."""
+
+    body: bytes
+    metadata: str
+
+
+class _Encoder(DjangoJSONEncoder):
+    """Django's encoder; its floats must be JSON's (no NaN, no infinity), which the servers would refuse."""
+
+
+def _dump(argument: str, value: Any) -> bytes:
+    try:
+        text = json.dumps(value, cls=_Encoder, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return text.encode()
+    except (TypeError, RecursionError) as error:
+        raise TypeError(f"{argument} cannot be encoded as JSON: {error}") from error
+    except ValueError as error:
+        raise ValueError(f"{argument} cannot be encoded as JSON: {error}") from error
+
+
+def encode(payload: Any, kind: Any, headers: Any, max_bytes: int) -> Encoded:
+    """Encode one message's content. Raises ``TypeError`` or ``ValueError`` naming what is wrong."""
+    if not isinstance(kind, str):
+        raise TypeError(f"kind must be a str, not {type(kind).__name__}")
+    if len(kind) > KIND_MAX:
+        raise ValueError(f"kind may have at most {KIND_MAX} characters, not {len(kind)}")
+    if headers is None:
+        headers = {}
+    if not isinstance(headers, Mapping):
+        raise TypeError(f"headers must be a mapping, not {type(headers).__name__}")
+    for name in headers:
+        if not isinstance(name, str):
+            raise TypeError(f"headers must have str keys, not {name!r}")
+    if isinstance(payload, (bytes, bytearray, memoryview)):
+        body, encoding = bytes(payload), BYTES
+    else:
+        body, encoding = _dump("payload", payload), JSON
+    if len(body) > max_bytes:
+        raise ValueError(
+            f"payload is {len(body)} bytes encoded, over MAX_PAYLOAD_BYTES ({max_bytes}): "
+            "store it elsewhere and publish a reference, or raise the limit"
+        )
+    metadata = _dump("kind and headers", {"kind": kind, "headers": dict(headers), "encoding": encoding})
+    if len(metadata) > HEADERS_MAX_BYTES:
+        raise ValueError(f"headers are {len(metadata)} bytes encoded, over the limit of {HEADERS_MAX_BYTES}")
+    return Encoded(body, metadata.decode())
+
+
+def decode(body: bytes, encoding: str) -> Any:
+    """The payload as it was published (what JSON cannot tell apart comes back as JSON's: tuples as lists)."""
+    if encoding == BYTES:
+        return bytes(body)
+    return json.loads(body)
+
+
+def finite(value: float) -> bool:
+    return math.isfinite(value)

@@ -1,0 +1,51 @@
+"""Where the two servers differ, and SQL that every statement shares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from django.db import connections
+
+NOW_MS = "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000)"
+"""The one clock: the database's, in UTC (local time is ambiguous when summer time ends), epoch milliseconds."""
+
+DEADLOCK, LOCK_WAIT_TIMEOUT, RECORD_CHANGED = 1213, 1205, 1020
+RETRIABLE = frozenset({DEADLOCK, LOCK_WAIT_TIMEOUT, RECORD_CHANGED})
+"""Failures that undo the statement or transaction and succeed when it is run again. 1020: MariaDB's snapshot
+isolation found a row changed since the snapshot."""
+
+DUPLICATE_ENTRY = 1062
+
+LOST = frozenset({1053, 1152, 1158, 1159, 1160, 1161, 1927, 2002, 2003, 2006, 2013, 2055})
+"""The connection or the server is gone, or not there yet."""
+
+
+def is_mariadb(using: str) -> bool:
+    return bool(getattr(connections[using], "mysql_is_mariadb", False))
+
+
+def upsert(using: str) -> str:
+    """What stands between VALUES and the assignments of an upsert that names the new row's values."""
+    return "ON DUPLICATE KEY UPDATE" if is_mariadb(using) else "AS fresh ON DUPLICATE KEY UPDATE"
+
+
+def fresh(using: str, column: str) -> str:
+    """The new row's value of a column in an upsert."""
+    return f"VALUES({column})" if is_mariadb(using) else f"fresh.{column}"
+
+
+def marks(values: Sequence[Any]) -> str:
+    """Placeholders for an IN list. Raises ``ValueError`` for none: the server would refuse it."""
+    if not values:
+        raise ValueError("an IN list needs a value")
+    return ", ".join(["%s"] * len(values))
+
+
+def union(branch: str, count: int) -> str:
+    """``count`` times the same branch; each keeps its own ORDER BY and LIMIT."""
+    return " UNION ALL ".join([f"({branch})"] * count)
+
+
+def flat(parts: Iterable[Iterable[Any]]) -> list[Any]:
+    return [value for part in parts for value in part]

@@ -1,0 +1,92 @@
+"""What nobody needs any more: found by index, deleted by primary key, in small batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.db.backends.utils import CursorWrapper
+
+from .dialect import NOW_MS, flat, marks
+from .session import Row
+
+_TOPIC_ROW = " WHERE consumer_group = '' AND topic = %s AND partition_key = ''"
+
+
+def lock_topic_if_due(cursor: CursorWrapper, topic: str, interval_ms: int) -> tuple[int, int] | None:
+    """(settled offset, cursor) of a topic whose last pass ended an interval ago; None if not due or taken."""
+    cursor.execute(
+        f"SELECT offset_acked, scan_offset, updated_at <= {NOW_MS} - %s FROM queue_offsets{_TOPIC_ROW}"
+        " FOR UPDATE SKIP LOCKED",
+        [interval_ms, topic],
+    )
+    row = cursor.fetchone()
+    return (int(row[0]), int(row[1])) if row and row[2] else None
+
+
+def move_cursor(cursor: CursorWrapper, topic: str, to: int, *, done: bool) -> None:
+    """Where the next batch begins; ``done`` starts the wait for the next pass."""
+    at = NOW_MS if done else "updated_at"
+    cursor.execute(f"UPDATE queue_offsets SET scan_offset = %s, updated_at = {at}{_TOPIC_ROW}", [to, topic])
+
+
+def starts(cursor: CursorWrapper, topic: str) -> dict[str, int]:
+    """The registered groups of a topic and their starts."""
+    cursor.execute(
+        "SELECT consumer_group, offset_acked FROM queue_offsets FORCE INDEX (queue_offsets_groups)"
+        " WHERE topic = %s AND partition_key = '' AND consumer_group > ''",
+        [topic],
+    )
+    return {group: int(start) for group, start in cursor.fetchall()}
+
+
+def page(cursor: CursorWrapper, topic: str, above: int, settled: int, limit: int) -> list[Row]:
+    """(offset, partition, target group) of the next ``limit`` settled rows."""
+    cursor.execute(
+        "SELECT `offset`, partition_key, consumer_group FROM queue_messages FORCE INDEX (queue_messages_tail)"
+        f" WHERE topic = %s AND `offset` > %s AND `offset` <= %s ORDER BY `offset` LIMIT {limit:d}",
+        [topic, above, settled],
+    )
+    return list(cursor.fetchall())
+
+
+def watermarks(cursor: CursorWrapper, topic: str, partitions: Sequence[str]) -> dict[tuple[str, str], int]:
+    """(partition, group) to watermark, of all groups that have one."""
+    cursor.execute(
+        "SELECT partition_key, consumer_group, offset_acked FROM queue_offsets FORCE INDEX (queue_offsets_groups)"
+        f" WHERE topic = %s AND partition_key IN ({marks(partitions)}) AND consumer_group > ''",
+        [topic, *partitions],
+    )
+    return {(partition, group): int(offset) for partition, group, offset in cursor.fetchall()}
+
+
+def old_enough(cursor: CursorWrapper, offsets: Sequence[int], retention_ms: int) -> list[int]:
+    cursor.execute(
+        f"SELECT `offset` FROM queue_messages WHERE `offset` IN ({marks(offsets)}) AND published_at <= {NOW_MS} - %s",
+        [*offsets, retention_ms],
+    )
+    return [int(offset) for (offset,) in cursor.fetchall()]
+
+
+def delete(cursor: CursorWrapper, topic: str, groups: Sequence[str], rows: Sequence[tuple[str, int]]) -> None:
+    """Delete log rows, given as (partition, offset), with the state that any of the groups keeps for them."""
+    which = " OR ".join(["(partition_key = %s AND message_offset = %s)"] * len(rows))
+    for group in groups:
+        cursor.execute(
+            f"DELETE FROM queue_delivery_state WHERE consumer_group = %s AND topic = %s AND ({which})",
+            [group, topic, *flat(rows)],
+        )
+    cursor.execute(
+        f"DELETE FROM queue_messages WHERE `offset` IN ({marks(rows)})", [offset for _, offset in rows]
+    )
+
+
+def forget_empty(cursor: CursorWrapper, topic: str, partitions: Sequence[str]) -> None:
+    """Delete the positions of partitions that the log holds no row of and that nobody leases."""
+    cursor.execute(
+        "DELETE o FROM queue_offsets o WHERE o.topic = %s AND o.consumer_group > ''"
+        f" AND o.partition_key IN ({marks(partitions)})"
+        " AND NOT EXISTS (SELECT 1 FROM queue_messages m WHERE m.topic = o.topic AND m.partition_key = o.partition_key)"
+        " AND NOT EXISTS (SELECT 1 FROM queue_partition_leases l WHERE l.consumer_group = o.consumer_group"
+        " AND l.topic = o.topic AND l.partition_key = o.partition_key)",
+        [topic, *partitions],
+    )

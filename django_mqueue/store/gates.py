@@ -1,0 +1,66 @@
+"""The gate: rows that publishers lock in share mode, so that settling can tell who may still commit.
+
+A publishing INSERT locks the current slot of its topic's gate before it is handed an offset, until its transaction
+ends. Who finds each slot free once, after having noted an offset, knows that all below it is decided.
+See docs/explanation/protocol.md, "Settling".
+"""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+from django.db.backends.utils import CursorWrapper
+
+from .dialect import NOW_MS, marks
+
+GATES, SLOTS, SLOT_MS = 8, 64, 200
+"""Fixed by the first migration: workers of two releases must agree on them."""
+
+
+def gate_of(topic: str) -> int:
+    return crc32(topic.encode()) % GATES
+
+
+def slot_name(gate: int, slot: int) -> str:
+    return f"gate-{gate:02d}-slot-{slot:02d}"
+
+
+def locking_topic(topic: str) -> tuple[str, list[str]]:
+    """A subselect that yields ``topic`` and locks the current slot; for the first row of an INSERT's VALUES."""
+    sql = (
+        "(SELECT %s FROM queue_offsets WHERE consumer_group = '' AND topic = '' AND partition_key ="
+        f" CONCAT(%s, LPAD({NOW_MS} DIV {SLOT_MS} MOD {SLOTS}, 2, '0')) LOCK IN SHARE MODE)"
+    )
+    return sql, [topic, slot_name(gate_of(topic), 0)[:-2]]
+
+
+def ensure(cursor: CursorWrapper) -> None:
+    """Insert the gate rows that are missing; touch none that is there (publishers hold locks on them)."""
+    names = {slot_name(gate, slot) for gate in range(GATES) for slot in range(SLOTS)}
+    cursor.execute("SELECT partition_key FROM queue_offsets WHERE consumer_group = '' AND topic = ''")
+    missing = sorted(names - {name for (name,) in cursor.fetchall()})
+    if missing:
+        rows = ", ".join([f"('', '', %s, 0, 0, 0, {NOW_MS})"] * len(missing))
+        cursor.execute(
+            "INSERT INTO queue_offsets (consumer_group, topic, partition_key, offset_acked, scan_offset, paused,"
+            f" updated_at) VALUES {rows} ON DUPLICATE KEY UPDATE offset_acked = offset_acked",
+            missing,
+        )
+
+
+def free_slots(cursor: CursorWrapper, gate: int, wanted: set[str]) -> set[str]:
+    """Those of the ``wanted`` slots that no publisher holds at this moment. Waits for nobody.
+
+    The locks it takes end with the caller's transaction, which should end at once.
+    """
+    names = sorted(wanted)
+    cursor.execute(
+        "SELECT partition_key FROM queue_offsets WHERE consumer_group = '' AND topic = ''"
+        f" AND partition_key IN ({marks(names)}) FOR UPDATE SKIP LOCKED",
+        names,
+    )
+    return {name for (name,) in cursor.fetchall()}
+
+
+def slots(gate: int) -> set[str]:
+    return {slot_name(gate, slot) for slot in range(SLOTS)}

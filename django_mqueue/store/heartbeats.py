@@ -1,0 +1,77 @@
+"""Who is alive: ``queue_subscriber_heartbeats``."""
+
+from __future__ import annotations
+
+from django.db.backends.utils import CursorWrapper
+
+from . import session
+from .dialect import NOW_MS
+from .leases import Holder
+
+_ROW = " WHERE consumer_group = %s AND topic = %s AND subscriber_name = %s"
+
+
+def announce(cursor: CursorWrapper, me: Holder) -> str | None:
+    """Write my row; the incarnation that had this name before, if any."""
+    cursor.execute(
+        "INSERT INTO queue_subscriber_heartbeats (consumer_group, topic, subscriber_name, incarnation, heartbeat_at)"
+        " VALUES (%s, %s, %s, '', 0) ON DUPLICATE KEY UPDATE incarnation = incarnation",
+        [me.group, me.topic, me.name],
+    )
+    cursor.execute(
+        f"SELECT incarnation FROM queue_subscriber_heartbeats{_ROW} FOR UPDATE", [me.group, me.topic, me.name]
+    )
+    before = str(cursor.fetchone()[0])
+    cursor.execute(
+        f"UPDATE queue_subscriber_heartbeats SET incarnation = %s, heartbeat_at = {NOW_MS}, deregistered_at = NULL{_ROW}",
+        [me.incarnation, me.group, me.topic, me.name],
+    )
+    return before or None
+
+
+def beat(using: str, me: Holder) -> bool:
+    """Stay alive; False if the row is gone or another incarnation's."""
+    return bool(
+        session.execute(
+            using,
+            f"UPDATE queue_subscriber_heartbeats SET heartbeat_at = {NOW_MS}, deregistered_at = NULL{_ROW}"
+            " AND incarnation = %s",
+            [me.group, me.topic, me.name, me.incarnation],
+        )
+    )
+
+
+def incarnation(using: str, me: Holder) -> str | None:
+    """Whose the row is now; None if there is none."""
+    rows = session.fetch(
+        using, f"SELECT incarnation FROM queue_subscriber_heartbeats{_ROW}", [me.group, me.topic, me.name]
+    )
+    return str(rows[0][0]) if rows else None
+
+
+def members(using: str, group: str, topic: str, lease_ms: int) -> list[str]:
+    """Names of the subscribers that are alive, sorted."""
+    rows = session.fetch(
+        using,
+        "SELECT subscriber_name FROM queue_subscriber_heartbeats WHERE consumer_group = %s AND topic = %s"
+        f" AND deregistered_at IS NULL AND heartbeat_at > {NOW_MS} - %s ORDER BY subscriber_name",
+        [group, topic, lease_ms],
+    )
+    return [name for (name,) in rows]
+
+
+def deregister(cursor: CursorWrapper, me: Holder) -> None:
+    cursor.execute(
+        f"UPDATE queue_subscriber_heartbeats SET deregistered_at = {NOW_MS}{_ROW} AND incarnation = %s",
+        [me.group, me.topic, me.name, me.incarnation],
+    )
+
+
+def forget_dead(using: str, group: str, topic: str, older_than_ms: int) -> int:
+    """Delete rows of subscribers long gone: names are new with each start, so the rows would pile up."""
+    return session.execute(
+        using,
+        "DELETE FROM queue_subscriber_heartbeats WHERE consumer_group = %s AND topic = %s"
+        f" AND GREATEST(heartbeat_at, COALESCE(deregistered_at, 0)) < {NOW_MS} - %s",
+        [group, topic, older_than_ms],
+    )

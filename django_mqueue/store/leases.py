@@ -1,0 +1,156 @@
+"""Leases, ``queue_partition_leases``: who may deliver from a partition. Every change is conditional on the holder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.db.backends.utils import CursorWrapper
+
+from . import session
+from .dialect import NOW_MS, marks
+
+
+@dataclass(frozen=True)
+class Holder:
+    """One life of one subscriber: ``incarnation`` is new with each start, and what every condition compares."""
+
+    group: str
+    topic: str
+    name: str
+    incarnation: str
+
+
+def acquire(using: str, me: Holder, partitions: Sequence[str], lease_ms: int) -> list[str]:
+    """Take those of the partitions that are free or expired; those that are mine now.
+
+    Takes none when the group is no longer registered.
+    """
+    wanted = sorted(partitions)
+    names = " UNION ALL ".join(["SELECT %s AS partition_key"] + ["SELECT %s"] * (len(wanted) - 1))
+    free = f"(l.holder = '' OR l.lease_renewed_at <= {NOW_MS} - %s)"
+
+    def work(cursor: CursorWrapper) -> list[str]:
+        cursor.execute(
+            "INSERT INTO queue_partition_leases (consumer_group, topic, partition_key, leased_by, holder, leased_at,"
+            f" lease_renewed_at) SELECT r.consumer_group, r.topic, p.partition_key, %s, %s, {NOW_MS}, {NOW_MS}"
+            f" FROM queue_offsets r CROSS JOIN ({names}) p"
+            " WHERE r.consumer_group = %s AND r.topic = %s AND r.partition_key = ''"
+            " ON DUPLICATE KEY UPDATE"
+            f" leased_by = IF({free}, %s, l.leased_by), leased_at = IF({free}, {NOW_MS}, l.leased_at),"
+            f" holder = IF({free}, %s, l.holder),"
+            f" lease_renewed_at = IF(l.holder = %s, {NOW_MS}, l.lease_renewed_at)".replace(
+                "l.", "queue_partition_leases."
+            ),
+            [me.name, me.incarnation, *wanted, me.group, me.topic]
+            + [lease_ms, me.name, lease_ms, lease_ms, me.incarnation, me.incarnation],
+        )
+        return _mine(cursor, me, wanted)
+
+    return session.run(using, work)
+
+
+def _mine(cursor: CursorWrapper, me: Holder, partitions: Sequence[str]) -> list[str]:
+    cursor.execute(
+        "SELECT partition_key FROM queue_partition_leases WHERE consumer_group = %s AND topic = %s"
+        f" AND partition_key IN ({marks(partitions)}) AND holder = %s",
+        [me.group, me.topic, *partitions, me.incarnation],
+    )
+    return [partition for (partition,) in cursor.fetchall()]
+
+
+def lock_mine(cursor: CursorWrapper, me: Holder, partitions: Sequence[str]) -> set[str]:
+    """Lock the registration and those leases that are mine until this transaction ends; which they are.
+
+    None while the group is paused. With them locked nobody can steal, pause, reset or unsubscribe.
+    """
+    cursor.execute(
+        "SELECT l.partition_key FROM queue_offsets r STRAIGHT_JOIN queue_partition_leases l"
+        " ON l.consumer_group = r.consumer_group AND l.topic = r.topic"
+        " WHERE r.consumer_group = %s AND r.topic = %s AND r.partition_key = '' AND r.paused = 0"
+        f" AND l.partition_key IN ({marks(partitions)}) AND l.holder = %s LOCK IN SHARE MODE",
+        [me.group, me.topic, *sorted(partitions), me.incarnation],
+    )
+    return {partition for (partition,) in cursor.fetchall()}
+
+
+def renew(using: str, me: Holder) -> int:
+    """Renew all my leases in one statement: how many there are."""
+    return session.execute(
+        using,
+        f"UPDATE queue_partition_leases SET lease_renewed_at = {NOW_MS}"
+        " WHERE consumer_group = %s AND topic = %s AND holder = %s",
+        [me.group, me.topic, me.incarnation],
+    )
+
+
+def held(using: str, me: Holder) -> set[str]:
+    rows = session.fetch(
+        using,
+        "SELECT partition_key FROM queue_partition_leases WHERE consumer_group = %s AND topic = %s AND holder = %s",
+        [me.group, me.topic, me.incarnation],
+    )
+    return {partition for (partition,) in rows}
+
+
+def overview(using: str, group: str, topic: str, lease_ms: int) -> tuple[int, int]:
+    """(lease rows, those of them that are free or expired)."""
+    rows = session.fetch(
+        using,
+        f"SELECT COUNT(*), COALESCE(SUM(holder = '' OR lease_renewed_at <= {NOW_MS} - %s), 0)"
+        " FROM queue_partition_leases FORCE INDEX (queue_leases_holder) WHERE consumer_group = %s AND topic = %s",
+        [lease_ms, group, topic],
+    )
+    return int(rows[0][0]), int(rows[0][1])
+
+
+def takeable(using: str, group: str, topic: str, lease_ms: int, limit: int) -> list[str]:
+    """Up to ``limit`` partitions that are free or expired."""
+    rows = session.fetch(
+        using,
+        "SELECT partition_key FROM queue_partition_leases FORCE INDEX (queue_leases_holder)"
+        f" WHERE consumer_group = %s AND topic = %s AND (holder = '' OR lease_renewed_at <= {NOW_MS} - %s)"
+        f" LIMIT {limit:d}",
+        [group, topic, lease_ms],
+    )
+    return [partition for (partition,) in rows]
+
+
+def known(using: str, group: str, topic: str, partitions: Sequence[str]) -> set[str]:
+    """Those of the partitions that have a lease row, whoever holds it."""
+    rows = session.fetch(
+        using,
+        "SELECT partition_key FROM queue_partition_leases WHERE consumer_group = %s AND topic = %s"
+        f" AND partition_key IN ({marks(partitions)})",
+        [group, topic, *partitions],
+    )
+    return {partition for (partition,) in rows}
+
+
+def release(using: str, me: Holder, partitions: Sequence[str]) -> None:
+    """Set my leases on the partitions free for others."""
+    session.execute(
+        using,
+        f"UPDATE queue_partition_leases SET holder = '', leased_by = '', lease_renewed_at = {NOW_MS}"
+        f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({marks(partitions)}) AND holder = %s",
+        [me.group, me.topic, *sorted(partitions), me.incarnation],
+    )
+
+
+def give_up(using: str, me: Holder, partitions: Sequence[str]) -> None:
+    """Forget my leases on partitions that have been drained for long."""
+    session.execute(
+        using,
+        "DELETE FROM queue_partition_leases WHERE consumer_group = %s AND topic = %s"
+        f" AND partition_key IN ({marks(partitions)}) AND holder = %s",
+        [me.group, me.topic, *sorted(partitions), me.incarnation],
+    )
+
+
+def release_all(cursor: CursorWrapper, group: str, topic: str, incarnation: str) -> None:
+    """Set all leases of one incarnation free: it stops, or its successor has come."""
+    cursor.execute(
+        f"UPDATE queue_partition_leases SET holder = '', leased_by = '', lease_renewed_at = {NOW_MS}"
+        " WHERE consumer_group = %s AND topic = %s AND holder = %s",
+        [group, topic, incarnation],
+    )

@@ -1,0 +1,152 @@
+"""The log, ``queue_messages``: append, and read in offset order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.db.backends.utils import CursorWrapper
+
+from ..policy.encoding import Encoded
+from . import session
+from .dialect import NOW_MS, flat, union
+from .gates import locking_topic
+from .session import Row
+
+INSERT = (
+    "INSERT INTO queue_messages (topic, partition_key, id, consumer_group, payload, metadata,"
+    " available_at, created_at, published_at) VALUES "
+)
+DUPLICATE_FLAG = 1 << 62
+"""Added to the stored offset in LAST_INSERT_ID: one round trip tells both that and which."""
+
+_ROW_END = f"%s, %s, '', %s, %s, {NOW_MS}, {NOW_MS}, {NOW_MS})"
+
+
+@dataclass(frozen=True)
+class NewRow:
+    """One message about to be stored."""
+
+    partition: str
+    id: str
+    content: Encoded
+
+    def params(self) -> list[object]:
+        return [self.partition, self.id, self.content.body, self.content.metadata]
+
+
+def insert(cursor: CursorWrapper, topic: str, rows: Sequence[NewRow]) -> int:
+    """Append rows, whose ids must be free; the first one's offset. The others follow without gaps.
+
+    One INSERT ... VALUES reserves its offsets at once on both servers. Raises ``IntegrityError`` 1062 for an id
+    that is there.
+    """
+    gate, gate_params = locking_topic(topic)
+    values = ", ".join([f"({gate}, {_ROW_END}", *[f"(%s, {_ROW_END}"] * (len(rows) - 1)])
+    params = [*gate_params, *rows[0].params(), *flat([topic, *row.params()] for row in rows[1:])]
+    cursor.execute(INSERT + values, params)
+    return int(cursor.lastrowid)
+
+
+def insert_once(cursor: CursorWrapper, topic: str, row: NewRow) -> tuple[int, bool]:
+    """Append a row unless its id is there: the offset of the stored row, and whether this call stored it."""
+    gate, gate_params = locking_topic(topic)
+    cursor.execute(
+        f"{INSERT} ({gate}, {_ROW_END} ON DUPLICATE KEY UPDATE"
+        f" available_at = IF(LAST_INSERT_ID(`offset` + {DUPLICATE_FLAG}), available_at, available_at)",
+        [*gate_params, *row.params()],
+    )
+    offset = int(cursor.lastrowid)
+    return (offset, True) if offset < DUPLICATE_FLAG else (offset - DUPLICATE_FLAG, False)
+
+
+def existing(
+    cursor: CursorWrapper, topic: str, keys: Sequence[tuple[str, str]], *, locking: bool = False
+) -> dict[tuple[str, str], int]:
+    """Offsets of the (partition, id) pairs that are in the log. ``locking`` waits for those about to commit."""
+    if not keys:
+        return {}
+    pairs = " OR ".join(["(partition_key = %s AND id = %s)"] * len(keys))
+    cursor.execute(
+        "SELECT partition_key, id, `offset` FROM queue_messages FORCE INDEX (queue_messages_dedupe)"
+        f" WHERE topic = %s AND ({pairs}) AND consumer_group = ''"
+        + (" LOCK IN SHARE MODE" if locking else ""),
+        [topic, *flat(keys)],
+    )
+    return {(partition, id): offset for partition, id, offset in cursor.fetchall()}
+
+
+def newest(using: str, topic: str) -> int:
+    """The highest committed offset of a topic; 0 for an empty one."""
+    rows = session.fetch(
+        using,
+        "SELECT `offset` FROM queue_messages FORCE INDEX (queue_messages_tail) WHERE topic = %s"
+        " ORDER BY `offset` DESC LIMIT 1",
+        [topic],
+    )
+    return int(rows[0][0]) if rows else 0
+
+
+def tails(using: str, positions: Sequence[tuple[str, int]], limit: int) -> list[Row]:
+    """(topic, offset, partition, consumer_group) of up to ``limit`` rows above each topic's position.
+
+    One statement for all topics; rows of one topic are in offset order.
+    """
+    branch = (
+        "SELECT topic, `offset`, partition_key, consumer_group FROM queue_messages FORCE INDEX (queue_messages_tail)"
+        f" WHERE topic = %s AND `offset` > %s ORDER BY `offset` LIMIT {limit:d}"
+    )
+    return session.fetch(using, union(branch, len(positions)), flat(positions))
+
+
+def within(using: str, topic: str, ranges: Sequence[tuple[int, int]], limit: int) -> list[Row]:
+    """(offset, partition, consumer_group) of up to ``limit`` rows inside the ranges, in offset order."""
+    where = " OR ".join(["`offset` BETWEEN %s AND %s"] * len(ranges))
+    return session.fetch(
+        using,
+        "SELECT `offset`, partition_key, consumer_group FROM queue_messages FORCE INDEX (queue_messages_tail)"
+        f" WHERE topic = %s AND ({where}) ORDER BY `offset` LIMIT {limit:d}",
+        [topic, *flat(ranges)],
+    )
+
+
+def partitions_with_news(using: str, group: str, topic: str, start: int, after: str, limit: int) -> list[Row]:
+    """(partition, newest offset, watermark) of partitions named above ``after``; all, with news or not.
+
+    A loose index scan: cost by partitions, not by rows (``topic`` in the GROUP BY is what makes it one).
+    """
+    return session.fetch(
+        using,
+        "SELECT p.partition_key, p.newest, GREATEST(COALESCE(o.offset_acked, 0), %s) FROM ("
+        "SELECT topic, partition_key, MAX(`offset`) AS newest FROM queue_messages"
+        " FORCE INDEX (queue_messages_partition) WHERE topic = %s AND partition_key > %s"
+        f" GROUP BY topic, partition_key ORDER BY topic, partition_key LIMIT {limit:d}) p"
+        " LEFT JOIN queue_offsets o ON o.consumer_group = %s AND o.topic = %s AND o.partition_key = p.partition_key",
+        [start, topic, after, group, topic],
+    )
+
+
+def first_rows(
+    using: str, group: str, topic: str, positions: Sequence[tuple[str, int]], limit: int
+) -> list[tuple[str, int]]:
+    """(partition, offset) of the first ``limit`` rows of each partition above its position that have no state yet."""
+    branch = (
+        "SELECT m.partition_key, m.`offset` FROM queue_messages m FORCE INDEX (queue_messages_partition)"
+        " LEFT JOIN queue_delivery_state s ON s.consumer_group = %s AND s.topic = m.topic"
+        " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
+        " WHERE m.topic = %s AND m.partition_key = %s AND m.`offset` > %s AND m.consumer_group IN ('', %s)"
+        f" AND s.message_offset IS NULL ORDER BY m.`offset` LIMIT {limit:d}"
+    )
+    params = flat([group, topic, partition, offset, group] for partition, offset in positions)
+    return [(p, int(o)) for p, o in session.fetch(using, union(branch, len(positions)), params)]
+
+
+def published_at(using: str, topic: str, above: int, limit: int) -> list[tuple[int, int]]:
+    """(offset, published_at) of a topic's rows in offset order: for finding an offset by time."""
+    rows = session.fetch(
+        using,
+        "SELECT `offset`, published_at FROM queue_messages FORCE INDEX (queue_messages_tail)"
+        f" WHERE topic = %s AND `offset` > %s ORDER BY `offset` LIMIT {limit:d}",
+        [topic, above],
+    )
+    return [(int(offset), int(at)) for offset, at in rows]

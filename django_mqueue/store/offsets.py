@@ -1,0 +1,174 @@
+"""Watermarks, registrations and the topics' own rows: ``queue_offsets``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.db.backends.utils import CursorWrapper
+
+from . import session
+from .dialect import NOW_MS, flat, fresh, marks, union, upsert
+
+_COLUMNS = "(consumer_group, topic, partition_key, offset_acked, scan_offset, paused, updated_at)"
+
+
+@dataclass(frozen=True)
+class Registration:
+    start: int
+    paused: bool
+
+
+@dataclass(frozen=True)
+class Position:
+    """A group's place in a partition: done up to ``acked``, all delivered up to ``scanned`` (at least ``acked``)."""
+
+    acked: int
+    scanned: int
+
+
+def registration(using: str, group: str, topic: str) -> Registration | None:
+    rows = session.fetch(
+        using,
+        "SELECT offset_acked, paused FROM queue_offsets"
+        " WHERE consumer_group = %s AND topic = %s AND partition_key = ''",
+        [group, topic],
+    )
+    return Registration(int(rows[0][0]), bool(rows[0][1])) if rows else None
+
+
+def lock_topic(using: str, cursor: CursorWrapper, topic: str) -> int:
+    """Lock the topic's own row, making it where it is missing; its settled offset.
+
+    Register, unsubscribe, reset and GC hold it, so that none works on another's half-done change.
+    """
+    cursor.execute(
+        f"INSERT INTO queue_offsets {_COLUMNS} VALUES ('', %s, '', 0, 0, 0, 0)"
+        " ON DUPLICATE KEY UPDATE offset_acked = offset_acked",
+        [topic],
+    )
+    cursor.execute(
+        "SELECT offset_acked FROM queue_offsets WHERE consumer_group = '' AND topic = %s AND partition_key = ''"
+        " FOR UPDATE",
+        [topic],
+    )
+    return int(cursor.fetchone()[0])
+
+
+def settled(using: str, topic: str) -> int:
+    """The offset below which no transaction can commit any more, as far as anybody has found out."""
+    rows = session.fetch(
+        using,
+        "SELECT offset_acked FROM queue_offsets WHERE consumer_group = '' AND topic = %s AND partition_key = ''",
+        [topic],
+    )
+    return int(rows[0][0]) if rows else 0
+
+
+def note_settled(using: str, topic: str, offset: int) -> None:
+    """Tell all workers; never moves back."""
+    session.execute(
+        using,
+        f"INSERT INTO queue_offsets {_COLUMNS} VALUES ('', %s, '', %s, 0, 0, 0) {upsert(using)}"
+        f" offset_acked = GREATEST(queue_offsets.offset_acked, {fresh(using, 'offset_acked')})",
+        [topic, offset],
+    )
+
+
+def register(cursor: CursorWrapper, group: str, topic: str, start: int) -> bool:
+    """Insert a registration unless there is one; whether it was inserted. The topic must be locked."""
+    cursor.execute(
+        "SELECT 1 FROM queue_offsets WHERE consumer_group = %s AND topic = %s AND partition_key = ''",
+        [group, topic],
+    )
+    if cursor.fetchone():
+        return False
+    cursor.execute(
+        f"INSERT INTO queue_offsets {_COLUMNS} VALUES (%s, %s, '', %s, %s, 0, {NOW_MS})",
+        [group, topic, start, start],
+    )
+    return True
+
+
+def unregister(cursor: CursorWrapper, group: str, topic: str) -> bool:
+    """Delete a group's registration, leases, heartbeats and positions; whether it was registered.
+
+    The registration goes first: with its row locked no claim and no watermark is under way.
+    """
+    cursor.execute(
+        "DELETE FROM queue_offsets WHERE consumer_group = %s AND topic = %s AND partition_key = ''",
+        [group, topic],
+    )
+    was = bool(cursor.rowcount)
+    for table in ("queue_offsets", "queue_partition_leases", "queue_subscriber_heartbeats"):
+        cursor.execute(f"DELETE FROM {table} WHERE consumer_group = %s AND topic = %s", [group, topic])  # noqa: S608
+    return was
+
+
+def positions(
+    using: str, group: str, topic: str, partitions: Sequence[str], start: int
+) -> dict[str, Position]:
+    """Each partition's place; those never seen are at the registration's start."""
+    rows = session.fetch(
+        using,
+        "SELECT partition_key, offset_acked, scan_offset FROM queue_offsets"
+        f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({marks(partitions)})",
+        [group, topic, *partitions],
+    )
+    found = {p: Position(max(int(a), start), max(int(a), int(s), start)) for p, a, s in rows}
+    return {p: found.get(p, Position(start, start)) for p in partitions}
+
+
+def first_open(
+    cursor: CursorWrapper, group: str, topic: str, above: Sequence[tuple[str, int]], settled: int
+) -> dict[str, tuple[int, bool]]:
+    """For each partition its first settled message above the position that is not done: (offset, has state).
+
+    Partitions where all is done are not in the answer.
+    """
+    branch = (
+        "SELECT m.partition_key, m.`offset`, s.message_offset IS NOT NULL"
+        " FROM queue_messages m FORCE INDEX (queue_messages_partition)"
+        " LEFT JOIN queue_delivery_state s ON s.consumer_group = %s AND s.topic = m.topic"
+        " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
+        " WHERE m.topic = %s AND m.partition_key = %s AND m.`offset` > %s AND m.`offset` <= %s"
+        " AND m.consumer_group IN ('', %s) AND (s.acked IS NULL OR s.acked = 0) ORDER BY m.`offset` LIMIT 1"
+    )
+    return _firsts(cursor, branch, group, topic, above, settled)
+
+
+def first_undelivered(
+    cursor: CursorWrapper, group: str, topic: str, above: Sequence[tuple[str, int]], settled: int
+) -> dict[str, tuple[int, bool]]:
+    """The same for the first message that has no state at all."""
+    branch = (
+        "SELECT m.partition_key, m.`offset`, 0"
+        " FROM queue_messages m FORCE INDEX (queue_messages_partition)"
+        " LEFT JOIN queue_delivery_state s ON s.consumer_group = %s AND s.topic = m.topic"
+        " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
+        " WHERE m.topic = %s AND m.partition_key = %s AND m.`offset` > %s AND m.`offset` <= %s"
+        " AND m.consumer_group IN ('', %s) AND s.message_offset IS NULL ORDER BY m.`offset` LIMIT 1"
+    )
+    return _firsts(cursor, branch, group, topic, above, settled)
+
+
+def _firsts(
+    cursor: CursorWrapper, branch: str, group: str, topic: str, above: Sequence[tuple[str, int]], settled: int
+) -> dict[str, tuple[int, bool]]:
+    params = flat([group, topic, partition, offset, settled, group] for partition, offset in above)
+    cursor.execute(union(branch, len(above)), params)
+    return {partition: (int(offset), bool(known)) for partition, offset, known in cursor.fetchall()}
+
+
+def advance(
+    using: str, cursor: CursorWrapper, group: str, topic: str, places: Sequence[tuple[str, Position]]
+) -> None:
+    """Move positions forward; never back."""
+    rows = ", ".join([f"(%s, %s, %s, %s, %s, 0, {NOW_MS})"] * len(places))
+    cursor.execute(
+        f"INSERT INTO queue_offsets {_COLUMNS} VALUES {rows} {upsert(using)}"
+        f" offset_acked = GREATEST(queue_offsets.offset_acked, {fresh(using, 'offset_acked')}),"
+        f" scan_offset = GREATEST(queue_offsets.scan_offset, {fresh(using, 'scan_offset')}),"
+        f" updated_at = {fresh(using, 'updated_at')}",
+        flat([group, topic, partition, place.acked, place.scanned] for partition, place in sorted(places)),
+    )

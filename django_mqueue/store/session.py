@@ -1,0 +1,113 @@
+"""Transactions of the queue's own: READ COMMITTED, short, tried again when the server says so."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from django.db import DatabaseError, InterfaceError, OperationalError, connections, transaction
+from django.db.backends.utils import CursorWrapper
+
+from .dialect import LOST, RETRIABLE
+
+Result = TypeVar("Result")
+Work = Callable[[CursorWrapper], Result]
+Row = tuple[Any, ...]
+
+ATTEMPTS = 10
+_pause = threading.Event()
+"""Never set: waiting on it sleeps."""
+
+
+def error_code(error: BaseException) -> int:
+    """The server's or client's error number; 0 where there is none."""
+    code = error.args[0] if error.args else 0
+    return code if isinstance(code, int) else 0
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether the connection is gone: whether a COMMIT in flight took effect is then unknown."""
+    return isinstance(error, InterfaceError) or (
+        isinstance(error, DatabaseError) and error_code(error) in LOST
+    )
+
+
+def is_retriable(error: BaseException) -> bool:
+    return isinstance(error, DatabaseError) and error_code(error) in RETRIABLE
+
+
+def in_transaction(using: str) -> bool:
+    """Whether the caller has a transaction open, by ``atomic`` or by autocommit turned off."""
+    connection = connections[using]
+    return connection.in_atomic_block or not connection.get_autocommit()
+
+
+def run(using: str, work: Work[Result]) -> Result:
+    """``work(cursor)`` in a transaction of its own, again after a deadlock or lock wait, and its result.
+
+    Inside a caller's transaction it joins that one, and nothing is retried: the server has rolled back
+    more than this work then. Raises what the server raised last.
+    """
+    connection = connections[using]
+    if in_transaction(using):
+        with transaction.atomic(using=using, savepoint=False), connection.cursor() as cursor:
+            return work(cursor)
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            if getattr(connection, "isolation_level", None) != "read committed":
+                with connection.cursor() as cursor:
+                    cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            with transaction.atomic(using=using), connection.cursor() as cursor:
+                return work(cursor)
+        except OperationalError as error:
+            _again(error, attempt)
+    raise AssertionError("unreachable")
+
+
+def execute(using: str, sql: str, params: Sequence[Any] = ()) -> int:
+    """One statement that commits by itself (or belongs to the caller's transaction); its matched rows."""
+
+    def work(cursor: CursorWrapper) -> int:
+        cursor.execute(sql, params)
+        return cursor.rowcount
+
+    return _single(using, work)
+
+
+def fetch(using: str, sql: str, params: Sequence[Any] = ()) -> list[Row]:
+    """One reading statement and all its rows."""
+
+    def work(cursor: CursorWrapper) -> list[Row]:
+        cursor.execute(sql, params)
+        return list(cursor.fetchall())
+
+    return _single(using, work)
+
+
+def _single(using: str, work: Work[Result]) -> Result:
+    joined = in_transaction(using)
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            with connections[using].cursor() as cursor:
+                return work(cursor)
+        except OperationalError as error:
+            if joined:
+                raise
+            _again(error, attempt)
+    raise AssertionError("unreachable")
+
+
+def _again(error: OperationalError, attempt: int) -> None:
+    """Wait a little, growing and at random, or raise: not every error goes away."""
+    if not is_retriable(error) or attempt == ATTEMPTS:
+        raise error
+    _pause.wait(min(0.002 * 2**attempt, 0.5) * random.random())  # noqa: S311
+
+
+def discard(using: str) -> None:
+    """Close a connection that failed, so that the next use opens a new one."""
+    connection = connections[using]
+    if not connection.in_atomic_block:
+        connection.close()
