@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .consumer.registry import consumer as consumer
+    from .workers.registry import consumer as consumer
     from .exceptions import ClosedSubscription as ClosedSubscription
     from .exceptions import DuplicateMessage as DuplicateMessage
     from .exceptions import FencedSubscription as FencedSubscription
@@ -49,7 +49,7 @@ _HOME = {
     "Retry": "exceptions",
     "StaleDelivery": "exceptions",
     "Subscription": "service.subscription",
-    "consumer": "consumer.registry",
+    "consumer": "workers.registry",
     "publish": "service.publish",
     "publish_many": "service.publish",
     "subscribe": "service.registration",

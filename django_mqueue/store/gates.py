@@ -48,7 +48,7 @@ def ensure(cursor: CursorWrapper) -> None:
         )
 
 
-def free_slots(cursor: CursorWrapper, gate: int, wanted: set[str]) -> set[str]:
+def free_slots(cursor: CursorWrapper, wanted: set[str]) -> set[str]:
     """Those of the ``wanted`` slots that no publisher holds at this moment. Waits for nobody.
 
     The locks it takes end with the caller's transaction, which should end at once.

@@ -45,12 +45,13 @@ def acquire(using: str, me: Holder, partitions: Sequence[str], lease_ms: int) ->
             [me.name, me.incarnation, *wanted, me.group, me.topic]
             + [lease_ms, me.name, lease_ms, lease_ms, me.incarnation, me.incarnation],
         )
-        return _mine(cursor, me, wanted)
+        return mine(cursor, me, wanted)
 
     return session.run(using, work)
 
 
-def _mine(cursor: CursorWrapper, me: Holder, partitions: Sequence[str]) -> list[str]:
+def mine(cursor: CursorWrapper, me: Holder, partitions: Sequence[str]) -> list[str]:
+    """Those of the partitions whose lease is mine."""
     cursor.execute(
         "SELECT partition_key FROM queue_partition_leases WHERE consumer_group = %s AND topic = %s"
         f" AND partition_key IN ({marks(partitions)}) AND holder = %s",
@@ -93,15 +94,16 @@ def held(using: str, me: Holder) -> set[str]:
     return {partition for (partition,) in rows}
 
 
-def overview(using: str, group: str, topic: str, lease_ms: int) -> tuple[int, int]:
-    """(lease rows, those of them that are free or expired)."""
+def overview(using: str, group: str, topic: str, lease_ms: int) -> tuple[int, int, int]:
+    """(lease rows, those of them that are free or expired, the database's time)."""
     rows = session.fetch(
         using,
-        f"SELECT COUNT(*), COALESCE(SUM(holder = '' OR lease_renewed_at <= {NOW_MS} - %s), 0)"
+        f"SELECT COUNT(*), COALESCE(SUM(holder = '' OR lease_renewed_at <= {NOW_MS} - %s), 0), {NOW_MS}"
         " FROM queue_partition_leases FORCE INDEX (queue_leases_holder) WHERE consumer_group = %s AND topic = %s",
         [lease_ms, group, topic],
     )
-    return int(rows[0][0]), int(rows[0][1])
+    total, free, now = rows[0]
+    return int(total), int(free), int(now)
 
 
 def takeable(using: str, group: str, topic: str, lease_ms: int, limit: int) -> list[str]:

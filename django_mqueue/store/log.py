@@ -110,20 +110,25 @@ def within(using: str, topic: str, ranges: Sequence[tuple[int, int]], limit: int
     )
 
 
-def partitions_with_news(using: str, group: str, topic: str, start: int, after: str, limit: int) -> list[Row]:
-    """(partition, newest offset, watermark) of partitions named above ``after``; all, with news or not.
+def unleased_news(using: str, group: str, topic: str, start: int, after: str, limit: int) -> tuple[list[str], str]:
+    """Partitions named above ``after`` that hold more than the group's watermark and have no lease row.
 
-    A loose index scan: cost by partitions, not by rows (``topic`` in the GROUP BY is what makes it one).
+    Looks at ``limit`` partitions and tells the last one's name, '' when there are no more. A loose index scan:
+    its cost goes by partitions, not by rows (``topic`` in the GROUP BY is what makes it one).
     """
-    return session.fetch(
+    rows = session.fetch(
         using,
-        "SELECT p.partition_key, p.newest, GREATEST(COALESCE(o.offset_acked, 0), %s) FROM ("
+        "SELECT p.partition_key, p.newest > GREATEST(COALESCE(o.offset_acked, 0), %s) AND l.id IS NULL FROM ("
         "SELECT topic, partition_key, MAX(`offset`) AS newest FROM queue_messages"
         " FORCE INDEX (queue_messages_partition) WHERE topic = %s AND partition_key > %s"
         f" GROUP BY topic, partition_key ORDER BY topic, partition_key LIMIT {limit:d}) p"
-        " LEFT JOIN queue_offsets o ON o.consumer_group = %s AND o.topic = %s AND o.partition_key = p.partition_key",
-        [start, topic, after, group, topic],
+        " LEFT JOIN queue_offsets o ON o.consumer_group = %s AND o.topic = %s AND o.partition_key = p.partition_key"
+        " LEFT JOIN queue_partition_leases l ON l.consumer_group = %s AND l.topic = %s"
+        " AND l.partition_key = p.partition_key ORDER BY p.partition_key",
+        [start, topic, after, group, topic, group, topic],
     )
+    last = str(rows[-1][0]) if len(rows) == limit else ""
+    return [partition for partition, wanted in rows if wanted], last
 
 
 def first_rows(

@@ -73,7 +73,7 @@ def execute(using: str, sql: str, params: Sequence[Any] = ()) -> int:
         cursor.execute(sql, params)
         return cursor.rowcount
 
-    return _single(using, work)
+    return single(using, work)
 
 
 def fetch(using: str, sql: str, params: Sequence[Any] = ()) -> list[Row]:
@@ -83,10 +83,11 @@ def fetch(using: str, sql: str, params: Sequence[Any] = ()) -> list[Row]:
         cursor.execute(sql, params)
         return list(cursor.fetchall())
 
-    return _single(using, work)
+    return single(using, work)
 
 
-def _single(using: str, work: Work[Result]) -> Result:
+def single(using: str, work: Work[Result]) -> Result:
+    """``work(cursor)``, which is one statement: it commits by itself, or belongs to the caller's transaction."""
     joined = in_transaction(using)
     for attempt in range(1, ATTEMPTS + 1):
         try:

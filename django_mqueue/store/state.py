@@ -14,6 +14,7 @@ from .session import Row
 
 ERRORS_KEPT = 10
 ERROR_BYTES = 4096
+WORKER_DIED = "the worker died, or lost its lease, while it handled this message alone"
 
 
 @dataclass(frozen=True)
@@ -65,12 +66,13 @@ def claim_again(
     one_suspect = "(partition_key = %s AND message_offset = %s AND in_flight = 1 AND delivery_token = %s)"
     which = " OR ".join([one_due.format(now=NOW_MS)] * len(due) + [one_suspect] * len(suspects))
     cursor.execute(
-        "UPDATE queue_delivery_state SET retry_count = retry_count + handed, delivery_token = %s, in_flight = 1,"
+        "UPDATE queue_delivery_state s SET s.errors = IF(s.alone, " + _grown() + ", s.errors),"
+        " failure_count = failure_count + alone, retry_count = retry_count + handed, delivery_token = %s, in_flight = 1,"
         f" handed = message_offset IN ({marks(handed or [0])}), alone = %s, invisible_until = {NOW_MS} + %s,"
         f" delivered_to = %s, delivered_at = {NOW_MS}"
         f" WHERE consumer_group = %s AND topic = %s AND ({which}) AND acked = 0",
         [
-            claim.token, *(handed or [0]), claim.alone, claim.visible_ms, claim.name, claim.group, claim.topic,
+            WORKER_DIED, WORKER_DIED, claim.token, *(handed or [0]), claim.alone, claim.visible_ms, claim.name, claim.group, claim.topic,
             *flat(due), *flat((s.partition, s.offset, s.token) for s in suspects),
         ],
     )  # fmt: skip
@@ -266,14 +268,17 @@ def clip(error: str) -> str:
 
 
 def _append_error(error: str | None) -> tuple[str, list[Any]]:
-    """Assignment that appends to ``errors`` and drops the oldest beyond ``ERRORS_KEPT``."""
+    """Assignment that keeps one more error, and its parameters."""
     if error is None:
         return "", []
-    grown = "JSON_ARRAY_APPEND(COALESCE(s.errors, JSON_ARRAY()), '$', JSON_OBJECT('at', " + NOW_MS
-    grown += ", 'attempt', s.retry_count + 1, 'by', s.delivered_to, 'error', %s))"
     text = clip(error)
-    return (
-        f", s.errors = IF(COALESCE(JSON_LENGTH(s.errors), 0) >= {ERRORS_KEPT},"
-        f" JSON_REMOVE({grown}, '$[0]'), {grown})",
-        [text, text],
+    return f", s.errors = {_grown()}", [text, text]
+
+
+def _grown() -> str:
+    """``errors`` with one more text, the oldest beyond ``ERRORS_KEPT`` dropped; takes the text twice."""
+    grown = (
+        f"JSON_ARRAY_APPEND(COALESCE(s.errors, JSON_ARRAY()), '$', JSON_OBJECT('at', {NOW_MS},"
+        " 'attempt', s.retry_count + 1, 'by', s.delivered_to, 'error', %s))"
     )
+    return f"IF(COALESCE(JSON_LENGTH(s.errors), 0) >= {ERRORS_KEPT}, JSON_REMOVE({grown}, '$[0]'), {grown})"

@@ -1,0 +1,100 @@
+"""``manage.py runconsumer``: run the registered handlers."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from ... import conf
+from ...checks import server_problems
+from ...exceptions import MQueueError
+from ...workers.registry import autodiscover, handlers
+from ...workers.runner import Runner, RunOptions
+
+
+def positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {value}")
+    return value
+
+
+def seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < 86_400 * 366:
+        raise argparse.ArgumentTypeError(f"must be a positive number of seconds, not {text}")
+    return value
+
+
+class Command(BaseCommand):
+    help = (
+        "Run the handlers registered with @consumer, all or those named. First SIGTERM or SIGINT: finish what runs, "
+        "answer it and exit; second: stop at once."
+    )
+    requires_system_checks = ["mqueue"]
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("handlers", nargs="*", metavar="TOPIC[:GROUP]", help="Default: every registered handler.")
+        parser.add_argument("--threads", type=positive, default=4, help="Handlers at once (default 4).")
+        parser.add_argument("--name", help="This worker's name; must differ from any other's (default: made up).")
+        parser.add_argument("--batch-size", type=positive, help="Messages of a partition at once; overrides handlers'.")
+        parser.add_argument("--poll-interval", type=seconds, help="Seconds between looks when idle.")
+        parser.add_argument("--drain", action="store_true", help="Stop when nothing is left to do now.")
+        parser.add_argument("--max-messages", type=positive, help="Stop after this many messages.")
+        parser.add_argument("--max-seconds", type=seconds, help="Stop after this time.")
+        parser.add_argument("--database", help='Alias of the queue\'s database (default MQUEUE["DATABASE"]).')
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        autodiscover()
+        try:
+            chosen = handlers(options["handlers"])
+        except MQueueError as error:
+            raise CommandError(str(error)) from error
+        if not chosen:
+            raise CommandError("no handler is registered: decorate functions in an app's consumers.py with @consumer")
+        alias = conf.database(options["database"])
+        for problem in server_problems(alias):
+            self.stderr.write(self.style.WARNING(str(problem)))
+        runner = Runner(
+            chosen,
+            RunOptions(
+                threads=options["threads"], name=options["name"], batch_size=options["batch_size"],
+                poll_interval=options["poll_interval"], drain=options["drain"],
+                max_messages=options["max_messages"], max_seconds=options["max_seconds"], using=alias,
+            ),
+        )  # fmt: skip
+        if options["verbosity"] > 0:
+            for handler in chosen:
+                self.stdout.write(f"consuming {handler.topic} for group {handler.group}: {handler.name}")
+            self.stdout.flush()
+        before = self._listen(runner)
+        try:
+            runner.run()
+        except MQueueError as error:
+            raise CommandError(str(error)) from error
+        finally:
+            for number, handler_before in before.items():
+                signal.signal(number, handler_before)
+        if options["verbosity"] > 0:
+            done = ", ".join(f"{verb} {count}" for verb, count in sorted(runner.counts.items())) or "nothing to do"
+            self.stdout.write(f"stopped: {done}")
+
+    def _listen(self, runner: Runner) -> dict[int, Any]:
+        """Stop gracefully at the first signal, at once at the second. What the signals did before."""
+        asked = False
+
+        def on_signal(number: int, frame: object) -> None:
+            nonlocal asked
+            if asked:
+                os._exit(128 + number)
+            asked = True
+            runner.stop()
+
+        try:
+            return {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+        except ValueError:  # Not in the main thread (call_command in a test): nobody can signal us there.
+            return {}

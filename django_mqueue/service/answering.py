@@ -1,0 +1,249 @@
+"""Answers: ack, nack, reject, postpone, extend. Each is a compare-and-set on the delivery's token and the lease."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+from django.db import transaction
+from django.db.backends.utils import CursorWrapper
+
+from .. import conf
+from ..exceptions import StaleDelivery
+from ..policy.durations import to_ms
+from ..store import dead, leases, session, state
+from ..store.state import Ticket
+from .context import Context
+from .delivery import Delivery
+
+WORKER_DIED = "the worker died, or lost its lease, each time it handled this message"
+ENDING = ("ack", "nack", "reject", "postpone")
+
+
+class Answering:
+    """The verbs of one subscriber. May be called from any thread; each uses its own database connection."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    def ack(self, deliveries: Sequence[Delivery], starting: Sequence[Delivery] = ()) -> bool:
+        """Finish deliveries, in one statement. ``starting``: claimed ahead, and going to a handler now.
+
+        Raises ``StaleDelivery`` for those that are not this subscriber's any more; the others are finished.
+        """
+        context = self.context
+        todo = [d for d in deliveries if d.hold.answer != "ack"]
+        ended = [d for d in todo if d.hold.answer]
+        todo = [d for d in todo if not d.hold.answer]
+
+        def work(cursor: CursorWrapper) -> set[Ticket]:
+            stale: set[Ticket] = set()
+            if todo:
+                stale = self._finish(cursor, [d.hold.ticket for d in todo])
+            if starting:
+                tickets = _ordered(d.hold.ticket for d in starting)
+                me = context.me
+                if state.hand_over(cursor, me.group, me.topic, me.incarnation, tickets) < len(tickets):
+                    stale |= self._not_mine(cursor, tickets)
+            return stale
+
+        stale = session.run(context.using, work) if todo or starting else set()
+        self._after(lambda: self._ended([d for d in todo if d.hold.ticket not in stale], "ack"))
+        self._lose(stale)
+        for delivery in starting:
+            delivery.hold.handed = True
+        gone = [d for d in todo if d.hold.ticket in stale] + ended
+        if gone:
+            raise StaleDelivery(gone, "ack")
+        return True
+
+    def nack(self, delivery: Delivery, delay: float | timedelta, error: str) -> bool:
+        delay_ms = to_ms("delay", delay)
+        _check_text("error", error)
+        if self._repeated(delivery, "nack"):
+            return True
+        failures = delivery.hold.failures + 1
+        if failures >= self.context.options.max_attempts:
+            return self._bury(delivery, "nack", error, failures)
+
+        def back(cursor: CursorWrapper, tickets: Sequence[Ticket]) -> int:
+            return self._put_back(cursor, tickets, delay_ms, failed=True, error=error)
+
+        return self._answer(delivery, "nack", back, due_in=delay_ms)
+
+    def reject(self, delivery: Delivery, reason: str) -> bool:
+        _check_text("reason", reason)
+        if self._repeated(delivery, "reject"):
+            return True
+        return self._bury(delivery, "reject", reason, delivery.hold.failures + 1)
+
+    def postpone(self, delivery: Delivery, delay: float | timedelta) -> bool:
+        delay_ms = to_ms("delay", delay)
+        if self._repeated(delivery, "postpone"):
+            return True
+
+        def back(cursor: CursorWrapper, tickets: Sequence[Ticket]) -> int:
+            return self._put_back(cursor, tickets, delay_ms, failed=False)
+
+        return self._answer(delivery, "postpone", back, due_in=delay_ms)
+
+    def extend(self, deliveries: Sequence[Delivery], seconds: float | timedelta) -> bool:
+        """Move the moment of redelivery to ``seconds`` from now, for all in one statement."""
+        visible_ms = to_ms("seconds", seconds)
+        context = self.context
+        todo = [d for d in deliveries if not d.hold.answer]
+
+        def work(cursor: CursorWrapper) -> set[Ticket]:
+            tickets = _ordered(d.hold.ticket for d in todo)
+            moved = state.extend(cursor, context.group, context.topic, context.me.incarnation, tickets, visible_ms)
+            return set() if moved == len(tickets) else self._not_mine(cursor, tickets)
+
+        stale = session.run(context.using, work) if todo else set()
+        for delivery in todo:
+            if delivery.hold.ticket not in stale:
+                delivery.hold.expires = context.clock.now() + visible_ms
+        self._lose(stale)
+        gone = [d for d in deliveries if d.hold.answer or d.hold.ticket in stale]
+        if gone:
+            raise StaleDelivery(gone, "extend")
+        return True
+
+    def release(self, deliveries: Sequence[Delivery]) -> None:
+        """Give back what was claimed and reached no handler, without a trace."""
+        if not deliveries:
+            return
+
+        def work(cursor: CursorWrapper) -> None:
+            self._put_back(cursor, _ordered(d.hold.ticket for d in deliveries), 0, failed=False)
+
+        session.run(self.context.using, work)
+        self._after(lambda: self._ended(deliveries, "postpone", due_in=0))
+
+    def crowd_again(self, delivery: Delivery) -> None:
+        """A suspect has run alone long enough: what happens from now on is not its doing."""
+        context, ticket = self.context, delivery.hold.ticket
+        me = context.me.incarnation
+        session.run(context.using, lambda c: state.end_solitude(c, context.group, context.topic, me, ticket))
+        delivery.hold.alone = False
+
+    def bury_suspect(self, ticket: Ticket, failures: int) -> bool:
+        """Dead-letter a message whose workers died of it; False if it is not this subscriber's to bury."""
+
+        def work(cursor: CursorWrapper) -> bool:
+            return not self._finish_dead(cursor, ticket, WORKER_DIED, failures)
+
+        buried = session.run(self.context.using, work)
+        with self.context.lock:
+            self.context.mark_dirty(ticket.partition)
+        return buried
+
+    def _bury(self, delivery: Delivery, verb: str, error: str, failures: int) -> bool:
+        def work(cursor: CursorWrapper, tickets: Sequence[Ticket]) -> int:
+            return 1 - len(self._finish_dead(cursor, tickets[0], error, failures))
+
+        return self._answer(delivery, verb, work)
+
+    def _finish_dead(self, cursor: CursorWrapper, ticket: Ticket, error: str, failures: int) -> set[Ticket]:
+        """Done for this group, and a copy into the dead-letter topic: one transaction."""
+        context, text = self.context, state.clip(error)
+        stale = self._finish(cursor, [ticket], text)
+        if not stale:
+            dead_topic = conf.dead_letter_topic(context.topic)
+            dead.copy(cursor, ticket.offset, context.group, dead_topic, failures, text)
+        return stale
+
+    def _finish(self, cursor: CursorWrapper, tickets: Sequence[Ticket], error: str | None = None) -> set[Ticket]:
+        context, ordered = self.context, _ordered(tickets)
+        done = state.finish(cursor, context.group, context.topic, context.me.incarnation, ordered, error)
+        if done == len(ordered):
+            return set()
+        there = state.answered(cursor, context.group, context.topic, ordered)
+        return {t for t in ordered if t not in there or not there[t][0]}
+
+    def _put_back(
+        self, cursor: CursorWrapper, tickets: Sequence[Ticket], delay_ms: int, *, failed: bool, error: str | None = None
+    ) -> int:
+        context = self.context
+        return state.put_back(
+            cursor, context.group, context.topic, context.me.incarnation, tickets,
+            delay_ms=delay_ms, failed=failed, error=error,
+        )  # fmt: skip
+
+    def _answer(
+        self,
+        delivery: Delivery,
+        verb: str,
+        change: Callable[[CursorWrapper, Sequence[Ticket]], int],
+        due_in: int | None = None,
+    ) -> bool:
+        """Run a change of one delivery and take note of it, or raise ``StaleDelivery``."""
+        ticket = delivery.hold.ticket
+
+        def work(cursor: CursorWrapper) -> bool:
+            if change(cursor, [ticket]):
+                return True
+            there = state.answered(cursor, self.context.group, self.context.topic, [ticket])
+            # Token still ours and no longer in flight: an earlier try of this answer was committed unseen.
+            return ticket in there and not there[ticket][1] and there[ticket][0] == (due_in is None)
+
+        if not session.run(self.context.using, work):
+            self._lose({ticket})
+            raise StaleDelivery([delivery], verb)
+        self._after(lambda: self._ended([delivery], verb, due_in))
+        return True
+
+    def _not_mine(self, cursor: CursorWrapper, tickets: Sequence[Ticket]) -> set[Ticket]:
+        there = state.answered(cursor, self.context.group, self.context.topic, tickets)
+        held = leases.mine(cursor, self.context.me, sorted({t.partition for t in tickets}))
+        return {t for t in tickets if t.partition not in held or t not in there or not there[t][1]}
+
+    def _repeated(self, delivery: Delivery, verb: str) -> bool:
+        """Whether this very answer was given; raises ``StaleDelivery`` if another one was."""
+        if delivery.hold.answer in ("", verb):
+            return bool(delivery.hold.answer)
+        raise StaleDelivery([delivery], verb)
+
+    def _after(self, note: Callable[[], None]) -> None:
+        """Memory follows the database: what is rolled back with the caller's transaction never happened."""
+        transaction.on_commit(note, using=self.context.using)
+
+    def _ended(self, deliveries: Sequence[Delivery], verb: str, due_in: int | None = None) -> None:
+        context = self.context
+        with context.lock:
+            for delivery in deliveries:
+                ticket, delivery.hold.answer = delivery.hold.ticket, verb
+                mine = context.flying.get(ticket.offset)
+                if mine is None or mine.hold.ticket.token != ticket.token:
+                    continue
+                del context.flying[ticket.offset]
+                if partition := context.partitions.get(ticket.partition):
+                    partition.in_flight.discard(ticket.offset)
+                    if due_in is None:
+                        context.mark_dirty(ticket.partition)
+                    else:
+                        context.put_back(ticket.partition, ticket.offset, context.clock.now() + due_in)
+                    context.touch(partition)
+
+    def _lose(self, stale: set[Ticket]) -> None:
+        """Forget deliveries that turned out to be another's."""
+        context = self.context
+        with context.lock:
+            context.doubt = context.doubt or bool(stale)
+            for ticket in stale:
+                mine = context.flying.get(ticket.offset)
+                if mine and mine.hold.ticket == ticket:
+                    del context.flying[ticket.offset]
+                    mine.hold.lost = True
+                    if partition := context.partitions.get(ticket.partition):
+                        partition.in_flight.discard(ticket.offset)
+                        context.touch(partition)
+
+
+def _ordered(tickets: object) -> list[Ticket]:
+    """One order for all who lock rows: no deadlocks between them."""
+    return sorted(tickets, key=lambda t: (t.partition, t.offset))  # type: ignore[call-overload, no-any-return]
+
+
+def _check_text(argument: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise TypeError(f"{argument} must be a str, not {type(value).__name__}")

@@ -1,0 +1,205 @@
+"""Claiming: which messages go out next, and marking them as delivered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db import DatabaseError
+from django.db.backends.utils import CursorWrapper
+
+from ..policy.ids import new_token
+from ..store import leases, session, state
+from ..store.state import Claim, Ticket
+from .answering import Answering
+from .context import Context
+from .delivery import Delivery, Hold, make_delivery
+from .loading import refill
+from .partition import Suspect
+
+RETRY_SOON_MS = 20
+"""When SQL found a message not due yet that memory thought due: look again then."""
+
+
+@dataclass
+class Choice:
+    """What to claim: put back and due, undelivered, or one suspect."""
+
+    due: list[tuple[str, int]] = field(default_factory=list)
+    fresh: list[tuple[str, int]] = field(default_factory=list)
+    suspects: list[Ticket] = field(default_factory=list)
+
+    def messages(self) -> list[tuple[str, int]]:
+        return [*self.due, *self.fresh, *((s.partition, s.offset) for s in self.suspects)]
+
+    def within(self, partitions: set[str]) -> Choice:
+        return Choice(
+            [m for m in self.due if m[0] in partitions],
+            [m for m in self.fresh if m[0] in partitions],
+            [s for s in self.suspects if s.partition in partitions],
+        )
+
+
+class Claiming:
+    """One subscriber's claims. Called from one thread, under the context's lock."""
+
+    def __init__(self, context: Context, answering: Answering) -> None:
+        self.context = context
+        self.answering = answering
+        self._unsure: tuple[int, Choice] | None = None
+
+    def crowd(self, capacity: int, start_now: int) -> list[Delivery]:
+        """Claim up to ``capacity`` messages over all partitions; the first ``start_now`` go to a handler at once."""
+        self._make_sure()
+        context = self.context
+        if context.paused:
+            return []
+        context.ring()
+        if context.thin or context.stale_waiting:
+            refill(context)
+        choice = self._choose(capacity)
+        return self._claim(choice, start_now, alone=False)
+
+    def alone(self) -> list[Delivery]:
+        """Claim one suspect, to run while nothing else does; those out of attempts are dead-lettered."""
+        self._make_sure()
+        context = self.context
+        if context.paused:
+            return []
+        for name in list(context.suspected):
+            partition = context.partitions.get(name)
+            if partition is None or not partition.suspects:
+                context.suspected.pop(name, None)
+                continue
+            suspect = min(partition.suspects, key=lambda s: s.ticket.offset)
+            partition.suspects.remove(suspect)
+            context.touch(partition)
+            failures = suspect.failures + suspect.alone
+            if failures >= context.options.max_attempts:
+                self.answering.bury_suspect(suspect.ticket, failures)
+                continue
+            if got := self._claim(Choice(suspects=[suspect.ticket]), 1, alone=True):
+                return got
+        return []
+
+    def expire(self) -> None:
+        """What was not answered in time becomes a suspect: perhaps its handler hangs, or forgot it."""
+        context, now = self.context, self.context.clock.now()
+        for offset, delivery in list(context.flying.items()):
+            hold = delivery.hold
+            if hold.expires <= now:
+                del context.flying[offset]
+                if partition := context.partitions.get(hold.ticket.partition):
+                    partition.in_flight.discard(offset)
+                    partition.suspects.append(Suspect(hold.ticket, hold.alone, hold.failures))
+                    context.suspected[partition.name] = None
+
+    def _choose(self, capacity: int) -> Choice:
+        """Take from the ready partitions in turn, each up to its batch size (strict: one)."""
+        context, choice, now = self.context, Choice(), self.context.clock.now()
+        for name in list(context.ready):
+            if capacity <= 0:
+                break
+            del context.ready[name]
+            partition = context.partitions.get(name)
+            if partition is None or partition.leaving:
+                continue
+            if context.options.strict:
+                due, fresh = partition.take_head(now)
+            else:
+                room = min(context.options.batch_size - len(partition.in_flight), capacity)
+                due, fresh = partition.take(max(room, 0), now)
+            choice.due += [(name, offset) for offset in due]
+            choice.fresh += [(name, offset) for offset in fresh]
+            partition.in_flight.update(due, fresh)
+            capacity -= len(due) + len(fresh)
+            if due or fresh:
+                context.touch(partition)
+            elif (next_due := partition.next_due()) and next_due > now:
+                context.set_timer(name, next_due)
+        return choice
+
+    def _claim(self, choice: Choice, start_now: int, *, alone: bool) -> list[Delivery]:
+        context, options = self.context, self.context.options
+        wanted = choice.messages()
+        if not wanted:
+            return []
+        claim = Claim(context.group, context.topic, context.me.name, new_token(), options.visible_ms, alone)
+
+        def work(cursor: CursorWrapper) -> tuple[set[str], list[dict[str, Any]]]:
+            mine = leases.lock_mine(cursor, context.me, sorted({name for name, _ in wanted}))
+            allowed = choice.within(mine)
+            offsets = sorted(offset for _, offset in allowed.messages())
+            if not offsets:
+                return mine, []
+            handed = offsets[:start_now]
+            if allowed.fresh:
+                state.claim_fresh(cursor, claim, [offset for _, offset in allowed.fresh], handed)
+            if allowed.due or allowed.suspects:
+                state.claim_again(cursor, claim, allowed.due, allowed.suspects, handed)
+            return mine, state.claimed(cursor, context.group, offsets, claim.token)
+
+        try:
+            mine, rows = session.run(context.using, work)
+        except DatabaseError as error:
+            self._undo(choice)
+            if session.is_lost(error):
+                self._unsure = (claim.token, choice)
+            raise
+        deliveries = [self._delivery(claim, row, place < start_now) for place, row in enumerate(rows)]
+        if rows:
+            context.clock.set(int(rows[-1]["now"]))
+        self._note_missing(choice, mine, {d.offset for d in deliveries})
+        return deliveries
+
+    def _delivery(self, claim: Claim, row: dict[str, Any], handed: bool) -> Delivery:
+        context, offset = self.context, int(row["offset"])
+        ticket = Ticket(row["partition"], offset, claim.token)
+        hold = Hold(
+            self.answering, ticket, int(row["invisible_until"]), int(row["failure_count"]), claim.alone, handed
+        )
+        delivery = make_delivery(row, context.group, context.topic, hold)
+        context.flying[offset] = delivery
+        context.partitions[ticket.partition].in_flight.add(offset)
+        return delivery
+
+    def _note_missing(self, choice: Choice, mine: set[str], got: set[int]) -> None:
+        """What was chosen and not got: the lease is lost, or another state was found than memory had."""
+        context = self.context
+        lost = {name for name, _ in choice.messages()} - mine
+        if lost:
+            context.drop(lost)
+            context.doubt = True
+        soon = context.clock.now() + RETRY_SOON_MS
+        for name, offset in choice.messages():
+            partition = context.partitions.get(name)
+            if partition and offset not in got:
+                partition.in_flight.discard(offset)
+                partition.waiting_more = True
+                context.stale_waiting[name] = None
+                context.set_timer(name, soon)
+                context.mark_dirty(name)
+
+    def _undo(self, choice: Choice) -> None:
+        """The claim failed: what was chosen can be chosen again."""
+        context = self.context
+        for name, offset in choice.messages():
+            if partition := context.partitions.get(name):
+                partition.in_flight.discard(offset)
+                partition.late(offset)
+                partition.waiting_more = True
+                context.stale_waiting[name] = None
+                context.touch(partition)
+        for ticket in choice.suspects:
+            if partition := context.partitions.get(ticket.partition):
+                if ticket.offset in partition.fresh:
+                    partition.fresh.remove(ticket.offset)
+                partition.suspects.append(Suspect(ticket, False, 0))
+                context.suspected[ticket.partition] = None
+
+    def _make_sure(self) -> None:
+        """The server went away at a COMMIT: if the claim was made after all, nobody was handed anything of it."""
+        if self._unsure:
+            token, choice = self._unsure
+            state.unclaim(self.context.using, self.context.group, self.context.topic, token, choice.messages())
+            self._unsure = None

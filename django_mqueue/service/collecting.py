@@ -1,0 +1,85 @@
+"""Garbage collection: what every registered group is done with, and is older than the retention, leaves the log."""
+
+from __future__ import annotations
+
+import time
+
+from django.db.backends.utils import CursorWrapper
+
+from .. import conf
+from ..policy.names import SCHEDULED_SUFFIX
+from ..store import garbage, session
+
+PAGE = 1000
+FRUITLESS_PAGES = 20
+"""Pages of a pass that may delete nothing before the pass goes on another time."""
+
+
+def is_kept(topic: str) -> bool:
+    """Dead letters and scheduled messages are no garbage."""
+    return topic.endswith((str(conf.get("DLQ_SUFFIX")), SCHEDULED_SUFFIX))
+
+
+class Collector:
+    """One worker's part in a topic's collection; the topic's row says when anybody last did it."""
+
+    def __init__(self, using: str, topic: str) -> None:
+        self.using, self.topic = using, topic
+        self._next = 0.0
+        self._fruitless = 0
+
+    def tick(self) -> None:
+        """One page, if it is time; the next one with the next tick while there is something to delete."""
+        now = time.monotonic()
+        if now < self._next:
+            return
+        interval = float(conf.get("GC_INTERVAL", self.topic))
+        if is_kept(self.topic) or not self.page(int(interval * 1000)):
+            self._next = now + interval
+
+    def page(self, interval_ms: int = 0) -> bool:
+        """Look at one page of the log in one transaction and delete what nobody needs; whether to go on."""
+        retention = conf.retention_ms(self.topic)
+
+        def work(cursor: CursorWrapper) -> bool:
+            locked = garbage.lock_topic_if_due(cursor, self.topic, interval_ms)
+            if locked is None:
+                return False
+            settled, position = locked
+            starts = garbage.starts(cursor, self.topic)
+            rows = garbage.page(cursor, self.topic, position, settled, PAGE) if starts else []
+            if not rows:
+                garbage.move_cursor(cursor, self.topic, 0, done=True)
+                return False
+            done = self._done(cursor, starts, [(int(o), p, g) for o, p, g in rows])
+            old = set(garbage.old_enough(cursor, [o for _, o in done], retention)) if done else set()
+            doomed = [(p, o) for p, o in done if o in old]
+            if doomed:
+                garbage.delete(cursor, self.topic, sorted(starts), doomed)
+                garbage.forget_empty(cursor, self.topic, sorted({p for p, _ in doomed}))
+            self._fruitless = 0 if doomed else self._fruitless + 1
+            young = len(old) < len(done)
+            over = young or len(rows) < PAGE
+            rest = self._fruitless >= FRUITLESS_PAGES
+            garbage.move_cursor(cursor, self.topic, 0 if over else int(rows[-1][0]), done=over or rest)
+            if rest:
+                self._fruitless = 0
+            return not (over or rest)
+
+        return session.run(self.using, work)
+
+    def _done(
+        self, cursor: CursorWrapper, starts: dict[str, int], rows: list[tuple[int, str, str]]
+    ) -> list[tuple[str, int]]:
+        """(partition, offset) of those rows that every group they are for is done with.
+
+        A group without a watermark for the partition is at its start. A row for one group alone that is not
+        registered is nobody's.
+        """
+        marks = garbage.watermarks(cursor, self.topic, sorted({partition for _, partition, _ in rows}))
+        done = []
+        for offset, partition, target in rows:
+            groups = starts if not target else [target] if target in starts else []
+            if all(offset <= max(marks.get((partition, group), 0), starts[group]) for group in groups):
+                done.append((partition, offset))
+        return done

@@ -1,0 +1,85 @@
+"""What ``poll`` gives: a message and the verbs that answer it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from ..messages import Message
+from ..policy import encoding, names
+from ..policy.durations import moment
+from ..store.state import Ticket
+
+if TYPE_CHECKING:
+    from .answering import Answering
+
+
+@dataclass
+class Hold:
+    """The changing side of a delivery. ``answer``: the verb that ended it, '' while it is open."""
+
+    answering: Answering
+    ticket: Ticket
+    expires: int
+    failures: int
+    alone: bool
+    handed: bool
+    answer: str = ""
+    lost: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Delivery(Message):
+    """One delivery of a message, and the verbs that answer it.
+
+    Each verb returns True, or raises ``StaleDelivery`` and changes nothing when the message has meanwhile been
+    delivered again or finished, or the partition's lease was lost. Repeating the verb that succeeded is True.
+    """
+
+    hold: Hold = field(kw_only=True, repr=False)
+
+    def ack(self) -> bool:
+        """Done: this group will not see the message again."""
+        return self.hold.answering.ack([self])
+
+    def nack(self, *, delay: float | timedelta = 0, error: str = "") -> bool:
+        """This attempt failed: deliver again after ``delay`` seconds, or dead-letter it if it was the last one."""
+        return self.hold.answering.nack(self, delay, error)
+
+    def reject(self, reason: str = "") -> bool:
+        """This message can never succeed: dead-letter it now."""
+        return self.hold.answering.reject(self, reason)
+
+    def postpone(self, delay: float | timedelta = 0) -> bool:
+        """Not now: deliver again after ``delay`` seconds. No attempt is counted."""
+        return self.hold.answering.postpone(self, delay)
+
+    def extend(self, seconds: float | timedelta) -> bool:
+        """Keep the message from being delivered again for ``seconds`` from now."""
+        return self.hold.answering.extend([self], seconds)
+
+
+def make_delivery(row: dict[str, Any], group: str, topic: str, hold: Hold) -> Delivery:
+    """A delivery from a row of ``state.claimed``."""
+    metadata = json.loads(row["metadata"])
+    errors = json.loads(row["errors"]) if row["errors"] else []
+    return Delivery(
+        offset=int(row["offset"]),
+        id=row["original_id"] if row["original_id"] is not None else row["id"],
+        topic=topic,
+        key=names.key_of(row["partition"]),
+        payload=encoding.decode(row["payload"], metadata["encoding"]),
+        kind=metadata["kind"],
+        headers=metadata["headers"],
+        group=group,
+        attempt=int(row["retry_count"]) + 1,
+        published_at=moment(int(row["published_at"])),
+        last_error=row["message_last_error"] or (errors[-1]["error"] if errors else ""),
+        failed_at=None if row["failed_at"] is None else moment(int(row["failed_at"])),
+        failure_count=row["message_failure_count"],
+        original_topic=row["original_topic"],
+        failed_group=row["failed_group"],
+        hold=hold,
+    )

@@ -1,0 +1,78 @@
+"""Claims over all subscribers of a process, in turn, with room made for suspects."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from django.db import DatabaseError
+
+from ..policy.solitude import Mode, Solitude, alone_for
+from .delivery import Delivery
+from .engine import Engine
+
+UNLIMITED = 1 << 30
+
+
+class Dispatch:
+    """Who of a process's subscribers may claim, and how much.
+
+    ``busy`` counts what runs or is about to; ``room`` limits what one subscriber may have running at once.
+    """
+
+    def __init__(
+        self,
+        engines: list[Engine],
+        solitude: Solitude,
+        busy: Callable[[], int] = lambda: 0,
+        room: Callable[[Engine], int] = lambda engine: UNLIMITED,
+    ) -> None:
+        self.engines, self.solitude, self.busy, self.room = engines, solitude, busy, room
+        self._turn = 0
+        self._alone_since: tuple[Delivery, float] | None = None
+
+    def claim(self, capacity: int, start_now: int) -> list[Delivery]:
+        """Up to ``capacity`` deliveries; the first ``start_now`` of them go to handlers at once."""
+        mode = self._mode()
+        if mode is Mode.ALONE and start_now > 0:
+            for engine in self.engines:
+                with engine.context.lock:
+                    if engine.has_suspects and (got := engine.claiming.alone()):
+                        return got
+            mode = Mode.CROWD
+        if mode is not Mode.CROWD or capacity <= 0:
+            return []
+        got: list[Delivery] = []
+        for place in range(len(self.engines)):
+            engine = self.engines[(self._turn + place) % len(self.engines)]
+            try:
+                got += self._crowd(engine, capacity - len(got), max(start_now - len(got), 0))
+            except DatabaseError:
+                if not got:
+                    raise
+                break  # What others have claimed must reach its handlers; the next statement fails again.
+            if len(got) >= capacity:
+                break
+        self._turn += 1
+        return got
+
+    def _crowd(self, engine: Engine, capacity: int, start_now: int) -> list[Delivery]:
+        room = self.room(engine)
+        with engine.context.lock:
+            return engine.claiming.crowd(capacity if room == UNLIMITED or room else 0, min(start_now, room))
+
+    def _mode(self) -> Mode:
+        now = time.monotonic()
+        alone = next((found for engine in self.engines if (found := engine.alone())), None)
+        if alone and self._alone_long_enough(alone, now):
+            alone.hold.answering.crowd_again(alone)
+            alone = None
+        in_flight = max(sum(engine.in_flight for engine in self.engines), self.busy())
+        return self.solitude.mode(
+            in_flight=in_flight, alone=alone is not None, suspects=any(e.has_suspects for e in self.engines), now=now
+        )
+
+    def _alone_long_enough(self, delivery: Delivery, now: float) -> bool:
+        if self._alone_since is None or self._alone_since[0] is not delivery:
+            self._alone_since = (delivery, now)
+        return now - self._alone_since[1] >= alone_for(delivery.attempt)

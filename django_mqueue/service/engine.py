@@ -1,0 +1,94 @@
+"""One subscriber at work: its parts put together, ticked by whoever runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..policy.ids import new_incarnation
+from ..store.leases import Holder
+from .answering import Answering
+from .claiming import Claiming
+from .collecting import Collector
+from .context import Context, Options
+from .delivery import Delivery
+from .feed import Feed
+from .membership import Membership
+from .watermarks import Watermarks
+
+
+class Engine:
+    """The protocol for one group on one topic under one name.
+
+    ``expires``: deliveries that are not answered in time are given up (by hand); a runner keeps them alive instead.
+    """
+
+    def __init__(
+        self, topic: str, group: str, name: str, options: Options, feed: Feed, *, expires: bool
+    ) -> None:
+        self.context = Context(Holder(group, topic, name, new_incarnation()), options)
+        self.feed, self.expires = feed, expires
+        self.answering = Answering(self.context)
+        self.claiming = Claiming(self.context, self.answering)
+        self.membership = Membership(self.context)
+        self.watermarks = Watermarks(self.context, feed)
+        self.collector = Collector(options.using, topic)
+
+    def start(self) -> None:
+        """Join the group. The feed is joined first, so that nothing falls between it and what is read then."""
+        self.feed.join(self.context.topic, self)
+        self.membership.start()
+
+    def stop(self, unstarted: Sequence[Delivery] = ()) -> None:
+        """Leave the group; ``unstarted``: claimed deliveries that reached no handler."""
+        with self.context.lock:
+            self.answering.release(unstarted)
+            self.watermarks.finish()
+            self.leave_feed()
+            self.membership.stop()
+
+    def leave_feed(self) -> None:
+        self.feed.leave(self.context.topic, self)
+
+    def arrived(self, rows: Sequence[tuple[int, str, str]]) -> None:
+        """The feed's news: into the memory of my partitions, or a partition that may need an owner."""
+        context = self.context
+        for offset, name, target in rows:
+            if target and target != context.group:
+                continue
+            partition = context.partitions.get(name)
+            if partition is None:
+                self.membership.heard(name)
+            elif partition.arrived(offset) or partition.more:
+                context.touch(partition)
+
+    def tick(self) -> None:
+        """What is due of membership, watermarks and collection."""
+        with self.context.lock:
+            self.membership.tick()
+            self.watermarks.tick()
+            self.collector.tick()
+            if self.expires:
+                self.claiming.expire()
+
+    @property
+    def in_flight(self) -> int:
+        return len(self.context.flying)
+
+    @property
+    def has_suspects(self) -> bool:
+        return bool(self.context.suspected)
+
+    def alone(self) -> Delivery | None:
+        """The delivery that runs alone now, if one does."""
+        return next((d for d in self.context.flying.values() if d.hold.alone), None)
+
+    def find_work(self) -> bool:
+        """Whether anything of this group could be done now that is not another's: looks everywhere anew."""
+        context = self.context
+        with context.lock:
+            free = self.membership.look_again()
+            context.ring()
+            return free or bool(
+                context.flying or context.suspected or context.thin or context.stale_waiting
+                or self.membership.candidates or any(p.has_due(context.clock.now()) for p in context.partitions.values())
+            )  # fmt: skip

@@ -1,0 +1,132 @@
+"""The tail of the log: one statement a tick for all topics of a process, and a second look for late commits."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ..policy.holes import Holes, gaps
+from ..store import log
+from .settling import Settler
+
+ROWS = 1000
+SWEEP_EVERY = 0.25
+SETTLE_EVERY = 0.5
+SETTLE_AGAIN = 0.1
+SETTLE_AT_START = 0.5
+SHARE = 0.2
+"""Of the time: at most this part goes into second looks."""
+
+
+class Listener(Protocol):
+    """Who wants to know what came: (offset, partition, target group) in offset order, or late ones in any."""
+
+    def arrived(self, rows: Sequence[tuple[int, str, str]]) -> None: ...
+
+
+@dataclass
+class Tail:
+    """How far a topic has been read, and the offsets below that which have not been seen."""
+
+    topic: str
+    position: int
+    settler: Settler
+    holes: Holes = field(default_factory=Holes)
+    listeners: list[Listener] = field(default_factory=list)
+    sweep_at: float = 0.0
+    sweep_from: int = 0
+    sweep_settled: int = 0
+    settle_at: float = 0.0
+
+    def tell(self, rows: Sequence[tuple[int, str, str]]) -> None:
+        if rows:
+            for listener in list(self.listeners):
+                listener.arrived(rows)
+
+
+class Feed:
+    """The tails of all topics that a process consumes. Not for several threads."""
+
+    def __init__(self, using: str) -> None:
+        self.using = using
+        self.tails: dict[str, Tail] = {}
+
+    def join(self, topic: str, listener: Listener) -> None:
+        """Hear of what comes to a topic from now on. The listener reads what was there before by itself."""
+        if topic not in self.tails:
+            self.tails[topic] = self._open(topic)
+        self.tails[topic].listeners.append(listener)
+
+    def leave(self, topic: str, listener: Listener) -> None:
+        tail = self.tails.get(topic)
+        if tail and listener in tail.listeners:
+            tail.listeners.remove(listener)
+            if not tail.listeners:
+                del self.tails[topic]
+
+    def settled(self, topic: str) -> int:
+        return self.tails[topic].settler.settled
+
+    def _open(self, topic: str) -> Tail:
+        """Begin at the newest message; what is not settled below it is one hole."""
+        settler, position = Settler(self.using, topic), log.newest(self.using, topic)
+        deadline, pause = time.monotonic() + SETTLE_AT_START, threading.Event()
+        while settler.advance() < position and time.monotonic() < deadline:
+            pause.wait(0.02)
+        tail = Tail(topic, position, settler)
+        tail.holes.add(settler.settled + 1, position)
+        return tail
+
+    def tick(self) -> bool:
+        """Read what is new and look again for what was late; whether there was more than fits."""
+        if not self.tails:
+            return False
+        rows = log.tails(self.using, [(tail.topic, tail.position) for tail in self.tails.values()], ROWS)
+        by_topic: dict[str, list[tuple[int, str, str]]] = {}
+        for topic, offset, partition, group in rows:
+            by_topic.setdefault(topic, []).append((int(offset), partition, group))
+        for topic, news in by_topic.items():
+            tail = self.tails[topic]
+            for first, last in gaps(tail.position, [offset for offset, _, _ in news]):
+                tail.holes.add(first, last)
+            tail.position = news[-1][0]
+            tail.tell(news)
+        for tail in list(self.tails.values()):
+            self._settle(tail)
+            self._sweep(tail)
+        return any(len(news) == ROWS for news in by_topic.values())
+
+    def settle(self, topic: str) -> int:
+        """Try to settle now, whatever the cadence; the settled offset."""
+        return self.tails[topic].settler.advance()
+
+    def _settle(self, tail: Tail) -> None:
+        now = time.monotonic()
+        if now >= tail.settle_at and (tail.settler.pending or tail.settler.settled < tail.position):
+            tail.settler.advance()
+            tail.settle_at = now + (SETTLE_AGAIN if tail.settler.pending else SETTLE_EVERY)
+
+    def _sweep(self, tail: Tail) -> None:
+        """Look at the holes, a thousand rows a time. What a look that began later did not find will not come."""
+        started = time.monotonic()
+        if not tail.holes or started < tail.sweep_at:
+            return
+        if not tail.sweep_from:
+            tail.sweep_settled = tail.settler.settled
+        ranges = [
+            (max(first, tail.sweep_from), last) for first, last in tail.holes.ranges if last >= tail.sweep_from
+        ]
+        rows = log.within(self.using, tail.topic, ranges, ROWS) if ranges else []
+        tail.tell([(int(offset), partition, group) for offset, partition, group in rows])
+        tail.holes.seen(int(row[0]) for row in rows)
+        if len(rows) == ROWS:
+            tail.sweep_from = int(rows[-1][0]) + 1
+        else:
+            tail.sweep_from = 0
+            tail.holes.drop_settled(tail.sweep_settled)
+        now = time.monotonic()
+        pause = (now - started) / SHARE
+        tail.sweep_at = now + (pause if tail.sweep_from else max(SWEEP_EVERY, pause))

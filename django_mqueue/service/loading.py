@@ -1,0 +1,88 @@
+"""Reading partitions into memory: where the group stands, what waits, what was left unanswered, what is new."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+from ..store import log, offsets, state
+from ..store.state import Ticket
+from .context import Context
+from .partition import READ_AHEAD, Partition, Suspect
+
+PER_STATEMENT = 200
+"""Partitions in one statement: a UNION ALL of more costs more than its parts."""
+
+WAITING_READ = 50
+
+Item = TypeVar("Item")
+
+
+def batches(items: Sequence[Item], size: int = PER_STATEMENT) -> Iterator[Sequence[Item]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+def load(context: Context, names: Sequence[str]) -> None:
+    """Begin to work on partitions that were just leased (at most ``PER_STATEMENT`` of them)."""
+    places = offsets.positions(context.using, context.group, context.topic, names, context.start)
+    for name in names:
+        place = places[name]
+        context.partitions[name] = Partition(name, place.acked, place.scanned, place.scanned)
+    now = time.monotonic()
+    for name, offset, _, _, token, _, alone, failures in state.in_flight(
+        context.using, context.group, context.topic, names
+    ):
+        suspect = Suspect(Ticket(name, int(offset), int(token)), bool(alone), int(failures))
+        context.partitions[name].suspects.append(suspect)
+        context.suspected[name] = None
+    read_waiting(context, names)
+    read_fresh(context, names)
+    for name in names:
+        context.partitions[name].idle_since = now
+        context.mark_dirty(name)
+
+
+def read_waiting(context: Context, names: Sequence[str]) -> None:
+    """Read anew which messages of the partitions wait for a retry (at most ``PER_STATEMENT`` partitions)."""
+    rows = state.waiting(
+        context.using, context.group, context.topic, names, WAITING_READ, by_offset=context.options.strict
+    )
+    counts = dict.fromkeys(names, 0)
+    for name in names:
+        context.stale_waiting.pop(name, None)
+        context.partitions[name].waiting.clear()
+    for name, offset, _, due, *_ in rows:
+        context.put_back(name, int(offset), int(due))
+        counts[name] += 1
+    for name, count in counts.items():
+        partition = context.partitions[name]
+        partition.waiting_more = count == WAITING_READ
+        if partition.waiting:
+            context.ready[name] = None
+
+
+def read_fresh(context: Context, names: Sequence[str]) -> None:
+    """Read the next undelivered messages of the partitions (at most ``PER_STATEMENT`` of them)."""
+    found: dict[str, list[int]] = {name: [] for name in names}
+    positions = [(name, context.partitions[name].read_to) for name in names]
+    for name, offset in log.first_rows(context.using, context.group, context.topic, positions, READ_AHEAD):
+        found[name].append(offset)
+    for name, news in found.items():
+        partition = context.partitions[name]
+        partition.read(sorted(news), READ_AHEAD)
+        context.thin.pop(name, None)
+        if partition.fresh:
+            context.ready[name] = None
+            partition.idle_since = time.monotonic()
+
+
+def refill(context: Context) -> None:
+    """Read on where memory has run out: one statement for each kind and 200 partitions."""
+    thin = [name for name in list(context.thin)[:PER_STATEMENT] if name in context.partitions]
+    if thin:
+        read_fresh(context, thin)
+    waiting = [name for name in list(context.stale_waiting)[:PER_STATEMENT] if name in context.partitions]
+    if waiting:
+        read_waiting(context, waiting)

@@ -1,0 +1,237 @@
+"""Being a member of a group: heartbeat, leases by fair shares, finding partitions that nobody works on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from zlib import crc32
+
+from django.db.backends.utils import CursorWrapper
+
+from .. import conf
+from ..exceptions import FencedSubscription, NotRegistered
+from ..policy.shares import fair_share
+from ..store import heartbeats, leases, log, offsets, session
+from .context import Context
+from .loading import PER_STATEMENT, batches, load
+
+LOOSE_SCAN = 10_000
+ORPHANED_AFTER = 2
+"""Discoveries that a free partition may stay free before anybody takes it, whatever the shares say."""
+
+FORGET_DEAD_MS = 86_400_000
+
+
+class Membership:
+    """One subscriber's part in its group. Called from one thread, under the context's lock."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.members: list[str] = []
+        self.candidates: dict[str, int] = {}
+        """Partitions with news that may have no owner, and how many discoveries ago they were seen."""
+        self._known: dict[str, float] = {}
+        """Partitions of others, and when that was last seen to be so."""
+        self._free_for = 0
+        self._beat_at = self._renew_at = self._scan_at = 0.0
+
+    @property
+    def lease_ms(self) -> int:
+        return conf.lease_ms(self.context.topic)
+
+    @property
+    def interval(self) -> float:
+        return float(conf.get("DISCOVERY_INTERVAL", self.context.topic))
+
+    def start(self) -> None:
+        """Announce this subscriber; take over from one of the same name, which is fenced from now on."""
+        context = self.context
+
+        def work(cursor: CursorWrapper) -> None:
+            predecessor = heartbeats.announce(cursor, context.me)
+            if predecessor:
+                leases.release_all(cursor, context.group, context.topic, predecessor)
+
+        session.run(context.using, work)
+        heartbeats.forget_dead(context.using, context.group, context.topic, FORGET_DEAD_MS)
+        self._renew_at = time.monotonic() + float(conf.get("LEASE_RENEWAL_INTERVAL", context.topic))
+
+    def stop(self) -> None:
+        """Release all leases and deregister, so that others take over at once."""
+        context = self.context
+
+        def work(cursor: CursorWrapper) -> None:
+            heartbeats.deregister(cursor, context.me)
+            leases.release_all(cursor, context.group, context.topic, context.me.incarnation)
+
+        session.run(context.using, work)
+        context.drop(list(context.partitions))
+
+    def heard(self, partition: str) -> None:
+        """News of a partition that is not mine: perhaps nobody's."""
+        if partition in self.candidates:
+            return
+        seen = self._known.get(partition)
+        if seen is None or time.monotonic() - seen > 2 * self.interval:
+            self.candidates[partition] = 0
+
+    def tick(self) -> None:
+        """Whatever of heartbeat, renewal and discovery is due; between them at most one statement, none when idle."""
+        now = time.monotonic()
+        if now >= self._renew_at or self.context.doubt:
+            self.context.doubt = False
+            self._renew()
+            self._renew_at = now + float(conf.get("LEASE_RENEWAL_INTERVAL", self.context.topic))
+        if now >= self._beat_at:
+            self._discover()
+            self._beat_at = time.monotonic() + self.interval
+        else:
+            self._take_new()
+
+    def _renew(self) -> None:
+        context = self.context
+        if leases.renew(context.using, context.me) != len(context.partitions):
+            mine = leases.held(context.using, context.me)
+            context.drop([name for name in context.partitions if name not in mine])
+            self._load(mine - context.partitions.keys())
+
+    def _check_in(self) -> None:
+        """Beat; raise ``NotRegistered`` or ``FencedSubscription`` if there is no place for this one any more."""
+        context = self.context
+        registration = offsets.registration(context.using, context.group, context.topic)
+        if registration is None:
+            self.stop()
+            raise NotRegistered(context.topic, context.group)
+        context.start, context.paused = registration.start, registration.paused
+        if not heartbeats.beat(context.using, context.me):
+            if heartbeats.incarnation(context.using, context.me) not in (None, context.me.incarnation):
+                context.drop(list(context.partitions))
+                raise FencedSubscription(context.topic, context.group, context.me.name)
+            self.start()
+
+    def look_again(self) -> bool:
+        """Discover now, over all partitions; whether leases are free that somebody should take."""
+        self._scan_at = 0.0
+        self._discover()
+        self._beat_at = time.monotonic() + self.interval
+        return self._free_for > 0
+
+    def _discover(self) -> None:
+        context = self.context
+        self._check_in()
+        self.members = heartbeats.members(context.using, context.group, context.topic, self.lease_ms)
+        if time.monotonic() >= self._scan_at:
+            self._scan()
+        self._check_candidates()
+        leased, free, now_ms = leases.overview(context.using, context.group, context.topic, self.lease_ms)
+        context.clock.set(now_ms)
+        share = fair_share(leased + len(self.candidates), self.members, context.me.name)
+        self._free_for = self._free_for + 1 if free else 0
+        wanted = share - len(context.partitions)
+        self._leave(max(-wanted, 0))
+        if free and (wanted > 0 or self._free_for > ORPHANED_AFTER):
+            self._take_free(max(wanted, 1 + free // max(len(self.members), 1) if wanted <= 0 else 0))
+        self._take_candidates(share)
+        self._give_up_drained()
+        self._release_left()
+
+    def _scan(self) -> None:
+        """Look at all partitions of the topic: what came while nobody of the group was there."""
+        context, after = self.context, ""
+        while True:
+            found, after = log.unleased_news(
+                context.using, context.group, context.topic, context.start, after, LOOSE_SCAN
+            )
+            for name in found:
+                if name not in context.partitions:
+                    self.candidates.setdefault(name, 0)
+            if not after:
+                break
+        self._scan_at = time.monotonic() + self.lease_ms / 1000
+
+    def _check_candidates(self) -> None:
+        """Those that have a lease row are somebody's, or are found as free ones."""
+        now = time.monotonic()
+        self._known = {name: seen for name, seen in self._known.items() if now - seen <= 2 * self.interval}
+        for some in batches(list(self.candidates)):
+            for name in leases.known(self.context.using, self.context.group, self.context.topic, some):
+                self.candidates.pop(name, None)
+                self._known[name] = now
+
+    def _mine_by_rank(self, name: str) -> bool:
+        """Spread new partitions over the members without a word between them."""
+        if not self.members:
+            return False
+        return self.members[crc32(name.encode()) % len(self.members)] == self.context.me.name
+
+    def _take_new(self) -> None:
+        """Between discoveries: new partitions that fall to me are taken at once, by the statement."""
+        fresh = [name for name, age in self.candidates.items() if age == 0 and self._mine_by_rank(name)]
+        if fresh:
+            self._acquire(fresh[:PER_STATEMENT])
+
+    def _take_candidates(self, share: int) -> None:
+        room = share - len(self.context.partitions)
+        chosen = [
+            name for name, age in self.candidates.items() if age > ORPHANED_AFTER or self._mine_by_rank(name)
+        ]
+        if len(chosen) < room and len(self.members) == 1:
+            chosen = list(self.candidates)
+        for some in batches(chosen):
+            self._acquire(some)
+        for name in self.candidates:
+            self.candidates[name] += 1
+
+    def _take_free(self, count: int) -> None:
+        context = self.context
+        while count > 0:
+            some = leases.takeable(
+                context.using, context.group, context.topic, self.lease_ms, min(count, PER_STATEMENT)
+            )
+            if not some or not self._acquire(some):
+                return
+            count -= len(some)
+
+    def _acquire(self, names: Iterable[str]) -> int:
+        context, wanted = self.context, list(names)
+        mine = leases.acquire(context.using, context.me, wanted, self.lease_ms)
+        now = time.monotonic()
+        for name in wanted:
+            self.candidates.pop(name, None)
+            if name not in mine:
+                self._known[name] = now
+        fresh = [name for name in mine if name not in context.partitions]
+        self._load(fresh)
+        return len(fresh)
+
+    def _load(self, names: Iterable[str]) -> None:
+        for some in batches(list(names)):
+            load(self.context, some)
+
+    def _leave(self, count: int) -> None:
+        """Choose partitions to give to others: idle ones first. A busy one is finished before it goes."""
+        if not count and not any(p.leaving for p in self.context.partitions.values()):
+            return
+        by_work = sorted(
+            self.context.partitions.values(), key=lambda p: (not p.leaving, bool(p.in_flight), bool(p.fresh), p.name)
+        )
+        for place, partition in enumerate(by_work):
+            if partition.leaving and place >= count:
+                self.context.touch(partition)
+            partition.leaving = place < count
+
+    def _release_left(self) -> None:
+        context = self.context
+        share_is_enough = [p.name for p in context.partitions.values() if p.leaving and not p.in_flight]
+        for some in batches(share_is_enough):
+            leases.release(context.using, context.me, some)
+            context.drop(some)
+
+    def _give_up_drained(self) -> None:
+        """Partitions without work for two lease durations need no owner; the next message finds one."""
+        before = time.monotonic() - 2 * self.lease_ms / 1000
+        context = self.context
+        idle = [p.name for p in context.partitions.values() if p.idle_since < before and p.is_drained()]
+        for some in batches(idle):
+            leases.give_up(context.using, context.me, some)
+            context.drop(some)

@@ -1,0 +1,123 @@
+"""What a worker remembers of a partition that it owns. Memory only: every decision is checked by SQL."""
+
+from __future__ import annotations
+
+import heapq
+from bisect import insort
+from collections import deque
+from dataclasses import dataclass, field
+
+from ..store.state import Ticket
+
+READ_AHEAD = 50
+"""Undelivered messages of a partition that are kept in mind; the log is read again when they are used up."""
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A delivery left unanswered: its worker died or was too slow. ``alone``: it ran by itself then."""
+
+    ticket: Ticket
+    alone: bool
+    failures: int
+
+
+@dataclass
+class Partition:
+    """One leased partition.
+
+    ``fresh``: undelivered offsets, rising; ``read_to``: the log was read up to there, and ``more`` tells whether
+    there was more. ``waiting``: (due, offset) of messages put back, as a heap (strict: by offset, see ``head``).
+    """
+
+    name: str
+    watermark: int
+    scanned: int
+    read_to: int
+    more: bool = True
+    fresh: deque[int] = field(default_factory=deque)
+    waiting: list[tuple[int, int]] = field(default_factory=list)
+    waiting_more: bool = False
+    suspects: list[Suspect] = field(default_factory=list)
+    in_flight: set[int] = field(default_factory=set)
+    dirty: bool = False
+    leaving: bool = False
+    idle_since: float = 0.0
+
+    def arrived(self, offset: int) -> bool:
+        """Take note of a message in the log; whether it can be delivered from memory now."""
+        if offset > self.read_to:
+            if self.more:
+                return False
+            if len(self.fresh) >= READ_AHEAD:
+                self.more = True
+                return False
+            self.read_to = offset
+            self.fresh.append(offset)
+            return True
+        return self.late(offset)
+
+    def late(self, offset: int) -> bool:
+        """A message at or below what was read: it committed later. Known ones are ignored."""
+        if offset <= self.watermark or offset in self.in_flight or offset in self.fresh:
+            return False
+        if any(offset == known for _, known in self.waiting):
+            return False
+        if any(offset == suspect.ticket.offset for suspect in self.suspects):
+            return False
+        if not self.fresh or offset > self.fresh[-1]:
+            self.fresh.append(offset)
+        else:
+            insort(self.fresh, offset)
+        return True
+
+    def read(self, offsets: list[int], limit: int) -> None:
+        """Take what was read from the log above ``read_to``."""
+        for offset in offsets:
+            if offset > self.read_to:
+                self.fresh.append(offset)
+                self.read_to = offset
+        self.more = len(offsets) >= limit
+
+    def wait(self, offset: int, due: int) -> None:
+        heapq.heappush(self.waiting, (due, offset))
+
+    def pop_due(self, now: int) -> int | None:
+        """The longest due message that was put back, if one is due."""
+        if self.waiting and self.waiting[0][0] <= now:
+            return heapq.heappop(self.waiting)[1]
+        return None
+
+    def next_due(self) -> int | None:
+        return self.waiting[0][0] if self.waiting else None
+
+    def take(self, room: int, now: int) -> tuple[list[int], list[int]]:
+        """Up to ``room`` messages to deliver side by side: (put back and due, fresh)."""
+        due: list[int] = []
+        while len(due) < room and (offset := self.pop_due(now)) is not None:
+            due.append(offset)
+        fresh = [self.fresh.popleft() for _ in range(min(room - len(due), len(self.fresh)))]
+        return due, fresh
+
+    def take_head(self, now: int) -> tuple[list[int], list[int]]:
+        """Strict: the lowest message not done, if it may go: nothing else of the partition is under way."""
+        if self.in_flight or self.suspects:
+            return [], []
+        head = min(self.waiting, key=lambda item: item[1], default=None)
+        if head and (not self.fresh or head[1] < self.fresh[0]):
+            if head[0] > now:
+                return [], []
+            self.waiting.remove(head)
+            heapq.heapify(self.waiting)
+            return [head[1]], []
+        return [], [self.fresh.popleft()] if self.fresh else []
+
+    def has_due(self, now: int) -> bool:
+        """Whether something here can be delivered now."""
+        return bool(self.fresh or (self.waiting and self.waiting[0][0] <= now))
+
+    def is_drained(self) -> bool:
+        """Nothing left to do here, as far as this worker knows."""
+        return not (
+            self.fresh or self.more or self.waiting or self.waiting_more or self.suspects or self.in_flight or self.dirty
+        )

@@ -1,0 +1,160 @@
+"""Publish: messages into the log, in the caller's transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from django.db import IntegrityError
+from django.db.backends.utils import CursorWrapper
+
+from .. import conf
+from ..exceptions import DuplicateMessage
+from ..messages import OutgoingMessage, Published
+from ..policy import names
+from ..policy.encoding import encode
+from ..policy.ids import uuid7
+from ..store import log, session
+from ..store.dialect import DUPLICATE_ENTRY
+
+ROWS_PER_STATEMENT = 500
+BYTES_PER_STATEMENT = 4 * 1_048_576
+
+
+def publish(
+    topic: str,
+    payload: Any,
+    *,
+    key: str | None = None,
+    id: str | None = None,
+    kind: str = "",
+    headers: Any = None,
+    on_duplicate: Literal["ignore", "error"] = "ignore",
+    using: str | None = None,
+) -> Published:
+    """Publish one message to a topic, in the caller's transaction: it exists exactly when that commits.
+
+    ``payload`` is whatever ``DjangoJSONEncoder`` encodes, or ``bytes``. Messages of one ``key`` are consumed in
+    order; without one the message is spread over the topic's partitions by a hash of its ``id``. An ``id`` that
+    the topic's partition holds already stores nothing: ``created`` is False then, or ``DuplicateMessage`` is
+    raised with ``on_duplicate="error"``. ``kind`` names the payload's type and ``headers`` is a mapping of JSON
+    values; both travel with it. ``using`` is a database alias, by default ``MQUEUE["DATABASE"]``.
+
+    One statement, no commit. Raises ``TypeError`` or ``ValueError`` for bad arguments before any SQL.
+    """
+    if on_duplicate not in ("ignore", "error"):
+        raise ValueError(f'on_duplicate must be "ignore" or "error", not {on_duplicate!r}')
+    topic = names.check_publish_topic(topic, conf.get("DLQ_SUFFIX"))
+    row = _row(topic, OutgoingMessage(payload, key=key, id=id, kind=kind, headers=headers))
+
+    def store(cursor: CursorWrapper) -> tuple[int, bool]:
+        if id is None:
+            return log.insert(cursor, topic, [row]), True
+        return log.insert_once(cursor, topic, row)
+
+    offset, created = session.single(conf.database(using), store)
+    published = _published(topic, row, offset, created)
+    if not created and on_duplicate == "error":
+        raise DuplicateMessage(published)
+    return published
+
+
+def publish_many(
+    topic: str, messages: Iterable[OutgoingMessage | Any], *, using: str | None = None
+) -> list[Published]:
+    """Publish payloads or ``OutgoingMessage`` values: what became of each, in the same order.
+
+    All or nothing, in the caller's transaction or, outside one, in one of its own. One statement for each 500
+    messages or 4 MiB, and one read more where ids are given. Messages that are duplicates, of the log's or of
+    one another, are not stored again and say so. All arguments are checked before any SQL.
+    """
+    topic = names.check_publish_topic(topic, conf.get("DLQ_SUFFIX"))
+    rows, given = [], []
+    for place, message in enumerate(messages):
+        outgoing = message if isinstance(message, OutgoingMessage) else OutgoingMessage(message)
+        try:
+            rows.append(_row(topic, outgoing))
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"message {place}: {error}") from error
+        given.append(outgoing.id is not None)
+    if not rows:
+        return []
+
+    def store(cursor: CursorWrapper) -> list[Published]:
+        return _store(cursor, topic, rows, given)
+
+    return session.run(conf.database(using), store)
+
+
+def _row(topic: str, message: OutgoingMessage) -> log.NewRow:
+    if message.key is not None:
+        names.check_name("key", message.key, names.KEY_MAX)
+    message_id = uuid7() if message.id is None else names.check_name("id", message.id, names.ID_MAX)
+    content = encode(message.payload, message.kind, message.headers, conf.get("MAX_PAYLOAD_BYTES", topic))
+    partition = message.key
+    if partition is None:
+        partition = names.spread_partition(message_id, conf.get("SPREAD", topic))
+    return log.NewRow(partition, message_id, content)
+
+
+def _published(topic: str, row: log.NewRow, offset: int, created: bool) -> Published:
+    return Published(offset, row.id, topic, names.key_of(row.partition), created)
+
+
+def _store(cursor: CursorWrapper, topic: str, rows: list[log.NewRow], given: list[bool]) -> list[Published]:
+    results: dict[tuple[str, str], Published] = {}
+    answers = []
+    for chunk in _chunks(rows, given):
+        keys = [(row.partition, row.id) for row, was_given in chunk if was_given]
+        fresh: dict[tuple[str, str], log.NewRow] = {}
+        for row, _ in chunk:
+            if (row.partition, row.id) not in results:
+                fresh.setdefault((row.partition, row.id), row)
+        there = log.existing(cursor, topic, [key for key in dict.fromkeys(keys) if key in fresh])
+        stored = _insert_rest(cursor, topic, fresh, there, keys)
+        for row, _ in chunk:
+            key = (row.partition, row.id)
+            if key in results:
+                answers.append(_published(topic, row, results[key].offset, False))
+                continue
+            offset = stored.get(key)
+            results[key] = _published(topic, row, there[key] if offset is None else offset, offset is not None)
+            answers.append(results[key])
+    return answers
+
+
+def _insert_rest(
+    cursor: CursorWrapper,
+    topic: str,
+    fresh: dict[tuple[str, str], log.NewRow],
+    there: dict[tuple[str, str], int],
+    given: list[tuple[str, str]],
+) -> dict[tuple[str, str], int]:
+    """Insert what is not there; a publisher that stored one of the ids meanwhile is waited for and believed."""
+    while True:
+        missing = [key for key in fresh if key not in there]
+        if not missing:
+            return {}
+        try:
+            first = log.insert(cursor, topic, [fresh[key] for key in missing])
+        except IntegrityError as error:
+            if session.error_code(error) != DUPLICATE_ENTRY or not given:
+                raise
+            asked = [key for key in dict.fromkeys(given) if key in fresh]
+            there.update(log.existing(cursor, topic, asked, locking=True))
+            continue
+        return {key: first + place for place, key in enumerate(missing)}
+
+
+def _chunks(rows: list[log.NewRow], given: list[bool]) -> Iterable[list[tuple[log.NewRow, bool]]]:
+    chunk: list[tuple[log.NewRow, bool]] = []
+    size = 0
+    for row, was_given in zip(rows, given, strict=True):
+        weight = len(row.content.body) + len(row.content.metadata)
+        if chunk and (len(chunk) == ROWS_PER_STATEMENT or size + weight > BYTES_PER_STATEMENT):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append((row, was_given))
+        size += weight
+    if chunk:
+        yield chunk

@@ -1,0 +1,131 @@
+"""Register and unregister consumer groups: deletion waits for those that are registered."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import datetime, timedelta
+from typing import Literal
+
+from django.db.backends.utils import CursorWrapper
+
+from .. import conf
+from ..policy import names
+from ..policy.durations import moment_ms
+from ..store import log, offsets, session, state
+from .settling import Settler
+
+Start = Literal["earliest", "latest"] | datetime | int
+
+SETTLE_FOR = 2.0
+"""Seconds that ``start="latest"`` looks for a quiet moment; without one it starts lower, never higher."""
+
+
+def check_group(group: str) -> str:
+    return names.check_name("group", group, names.GROUP_MAX)
+
+
+def check_start(start: object) -> None:
+    """Raise ``TypeError`` or ``ValueError`` for what no start can be."""
+    if start in ("earliest", "latest") and isinstance(start, str):
+        return
+    if isinstance(start, datetime):
+        moment_ms("start", start)
+    elif not isinstance(start, int) or isinstance(start, bool):
+        raise TypeError(f'start must be "earliest", "latest", an aware datetime or an offset, not {start!r}')
+    elif start < 0:
+        raise ValueError(f"start must be an offset of 0 or more, not {start!r}")
+
+
+def topic_limit() -> int:
+    """Groups may consume derived topics (dead letters) too, whose names are longer."""
+    return names.TOPIC_MAX + 2 * conf.DLQ_SUFFIX_MAX
+
+
+def subscribe(topic: str, group: str, start: Start = "earliest", *, using: str | None = None) -> bool:
+    """Register a group: from now on nothing of the topic is deleted until the group is done with it.
+
+    ``start`` is where it begins: ``"earliest"`` with all that the log still holds; ``"latest"`` with what is
+    published from now on (and perhaps a few from just before, rather than lose one that commits late); an
+    aware datetime with what was published then or later; an offset with that message. Returns whether
+    the group is new; a registered one keeps its place, whatever ``start`` says.
+    """
+    names.check_topic(topic, topic_limit())
+    check_group(group)
+    check_start(start)
+    alias = conf.database(using)
+    if offsets.registration(alias, group, topic) is not None:
+        return False
+    above = _above(alias, topic, start)
+    _forget_state(alias, topic, group)  # Left behind if an unsubscribe was interrupted: it would hide messages.
+
+    def work(cursor: CursorWrapper) -> bool:
+        settled = offsets.lock_topic(alias, cursor, topic)
+        return offsets.register(cursor, group, topic, min(above, settled))
+
+    return session.run(alias, work)
+
+
+def unsubscribe(topic: str, group: str, *, using: str | None = None) -> bool:
+    """Forget a group: it holds back no deletion any more, its workers stop. Whether it was registered.
+
+    What it has done is forgotten with it; subscribing again starts anew. Its delivery state is deleted in
+    batches, each committed by itself (unless the caller has a transaction open).
+    """
+    names.check_topic(topic, topic_limit())
+    check_group(group)
+    alias = conf.database(using)
+
+    def work(cursor: CursorWrapper) -> bool:
+        offsets.lock_topic(alias, cursor, topic)
+        return offsets.unregister(cursor, group, topic)
+
+    was = session.run(alias, work)
+    _forget_state(alias, topic, group)
+    return was
+
+
+def _forget_state(using: str, topic: str, group: str) -> None:
+    while state.delete_group(using, group, topic):
+        pass
+
+
+def _above(using: str, topic: str, start: Start) -> int:
+    """The offset above which a start lies, as far as it may go: never above what is settled."""
+    if start == "earliest":
+        return 0
+    if start != "latest" and isinstance(start, int):
+        return max(start - 1, 0)
+    settler = Settler(using, topic)
+    if session.in_transaction(using):  # The gate's locks would last as long as the caller's transaction.
+        settler.settled = offsets.settled(using, topic)
+        return settler.settled if start == "latest" else _before(using, topic, moment_ms("start", start), settler.settled)
+    deadline, pause = time.monotonic() + SETTLE_FOR, threading.Event()
+    goal = log.newest(using, topic)
+    while settler.advance() < goal and time.monotonic() < deadline:
+        pause.wait(0.02)
+    if isinstance(start, datetime):
+        return _before(using, topic, moment_ms("start", start), settler.settled)
+    return settler.settled
+
+
+COMMIT_SPREAD = timedelta(seconds=60) // timedelta(milliseconds=1)
+"""``published_at`` rises with the offset but for statements that overtook each other: by far less than this."""
+
+
+def _before(using: str, topic: str, moment: int, settled: int) -> int:
+    """The highest offset below which all was published before ``moment``: by bisection, then one by one."""
+    low, high = 0, settled
+    while low < high:
+        middle = (low + high) // 2
+        row = log.published_at(using, topic, middle, 1)
+        if row and row[0][0] <= settled and row[0][1] < moment - COMMIT_SPREAD:
+            low = row[0][0]
+        else:
+            high = middle
+    while rows := log.published_at(using, topic, low, 1000):
+        for offset, at in rows:
+            if at >= moment or offset > settled:
+                return low
+            low = offset
+    return low

@@ -1,0 +1,50 @@
+"""Settling: which offsets are decided, so that no transaction can still commit one of them.
+
+AUTO_INCREMENT hands out an offset when a row is inserted, not when it commits. See store/gates.py and
+docs/explanation/protocol.md.
+"""
+
+from __future__ import annotations
+
+from django.db.backends.utils import CursorWrapper
+
+from ..store import gates, log, offsets, session
+
+
+class Settler:
+    """Finds the settled offset of one topic, a little with each call, and shares it with all workers."""
+
+    def __init__(self, using: str, topic: str) -> None:
+        self.using, self.topic = using, topic
+        self.settled = 0
+        self._noted = 0
+        self._busy: set[str] = set()
+
+    @property
+    def pending(self) -> bool:
+        """Whether a round is under way: some slots were held when last looked at."""
+        return bool(self._busy)
+
+    def advance(self) -> int:
+        """Go on with the round, or begin one at the newest committed offset; the settled offset.
+
+        An uncommitted offset below a committed one was handed out earlier, and its publisher holds a slot of
+        the gate since before that. So once each slot has been free *after* the newest offset was noted, all
+        at or below it is committed or gone. Never waits.
+        """
+        if not self._busy:
+            self.settled = max(self.settled, offsets.settled(self.using, self.topic))
+            self._noted = log.newest(self.using, self.topic)
+            if self._noted <= self.settled:
+                return self.settled
+            self._busy = gates.slots(gates.gate_of(self.topic))
+        wanted = set(self._busy)
+
+        def look(cursor: CursorWrapper) -> set[str]:
+            return gates.free_slots(cursor, wanted)
+
+        self._busy -= session.run(self.using, look)
+        if not self._busy:
+            self.settled = max(self.settled, self._noted)
+            offsets.note_settled(self.using, self.topic, self.settled)
+        return self.settled

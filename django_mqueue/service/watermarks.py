@@ -1,0 +1,128 @@
+"""Watermarks: how far a group is done with each of its partitions. Deletion follows them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from django.db.backends.utils import CursorWrapper
+
+from ..store import leases, offsets, session
+from ..store.offsets import Position
+from .context import Context
+from .feed import Feed
+from .loading import PER_STATEMENT
+from .partition import Partition
+
+EVERY = 0.1
+SHARE = 0.2
+"""Of the time: at most this part goes into moving watermarks."""
+
+
+@dataclass
+class _Look:
+    """What one transaction found out about some partitions."""
+
+    mine: set[str] = field(default_factory=set)
+    places: dict[str, Position] = field(default_factory=dict)
+    missed: list[tuple[str, int]] = field(default_factory=list)
+
+
+class Watermarks:
+    """Moves the watermarks of one subscriber's partitions that changed; never past what is settled."""
+
+    def __init__(self, context: Context, feed: Feed) -> None:
+        self.context, self.feed = context, feed
+        self._settled = 0
+        self._next = 0.0
+
+    def tick(self, *, force: bool = False) -> None:
+        """Look at up to 200 partitions where something was finished, if it is time."""
+        started = time.monotonic()
+        context = self.context
+        if context.paused or (started < self._next and not force):
+            return
+        settled = self.feed.settled(context.topic)
+        if settled > self._settled:
+            self._settled = settled
+            context.dirty.update(context.unsettled)
+            context.unsettled.clear()
+        names = [name for name in list(context.dirty)[:PER_STATEMENT] if name in context.partitions]
+        if names:
+            self._advance(names, settled)
+            now = time.monotonic()
+            self._next = now + max(EVERY, (now - started) / SHARE)
+
+    def finish(self) -> None:
+        """Before stopping: settle what can be settled now and move all watermarks once."""
+        self.feed.settle(self.context.topic)
+        while self.context.dirty and not self.context.paused:
+            before = len(self.context.dirty)
+            self.tick(force=True)
+            if len(self.context.dirty) >= before:
+                return
+
+    def _advance(self, names: list[str], settled: int) -> None:
+        context = self.context
+        partitions = {name: context.partitions[name] for name in names}
+
+        def work(cursor: CursorWrapper) -> _Look:
+            mine = leases.lock_mine(cursor, context.me, names)
+            if not mine:
+                return _Look()
+            look = self._look(cursor, {name: partitions[name] for name in sorted(mine)}, settled)
+            moved = [
+                (name, place)
+                for name, place in look.places.items()
+                if (place.acked, place.scanned) != (partitions[name].watermark, partitions[name].scanned)
+            ]
+            if moved:
+                offsets.advance(context.using, cursor, context.group, context.topic, moved)
+            return look
+
+        look = session.run(context.using, work)
+        for name in names:
+            context.dirty.pop(name, None)
+            if name in look.mine:
+                self._note(partitions[name], look.places[name], settled)
+            else:
+                context.doubt = True
+        for name, offset in look.missed:
+            self._heal(partitions[name], offset)
+
+    def _look(self, cursor: CursorWrapper, partitions: dict[str, Partition], settled: int) -> _Look:
+        """Where each partition stands, in a snapshot begun after ``settled`` was settled."""
+        context, look = self.context, _Look(set(partitions))
+        above = [(name, partition.watermark) for name, partition in partitions.items()]
+        opens = offsets.first_open(cursor, context.group, context.topic, above, settled)
+        stuck: list[tuple[str, int]] = []
+        for name, partition in partitions.items():
+            offset, delivered = opens.get(name, (settled + 1, False))
+            acked = max(partition.watermark, offset - 1)
+            look.places[name] = Position(acked, max(partition.scanned, acked))
+            if name in opens and delivered:
+                stuck.append((name, look.places[name].scanned))
+            elif name in opens:
+                look.missed.append((name, offset))
+        if stuck:
+            undelivered = offsets.first_undelivered(cursor, context.group, context.topic, stuck, settled)
+            for name, scanned in stuck:
+                offset, _ = undelivered.get(name, (settled + 1, False))
+                look.places[name] = Position(look.places[name].acked, max(scanned, offset - 1))
+                if name in undelivered:
+                    look.missed.append((name, offset))
+        return look
+
+    def _note(self, partition: Partition, place: Position, settled: int) -> None:
+        partition.watermark, partition.scanned = place.acked, place.scanned
+        partition.dirty = partition.read_to > settled
+        if partition.dirty:
+            self.context.unsettled[partition.name] = None
+
+    def _heal(self, partition: Partition, offset: int) -> None:
+        """An undelivered message that memory does not know of would hold back the watermark for ever."""
+        if offset > partition.read_to:
+            partition.more = True
+        elif not partition.late(offset):
+            return
+        self.context.touch(partition)

@@ -1,0 +1,89 @@
+"""Running a handler on one message: what came of it, as a value."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import time
+import traceback
+from dataclasses import dataclass
+from typing import Any
+
+from ..exceptions import Postpone, Reject, Retry
+from ..policy.durations import to_ms
+from ..service.delivery import Delivery
+from . import connections
+from .registry import Handler
+
+logger = logging.getLogger("django_mqueue")
+
+DEFAULT_DELAY = 1.0
+"""Seconds, where a retry policy failed to give any."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a handler's run came to: ``verb`` is ack, nack, reject or postpone; ``delay`` in seconds."""
+
+    delivery: Delivery
+    verb: str
+    seconds: float
+    delay: float = 0.0
+    error: str = ""
+
+
+def call(handler: Handler, delivery: Delivery) -> Outcome:
+    """Run the handler; never raises, whatever the handler does."""
+    started = time.monotonic()
+    try:
+        connections.before_use()
+        _run(handler, delivery)
+        verb, delay, error = "ack", 0.0, ""
+    except Postpone as signal:
+        verb, delay, error = "postpone", _seconds(signal.delay), ""
+    except Reject as signal:
+        verb, delay, error = "reject", 0.0, str(signal)
+    except Retry as signal:
+        wait = _backoff(handler, delivery) if signal.delay is None else _seconds(signal.delay)
+        verb, delay, error = "nack", wait, str(signal)
+    except BaseException as exception:  # noqa: BLE001
+        verb, delay, error = "nack", _backoff(handler, delivery), describe(exception)
+    finally:
+        try:
+            connections.after_use()
+        except Exception:  # The next use finds out and reconnects.
+            logger.debug("a connection could not be checked", exc_info=True)
+    return Outcome(delivery, verb, time.monotonic() - started, delay, error)
+
+
+def _run(handler: Handler, delivery: Delivery) -> None:
+    result = handler.function(delivery)
+    if inspect.isawaitable(result):
+        asyncio.run(_await(result))
+
+
+async def _await(result: Any) -> None:
+    await result
+
+
+def describe(exception: BaseException) -> str:
+    """An exception as it is kept with the message: its own line first, then the traceback."""
+    first = "".join(traceback.format_exception_only(exception)).strip()
+    return f"{first}\n\n{''.join(traceback.format_exception(exception))}"
+
+
+def _backoff(handler: Handler, delivery: Delivery) -> float:
+    try:
+        return _seconds(handler.retry(delivery.attempt))
+    except Exception:
+        logger.exception("%s: the retry policy failed; waiting %s s", handler.name, DEFAULT_DELAY)
+        return DEFAULT_DELAY
+
+
+def _seconds(delay: Any) -> float:
+    try:
+        return to_ms("delay", delay) / 1000
+    except (TypeError, ValueError):
+        logger.exception("a handler asked for an impossible delay (%r); waiting %s s", delay, DEFAULT_DELAY)
+        return DEFAULT_DELAY

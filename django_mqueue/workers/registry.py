@@ -1,0 +1,132 @@
+"""The handlers of a project: ``@consumer`` and what it registers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from django.utils.module_loading import autodiscover_modules
+
+from ..exceptions import HandlerError
+from ..messages import Message
+from ..policy import names
+from ..policy.backoff import ExponentialBackoff, RetryPolicy
+from ..policy.durations import to_ms
+from ..service.registration import Start, check_group, check_start, topic_limit
+from ..service.subscription import BATCH_MAX, check_count
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Handler:
+    """A registered handler and its options."""
+
+    function: Callable[[Message], Any]
+    topic: str
+    group: str
+    name: str
+    batch_size: int
+    concurrency: int | None
+    strict: bool
+    max_attempts: int
+    retry: RetryPolicy
+    visible_ms: int
+    start: Start
+
+    def is_same_definition(self, other: Handler) -> bool:
+        """Whether both are one function, imported twice."""
+        mine, others = _definition(self.function), _definition(other.function)
+        return mine is not None and mine == others
+
+
+def _definition(function: Any) -> tuple[str, str, int] | None:
+    code = getattr(function, "__code__", None)
+    return None if code is None else (code.co_filename, function.__qualname__, code.co_firstlineno)
+
+
+_handlers: dict[tuple[str, str], Handler] = {}
+
+
+def consumer(
+    topic: str,
+    *,
+    group: str,
+    name: str | None = None,
+    batch_size: int = 10,
+    concurrency: int | None = None,
+    strict: bool = False,
+    max_attempts: int = 3,
+    retry: RetryPolicy = ExponentialBackoff(),  # noqa: B008
+    visibility_timeout: float | timedelta = 60,
+    start: Start = "earliest",
+) -> Callable[[Function], Function]:
+    """Register a function as a group's handler of a topic's messages; ``runconsumer`` runs it.
+
+    The function takes one ``Message``, and may be ``async``. Returning acks; raising retries after
+    ``retry(attempt)`` seconds until ``max_attempts`` attempts have failed, then dead-letters. ``Retry``, ``Reject``
+    and ``Postpone`` may be raised to say more. ``strict``: one message of a key at a time, in order; else up to
+    ``batch_size`` of a partition at once. ``concurrency``: how many of this handler run at once in a process (default: as many
+    as there are threads). ``visibility_timeout``: seconds after which a dead worker's message is delivered
+    again; it is extended while the handler runs. ``start``: where a new group begins, as for ``subscribe``. ``name``: for logs.
+
+    Raises ``TypeError`` or ``ValueError`` for bad options, and ``HandlerError`` if the group has another handler
+    for the topic.
+    """
+    names.check_topic(topic, topic_limit())
+    check_group(group)
+    check_start(start)
+    check_count("batch_size", batch_size, BATCH_MAX)
+    check_count("max_attempts", max_attempts)
+    if concurrency is not None:
+        check_count("concurrency", concurrency)
+    if not callable(retry):
+        raise TypeError(f"retry must be callable with the attempt's number, not {retry!r}")
+    visible_ms = to_ms("visibility_timeout", visibility_timeout, least=0.001)
+
+    def register(function: Function) -> Function:
+        if not callable(function):
+            raise TypeError(f"a handler must be callable, not {function!r}")
+        shown = name or f"{function.__module__}.{getattr(function, '__qualname__', function)}"
+        handler = Handler(
+            function, topic, group, shown, batch_size, concurrency, bool(strict), max_attempts, retry, visible_ms, start
+        )
+        before = _handlers.get((topic, group))
+        if before is not None and not before.is_same_definition(handler):
+            raise HandlerError(
+                f"topic {topic!r} has a handler for group {group!r} already: {before.name}; {shown} needs another group"
+            )
+        _handlers[topic, group] = handler
+        return function
+
+    return register
+
+
+def unregister(topic: str, group: str) -> None:
+    """Take a handler out again (tests do)."""
+    _handlers.pop((topic, group), None)
+
+
+def autodiscover() -> None:
+    """Import ``consumers`` of every installed app, as Django's admin does with ``admin``."""
+    autodiscover_modules("consumers")
+
+
+def handlers(chosen: list[str] | None = None) -> list[Handler]:
+    """All handlers, or those named as ``TOPIC`` or ``TOPIC:GROUP``, in a fixed order.
+
+    Raises ``HandlerError`` for a name that no handler has, listing those there are.
+    """
+    known = [_handlers[key] for key in sorted(_handlers)]
+    if not chosen:
+        return known
+    picked: dict[tuple[str, str], Handler] = {}
+    for wanted in chosen:
+        found = [h for h in known if wanted in (h.topic, f"{h.topic}:{h.group}")]
+        if not found:
+            there = ", ".join(f"{h.topic}:{h.group}" for h in known) or "none"
+            raise HandlerError(f"no handler is registered for {wanted!r}; registered are: {there}")
+        picked.update({(h.topic, h.group): h for h in found})
+    return list(picked.values())

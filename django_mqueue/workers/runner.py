@@ -1,0 +1,305 @@
+"""The loop of ``runconsumer``: claims, runs handlers in threads, answers; one database connection of its own."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import random
+import time
+from collections import Counter, deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from django.db import DatabaseError
+
+from .. import conf
+from ..exceptions import StaleDelivery
+from ..policy.solitude import Solitude
+from ..service.context import Options
+from ..service.delivery import Delivery
+from ..service.dispatch import Dispatch
+from ..service.engine import Engine
+from ..service.feed import Feed
+from ..service.registration import subscribe
+from ..service.subscription import default_name
+from ..store import session
+from .calling import Outcome, call
+from .prefetch import Prefetch
+from .registry import Handler
+
+logger = logging.getLogger("django_mqueue")
+
+RECONNECT_MAX = 2.0
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How to run; ``None`` is each handler's or setting's own. ``drain``: stop when nothing is left to do now."""
+
+    threads: int = 4
+    name: str | None = None
+    batch_size: int | None = None
+    poll_interval: float | None = None
+    drain: bool = False
+    max_messages: int | None = None
+    max_seconds: float | None = None
+    using: str | None = None
+
+
+class Runner:
+    """Runs handlers until told to stop. ``counts`` says what became of their messages, by verb."""
+
+    def __init__(self, handlers: Sequence[Handler], options: RunOptions) -> None:
+        self.options, self.using = options, conf.database(options.using)
+        self.counts: Counter[str] = Counter()
+        self._stopping = False
+        self._feed = Feed(self.using)
+        self._handlers: dict[Engine, Handler] = {}
+        name = options.name or default_name()
+        for handler in handlers:
+            engine_options = Options(
+                self.using, options.batch_size or handler.batch_size, handler.strict, handler.max_attempts,
+                handler.visible_ms,
+            )  # fmt: skip
+            engine = Engine(handler.topic, handler.group, name, engine_options, self._feed, expires=False)
+            self._handlers[engine] = handler
+        self._engine_of = {engine.answering: engine for engine in self._handlers}
+        self._dispatch = Dispatch(list(self._handlers), Solitude(), self._busy, self._room)
+        self._prefetch = Prefetch(options.threads)
+        self._waiting: deque[Delivery] = deque()
+        self._running: Counter[Engine] = Counter()
+        self._finished: list[Outcome] = []
+        self._results: queue.SimpleQueue[Outcome | None] = queue.SimpleQueue()
+        self._started = 0
+        self._feed_at = self._visible_at = 0.0
+        self._failures = 0
+        self._more = False
+
+    def stop(self) -> None:
+        """Take nothing new; finish what runs. May be called from a signal handler or another thread."""
+        self._stopping = True
+        self._results.put(None)
+
+    def run(self) -> None:
+        """Work until stopped, drained, or one of the limits is reached. Raises what makes going on senseless."""
+        for handler in self._handlers.values():
+            subscribe(handler.topic, handler.group, handler.start, using=self.using)
+        deadline = None if self.options.max_seconds is None else time.monotonic() + self.options.max_seconds
+        with ThreadPoolExecutor(self.options.threads, thread_name_prefix="mqueue-handler") as pool:
+            self._pool = pool
+            try:
+                self._protected(self._start)
+                while not (self._stopping or self._reached_limit()):
+                    if deadline is not None and time.monotonic() >= deadline:
+                        break
+                    if self._protected(self._cycle):
+                        break
+            finally:
+                self._finish()
+
+    def _start(self) -> bool:
+        for engine in self._handlers:
+            engine.leave_feed()
+            engine.start()
+        return False
+
+    def _reached_limit(self) -> bool:
+        return self.options.max_messages is not None and self._started >= self.options.max_messages
+
+    def _protected(self, step: object) -> bool:
+        """A step of the loop; when the server or the connection goes away, wait and let the caller try again."""
+        while True:
+            try:
+                result = bool(step())  # type: ignore[operator]
+                if self._failures:
+                    logger.info("the database is back")
+                self._failures = 0
+                return result
+            except (DatabaseError, OSError) as error:
+                if not (session.is_lost(error) or session.is_retriable(error)):
+                    raise
+                self._failures += 1
+                log = logger.warning if self._failures == 1 else logger.debug
+                log("database trouble, trying again: %s", error)
+                session.discard(self.using)
+                self._collect(min(0.05 * 2**self._failures, RECONNECT_MAX) * (0.5 + random.random() / 2))  # noqa: S311
+                if self._stopping and step == self._cycle:
+                    return True
+
+    def _cycle(self) -> bool:
+        """One turn; True when draining is over."""
+        self._answer()
+        now = time.monotonic()
+        if now >= self._feed_at or self._more:
+            self._more = self._feed.tick()
+            self._feed_at = now + self._interval()
+        for engine in self._handlers:
+            engine.tick()
+        self._keep_visible()
+        claimed = self._claim()
+        if claimed or self._more:
+            self._collect(0)
+            return False
+        if not self._busy() and self.options.drain and self._is_drained():
+            return True
+        self._collect(max(self._feed_at - time.monotonic(), 0))
+        return False
+
+    def _interval(self) -> float:
+        if self.options.poll_interval is not None:
+            return self.options.poll_interval
+        return min(float(conf.get("POLL_INTERVAL", h.topic)) for h in self._handlers.values())
+
+    def _busy(self) -> int:
+        return sum(self._running.values()) + len(self._waiting) + len(self._finished)
+
+    def _room(self, engine: Engine) -> int:
+        """How many more of this engine's deliveries may start now."""
+        concurrency = self._handlers[engine].concurrency or self.options.threads
+        return max(concurrency - self._running[engine], 0)
+
+    def _free(self) -> int:
+        free = self.options.threads - sum(self._running.values())
+        if self.options.max_messages is not None:
+            free = min(free, self.options.max_messages - self._started)
+        return max(free, 0)
+
+    def _claim(self) -> int:
+        """Claim for the free threads, and ahead of them where handlers are quick."""
+        free = max(self._free() - len(self._waiting), 0)
+        capacity = free + self._prefetch.ahead() - max(len(self._waiting) - self._free(), 0)
+        if self.options.max_messages is not None:
+            capacity = min(capacity, self.options.max_messages - self._started - len(self._waiting))
+        if capacity <= 0 or len(self._waiting) > self._prefetch.ahead() // 2:
+            return 0
+        deliveries = self._dispatch.claim(capacity, free)
+        for delivery in deliveries:
+            if delivery.hold.handed:
+                self._submit(delivery)
+            else:
+                self._waiting.append(delivery)
+        return len(deliveries)
+
+    def _submit(self, delivery: Delivery) -> None:
+        engine = self._engine_of[delivery.hold.answering]
+        self._running[engine] += 1
+        self._started += 1
+        handler = self._handlers[engine]
+        self._pool.submit(lambda: self._results.put(call(handler, delivery)))
+
+    def _collect(self, timeout: float) -> None:
+        """Take the results that are there; wait for the first of them."""
+        try:
+            outcome = self._results.get(timeout=timeout) if timeout > 0 else self._results.get_nowait()
+            while True:
+                if outcome is not None:
+                    self._running[self._engine_of[outcome.delivery.hold.answering]] -= 1
+                    self._prefetch.note(outcome.seconds)
+                    self._finished.append(outcome)
+                outcome = self._results.get_nowait()
+        except queue.Empty:
+            return
+
+    def _next_to_start(self) -> list[Delivery]:
+        """Those claimed ahead that threads are free for."""
+        free, chosen, room = self._free(), [], {engine: self._room(engine) for engine in self._handlers}
+        for delivery in self._waiting:
+            if len(chosen) >= free:
+                break
+            engine = self._engine_of[delivery.hold.answering]
+            if room[engine] > 0:
+                room[engine] -= 1
+                chosen.append(delivery)
+        return chosen
+
+    def _answer(self) -> None:
+        """Answer what is finished and start what was claimed ahead: one commit for each handler's acks."""
+        self._collect(0)
+        starting = [] if self._stopping else self._next_to_start()
+        for engine in self._handlers:
+            mine = engine.answering
+            acks = [o for o in self._finished if o.verb == "ack" and o.delivery.hold.answering is mine]
+            ahead = [d for d in starting if d.hold.answering is mine]
+            if acks or ahead:
+                self._ack(engine, acks, ahead)
+        for outcome in [o for o in self._finished if o.verb != "ack"]:
+            self._answer_one(outcome)
+            self._finished.remove(outcome)
+
+    def _ack(self, engine: Engine, acks: list[Outcome], ahead: list[Delivery]) -> None:
+        try:
+            engine.answering.ack([o.delivery for o in acks], ahead)
+        except StaleDelivery as stale:
+            logger.warning("%s: handled, but %s", self._handlers[engine].name, stale)
+        done = set(map(id, acks))
+        self._finished = [o for o in self._finished if id(o) not in done]
+        self.counts["ack"] += len(acks)
+        for delivery in ahead:
+            self._waiting.remove(delivery)
+            if not delivery.hold.lost:
+                self._submit(delivery)
+
+    def _answer_one(self, outcome: Outcome) -> None:
+        delivery, name = outcome.delivery, self._handlers[self._engine_of[outcome.delivery.hold.answering]].name
+        try:
+            if outcome.verb == "nack":
+                delivery.nack(delay=outcome.delay, error=outcome.error)
+            elif outcome.verb == "reject":
+                delivery.reject(outcome.error)
+            else:
+                delivery.postpone(outcome.delay)
+        except StaleDelivery as stale:
+            logger.warning("%s: %s", name, stale)
+            return
+        self.counts[outcome.verb] += 1
+        if outcome.error:
+            first = outcome.error.partition("\n")[0]
+            logger.warning(
+                "%s: %s@%s attempt %s: %s", name, delivery.topic, delivery.offset, delivery.attempt, first
+            )
+
+    def _keep_visible(self) -> None:
+        """While handlers run, nobody else gets their messages."""
+        now = time.monotonic()
+        if now < self._visible_at:
+            return
+        shortest = min(h.visible_ms for h in self._handlers.values()) / 1000
+        self._visible_at = now + shortest / 6
+        for engine, handler in self._handlers.items():
+            soon = engine.context.clock.now() + handler.visible_ms * 2 // 3
+            aging = [d for d in list(engine.context.flying.values()) if d.hold.expires < soon]
+            if aging:
+                try:
+                    engine.answering.extend(aging, handler.visible_ms / 1000)
+                except StaleDelivery as stale:
+                    logger.warning("%s: %s", handler.name, stale)
+
+    def _is_drained(self) -> bool:
+        """Look everywhere once more: the tail, all partitions, leases that nobody holds."""
+        if self._feed.tick():
+            return False
+        return not any([engine.find_work() for engine in self._handlers])
+
+    def _finish(self) -> None:
+        """Let running handlers end, answer them, give back the rest, leave the group."""
+        while sum(self._running.values()) or self._finished:
+            if self._protected(self._wind_up):
+                break
+        for engine in self._handlers:
+            unstarted = [d for d in self._waiting if d.hold.answering is engine.answering]
+            try:
+                engine.stop(unstarted)
+            except DatabaseError:
+                logger.exception("could not leave the group; the lease will run out")
+                session.discard(self.using)
+
+    def _wind_up(self) -> bool:
+        self._stopping = True
+        self._answer()
+        self._keep_visible()
+        for engine in self._handlers:
+            engine.membership.tick()
+        if sum(self._running.values()):
+            self._collect(0.2)
+        return False
