@@ -1,0 +1,27 @@
+"""The database of a run: the one that ``DATABASE_URL`` names, or a private server for as long as it takes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from .mariadb import mariadb
+from .mysql import mysql
+from .say import step
+from .server import Flavour, private_server
+
+FLAVOURS: dict[str, Callable[[], Flavour]] = {"mariadb": mariadb, "mysql": mysql}
+
+
+@contextmanager
+def database(kind: str = "mariadb") -> Iterator[str]:
+    """Its URL."""
+    given = os.environ.get("DATABASE_URL")
+    if given:
+        step("using the database that DATABASE_URL names")
+        yield given
+        return
+    with private_server(FLAVOURS[kind]()) as server:
+        step(f"{kind} {server.version} runs for as long as this does")
+        yield server.url()

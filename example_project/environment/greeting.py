@@ -1,0 +1,22 @@
+"""What a MySQL or MariaDB says first to whoever connects: that it is ready, and its version."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+_HEADER, _PROTOCOL = 4, 10
+
+
+def version(path: Path) -> str | None:
+    """The version of the server at this socket, or None while it does not serve."""
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(5)
+            connection.connect(str(path))
+            packet = connection.recv(4096)
+    except OSError:
+        return None
+    if len(packet) <= _HEADER or packet[_HEADER] != _PROTOCOL:
+        return None
+    return packet[_HEADER + 1 :].split(b"\0", 1)[0].decode("ascii", "replace").removeprefix("5.5.5-")

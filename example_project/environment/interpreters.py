@@ -1,0 +1,85 @@
+"""The Pythons of this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+OLDEST = (3, 11)
+SUPPORTED = ("3.13", "3.12", "3.11")
+"""Newest first."""
+
+_PROBE = """
+import importlib.util, json, pathlib, sys, sysconfig
+print(json.dumps({
+    "version": list(sys.version_info[:3]),
+    "path": getattr(sys, "_base_executable", None) or sys.executable,
+    "headers": (pathlib.Path(sysconfig.get_paths()["include"]) / "Python.h").exists(),
+    "venv": all(importlib.util.find_spec(name) for name in ("venv", "ensurepip")),
+}))
+"""
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    path: Path
+    version: tuple[int, int, int]
+
+    @property
+    def minor(self) -> str:
+        return f"{self.version[0]}.{self.version[1]}"
+
+    @property
+    def full(self) -> str:
+        return ".".join(map(str, self.version))
+
+    @property
+    def has_headers(self) -> bool:
+        return bool(self._look()["headers"])
+
+    @property
+    def has_venv(self) -> bool:
+        return bool(self._look()["venv"])
+
+    def _look(self) -> dict[str, object]:
+        return _probe(self.path) or {"headers": False, "venv": False}
+
+
+def running() -> Interpreter:
+    """The one that runs this; of a virtual environment, the one that it was made from."""
+    path = getattr(sys, "_base_executable", None) or sys.executable
+    return Interpreter(Path(path), sys.version_info[:3])
+
+
+def newest_other(than: Interpreter) -> Interpreter | None:
+    """The newest supported one that is newer, and able to make a virtual environment."""
+    for minor in SUPPORTED:
+        if minor == than.minor:
+            return None
+        for path in _candidates(minor):
+            found = _probe(path)
+            if found and found["headers"] and found["venv"]:
+                major, middle, micro = found["version"]
+                if f"{major}.{middle}" == minor:
+                    return Interpreter(Path(found["path"]), (major, middle, micro))
+    return None
+
+
+def _candidates(minor: str) -> list[Path]:
+    paths = [Path(path) for path in [shutil.which(f"python{minor}")] if path]
+    versions = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    return [*paths, *sorted(versions.glob(f"{minor}.*/bin/python3"), reverse=True)]
+
+
+def _probe(path: Path) -> dict[str, object] | None:
+    """What an interpreter says about itself; None when it does not run (a pyenv shim of an inactive version)."""
+    try:
+        done = subprocess.run([path, "-c", _PROBE], capture_output=True, text=True, timeout=60, check=True)
+        return json.loads(done.stdout)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None

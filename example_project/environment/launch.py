@@ -1,0 +1,23 @@
+"""How a launcher ends: with an exit code, and without a traceback for what a person can put right."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+from .errors import EnvironmentProblem
+from .processes import end_cleanly_when_told
+from .say import complain
+
+
+def launch(main: Callable[[list[str]], int]) -> NoReturn:
+    end_cleanly_when_told()
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except EnvironmentProblem as problem:
+        complain(str(problem))
+        sys.exit(1)
+    except KeyboardInterrupt:
+        complain("interrupted")
+        sys.exit(130)

@@ -1,0 +1,41 @@
+"""MariaDB, of the system's package."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import EnvironmentProblem
+from .needs import for_mariadb
+from .system_packages import program, provide
+from .users import as_me
+
+
+@dataclass(frozen=True)
+class MariaDB:
+    server: str
+    installer: str
+    kind: str = "mariadb"
+
+    def initialise(self, data: Path) -> list[str]:
+        return [
+            self.installer,
+            "--no-defaults",
+            "--auth-root-authentication-method=normal",
+            "--skip-test-db",
+            "--skip-name-resolve",
+            f"--datadir={data}",
+            *as_me(),
+        ]
+
+    def serve(self, data: Path) -> list[str]:
+        return [self.server, "--no-defaults", f"--datadir={data}", *as_me()]
+
+
+def mariadb() -> MariaDB:
+    """Installed if it was missing."""
+    provide(for_mariadb())
+    server, installer = program("mariadbd"), program("mariadb-install-db")
+    if not server or not installer:
+        raise EnvironmentProblem("mariadbd or mariadb-install-db vanished")
+    return MariaDB(server, installer)

@@ -1,0 +1,84 @@
+"""Running other programs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+
+from .errors import CommandFailed
+from .layout import ROOT
+from .lineage import die_with_parent
+
+PATIENCE = 30.0
+"""Seconds that a program gets to end after it was asked to."""
+
+
+def run(argv: Sequence[str | Path], *, env: Mapping[str, str] | None = None, cwd: Path = ROOT) -> str:
+    """Run quietly and return the output. Raises ``CommandFailed`` with the end of the output."""
+    words = [str(word) for word in argv]
+    try:
+        done = subprocess.run(
+            words,
+            env=None if env is None else dict(env),
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+    except OSError as error:
+        raise CommandFailed(f"{words[0]}: {error}") from error
+    if done.returncode:
+        tail = "\n".join(done.stdout.splitlines()[-40:])
+        raise CommandFailed(f"{' '.join(words)} ended with {done.returncode}:\n{tail}")
+    return done.stdout
+
+
+def forward(argv: Sequence[str | Path], *, env: Mapping[str, str], cwd: Path = ROOT) -> int:
+    """Run in the foreground, output and all, and return the exit code (128 + n for a signal).
+
+    Ctrl-C reaches the program from the terminal: it is waited for. When this process is told to end, or
+    is killed, the program is told too.
+    """
+    child = subprocess.Popen(
+        [str(word) for word in argv], env=dict(env), cwd=cwd, preexec_fn=die_with_parent()
+    )
+    try:
+        code = child.wait()
+    except BaseException as error:
+        if not isinstance(error, KeyboardInterrupt):
+            child.terminate()
+        _end(child)
+        raise
+    return code if code >= 0 else 128 - code
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    for last_word in (child.terminate, child.kill):
+        try:
+            child.wait(PATIENCE)
+            return
+        except (subprocess.TimeoutExpired, KeyboardInterrupt):
+            last_word()
+    child.wait()
+
+
+def end_cleanly_when_told() -> None:
+    """SIGTERM and SIGHUP unwind the stack, so that what was started is stopped."""
+
+    def unwind(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+            signal.signal(number, unwind)
+
+
+def with_database(url: str) -> dict[str, str]:
+    """This process's variables and ``DATABASE_URL``."""
+    return {**os.environ, "DATABASE_URL": url}

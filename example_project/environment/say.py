@@ -1,0 +1,21 @@
+"""What the launchers tell."""
+
+from __future__ import annotations
+
+import sys
+
+
+def step(text: str) -> None:
+    """One line about what happens now."""
+    print(f"==> {text}", flush=True)
+
+
+def complain(text: str) -> None:
+    print(f"!!! {text}", file=sys.stderr, flush=True)
+
+
+def banner(lines: list[str]) -> str:
+    """Lines in a frame that nobody overlooks."""
+    width = max(len(line) for line in lines)
+    bar = "!" * (width + 6)
+    return "\n".join([bar, *(f"!! {line.ljust(width)} !!" for line in lines), bar])

@@ -1,0 +1,77 @@
+"""Debian packages of the unstable suite, downloaded and unpacked beside the system: no root, apt's state untouched."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from .errors import EnvironmentProblem
+from .layout import LOCAL, make
+from .locks import locked
+from .processes import run
+from .say import step
+
+KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+MIRROR = "http://deb.debian.org/debian"
+"""Debian's own address, where the system names no mirror. Packages are signed; plain HTTP is apt's custom."""
+
+
+def unpacked(package: str) -> Path:
+    """The directory that holds the package and all that it depends on. Once there it is used as it is:
+    the suite is rolling, so another download would be another version."""
+    home = LOCAL / "unpacked" / f"{package}-{_architecture()}"
+    root = home / "root"
+    with locked(home.with_suffix(".lock")):
+        if not root.is_dir():
+            step(f"downloading {package} of Debian unstable into {home.relative_to(LOCAL.parent)}")
+            archives = _download(package, make(home / "apt"))
+            half = home / "half"
+            shutil.rmtree(half, ignore_errors=True)
+            make(half)
+            for archive in archives:
+                run(["dpkg-deb", "--extract", archive, half])
+            half.rename(root)
+            shutil.rmtree(home / "apt")
+    return root
+
+
+def _architecture() -> str:
+    for tool in ("apt-get", "dpkg", "dpkg-deb"):
+        if not shutil.which(tool):
+            raise EnvironmentProblem(
+                f"there is no {tool} here, and only Debian's archive is known to have it"
+            )
+    return run(["dpkg", "--print-architecture"]).strip()
+
+
+def _download(package: str, state: Path) -> list[Path]:
+    if not KEYRING.exists():
+        raise EnvironmentProblem(f"there is no {KEYRING} to check the packages with")
+    for part in ("lists/partial", "cache/archives/partial"):
+        make(state / part)
+    status, sources = state / "status", state / "sources.list"
+    status.write_text("")
+    sources.write_text(f"deb [signed-by={KEYRING}] {_mirror()} unstable main\n")
+    options = {
+        "Dir::Etc::sourcelist": sources,
+        "Dir::Etc::sourceparts": "/dev/null",
+        "Dir::State": state,
+        "Dir::State::lists": state / "lists",
+        "Dir::State::status": status,
+        "Dir::Cache": state / "cache",
+        "Acquire::Languages": "none",
+        "Acquire::Retries": "3",
+        "APT::Sandbox::User": "root",  # the directory need not be readable to apt's own user
+        "Debug::NoLocking": "true",
+    }
+    apt = ["apt-get", *(f"-o{name}={value}" for name, value in options.items())]
+    run([*apt, "update", "--error-on=any"])
+    run([*apt, "install", "--yes", "--no-install-recommends", "--download-only", package])
+    return sorted((state / "cache" / "archives").glob("*.deb"))
+
+
+def _mirror() -> str:
+    """The mirror that this system already uses, if it is a Debian."""
+    wanted = ["Created-By: Packages", "Origin: Debian", "Label: Debian"]
+    lines = run(["apt-get", "indextargets", "--format", "$(REPO_URI)", *wanted]).split()
+    return lines[0].rstrip("/") if lines else MIRROR

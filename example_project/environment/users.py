@@ -1,0 +1,11 @@
+"""The user that a server runs as."""
+
+from __future__ import annotations
+
+import os
+import pwd
+
+
+def as_me() -> list[str]:
+    """Servers refuse root unless it is named."""
+    return [f"--user={pwd.getpwuid(os.geteuid()).pw_name}"] if os.geteuid() == 0 else []

@@ -1,0 +1,88 @@
+"""Virtual environments in the clone: made once, renewed when ``pyproject.toml`` has changed."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import CommandFailed
+from .interpreters import Interpreter
+from .layout import LOCAL, ROOT
+from .locks import locked
+from .needs import for_building
+from .processes import run
+from .say import step
+from .system_packages import provide
+
+
+@dataclass(frozen=True)
+class VirtualEnvironment:
+    """One for each interpreter and Django: ``django`` is its minor version, as in ``5.2``."""
+
+    interpreter: Interpreter
+    django: str
+    extras: tuple[str, ...]
+    home: Path = LOCAL / "venvs"
+
+    @property
+    def name(self) -> str:
+        return f"python{self.interpreter.minor}-django{self.django}"
+
+    @property
+    def directory(self) -> Path:
+        return self.home / self.name
+
+    @property
+    def python(self) -> Path:
+        return self.directory / "bin" / "python"
+
+    def ensure(self) -> Path:
+        """Make it if need be, and return its Python."""
+        with locked(self.home / f"{self.name}.lock"):
+            if not self._is_current():
+                self._install()
+        return self.python
+
+    @property
+    def _stamp(self) -> Path:
+        return self.directory / "installed"
+
+    def _wanted(self) -> str:
+        """What the stamp holds once all of this is installed."""
+        project = (ROOT / "pyproject.toml").read_bytes()
+        origin = f"{self.interpreter.path} {self.interpreter.full} {self.django} {ROOT}"
+        return f"{hashlib.sha256(project + origin.encode()).hexdigest()} {' '.join(sorted(self.extras))}"
+
+    def _is_current(self) -> bool:
+        """Extras that an earlier launcher installed beside these do no harm."""
+        if not self._stamp.exists() or not self.python.exists():
+            return False
+        digest, *extras = self._stamp.read_text().split()
+        return digest == self._wanted().split()[0] and set(self.extras) <= set(extras)
+
+    def _install(self) -> None:
+        provide(for_building(self.interpreter))
+        extras = self._extras_with_earlier()
+        step(f"installing into {self.directory.relative_to(ROOT)}: {', '.join(extras)}, Django {self.django}")
+        self._stamp.unlink(missing_ok=True)
+        if not self._has_pip():
+            shutil.rmtree(self.directory, ignore_errors=True)
+            run([self.interpreter.path, "-m", "venv", self.directory])
+        pip = [self.python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--quiet"]
+        run([*pip, "--editable", f"{ROOT}[{','.join(extras)}]", f"Django~={self.django}.0"])
+        self._stamp.write_text(self._wanted().split()[0] + " " + " ".join(extras))
+
+    def _extras_with_earlier(self) -> list[str]:
+        """The example's launcher must not take from the tests' environment what it has."""
+        earlier = self._stamp.read_text().split()[1:] if self._stamp.exists() else []
+        return sorted({*self.extras, *earlier})
+
+    def _has_pip(self) -> bool:
+        """False for one whose making was interrupted, or whose interpreter is gone."""
+        try:
+            version = run([self.python, "-c", "import pip, sys; print('%d.%d.%d' % sys.version_info[:3])"])
+        except CommandFailed:
+            return False
+        return version.strip() == self.interpreter.full
