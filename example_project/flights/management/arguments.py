@@ -1,0 +1,34 @@
+"""The arguments that the commands share."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, ArgumentTypeError
+
+from ..dataset import FLIGHTS
+
+DEFAULT = FLIGHTS
+
+
+def flights(text: str) -> int:
+    """How many flights: a number, or ``all``."""
+    if text == "all":
+        return FLIGHTS
+    if not text.isdecimal() or not 0 < int(text) <= FLIGHTS:
+        raise ArgumentTypeError(f"must be a number from 1 to {FLIGHTS}, or all; not {text!r}")
+    return int(text)
+
+
+def positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(f"must be a number of at least 1, not {text!r}")
+    return int(text)
+
+
+def add_flights(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--flights",
+        type=flights,
+        default=DEFAULT,
+        metavar="N",
+        help=f"the first N flights of the file, or all of its {FLIGHTS:,}; default: %(default)s",
+    )

@@ -1,0 +1,56 @@
+"""``manage.py flights``: publish the flights, consume them in worker processes, check what came of it."""
+
+from __future__ import annotations
+
+import time
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from ...events import GROUPS
+from ...models import Run
+from ...progress import Progress, consumed
+from ...workers import workers
+from ..arguments import add_flights, positive
+from .check_flights import report
+from .publish_flights import publish
+
+LOOK_EVERY = 1.0
+
+
+class Command(BaseCommand):
+    help = "Send real flights through the queue to two groups of consumers, and check what they make of them."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        add_flights(parser)
+        parser.add_argument(
+            "--workers", type=positive, default=2, help="worker processes; default: %(default)s"
+        )
+        parser.add_argument(
+            "--threads", type=positive, default=4, help="threads of each worker process; default: %(default)s"
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            run = publish(self, options["flights"])
+            self._consume(run, options["workers"], options["threads"])
+        except KeyboardInterrupt:
+            raise CommandError("interrupted; the next run begins anew", returncode=130) from None
+        report(self, run)
+
+    def _consume(self, run: Run, count: int, threads: int) -> None:
+        progress = Progress(run.flights, *GROUPS)
+        try:
+            with workers(count, threads, run.pk) as started:
+                while started.running():
+                    time.sleep(LOOK_EVERY)
+                    progress.show(consumed(run))
+            progress.show(consumed(run))
+        finally:
+            progress.close()
+        rates = {group: progress.rate(group) for group in GROUPS}
+        each = ", ".join(f"{group} {rate:,.0f}" for group, rate in rates.items())
+        self.stdout.write(f"Consumed {len(GROUPS)} times; messages a second: {each}.\n")
+        if failed := started.failed():
+            raise CommandError(f"a worker ended badly, with exit code {failed[0]}")

@@ -1,0 +1,108 @@
+"""What the publisher stores beside its messages, and what each of the two groups makes of them.
+
+The groups' tables do not refer to the publisher's: a group knows what its messages tell it. Each row carries
+the run that it belongs to, so that a late message of an earlier run cannot disturb the current one.
+"""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class Run(models.Model):
+    """One time through the flights."""
+
+    flights = models.PositiveIntegerField(help_text="How many flights it publishes.")
+    started_at = models.DateTimeField(auto_now_add=True)
+    published_at = models.DateTimeField(null=True, help_text="When the last one was; empty until then.")
+
+    def __str__(self) -> str:
+        return f"run {self.pk} of {self.flights} flights"
+
+
+class Flight(models.Model):
+    """The publisher's own row of a flight, stored in the transaction that publishes it."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE)
+    row = models.PositiveIntegerField(help_text="Its row of the data, from 1.")
+    carrier = models.CharField(max_length=2)
+    number = models.PositiveIntegerField()
+    tail = models.CharField(max_length=8, blank=True, help_text="The aircraft; empty where unknown.")
+    origin = models.CharField(max_length=3)
+    destination = models.CharField(max_length=3)
+    scheduled = models.DateTimeField(help_text="Departure as planned.")
+    departure_delay = models.IntegerField(null=True, help_text="Minutes; negative is early.")
+    arrival_delay = models.IntegerField(null=True, help_text="Minutes; negative is early.")
+    cancelled = models.BooleanField()
+
+    def __str__(self) -> str:
+        return f"{self.carrier}{self.number} {self.origin} to {self.destination}"
+
+
+class Aircraft(models.Model):
+    """``board``: how often an aircraft has left, and its last known leg."""
+
+    run_id = models.PositiveBigIntegerField()
+    tail = models.CharField(max_length=8)
+    legs = models.PositiveIntegerField()
+    carrier = models.CharField(max_length=2)
+    number = models.PositiveIntegerField()
+    origin = models.CharField(max_length=3)
+    destination = models.CharField(max_length=3)
+    scheduled = models.DateTimeField()
+    redelivered = models.PositiveIntegerField(
+        default=0, help_text="Legs that came again and changed nothing."
+    )
+
+    class Meta:
+        verbose_name_plural = "aircraft"
+        constraints = [models.UniqueConstraint(fields=["run_id", "tail"], name="flights_aircraft_tail")]
+
+    def __str__(self) -> str:
+        return f"{self.tail}: leg {self.legs}"
+
+
+class Unassigned(models.Model):
+    """``board``: a flight of which nobody knows the aircraft."""
+
+    offset = models.PositiveBigIntegerField(primary_key=True, help_text="The message's.")
+    run_id = models.PositiveBigIntegerField()
+    carrier = models.CharField(max_length=2)
+    number = models.PositiveIntegerField()
+    scheduled = models.DateTimeField()
+    redelivered = models.PositiveIntegerField(default=0)
+
+    class Meta:
+        verbose_name_plural = "unassigned"
+
+    def __str__(self) -> str:
+        return f"{self.carrier}{self.number}"
+
+
+class Violation(models.Model):
+    """``board``: a leg that did not follow on the one before it. There should never be any."""
+
+    run_id = models.PositiveBigIntegerField()
+    tail = models.CharField(max_length=8)
+    expected = models.PositiveIntegerField()
+    leg = models.PositiveIntegerField()
+    offset = models.PositiveBigIntegerField()
+    noticed_at = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return f"{self.tail}: leg {self.leg} where {self.expected} was next"
+
+
+class Delay(models.Model):
+    """``delays``: what one message said. Its offset is the key, so a message that comes again counts once."""
+
+    offset = models.PositiveBigIntegerField(primary_key=True, help_text="The message's.")
+    run_id = models.PositiveBigIntegerField()
+    carrier = models.CharField(max_length=2)
+    departure = models.IntegerField(null=True)
+    arrival = models.IntegerField(null=True)
+    cancelled = models.BooleanField()
+    redelivered = models.PositiveIntegerField(default=0)
+
+    def __str__(self) -> str:
+        return f"{self.carrier}: {self.departure} and {self.arrival} minutes"

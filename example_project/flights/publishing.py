@@ -1,0 +1,71 @@
+"""One run's start and publishing: each batch of flights and its messages in one transaction."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+from django.db import transaction
+from django.utils import timezone
+
+from django_mqueue import publish_many, subscribe, unsubscribe
+
+from .dataset import FlightRow, read_flights
+from .events import GROUPS, TOPIC, flight_message
+from .models import Aircraft, Delay, Flight, Run, Unassigned, Violation
+
+BATCH = 500
+
+
+def start_run(flights: int) -> Run:
+    """Forget the run before, finished or not, and begin one of ``flights`` flights.
+
+    The groups begin anew, behind what the log still holds of earlier runs. They are registered before anything
+    is published, so nothing of this run can be forgotten before both have had it.
+    """
+    for group in GROUPS:
+        unsubscribe(TOPIC, group)
+    for model in (Run, Aircraft, Unassigned, Violation, Delay):
+        model._default_manager.all().delete()
+    for group in GROUPS:
+        subscribe(TOPIC, group, start="latest")
+    return Run.objects.create(flights=flights)
+
+
+def publish_run(run: Run, advance: Callable[[int], object]) -> None:
+    """Store and publish the run's flights; ``advance`` is told the size of each batch that is committed."""
+    legs: Counter[str] = Counter()
+    for batch in _batches(read_flights(run.flights)):
+        messages = []
+        for flight in batch:
+            if flight.tail is not None:
+                legs[flight.tail] += 1
+            messages.append(flight_message(run.pk, flight, legs[flight.tail] if flight.tail else 0))
+        with transaction.atomic():
+            Flight.objects.bulk_create([_stored(run, flight) for flight in batch])
+            publish_many(TOPIC, messages)
+        advance(len(batch))
+    run.published_at = timezone.now()
+    run.save(update_fields=["published_at"])
+
+
+def _batches(flights: Iterator[FlightRow]) -> Iterator[list[FlightRow]]:
+    while batch := list(islice(flights, BATCH)):
+        yield batch
+
+
+def _stored(run: Run, flight: FlightRow) -> Flight:
+    return Flight(
+        run=run,
+        row=flight.row,
+        carrier=flight.carrier,
+        number=flight.number,
+        tail=flight.tail or "",
+        origin=flight.origin,
+        destination=flight.destination,
+        scheduled=flight.scheduled,
+        departure_delay=flight.departure_delay,
+        arrival_delay=flight.arrival_delay,
+        cancelled=flight.cancelled,
+    )

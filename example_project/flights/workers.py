@@ -1,0 +1,80 @@
+"""The example's worker processes: ``runconsumer --drain``, started and ended by the ``flights`` command."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from django.conf import settings
+
+from .events import TOPIC
+
+ROOT = Path(__file__).resolve().parents[2]
+"""Where ``example_project`` is importable."""
+
+PATIENCE = 30
+"""Seconds for a worker to finish what it runs when it is told to stop."""
+
+
+class Workers:
+    """A set of processes that consume the flights until nothing is left."""
+
+    def __init__(self, count: int, threads: int, run: int) -> None:
+        command = [sys.executable, "-m", "django", "runconsumer", TOPIC, "--drain", "--threads", str(threads)]
+        command += ["--settings", settings.SETTINGS_MODULE]
+        # A session of their own: Ctrl-C reaches them once, through stop(), and not twice.
+        self._processes = [
+            subprocess.Popen(
+                [*command, "--name", f"flights-{run}-{number}"], cwd=ROOT, start_new_session=True
+            )
+            for number in range(1, count + 1)
+        ]
+
+    def running(self) -> bool:
+        return any(process.poll() is None for process in self._processes)
+
+    def failed(self) -> list[int]:
+        """The exit codes of those that ended badly."""
+        return [process.returncode for process in self._processes if process.returncode]
+
+    def stop(self) -> None:
+        """Let each finish what it runs; whoever takes too long is killed, and its messages come again."""
+        for process in self._processes:
+            if process.poll() is None:
+                process.terminate()
+        for process in self._processes:
+            try:
+                process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+@contextmanager
+def workers(count: int, threads: int, run: int) -> Iterator[Workers]:
+    """Workers that are gone when the block is left, however it is left."""
+    with _terminated_like_interrupted():
+        started = Workers(count, threads, run)
+        try:
+            yield started
+        finally:
+            started.stop()
+
+
+@contextmanager
+def _terminated_like_interrupted() -> Iterator[None]:
+    """SIGTERM raises ``KeyboardInterrupt`` as SIGINT does, so that ``finally`` is reached."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
