@@ -10,7 +10,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .workers.registry import consumer as consumer
     from .exceptions import ClosedSubscription as ClosedSubscription
     from .exceptions import DuplicateMessage as DuplicateMessage
     from .exceptions import FencedSubscription as FencedSubscription
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from .service.registration import subscribe as subscribe
     from .service.registration import unsubscribe as unsubscribe
     from .service.subscription import Subscription as Subscription
+    from .workers.registry import consumer as consumer
 
 __version__ = "0.1.0"
 
@@ -56,7 +56,7 @@ _HOME = {
     "unsubscribe": "service.registration",
 }
 
-__all__ = [*_HOME, "__version__"]  # noqa: PLE0604
+__all__ = [*_HOME, "__version__"]
 
 
 def __getattr__(name: str) -> Any:

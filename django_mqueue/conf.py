@@ -26,7 +26,7 @@ class Option:
         if isinstance(value, bool) or not isinstance(value, self.kind):
             kinds = self.kind if isinstance(self.kind, tuple) else (self.kind,)
             return f"must be {' or '.join(k.__name__ for k in kinds)}, not {value!r}"
-        if self.low is not None and not self.low <= value < float("inf"):
+        if self.low is not None and isinstance(value, (int, float)) and not self.low <= value < float("inf"):
             return f"must be a finite number, at least {self.low} {self.unit}".rstrip() + f", not {value!r}"
         return None
 
@@ -86,6 +86,12 @@ def dead_letter_topic(topic: str) -> str:
     return topic + str(get("DLQ_SUFFIX", topic))
 
 
+def dead_letter_suffixes() -> tuple[str, ...]:
+    """All endings that mark dead-letter topics: the setting's, and those of single topics."""
+    topics = _configured().get("TOPICS", {})
+    return tuple({str(get("DLQ_SUFFIX")), *(str(get("DLQ_SUFFIX", topic)) for topic in topics)})
+
+
 def problems() -> list[str]:
     """What is wrong with the ``MQUEUE`` setting, one text for each; empty when all is well."""
     configured = getattr(settings, "MQUEUE", {})
@@ -117,7 +123,8 @@ def _section_problems(where: str, section: Mapping[str, Any], allowed: Mapping[s
             found.append(f"{where}['SPREAD'] must be at most {SPREAD_MAX}, not {value!r}")
         elif name == "DLQ_SUFFIX" and not _good_suffix(value):
             found.append(
-                f"{where}['DLQ_SUFFIX'] must be 1 to {DLQ_SUFFIX_MAX} printable characters without blanks, not {value!r}"
+                f"{where}['DLQ_SUFFIX'] must be 1 to {DLQ_SUFFIX_MAX} printable characters without blanks,"
+                f" not {value!r}"
             )
         elif name == "DATABASE" and value not in settings.DATABASES:
             found.append(f"{where}['DATABASE'] names no entry of DATABASES: {value!r}")

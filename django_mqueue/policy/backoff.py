@@ -37,4 +37,4 @@ class ExponentialBackoff:
         except OverflowError:
             wait = self.max
         wait = min(wait, self.max)
-        return wait * (1 - self.jitter * random.random())  # noqa: S311
+        return wait * (1 - self.jitter * random.random())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Iterable
 from zlib import crc32
 
 TOPIC_MAX = 100
@@ -45,10 +46,11 @@ def check_topic(value: object, limit: int = TOPIC_MAX) -> str:
     return check_name("topic", value, limit)
 
 
-def check_publish_topic(value: object, dlq_suffix: str) -> str:
+def check_publish_topic(value: object, dlq_suffixes: Iterable[str]) -> str:
     """A topic that users may publish to: the endings of derived topics are the queue's own."""
     topic = check_topic(value)
-    for suffix, use in ((dlq_suffix, "dead letters"), (SCHEDULED_SUFFIX, "scheduled messages")):
+    uses = {SCHEDULED_SUFFIX: "scheduled messages", **dict.fromkeys(dlq_suffixes, "dead letters")}
+    for suffix, use in uses.items():
         if topic.endswith(suffix):
             raise ValueError(f"topic must not end in {suffix!r}, which is reserved for {use}: {topic!r}")
     return topic

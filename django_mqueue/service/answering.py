@@ -95,7 +95,9 @@ class Answering:
 
         def work(cursor: CursorWrapper) -> set[Ticket]:
             tickets = _ordered(d.hold.ticket for d in todo)
-            moved = state.extend(cursor, context.group, context.topic, context.me.incarnation, tickets, visible_ms)
+            moved = state.extend(
+                cursor, context.group, context.topic, context.me.incarnation, tickets, visible_ms
+            )
             return set() if moved == len(tickets) else self._not_mine(cursor, tickets)
 
         stale = session.run(context.using, work) if todo else set()
@@ -152,7 +154,9 @@ class Answering:
             dead.copy(cursor, ticket.offset, context.group, dead_topic, failures, text)
         return stale
 
-    def _finish(self, cursor: CursorWrapper, tickets: Sequence[Ticket], error: str | None = None) -> set[Ticket]:
+    def _finish(
+        self, cursor: CursorWrapper, tickets: Sequence[Ticket], error: str | None = None
+    ) -> set[Ticket]:
         context, ordered = self.context, _ordered(tickets)
         done = state.finish(cursor, context.group, context.topic, context.me.incarnation, ordered, error)
         if done == len(ordered):
@@ -161,7 +165,13 @@ class Answering:
         return {t for t in ordered if t not in there or not there[t][0]}
 
     def _put_back(
-        self, cursor: CursorWrapper, tickets: Sequence[Ticket], delay_ms: int, *, failed: bool, error: str | None = None
+        self,
+        cursor: CursorWrapper,
+        tickets: Sequence[Ticket],
+        delay_ms: int,
+        *,
+        failed: bool,
+        error: str | None = None,
     ) -> int:
         context = self.context
         return state.put_back(

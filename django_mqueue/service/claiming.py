@@ -156,7 +156,12 @@ class Claiming:
         context, offset = self.context, int(row["offset"])
         ticket = Ticket(row["partition"], offset, claim.token)
         hold = Hold(
-            self.answering, ticket, int(row["invisible_until"]), int(row["failure_count"]), claim.alone, handed
+            self.answering,
+            ticket,
+            int(row["invisible_until"]),
+            int(row["failure_count"]),
+            claim.alone,
+            handed,
         )
         delivery = make_delivery(row, context.group, context.topic, hold)
         context.flying[offset] = delivery
@@ -201,5 +206,7 @@ class Claiming:
         """The server went away at a COMMIT: if the claim was made after all, nobody was handed anything of it."""
         if self._unsure:
             token, choice = self._unsure
-            state.unclaim(self.context.using, self.context.group, self.context.topic, token, choice.messages())
+            state.unclaim(
+                self.context.using, self.context.group, self.context.topic, token, choice.messages()
+            )
             self._unsure = None

@@ -17,7 +17,7 @@ FRUITLESS_PAGES = 20
 
 def is_kept(topic: str) -> bool:
     """Dead letters and scheduled messages are no garbage."""
-    return topic.endswith((str(conf.get("DLQ_SUFFIX")), SCHEDULED_SUFFIX))
+    return topic.endswith((*conf.dead_letter_suffixes(), SCHEDULED_SUFFIX))
 
 
 class Collector:

@@ -49,9 +49,9 @@ class Context:
 
     ``ready``: partitions that may have something deliverable now, in turn; ``thin``: those whose undelivered
     messages must be read from the log; ``stale_waiting``: those whose retries must be read again;
-    ``dirty``: those whose watermark may move now,
-    ``unsettled``: once more is settled; ``suspected``: those with deliveries that somebody left unanswered. ``flying``: this subscriber's own
-    unanswered deliveries by offset. ``doubt``: a lease seems to be lost, look soon.
+    ``dirty``: those whose watermark may move now, ``unsettled``: once more is settled; ``suspected``: those with
+    deliveries that somebody left unanswered; ``timers``: when to look at a partition again. ``flying``: this
+    subscriber's own unanswered deliveries by offset. ``doubt``: a lease seems to be lost, look soon.
     """
 
     me: Holder
@@ -122,5 +122,12 @@ class Context:
             self.flying.pop(offset).hold.lost = True
         for name in gone:
             self.partitions.pop(name, None)
-            for memory in (self.ready, self.thin, self.stale_waiting, self.dirty, self.unsettled, self.suspected):
+            for memory in (
+                self.ready,
+                self.thin,
+                self.stale_waiting,
+                self.dirty,
+                self.unsettled,
+                self.suspected,
+            ):
                 memory.pop(name, None)

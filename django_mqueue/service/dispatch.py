@@ -37,8 +37,8 @@ class Dispatch:
         if mode is Mode.ALONE and start_now > 0:
             for engine in self.engines:
                 with engine.context.lock:
-                    if engine.has_suspects and (got := engine.claiming.alone()):
-                        return got
+                    if engine.has_suspects and (suspect := engine.claiming.alone()):
+                        return suspect
             mode = Mode.CROWD
         if mode is not Mode.CROWD or capacity <= 0:
             return []
@@ -69,7 +69,10 @@ class Dispatch:
             alone = None
         in_flight = max(sum(engine.in_flight for engine in self.engines), self.busy())
         return self.solitude.mode(
-            in_flight=in_flight, alone=alone is not None, suspects=any(e.has_suspects for e in self.engines), now=now
+            in_flight=in_flight,
+            alone=alone is not None,
+            suspects=any(e.has_suspects for e in self.engines),
+            now=now,
         )
 
     def _alone_long_enough(self, delivery: Delivery, now: float) -> bool:

@@ -88,7 +88,10 @@ class Engine:
         with context.lock:
             free = self.membership.look_again()
             context.ring()
+            if context.paused:
+                return bool(context.flying)
+            now, strict = context.clock.now(), context.options.strict
             return free or bool(
                 context.flying or context.suspected or context.thin or context.stale_waiting
-                or self.membership.candidates or any(p.has_due(context.clock.now()) for p in context.partitions.values())
+                or self.membership.candidates or any(p.has_due(now, strict=strict) for p in context.partitions.values())
             )  # fmt: skip

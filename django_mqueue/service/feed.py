@@ -117,7 +117,9 @@ class Feed:
         if not tail.sweep_from:
             tail.sweep_settled = tail.settler.settled
         ranges = [
-            (max(first, tail.sweep_from), last) for first, last in tail.holes.ranges if last >= tail.sweep_from
+            (max(first, tail.sweep_from), last)
+            for first, last in tail.holes.ranges
+            if last >= tail.sweep_from
         ]
         rows = log.within(self.using, tail.topic, ranges, ROWS) if ranges else []
         tail.tell([(int(offset), partition, group) for offset, partition, group in rows])

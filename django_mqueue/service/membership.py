@@ -72,8 +72,10 @@ class Membership:
         if partition in self.candidates:
             return
         seen = self._known.get(partition)
-        if seen is None or time.monotonic() - seen > 2 * self.interval:
+        if seen is None:
             self.candidates[partition] = 0
+        elif time.monotonic() - seen > 2 * self.interval:
+            self.candidates[partition] = 1  # Most likely still the other's: the next discovery looks.
 
     def tick(self) -> None:
         """Whatever of heartbeat, renewal and discovery is due; between them at most one statement, none when idle."""
@@ -152,7 +154,8 @@ class Membership:
     def _check_candidates(self) -> None:
         """Those that have a lease row are somebody's, or are found as free ones."""
         now = time.monotonic()
-        self._known = {name: seen for name, seen in self._known.items() if now - seen <= 2 * self.interval}
+        forget = max(2 * self.interval, self.lease_ms / 1000)
+        self._known = {name: seen for name, seen in self._known.items() if now - seen <= forget}
         for some in batches(list(self.candidates)):
             for name in leases.known(self.context.using, self.context.group, self.context.topic, some):
                 self.candidates.pop(name, None)
@@ -213,7 +216,8 @@ class Membership:
         if not count and not any(p.leaving for p in self.context.partitions.values()):
             return
         by_work = sorted(
-            self.context.partitions.values(), key=lambda p: (not p.leaving, bool(p.in_flight), bool(p.fresh), p.name)
+            self.context.partitions.values(),
+            key=lambda p: (not p.leaving, bool(p.in_flight), bool(p.fresh), p.name),
         )
         for place, partition in enumerate(by_work):
             if partition.leaving and place >= count:

@@ -103,7 +103,7 @@ class Partition:
         """Strict: the lowest message not done, if it may go: nothing else of the partition is under way."""
         if self.in_flight or self.suspects:
             return [], []
-        head = min(self.waiting, key=lambda item: item[1], default=None)
+        head = self._head() if self.waiting else None
         if head and (not self.fresh or head[1] < self.fresh[0]):
             if head[0] > now:
                 return [], []
@@ -112,12 +112,25 @@ class Partition:
             return [head[1]], []
         return [], [self.fresh.popleft()] if self.fresh else []
 
-    def has_due(self, now: int) -> bool:
+    def has_due(self, now: int, *, strict: bool) -> bool:
         """Whether something here can be delivered now."""
+        if strict and self.waiting:
+            due, offset = self._head()
+            return due <= now or bool(self.fresh and self.fresh[0] < offset)
         return bool(self.fresh or (self.waiting and self.waiting[0][0] <= now))
+
+    def _head(self) -> tuple[int, int]:
+        """(due, offset) of the lowest message that was put back."""
+        return min(self.waiting, key=lambda item: item[1])
 
     def is_drained(self) -> bool:
         """Nothing left to do here, as far as this worker knows."""
         return not (
-            self.fresh or self.more or self.waiting or self.waiting_more or self.suspects or self.in_flight or self.dirty
+            self.fresh
+            or self.more
+            or self.waiting
+            or self.waiting_more
+            or self.suspects
+            or self.in_flight
+            or self.dirty
         )

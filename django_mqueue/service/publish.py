@@ -44,7 +44,7 @@ def publish(
     """
     if on_duplicate not in ("ignore", "error"):
         raise ValueError(f'on_duplicate must be "ignore" or "error", not {on_duplicate!r}')
-    topic = names.check_publish_topic(topic, conf.get("DLQ_SUFFIX"))
+    topic = names.check_publish_topic(topic, conf.dead_letter_suffixes())
     row = _row(topic, OutgoingMessage(payload, key=key, id=id, kind=kind, headers=headers))
 
     def store(cursor: CursorWrapper) -> tuple[int, bool]:
@@ -68,7 +68,7 @@ def publish_many(
     messages or 4 MiB, and one read more where ids are given. Messages that are duplicates, of the log's or of
     one another, are not stored again and say so. All arguments are checked before any SQL.
     """
-    topic = names.check_publish_topic(topic, conf.get("DLQ_SUFFIX"))
+    topic = names.check_publish_topic(topic, conf.dead_letter_suffixes())
     rows, given = [], []
     for place, message in enumerate(messages):
         outgoing = message if isinstance(message, OutgoingMessage) else OutgoingMessage(message)
@@ -118,7 +118,9 @@ def _store(cursor: CursorWrapper, topic: str, rows: list[log.NewRow], given: lis
                 answers.append(_published(topic, row, results[key].offset, False))
                 continue
             offset = stored.get(key)
-            results[key] = _published(topic, row, there[key] if offset is None else offset, offset is not None)
+            results[key] = _published(
+                topic, row, there[key] if offset is None else offset, offset is not None
+            )
             answers.append(results[key])
     return answers
 

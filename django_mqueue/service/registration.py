@@ -38,8 +38,8 @@ def check_start(start: object) -> None:
 
 
 def topic_limit() -> int:
-    """Groups may consume derived topics (dead letters) too, whose names are longer."""
-    return names.TOPIC_MAX + 2 * conf.DLQ_SUFFIX_MAX
+    """Groups may consume dead-letter topics too, whose names are longer, and which have dead letters themselves."""
+    return names.TOPIC_MAX + conf.DLQ_SUFFIX_MAX
 
 
 def subscribe(topic: str, group: str, start: Start = "earliest", *, using: str | None = None) -> bool:
@@ -57,7 +57,9 @@ def subscribe(topic: str, group: str, start: Start = "earliest", *, using: str |
     if offsets.registration(alias, group, topic) is not None:
         return False
     above = _above(alias, topic, start)
-    _forget_state(alias, topic, group)  # Left behind if an unsubscribe was interrupted: it would hide messages.
+    _forget_state(
+        alias, topic, group
+    )  # Left behind if an unsubscribe was interrupted: it would hide messages.
 
     def work(cursor: CursorWrapper) -> bool:
         settled = offsets.lock_topic(alias, cursor, topic)
@@ -99,7 +101,11 @@ def _above(using: str, topic: str, start: Start) -> int:
     settler = Settler(using, topic)
     if session.in_transaction(using):  # The gate's locks would last as long as the caller's transaction.
         settler.settled = offsets.settled(using, topic)
-        return settler.settled if start == "latest" else _before(using, topic, moment_ms("start", start), settler.settled)
+        return (
+            settler.settled
+            if start == "latest"
+            else _before(using, topic, moment_ms("start", start), settler.settled)
+        )
     deadline, pause = time.monotonic() + SETTLE_FOR, threading.Event()
     goal = log.newest(using, topic)
     while settler.advance() < goal and time.monotonic() < deadline:

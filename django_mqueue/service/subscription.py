@@ -36,7 +36,9 @@ def check_count(argument: str, value: object, most: int | None = None) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{argument} must be an int, not {type(value).__name__}")
     if value < 1 or (most is not None and value > most):
-        raise ValueError(f"{argument} must be at least 1{f' and at most {most}' if most else ''}, not {value}")
+        raise ValueError(
+            f"{argument} must be at least 1{f' and at most {most}' if most else ''}, not {value}"
+        )
     return value
 
 

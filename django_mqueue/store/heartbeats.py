@@ -23,7 +23,8 @@ def announce(cursor: CursorWrapper, me: Holder) -> str | None:
     )
     before = str(cursor.fetchone()[0])
     cursor.execute(
-        f"UPDATE queue_subscriber_heartbeats SET incarnation = %s, heartbeat_at = {NOW_MS}, deregistered_at = NULL{_ROW}",
+        f"UPDATE queue_subscriber_heartbeats SET incarnation = %s, heartbeat_at = {NOW_MS},"
+        f" deregistered_at = NULL{_ROW}",
         [me.incarnation, me.group, me.topic, me.name],
     )
     return before or None

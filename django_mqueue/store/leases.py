@@ -28,7 +28,8 @@ def acquire(using: str, me: Holder, partitions: Sequence[str], lease_ms: int) ->
     """
     wanted = sorted(partitions)
     names = " UNION ALL ".join(["SELECT %s AS partition_key"] + ["SELECT %s"] * (len(wanted) - 1))
-    free = f"(l.holder = '' OR l.lease_renewed_at <= {NOW_MS} - %s)"
+    held = "queue_partition_leases"
+    free = f"({held}.holder = '' OR {held}.lease_renewed_at <= {NOW_MS} - %s)"
 
     def work(cursor: CursorWrapper) -> list[str]:
         cursor.execute(
@@ -37,14 +38,14 @@ def acquire(using: str, me: Holder, partitions: Sequence[str], lease_ms: int) ->
             f" FROM queue_offsets r CROSS JOIN ({names}) p"
             " WHERE r.consumer_group = %s AND r.topic = %s AND r.partition_key = ''"
             " ON DUPLICATE KEY UPDATE"
-            f" leased_by = IF({free}, %s, l.leased_by), leased_at = IF({free}, {NOW_MS}, l.leased_at),"
-            f" holder = IF({free}, %s, l.holder),"
-            f" lease_renewed_at = IF(l.holder = %s, {NOW_MS}, l.lease_renewed_at)".replace(
-                "l.", "queue_partition_leases."
-            ),
-            [me.name, me.incarnation, *wanted, me.group, me.topic]
-            + [lease_ms, me.name, lease_ms, lease_ms, me.incarnation, me.incarnation],
-        )
+            f" leased_by = IF({free}, %s, {held}.leased_by), leased_at = IF({free}, {NOW_MS}, {held}.leased_at),"
+            f" holder = IF({free}, %s, {held}.holder),"  # From here on holder is the new one, in both servers.
+            f" lease_renewed_at = IF({held}.holder = %s, {NOW_MS}, {held}.lease_renewed_at)",
+            [
+                me.name, me.incarnation, *wanted, me.group, me.topic,
+                lease_ms, me.name, lease_ms, lease_ms, me.incarnation, me.incarnation,
+            ],
+        )  # fmt: skip
         return mine(cursor, me, wanted)
 
     return session.run(using, work)

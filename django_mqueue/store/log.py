@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from django.db.backends.utils import CursorWrapper
 
@@ -31,7 +32,7 @@ class NewRow:
     id: str
     content: Encoded
 
-    def params(self) -> list[object]:
+    def params(self) -> list[str | bytes]:
         return [self.partition, self.id, self.content.body, self.content.metadata]
 
 
@@ -43,7 +44,7 @@ def insert(cursor: CursorWrapper, topic: str, rows: Sequence[NewRow]) -> int:
     """
     gate, gate_params = locking_topic(topic)
     values = ", ".join([f"({gate}, {_ROW_END}", *[f"(%s, {_ROW_END}"] * (len(rows) - 1)])
-    params = [*gate_params, *rows[0].params(), *flat([topic, *row.params()] for row in rows[1:])]
+    params: list[Any] = [*gate_params, *rows[0].params(), *flat([topic, *row.params()] for row in rows[1:])]
     cursor.execute(INSERT + values, params)
     return int(cursor.lastrowid)
 
@@ -110,7 +111,9 @@ def within(using: str, topic: str, ranges: Sequence[tuple[int, int]], limit: int
     )
 
 
-def unleased_news(using: str, group: str, topic: str, start: int, after: str, limit: int) -> tuple[list[str], str]:
+def unleased_news(
+    using: str, group: str, topic: str, start: int, after: str, limit: int
+) -> tuple[list[str], str]:
     """Partitions named above ``after`` that hold more than the group's watermark and have no lease row.
 
     Looks at ``limit`` partitions and tells the last one's name, '' when there are no more. A loose index scan:

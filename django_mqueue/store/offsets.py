@@ -101,7 +101,7 @@ def unregister(cursor: CursorWrapper, group: str, topic: str) -> bool:
     )
     was = bool(cursor.rowcount)
     for table in ("queue_offsets", "queue_partition_leases", "queue_subscriber_heartbeats"):
-        cursor.execute(f"DELETE FROM {table} WHERE consumer_group = %s AND topic = %s", [group, topic])  # noqa: S608
+        cursor.execute(f"DELETE FROM {table} WHERE consumer_group = %s AND topic = %s", [group, topic])
     return was
 
 

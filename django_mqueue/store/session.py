@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from django.db import DatabaseError, InterfaceError, OperationalError, connections, transaction
+from django.db import DatabaseError, InterfaceError, connections, transaction
 from django.db.backends.utils import CursorWrapper
 
 from .dialect import LOST, RETRIABLE
@@ -61,7 +61,7 @@ def run(using: str, work: Work[Result]) -> Result:
                     cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
             with transaction.atomic(using=using), connection.cursor() as cursor:
                 return work(cursor)
-        except OperationalError as error:
+        except DatabaseError as error:
             _again(error, attempt)
     raise AssertionError("unreachable")
 
@@ -71,7 +71,7 @@ def execute(using: str, sql: str, params: Sequence[Any] = ()) -> int:
 
     def work(cursor: CursorWrapper) -> int:
         cursor.execute(sql, params)
-        return cursor.rowcount
+        return int(cursor.rowcount)
 
     return single(using, work)
 
@@ -93,18 +93,18 @@ def single(using: str, work: Work[Result]) -> Result:
         try:
             with connections[using].cursor() as cursor:
                 return work(cursor)
-        except OperationalError as error:
+        except DatabaseError as error:
             if joined:
                 raise
             _again(error, attempt)
     raise AssertionError("unreachable")
 
 
-def _again(error: OperationalError, attempt: int) -> None:
+def _again(error: DatabaseError, attempt: int) -> None:
     """Wait a little, growing and at random, or raise: not every error goes away."""
     if not is_retriable(error) or attempt == ATTEMPTS:
         raise error
-    _pause.wait(min(0.002 * 2**attempt, 0.5) * random.random())  # noqa: S311
+    _pause.wait(min(0.002 * 2**attempt, 0.5) * random.random())
 
 
 def discard(using: str) -> None:

@@ -67,12 +67,13 @@ def claim_again(
     which = " OR ".join([one_due.format(now=NOW_MS)] * len(due) + [one_suspect] * len(suspects))
     cursor.execute(
         "UPDATE queue_delivery_state s SET s.errors = IF(s.alone, " + _grown() + ", s.errors),"
-        " failure_count = failure_count + alone, retry_count = retry_count + handed, delivery_token = %s, in_flight = 1,"
-        f" handed = message_offset IN ({marks(handed or [0])}), alone = %s, invisible_until = {NOW_MS} + %s,"
+        " failure_count = failure_count + alone, retry_count = retry_count + handed, delivery_token = %s,"
+        f" in_flight = 1, handed = message_offset IN ({marks(handed or [0])}), alone = %s, invisible_until = {NOW_MS} + %s,"
         f" delivered_to = %s, delivered_at = {NOW_MS}"
         f" WHERE consumer_group = %s AND topic = %s AND ({which}) AND acked = 0",
         [
-            WORKER_DIED, WORKER_DIED, claim.token, *(handed or [0]), claim.alone, claim.visible_ms, claim.name, claim.group, claim.topic,
+            WORKER_DIED, WORKER_DIED, claim.token, *(handed or [0]), claim.alone, claim.visible_ms, claim.name,
+            claim.group, claim.topic,
             *flat(due), *flat((s.partition, s.offset, s.token) for s in suspects),
         ],
     )  # fmt: skip
@@ -131,7 +132,7 @@ def finish(
         f"{_FENCED} s.acked = 1, s.in_flight = 0, s.acked_at = {NOW_MS}{add}{which}",
         [holder, *add_params, group, topic, *params],
     )
-    return cursor.rowcount
+    return int(cursor.rowcount)
 
 
 def put_back(
@@ -156,7 +157,7 @@ def put_back(
         f"{_FENCED}{counts} s.in_flight = 0, s.alone = 0, s.invisible_until = {NOW_MS} + %s{add}{which}",
         [holder, delay_ms, *add_params, group, topic, *params],
     )
-    return cursor.rowcount
+    return int(cursor.rowcount)
 
 
 def extend(
@@ -167,21 +168,21 @@ def extend(
     cursor.execute(
         f"{_FENCED} s.invisible_until = {NOW_MS} + %s{which}", [holder, visible_ms, group, topic, *params]
     )
-    return cursor.rowcount
+    return int(cursor.rowcount)
 
 
 def hand_over(cursor: CursorWrapper, group: str, topic: str, holder: str, tickets: Sequence[Ticket]) -> int:
     """Note that a handler now starts on what had been claimed ahead: how many were this holder's."""
     which, params = _which(tickets)
     cursor.execute(f"{_FENCED} s.handed = 1{which}", [holder, group, topic, *params])
-    return cursor.rowcount
+    return int(cursor.rowcount)
 
 
 def end_solitude(cursor: CursorWrapper, group: str, topic: str, holder: str, ticket: Ticket) -> int:
     """Others run beside this suspect again: its worker's death would no longer be its doing."""
     which, params = _which([ticket])
     cursor.execute(f"{_FENCED} s.alone = 0{which}", [holder, group, topic, *params])
-    return cursor.rowcount
+    return int(cursor.rowcount)
 
 
 def answered(

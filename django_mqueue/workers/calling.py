@@ -47,7 +47,7 @@ def call(handler: Handler, delivery: Delivery) -> Outcome:
     except Retry as signal:
         wait = _backoff(handler, delivery) if signal.delay is None else _seconds(signal.delay)
         verb, delay, error = "nack", wait, str(signal)
-    except BaseException as exception:  # noqa: BLE001
+    except BaseException as exception:
         verb, delay, error = "nack", _backoff(handler, delivery), describe(exception)
     finally:
         try:

@@ -68,9 +68,10 @@ def consumer(
     The function takes one ``Message``, and may be ``async``. Returning acks; raising retries after
     ``retry(attempt)`` seconds until ``max_attempts`` attempts have failed, then dead-letters. ``Retry``, ``Reject``
     and ``Postpone`` may be raised to say more. ``strict``: one message of a key at a time, in order; else up to
-    ``batch_size`` of a partition at once. ``concurrency``: how many of this handler run at once in a process (default: as many
-    as there are threads). ``visibility_timeout``: seconds after which a dead worker's message is delivered
-    again; it is extended while the handler runs. ``start``: where a new group begins, as for ``subscribe``. ``name``: for logs.
+    ``batch_size`` of a partition at once. ``concurrency``: how many of this handler run at once in a process
+    (default: as many as there are threads). ``visibility_timeout``: seconds after which a dead worker's message
+    is delivered again; it is extended while the handler runs. ``start``: where a new group begins, as for
+    ``subscribe``. ``name``: for logs.
 
     Raises ``TypeError`` or ``ValueError`` for bad options, and ``HandlerError`` if the group has another handler
     for the topic.
@@ -91,7 +92,17 @@ def consumer(
             raise TypeError(f"a handler must be callable, not {function!r}")
         shown = name or f"{function.__module__}.{getattr(function, '__qualname__', function)}"
         handler = Handler(
-            function, topic, group, shown, batch_size, concurrency, bool(strict), max_attempts, retry, visible_ms, start
+            function,
+            topic,
+            group,
+            shown,
+            batch_size,
+            concurrency,
+            bool(strict),
+            max_attempts,
+            retry,
+            visible_ms,
+            start,
         )
         before = _handlers.get((topic, group))
         if before is not None and not before.is_same_definition(handler):

@@ -69,6 +69,7 @@ class Runner:
         self._prefetch = Prefetch(options.threads)
         self._waiting: deque[Delivery] = deque()
         self._running: Counter[Engine] = Counter()
+        self._joined: set[Engine] = set()
         self._finished: list[Outcome] = []
         self._results: queue.SimpleQueue[Outcome | None] = queue.SimpleQueue()
         self._started = 0
@@ -100,8 +101,10 @@ class Runner:
 
     def _start(self) -> bool:
         for engine in self._handlers:
-            engine.leave_feed()
-            engine.start()
+            if engine not in self._joined:
+                engine.leave_feed()  # An earlier try may have come that far.
+                engine.start()
+                self._joined.add(engine)
         return False
 
     def _reached_limit(self) -> bool:
@@ -123,7 +126,7 @@ class Runner:
                 log = logger.warning if self._failures == 1 else logger.debug
                 log("database trouble, trying again: %s", error)
                 session.discard(self.using)
-                self._collect(min(0.05 * 2**self._failures, RECONNECT_MAX) * (0.5 + random.random() / 2))  # noqa: S311
+                self._collect(min(0.05 * 2**self._failures, RECONNECT_MAX) * (0.5 + random.random() / 2))
                 if self._stopping and step == self._cycle:
                     return True
 
@@ -203,7 +206,8 @@ class Runner:
 
     def _next_to_start(self) -> list[Delivery]:
         """Those claimed ahead that threads are free for."""
-        free, chosen, room = self._free(), [], {engine: self._room(engine) for engine in self._handlers}
+        chosen: list[Delivery] = []
+        free, room = self._free(), {engine: self._room(engine) for engine in self._handlers}
         for delivery in self._waiting:
             if len(chosen) >= free:
                 break
@@ -241,7 +245,10 @@ class Runner:
                 self._submit(delivery)
 
     def _answer_one(self, outcome: Outcome) -> None:
-        delivery, name = outcome.delivery, self._handlers[self._engine_of[outcome.delivery.hold.answering]].name
+        delivery, name = (
+            outcome.delivery,
+            self._handlers[self._engine_of[outcome.delivery.hold.answering]].name,
+        )
         try:
             if outcome.verb == "nack":
                 delivery.nack(delay=outcome.delay, error=outcome.error)
@@ -279,14 +286,14 @@ class Runner:
         """Look everywhere once more: the tail, all partitions, leases that nobody holds."""
         if self._feed.tick():
             return False
-        return not any([engine.find_work() for engine in self._handlers])
+        return not any(engine.find_work() for engine in self._handlers)
 
     def _finish(self) -> None:
         """Let running handlers end, answer them, give back the rest, leave the group."""
         while sum(self._running.values()) or self._finished:
             if self._protected(self._wind_up):
                 break
-        for engine in self._handlers:
+        for engine in self._joined:
             unstarted = [d for d in self._waiting if d.hold.answering is engine.answering]
             try:
                 engine.stop(unstarted)

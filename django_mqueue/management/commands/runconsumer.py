@@ -38,10 +38,16 @@ class Command(BaseCommand):
     requires_system_checks = ["mqueue"]
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("handlers", nargs="*", metavar="TOPIC[:GROUP]", help="Default: every registered handler.")
+        parser.add_argument(
+            "handlers", nargs="*", metavar="TOPIC[:GROUP]", help="Default: every registered handler."
+        )
         parser.add_argument("--threads", type=positive, default=4, help="Handlers at once (default 4).")
-        parser.add_argument("--name", help="This worker's name; must differ from any other's (default: made up).")
-        parser.add_argument("--batch-size", type=positive, help="Messages of a partition at once; overrides handlers'.")
+        parser.add_argument(
+            "--name", help="This worker's name; must differ from any other's (default: made up)."
+        )
+        parser.add_argument(
+            "--batch-size", type=positive, help="Messages of a partition at once; overrides handlers'."
+        )
         parser.add_argument("--poll-interval", type=seconds, help="Seconds between looks when idle.")
         parser.add_argument("--drain", action="store_true", help="Stop when nothing is left to do now.")
         parser.add_argument("--max-messages", type=positive, help="Stop after this many messages.")
@@ -55,7 +61,9 @@ class Command(BaseCommand):
         except MQueueError as error:
             raise CommandError(str(error)) from error
         if not chosen:
-            raise CommandError("no handler is registered: decorate functions in an app's consumers.py with @consumer")
+            raise CommandError(
+                "no handler is registered: decorate functions in an app's consumers.py with @consumer"
+            )
         alias = conf.database(options["database"])
         for problem in server_problems(alias):
             self.stderr.write(self.style.WARNING(str(problem)))
@@ -80,7 +88,10 @@ class Command(BaseCommand):
             for number, handler_before in before.items():
                 signal.signal(number, handler_before)
         if options["verbosity"] > 0:
-            done = ", ".join(f"{verb} {count}" for verb, count in sorted(runner.counts.items())) or "nothing to do"
+            done = (
+                ", ".join(f"{verb} {count}" for verb, count in sorted(runner.counts.items()))
+                or "nothing to do"
+            )
             self.stdout.write(f"stopped: {done}")
 
     def _listen(self, runner: Runner) -> dict[int, Any]:
