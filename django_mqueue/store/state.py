@@ -68,8 +68,8 @@ def claim_again(
     cursor.execute(
         "UPDATE queue_delivery_state s SET s.errors = IF(s.alone, " + _grown() + ", s.errors),"
         " failure_count = failure_count + alone, retry_count = retry_count + handed, delivery_token = %s,"
-        f" in_flight = 1, handed = message_offset IN ({marks(handed or [0])}), alone = %s, invisible_until = {NOW_MS} + %s,"
-        f" delivered_to = %s, delivered_at = {NOW_MS}"
+        f" in_flight = 1, handed = message_offset IN ({marks(handed or [0])}), alone = %s,"
+        f" invisible_until = {NOW_MS} + %s, delivered_to = %s, delivered_at = {NOW_MS}"
         f" WHERE consumer_group = %s AND topic = %s AND ({which}) AND acked = 0",
         [
             WORKER_DIED, WORKER_DIED, claim.token, *(handed or [0]), claim.alone, claim.visible_ms, claim.name,
