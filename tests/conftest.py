@@ -1,34 +1,55 @@
-"""What every test run needs: a server, and a header that says which."""
+"""What every test run needs: a server, and a header that says which.
+
+With ``DATABASE_URL`` the tests use that server. Without it a private one runs for as long as the tests:
+MariaDB, or MySQL with ``MQUEUE_TEST_SERVER=mysql``.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
+from pytest_django import DjangoDbBlocker
+
+from tests.own_server import OwnServer, own_server_of_kind
+from tests.servers import adopt, kind_of_run, version_of_run
+
+_running = ExitStack()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if "DATABASE_URL" in os.environ or _runs_no_test(config):
+        return
+    from example_project.environment.database import database
+    from example_project.environment.errors import EnvironmentProblem
+
+    try:
+        url = _running.enter_context(database(kind_of_run()))
+    except EnvironmentProblem as problem:
+        raise pytest.UsageError(str(problem)) from problem
+    os.environ["DATABASE_URL"] = url
+    _running.callback(os.environ.pop, "DATABASE_URL")
+    adopt(url)
+
+
+def pytest_unconfigure() -> None:
+    _running.close()
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """Name the server and its version, whatever it is."""
-    if config.option.collectonly:
-        return []
-    return [f"database: {_version()}"]
+    return [] if _runs_no_test(config) else [f"database: {version_of_run()}"]
 
 
-def _version() -> str:
-    import MySQLdb
-    from django.db import connection
-
-    parameters = connection.get_connection_params()  # type: ignore[attr-defined]
-    parameters = {name: value for name, value in parameters.items() if name not in {"db", "database"}}
-    server = MySQLdb.connect(**parameters)
-    try:
-        with server.cursor() as cursor:
-            cursor.execute("SELECT VERSION(), @@version_comment")
-            return " ".join(cursor.fetchone())
-    finally:
-        server.close()
+def _runs_no_test(config: pytest.Config) -> bool:
+    option = config.option
+    return bool(option.collectonly or option.help or option.version or option.markers or option.showfixtures)
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    if "DATABASE_URL" not in os.environ and not config.option.collectonly:
-        raise pytest.UsageError("set DATABASE_URL: no server is started yet")
+@pytest.fixture
+def own_server(django_db_blocker: DjangoDbBlocker) -> Iterator[OwnServer]:
+    """A migrated server of the run's kind that only this test uses, to be stopped, killed and restarted."""
+    with django_db_blocker.unblock(), own_server_of_kind(kind_of_run()) as server:
+        yield server
