@@ -1,0 +1,117 @@
+"""Consuming by hand in tests: poll until something is so, settle and collect now, look at the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django_mqueue import Delivery, Subscription
+from django_mqueue.models import DeliveryState, Message, Offset
+from django_mqueue.service.collecting import Collector
+from django_mqueue.service.engine import Engine
+
+from .transactions import PATIENCE, wait, wait_until
+
+QUICK: dict[str, Any] = {
+    "POLL_INTERVAL": 0.01,
+    "DISCOVERY_INTERVAL": 0.05,
+    "LEASE_DURATION": 1,
+    "LEASE_RENEWAL_INTERVAL": 0.3,
+    "GC_INTERVAL": 0.01,
+    "RETENTION": 0,
+}
+"""For ``override_settings(MQUEUE=QUICK)``: everything periodic happens within tens of milliseconds."""
+
+
+def engine_of(subscription: Subscription) -> Engine:
+    engine = subscription._engine
+    assert engine is not None, "the subscription is not open"
+    return engine
+
+
+def poll_until(
+    subscription: Subscription,
+    enough: int | Callable[[list[Delivery]], Any],
+    *,
+    seconds: float = PATIENCE,
+    max_messages: int = 100,
+) -> list[Delivery]:
+    """All deliveries until there are ``enough`` of them (a number, or a test of the list); nothing is answered."""
+    got: list[Delivery] = []
+
+    def satisfied() -> bool:
+        got.extend(subscription.poll(max_messages))
+        return len(got) >= enough if isinstance(enough, int) else bool(enough(got))
+
+    wait_until(satisfied, f"deliveries of {subscription.topic!r} to {subscription.group!r}", seconds=seconds)
+    return got
+
+
+def consume(subscription: Subscription, count: int, *, seconds: float = PATIENCE) -> list[Delivery]:
+    """``count`` deliveries, each acked as it comes; more than that is a failure."""
+    got: list[Delivery] = []
+
+    def satisfied() -> bool:
+        for delivery in subscription.poll():
+            delivery.ack()
+            got.append(delivery)
+        return len(got) >= count
+
+    wait_until(satisfied, f"{count} messages of {subscription.topic!r}", seconds=seconds)
+    assert len(got) == count, f"expected {count} messages, got {[d.payload for d in got]}"
+    return got
+
+
+def consume_for(subscription: Subscription, seconds: float) -> list[Delivery]:
+    """Poll and ack for a while, whatever comes: for showing that something does not come."""
+    got: list[Delivery] = []
+    for _ in range(max(int(seconds / 0.05), 1)):
+        for delivery in subscription.poll():
+            delivery.ack()
+            got.append(delivery)
+        wait(0.05)
+    return got
+
+
+def settle(subscription: Subscription) -> int:
+    """Settle and move the watermarks as far as they go now; the settled offset of the topic."""
+    engine = engine_of(subscription)
+    for _ in range(5):
+        engine.feed.settle(subscription.topic)
+        engine.watermarks.tick(force=True)
+    return engine.feed.settled(subscription.topic)
+
+
+def collect(topic: str, using: str = "default") -> None:
+    """One whole pass of garbage collection, now."""
+    collector = Collector(using, topic)
+    while collector.page(0):
+        pass
+
+
+def settle_and_collect(subscription: Subscription) -> int:
+    """What a worker does in its idle time, at once; the settled offset."""
+    settled = settle(subscription)
+    collect(subscription.topic, subscription.using)
+    return settled
+
+
+def in_log(topic: str, using: str = "default") -> list[int]:
+    """Offsets of the topic's committed messages."""
+    return list(
+        Message.objects.using(using).filter(topic=topic).order_by("offset").values_list("offset", flat=True)
+    )
+
+
+def with_state(topic: str, group: str, using: str = "default") -> list[int]:
+    """Offsets for which the group keeps delivery state."""
+    rows = DeliveryState.objects.using(using).filter(topic=topic, consumer_group=group)
+    return list(rows.order_by("message_offset").values_list("message_offset", flat=True))
+
+
+def watermark(topic: str, group: str, partition: str, using: str = "default") -> int:
+    """How far the group is done with the partition; 0 where nothing is noted."""
+    row = (
+        Offset.objects.using(using).filter(topic=topic, consumer_group=group, partition_key=partition).first()
+    )
+    return row.offset_acked if row else 0
