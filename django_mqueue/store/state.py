@@ -128,6 +128,8 @@ def finish(
     """
     which, params = _which(tickets)
     add, add_params = _append_error(error)
+    if error is not None:
+        add += ", s.failure_count = s.failure_count + 1"
     cursor.execute(
         f"{_FENCED} s.acked = 1, s.in_flight = 0, s.acked_at = {NOW_MS}{add}{which}",
         [holder, *add_params, group, topic, *params],
