@@ -1,0 +1,57 @@
+"""Running pytest: one lane for each server and combination of Python and Django."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from example_project.environment.interpreters import Interpreter
+from example_project.environment.layout import LOCAL, ROOT, make
+from example_project.environment.processes import forward, with_database
+from example_project.environment.say import step
+from example_project.environment.venv import VirtualEnvironment
+from tests.runner.options import Options
+from tests.runner.outcome import Outcome, of_pytest
+
+OLDEST_DJANGO, NEWEST_DJANGO = "5.2", "6.1"
+
+
+@dataclass(frozen=True)
+class Combination:
+    interpreter: Interpreter
+    django: str
+    quick: bool
+
+    @property
+    def name(self) -> str:
+        return f"Python {self.interpreter.full}, Django {self.django}{', quick' if self.quick else ''}"
+
+    @property
+    def environment(self) -> VirtualEnvironment:
+        return VirtualEnvironment(self.interpreter, self.django, ("dev", "example", "test"))
+
+
+def run_lane(combination: Combination, url: str, server: str, options: Options) -> Outcome:
+    """pytest once."""
+    python = combination.environment.ensure()
+    report = make(LOCAL / "reports") / f"{combination.environment.name}-{server.split()[0]}.xml"
+    report.unlink(missing_ok=True)
+    step(f"pytest: {combination.name}, {server}")
+    begun = time.monotonic()
+    code = forward(
+        [python, "-m", "pytest", f"--junitxml={report}", *_arguments(combination, options)],
+        env={**with_database(url), "PYTHONDONTWRITEBYTECODE": "1"},
+        cwd=ROOT,
+    )
+    return of_pytest(combination.name, server, code, report, time.monotonic() - begun)
+
+
+def _arguments(combination: Combination, options: Options) -> Sequence[str | Path]:
+    chosen: list[str | Path] = []
+    if combination.quick:
+        chosen += ["-m", "not slow"]
+    if options.ci:
+        chosen += ["--color=no", "--durations=15", "-p", "no:cacheprovider"]
+    return [*chosen, *options.pytest]

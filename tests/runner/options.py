@@ -1,0 +1,48 @@
+"""The command line of ``tests/run.py``."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+
+DESCRIPTION = """\
+Runs the project's checks and tests, on private servers, in virtual environments that it makes itself:
+ruff, mypy, missing migrations, then pytest on MariaDB and on MySQL with the Python that runs this and
+Django 5.2, and the quick tests again with the newest Python found and Django 6.1 on MariaDB.
+With DATABASE_URL set, pytest runs on that server alone.
+"""
+EPILOG = (
+    "Further arguments go to pytest; then only pytest runs, with the Python that runs this and Django 5.2."
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    quick: bool
+    ci: bool
+    server: str
+    pytest: tuple[str, ...]
+
+    @property
+    def everything(self) -> bool:
+        """Not a developer's own choice of tests."""
+        return not self.pytest
+
+
+def parse(arguments: list[str]) -> Options:
+    parser = argparse.ArgumentParser(
+        prog="tests/run.py",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="leave out what is marked slow, and the newest Python"
+    )
+    parser.add_argument(
+        "--ci", action="store_true", help="all of it, with plain output and the slowest tests named"
+    )
+    parser.add_argument("--server", choices=["mariadb", "mysql", "all"], default="all")
+    known, rest = parser.parse_known_args(arguments)
+    return Options(known.quick, known.ci, known.server, tuple(word for word in rest if word != "--"))
