@@ -1,0 +1,129 @@
+"""The handlers of the tests' worker processes. A message's payload says what its handler does.
+
+``{"n": 3}``: record and return. ``do``: what else, one of the functions below, with its parameters beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.db import connection, transaction
+
+from django_mqueue import ExponentialBackoff, Message, Postpone, Reject, Retry, consumer
+from tests.shop.models import Door, Sale, Step
+
+QUICK = ExponentialBackoff(first=0.05, factor=1, max=0.05, jitter=0)
+PATIENCE = 60.0
+
+
+def pause(seconds: float) -> None:
+    threading.Event().wait(seconds)
+
+
+def note(what: str, message: Message) -> None:
+    """Write a step down, by the database's clock."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO shop_step (what, topic, consumer_group, `key`, number, message_offset, attempt, pid,"
+            " connection_id, at) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, CONNECTION_ID(),"
+            " TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))",
+            [
+                what, message.topic, message.group, message.key or "", message.payload["n"], message.offset,
+                message.attempt, os.getpid(),
+            ],
+        )  # fmt: skip
+
+
+def at_door(name: str) -> None:
+    """Wait until a test opens the door."""
+    for _ in range(int(PATIENCE / 0.02)):
+        if Door.objects.filter(name=name).exists():
+            return
+        pause(0.02)
+    raise TimeoutError(f"nobody opened {name}")
+
+
+def fail(message: Message) -> None:
+    if message.attempt <= message.payload.get("times", 1_000):
+        raise ValueError(f"number {message.payload['n']} fails, attempt {message.attempt}")
+
+
+def die(message: Message) -> None:
+    """Take the whole process along, as a crash in native code or the kernel's out-of-memory killer would."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    pause(PATIENCE)
+
+
+def retry(message: Message) -> None:
+    if message.attempt <= message.payload["times"]:
+        raise Retry("later", delay=message.payload["delay"])
+
+
+def reject(message: Message) -> None:
+    raise Reject("never")
+
+
+def postpone(message: Message) -> None:
+    starts = Step.objects.filter(what="start", message_offset=message.offset, consumer_group=message.group)
+    if starts.count() <= message.payload["times"]:
+        raise Postpone(message.payload["delay"])
+
+
+def sell(message: Message) -> None:
+    """Write in a transaction, and wait at the door before it ends."""
+    with transaction.atomic():
+        Sale.objects.create(number=message.payload["n"])
+        at_door(message.payload["door"])
+
+
+ACTIONS: dict[str, Callable[[Message], None]] = {
+    "wait": lambda message: at_door(message.payload["door"]),
+    "sleep": lambda message: pause(message.payload["seconds"]),
+    "fail": fail,
+    "die": die,
+    "retry": retry,
+    "reject": reject,
+    "postpone": postpone,
+    "sell": sell,
+}
+
+
+def act(message: Message) -> None:
+    """Do what the payload says, between two steps."""
+    note("start", message)
+    if action := message.payload.get("do"):
+        ACTIONS[action](message)
+    note("end", message)
+
+
+@consumer("orders", group="billing", retry=QUICK, batch_size=50)
+def bill(message: Message) -> None:
+    act(message)
+
+
+@consumer("orders", group="audit", retry=QUICK, batch_size=50)
+def audit(message: Message) -> None:
+    act(message)
+
+
+@consumer("ledger", group="books", strict=True, retry=QUICK)
+def keep_books(message: Message) -> None:
+    act(message)
+
+
+@consumer("parcels", group="depot", visibility_timeout=1, retry=QUICK)
+def send(message: Message) -> None:
+    """Takes longer than its visibility timeout, where the payload says so."""
+    act(message)
+
+
+@consumer("letters", group="post", retry=QUICK)
+async def write(message: Message) -> Any:
+    await asyncio.sleep(0)
+    await sync_to_async(act, thread_sensitive=False)(message)

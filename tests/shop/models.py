@@ -1,0 +1,43 @@
+"""What handlers did, and the doors that they wait at."""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class Step(models.Model):
+    """A handler started on a message, or ended. Written in autocommit, so that a killed worker's steps stay."""
+
+    what = models.CharField(max_length=16, help_text="start or end")
+    topic = models.CharField(max_length=128)
+    consumer_group = models.CharField(max_length=128)
+    key = models.CharField(max_length=255)
+    number = models.IntegerField()
+    message_offset = models.BigIntegerField()
+    attempt = models.IntegerField()
+    pid = models.IntegerField()
+    connection_id = models.BigIntegerField()
+    at = models.BigIntegerField(help_text="Epoch microseconds, by the database's clock.")
+
+    def __str__(self) -> str:
+        return (
+            f"{self.what} {self.topic}/{self.key} {self.number} (attempt {self.attempt}, process {self.pid})"
+        )
+
+
+class Door(models.Model):
+    """A handler that waits at a door goes on when a test has opened it: when its row is there."""
+
+    name = models.CharField(max_length=64, unique=True)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Sale(models.Model):
+    """A handler's own write, in a transaction of its own."""
+
+    number = models.IntegerField()
+
+    def __str__(self) -> str:
+        return str(self.number)

@@ -1,0 +1,146 @@
+"""Real worker processes on the test database: started, told to stop, killed; and waiting for what they do."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, TypeVar
+from urllib.parse import quote, urlencode
+
+from django.db import connections
+
+from example_project.environment.lineage import die_with_parent
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE = 30.0
+
+FAST: dict[str, Any] = {
+    "POLL_INTERVAL": 0.02,
+    "DISCOVERY_INTERVAL": 0.1,
+    "LEASE_DURATION": 2.0,
+    "LEASE_RENEWAL_INTERVAL": 0.4,
+}
+"""The ``MQUEUE`` setting of most tests with processes: a dead worker is replaced within two seconds."""
+
+Value = TypeVar("Value")
+
+
+def wait_until(condition: Callable[[], Value], what: str, timeout: float = PATIENCE) -> Value:
+    """The first true value of ``condition``, looked at again and again. Fails saying ``what`` was waited for."""
+    deadline, pause = time.monotonic() + timeout, threading.Event()
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {timeout:g} s in vain: {what}")
+        pause.wait(0.02)
+    return value
+
+
+def database_url(alias: str = "default", **more: str) -> str:
+    """The URL of the database that ``alias`` is connected to now; ``more`` are options of the connection."""
+    found = connections[alias].settings_dict
+    options = {name: value for name, value in found["OPTIONS"].items() if isinstance(value, str)}
+    place = f"{found['HOST'] or 'localhost'}{':' + str(found['PORT']) if found['PORT'] else ''}"
+    user = quote(found["USER"], safe="") + (
+        f":{quote(found['PASSWORD'], safe='')}" if found["PASSWORD"] else ""
+    )
+    return f"mysql://{user}@{place}/{found['NAME']}?{urlencode({**options, **more})}"
+
+
+class Worker:
+    """One ``runconsumer`` process."""
+
+    def __init__(self, arguments: tuple[str, ...], environment: Mapping[str, str]) -> None:
+        self._log: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "django", "runconsumer", *arguments],
+            cwd=ROOT,
+            env={**os.environ, "DJANGO_SETTINGS_MODULE": "tests.support.worker_settings", **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=die_with_parent(signal.SIGKILL),
+        )
+        self.pid = self.process.pid
+
+    @property
+    def running(self) -> bool:
+        return self.process.poll() is None
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        self.process.kill()
+        self.process.wait(PATIENCE)
+
+    def wait(self, timeout: float = PATIENCE) -> int:
+        """The exit code; negative for a signal. Fails with the output when it does not end."""
+        try:
+            return self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(
+                f"worker {self.pid} did not end in {timeout:g} s:\n{self.output()}"
+            ) from None
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Ask it to finish, and wait: the exit code."""
+        if self.running:
+            self.send(number)
+        return self.wait()
+
+    def output(self) -> str:
+        """All that it has written so far."""
+        self._log.flush()
+        return Path(f"/proc/self/fd/{self._log.fileno()}").read_text(encoding="utf-8", errors="replace")
+
+    def close(self) -> None:
+        if self.running:
+            self.kill()
+        self._log.close()
+
+
+class Workers:
+    """Worker processes of one test; none outlives the ``with`` block."""
+
+    def __init__(self, mqueue: Mapping[str, Any] = FAST, using: str = "default") -> None:
+        self.mqueue, self.using = dict(mqueue), using
+        self.all: list[Worker] = []
+
+    def start(self, *arguments: str, clock: float = 0, url: str | None = None) -> Worker:
+        """Start ``runconsumer ARGUMENT…``. ``clock``: how wrong its machine's clocks are, in seconds."""
+        worker = Worker(
+            arguments,
+            {
+                "DATABASE_URL": url or database_url(self.using),
+                "TEST_MQUEUE": json.dumps(self.mqueue),
+                "TEST_CLOCK": str(clock),
+            },
+        )
+        self.all.append(worker)
+        return worker
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        outputs = []
+        for worker in self.all:
+            code = worker.process.poll()
+            worker.kill() if worker.running else None
+            outputs.append(f"--- worker {worker.pid} (exit code {code}) ---\n{worker.output()[-4000:]}")
+            worker.close()
+        if error is not None:
+            error.add_note("\n".join(outputs))

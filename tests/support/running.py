@@ -1,0 +1,63 @@
+"""``runconsumer`` in the test's own process, with handlers that the test defines."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.core.management import call_command
+
+from django_mqueue import Message, consumer
+from django_mqueue.workers.registry import unregister
+
+SECONDS = 20
+"""What no test's run should take; it ends then, and the test finds something missing."""
+
+
+class Seen:
+    """A handler that remembers its messages. May be called from several threads."""
+
+    def __init__(self, then: Callable[[Message], object] | None = None) -> None:
+        self.messages: list[Message] = []
+        self._then, self._lock = then, threading.Lock()
+        self.most_at_once = self._now = 0
+
+    def __call__(self, message: Message) -> None:
+        with self._lock:
+            self.messages.append(message)
+            self._now += 1
+            self.most_at_once = max(self.most_at_once, self._now)
+        try:
+            if self._then is not None:
+                self._then(message)
+        finally:
+            with self._lock:
+                self._now -= 1
+
+    @property
+    def payloads(self) -> list[Any]:
+        return [message.payload for message in self.messages]
+
+    def attempts(self, payload: Any) -> list[int]:
+        return [message.attempt for message in self.messages if message.payload == payload]
+
+
+@contextmanager
+def registered(topic: str, function: Callable[..., Any], group: str = "g", **options: Any) -> Iterator[None]:
+    """``@consumer(topic, …)(function)`` for as long as the block runs."""
+    consumer(topic, group=group, **options)(function)
+    try:
+        yield
+    finally:
+        unregister(topic, group)
+
+
+def run(*chosen: str, **options: Any) -> str:
+    """``runconsumer`` with these handlers and options (``drain`` unless told otherwise); what it printed."""
+    options = {"drain": True, "max_seconds": SECONDS, **options}
+    output = io.StringIO()
+    call_command("runconsumer", *chosen, stdout=output, stderr=output, no_color=True, **options)
+    return output.getvalue()

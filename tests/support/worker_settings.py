@@ -1,0 +1,33 @@
+"""Settings of the tests' worker processes: as the tests', with what the starting test asks for.
+
+``TEST_MQUEUE`` is the ``MQUEUE`` setting as JSON; ``TEST_CLOCK`` moves every clock of the process by that many seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+from tests.settings import *  # noqa: F403
+
+MQUEUE = json.loads(os.environ.get("TEST_MQUEUE", "{}"))
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "handlers": {"console": {"class": "logging.StreamHandler"}},
+    "loggers": {"django_mqueue": {"handlers": ["console"], "level": "INFO"}},
+}
+
+
+def move_clocks(seconds: float) -> None:
+    """As on a machine whose clocks are wrong: wall clock and monotonic clock alike."""
+    wall, monotonic, wall_ns, monotonic_ns = time.time, time.monotonic, time.time_ns, time.monotonic_ns
+    time.time = lambda: wall() + seconds
+    time.monotonic = lambda: monotonic() + seconds
+    time.time_ns = lambda: wall_ns() + int(seconds * 1e9)
+    time.monotonic_ns = lambda: monotonic_ns() + int(seconds * 1e9)
+
+
+if shift := float(os.environ.get("TEST_CLOCK", "0")):
+    move_clocks(shift)
