@@ -40,14 +40,21 @@ class Interpreter:
 
     @property
     def has_headers(self) -> bool:
-        return bool(self._look()["headers"])
+        look = _probe(self.path)
+        return look is not None and look.headers
 
     @property
     def has_venv(self) -> bool:
-        return bool(self._look()["venv"])
+        look = _probe(self.path)
+        return look is not None and look.venv
 
-    def _look(self) -> dict[str, object]:
-        return _probe(self.path) or {"headers": False, "venv": False}
+
+@dataclass(frozen=True)
+class _Look:
+    version: tuple[int, int, int]
+    path: Path
+    headers: bool
+    venv: bool
 
 
 def running() -> Interpreter:
@@ -63,10 +70,10 @@ def newest_other(than: Interpreter) -> Interpreter | None:
             return None
         for path in _candidates(minor):
             found = _probe(path)
-            if found and found["headers"] and found["venv"]:
-                major, middle, micro = found["version"]
-                if f"{major}.{middle}" == minor:
-                    return Interpreter(Path(found["path"]), (major, middle, micro))
+            if found and found.headers and found.venv:
+                interpreter = Interpreter(found.path, found.version)
+                if interpreter.minor == minor:
+                    return interpreter
     return None
 
 
@@ -76,10 +83,12 @@ def _candidates(minor: str) -> list[Path]:
     return [*paths, *sorted(versions.glob(f"{minor}.*/bin/python3"), reverse=True)]
 
 
-def _probe(path: Path) -> dict[str, object] | None:
+def _probe(path: Path) -> _Look | None:
     """What an interpreter says about itself; None when it does not run (a pyenv shim of an inactive version)."""
     try:
         done = subprocess.run([path, "-c", _PROBE], capture_output=True, text=True, timeout=60, check=True)
-        return json.loads(done.stdout)
+        said = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
+    major, middle, micro = said["version"]
+    return _Look((major, middle, micro), Path(said["path"]), said["headers"], said["venv"])

@@ -70,7 +70,15 @@ class VirtualEnvironment:
         if not self._has_pip():
             shutil.rmtree(self.directory, ignore_errors=True)
             run([self.interpreter.path, "-m", "venv", self.directory])
-        pip = [self.python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--quiet"]
+        pip: list[str | Path] = [
+            self.python,
+            "-m",
+            "pip",
+            "install",
+            "--disable-pip-version-check",
+            "--no-input",
+            "--quiet",
+        ]
         run([*pip, "--editable", f"{ROOT}[{','.join(extras)}]", f"Django~={self.django}.0"])
         self._stamp.write_text(self._wanted().split()[0] + " " + " ".join(extras))
 

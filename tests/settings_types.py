@@ -1,0 +1,8 @@
+"""For mypy alone: the tests' settings and every app whose models it has to know."""
+
+from __future__ import annotations
+
+from tests.settings import *  # noqa: F403
+from tests.settings import INSTALLED_APPS
+
+INSTALLED_APPS = [*INSTALLED_APPS, "example_project.flights"]
