@@ -13,6 +13,7 @@ from pathlib import Path
 from .layout import LOCAL, make
 from .locks import locked, try_lock
 
+HOME = LOCAL / "servers"
 SOCKET_PATH_MAX = 107 - len(".lock")
 """The kernel's limit for a socket's path, with room for the lock file that MySQL puts beside it."""
 
@@ -35,7 +36,7 @@ class Scratch:
 
 
 @contextmanager
-def scratch(kind: str, home: Path = LOCAL / "servers") -> Iterator[Scratch]:
+def scratch(kind: str, home: Path = HOME) -> Iterator[Scratch]:
     """A fresh directory, removed at the end."""
     with locked(make(home) / ".lock"):
         _remove_abandoned(home)
@@ -55,11 +56,16 @@ def scratch(kind: str, home: Path = LOCAL / "servers") -> Iterator[Scratch]:
 
 def _remove_abandoned(home: Path) -> None:
     for directory in home.iterdir():
-        if directory.is_dir():
+        try:
             lock = try_lock(directory / "lock")
-            if lock is not None:
-                _remove(directory)
-                os.close(lock)
+        except (
+            FileNotFoundError,
+            NotADirectoryError,
+        ):  # its owner removes it at this moment; the home's lock
+            continue
+        if lock is not None:
+            _remove(directory)
+            os.close(lock)
 
 
 def _remove(directory: Path) -> None:

@@ -18,7 +18,7 @@ from .errors import ServerFailed
 from .greeting import version
 from .layout import ROOT
 from .processes import run
-from .scratch import Scratch, scratch
+from .scratch import HOME, Scratch, scratch
 
 DATABASE = "mqueue"
 START, STOP = 90.0, 90.0
@@ -151,9 +151,9 @@ class PrivateServer:
 
 
 @contextmanager
-def private_server(flavour: Flavour) -> Iterator[PrivateServer]:
+def private_server(flavour: Flavour, home: Path = HOME) -> Iterator[PrivateServer]:
     """A new, empty server for as long as the block runs."""
-    with scratch(flavour.kind) as place:
+    with scratch(flavour.kind, home) as place:
         server = PrivateServer(flavour, place)
         server.initialise()
         server.start()

@@ -1,0 +1,65 @@
+"""What ``tests/run.py`` counts and says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from example_project.environment import unpacked
+from example_project.environment.errors import EnvironmentProblem
+from tests.runner import plan
+from tests.runner.options import Options, parse
+from tests.runner.outcome import Outcome, missing, of_pytest, table, totals
+
+REPORT = (
+    """<testsuites><testsuite name="pytest" errors="1" failures="2" skipped="3" tests="10"/></testsuites>"""
+)
+
+
+def test_counts_come_from_the_report_of_pytest(tmp_path: Path) -> None:
+    report = tmp_path / "report.xml"
+    report.write_text(REPORT)
+    outcome = of_pytest("Python", "mariadb", 1, report, 3.0)
+    assert (outcome.ok, outcome.passed, outcome.failed, outcome.skipped) == (False, 4, 3, 3)
+
+
+def test_a_pytest_that_breaks_off_counts_as_a_failure(tmp_path: Path) -> None:
+    outcome = of_pytest("Python", "mariadb", 139, tmp_path / "none.xml", 3.0)
+    assert (outcome.ok, outcome.failed, outcome.note) == (False, 1, "pytest ended with 139")
+
+
+def test_totals_are_over_all_runs() -> None:
+    outcomes = [Outcome("a", "x", True, 3, 0, 0), Outcome("b", "y", False, 4, 1, 0)]
+    assert totals(outcomes) == "7 passed, 1 failed"
+    assert totals([*outcomes, Outcome("c", "z", True, 1, 0, 2)]) == "8 passed, 1 failed, 2 skipped"
+
+
+def test_a_missing_server_is_said_loudly_with_its_reason() -> None:
+    outcomes = [Outcome("Python 3.11", "mysql", None, note="no network\nreally"), Outcome("a", "b", True, 1)]
+    text = missing(outcomes)
+    assert "NOT RUN: Python 3.11 on mysql" in text
+    assert "no network" in text
+    assert "really" in text
+    assert "NOT RUN" in table(outcomes)
+    assert missing(outcomes[1:]) == ""
+
+
+@pytest.mark.parametrize(("kind", "ok"), [("mysql", None), ("mariadb", False)])
+def test_a_missing_mysql_is_no_failure_a_missing_mariadb_is(kind: str, ok: bool | None) -> None:
+    outcome = plan._unavailable("Python 3.11", kind, EnvironmentProblem("the archive is away"))
+    assert outcome.ok is ok
+    assert outcome.note == "the archive is away"
+
+
+def test_further_arguments_go_to_pytest() -> None:
+    assert parse(["--server", "mysql", "tests/test_models", "-k", "keys", "-x"]) == Options(
+        quick=False, ci=False, server="mysql", pytest=("tests/test_models", "-k", "keys", "-x")
+    )
+    assert parse(["--quick"]).everything
+
+
+def test_without_apt_the_reason_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(EnvironmentProblem, match="there is no apt-get here"):
+        unpacked.unpacked("mysql-server-core")
