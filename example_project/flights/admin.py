@@ -45,14 +45,14 @@ class FlightAdmin(ReadOnlyAdmin):
 
 @admin.register(Aircraft)
 class AircraftAdmin(ReadOnlyAdmin):
-    list_display = ["tail", "legs", "carrier", "number", "origin", "destination", "scheduled", "redelivered"]
+    list_display = ["tail", "legs", "last_leg", "redelivered"]
     search_fields = ["tail"]
     ordering = ["-legs", "tail"]
 
 
 @admin.register(Unassigned)
 class UnassignedAdmin(ReadOnlyAdmin):
-    list_display = ["offset", "carrier", "number", "scheduled", "redelivered"]
+    list_display = ["offset", "flight", "redelivered"]
 
 
 @admin.register(Violation)

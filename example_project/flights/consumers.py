@@ -11,7 +11,7 @@ from django.db.models import F
 
 from django_mqueue import Delivery, consumer
 
-from .events import TOPIC, FlightEvent, scheduled_at
+from .events import TOPIC, FlightEvent
 from .models import Aircraft, Delay, Unassigned, Violation
 
 
@@ -27,7 +27,7 @@ def board(message: Delivery) -> None:
         return
     seen = Aircraft.objects.filter(run_id=message.headers["run"], tail=message.key)
     leg = event["leg"]
-    if leg > 1 and seen.filter(legs=leg - 1).update(**_last_leg(event)):
+    if leg > 1 and seen.filter(legs=leg - 1).update(legs=leg, last_leg=event["flight"]):
         return
     if leg == 1 and _first_leg(message, event):
         return
@@ -41,21 +41,12 @@ def board(message: Delivery) -> None:
 
 def _first_leg(message: Delivery, event: FlightEvent) -> bool:
     try:
-        Aircraft.objects.create(run_id=message.headers["run"], tail=str(message.key), **_last_leg(event))
+        Aircraft.objects.create(
+            run_id=message.headers["run"], tail=str(message.key), legs=1, last_leg=event["flight"]
+        )
     except IntegrityError:  # It has left before.
         return False
     return True
-
-
-def _last_leg(event: FlightEvent) -> dict[str, object]:
-    return {
-        "legs": event["leg"],
-        "carrier": event["carrier"],
-        "number": event["number"],
-        "origin": event["origin"],
-        "destination": event["destination"],
-        "scheduled": scheduled_at(event),
-    }
 
 
 def _unassigned(message: Delivery, event: FlightEvent) -> None:
@@ -63,9 +54,7 @@ def _unassigned(message: Delivery, event: FlightEvent) -> None:
         Unassigned.objects.create(
             offset=message.offset,
             run_id=message.headers["run"],
-            carrier=event["carrier"],
-            number=event["number"],
-            scheduled=scheduled_at(event),
+            flight=event["flight"],
         )
     except IntegrityError:
         Unassigned.objects.filter(offset=message.offset).update(redelivered=F("redelivered") + 1)
@@ -86,7 +75,8 @@ def _violation(message: Delivery, event: FlightEvent, expected: int) -> None:
         run_id=run, tail=tail, expected=expected, leg=event["leg"], offset=message.offset
     )
     if event["leg"] > expected:
-        Aircraft.objects.update_or_create(run_id=run, tail=tail, defaults=_last_leg(event))
+        last = {"legs": event["leg"], "last_leg": event["flight"]}
+        Aircraft.objects.update_or_create(run_id=run, tail=tail, defaults=last)
 
 
 @consumer(TOPIC, group="delays")

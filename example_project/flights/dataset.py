@@ -37,6 +37,10 @@ class FlightRow:
     arrival_delay: int | None
     cancelled: bool
 
+    def __str__(self) -> str:
+        when = self.scheduled.strftime("%Y-%m-%d %H:%M UTC")
+        return f"{self.carrier}{self.number} {self.origin} to {self.destination}, {when}"
+
 
 def read_flights(limit: int | None = None) -> Iterator[FlightRow]:
     """The first ``limit`` flights, or all, in the file's order; nothing but the current row is held in memory."""

@@ -6,12 +6,19 @@ the run that it belongs to, so that a late message of an earlier run cannot dist
 
 from __future__ import annotations
 
+from secrets import token_hex
+
 from django.db import models
+
+
+def new_token() -> str:
+    return token_hex(4)
 
 
 class Run(models.Model):
     """One time through the flights."""
 
+    token = models.CharField(max_length=8, default=new_token, help_text="Begins the ids of its messages.")
     flights = models.PositiveIntegerField(help_text="How many flights it publishes.")
     started_at = models.DateTimeField(auto_now_add=True)
     published_at = models.DateTimeField(null=True, help_text="When the last one was; empty until then.")
@@ -45,11 +52,7 @@ class Aircraft(models.Model):
     run_id = models.PositiveBigIntegerField()
     tail = models.CharField(max_length=8)
     legs = models.PositiveIntegerField()
-    carrier = models.CharField(max_length=2)
-    number = models.PositiveIntegerField()
-    origin = models.CharField(max_length=3)
-    destination = models.CharField(max_length=3)
-    scheduled = models.DateTimeField()
+    last_leg = models.CharField(max_length=60, help_text="Flight, from, to and when it was to leave.")
     redelivered = models.PositiveIntegerField(
         default=0, help_text="Legs that came again and changed nothing."
     )
@@ -67,16 +70,14 @@ class Unassigned(models.Model):
 
     offset = models.PositiveBigIntegerField(primary_key=True, help_text="The message's.")
     run_id = models.PositiveBigIntegerField()
-    carrier = models.CharField(max_length=2)
-    number = models.PositiveIntegerField()
-    scheduled = models.DateTimeField()
+    flight = models.CharField(max_length=60)
     redelivered = models.PositiveIntegerField(default=0)
 
     class Meta:
         verbose_name_plural = "unassigned"
 
     def __str__(self) -> str:
-        return f"{self.carrier}{self.number}"
+        return self.flight
 
 
 class Violation(models.Model):

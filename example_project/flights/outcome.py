@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db.models import Count, Q, Sum
 
@@ -23,16 +22,11 @@ class CarrierTotals:
     arrival_delay: int = 0
 
 
-@dataclass
-class LastLeg:
-    """One aircraft's number of legs, and the last of them."""
+class LastLeg(NamedTuple):
+    """How many legs an aircraft has flown, and the last of them."""
 
     legs: int
-    carrier: str
-    number: int
-    origin: str
-    destination: str
-    scheduled: datetime
+    flight: str
 
 
 @dataclass
@@ -59,31 +53,19 @@ def expected(limit: int) -> Outcome:
             result.unassigned += 1
             continue
         before = result.aircraft.get(flight.tail)
-        result.aircraft[flight.tail] = LastLeg(
-            legs=before.legs + 1 if before else 1,
-            carrier=flight.carrier,
-            number=flight.number,
-            origin=flight.origin,
-            destination=flight.destination,
-            scheduled=flight.scheduled,
-        )
+        result.aircraft[flight.tail] = LastLeg(before.legs + 1 if before else 1, str(flight))
     return result
 
 
 def computed(run: Run) -> Outcome:
     """From the tables that the publisher and the groups have filled in this run."""
+    aircraft = Aircraft.objects.filter(run_id=run.pk).values_list("tail", "legs", "last_leg")
     return Outcome(
         stored=Flight.objects.filter(run=run).count(),
         unassigned=Unassigned.objects.filter(run_id=run.pk).count(),
-        aircraft={tail: LastLeg(**leg) for tail, leg in _aircraft(run)},
+        aircraft={tail: LastLeg(legs, flight) for tail, legs, flight in aircraft},
         carriers={carrier: CarrierTotals(**totals) for carrier, totals in _carriers(run)},
     )
-
-
-def _aircraft(run: Run) -> Iterator[tuple[str, dict[str, Any]]]:
-    columns = ("tail", "legs", "carrier", "number", "origin", "destination", "scheduled")
-    for row in Aircraft.objects.filter(run_id=run.pk).values(*columns):
-        yield row.pop("tail"), row
 
 
 def _carriers(run: Run) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -41,10 +41,14 @@ def publish_run(run: Run, advance: Callable[[int], object]) -> None:
         for flight in batch:
             if flight.tail is not None:
                 legs[flight.tail] += 1
-            messages.append(flight_message(run.pk, flight, legs[flight.tail] if flight.tail else 0))
+            messages.append(flight_message(run, flight, legs[flight.tail] if flight.tail else 0))
         with transaction.atomic():
             Flight.objects.bulk_create([_stored(run, flight) for flight in batch])
-            publish_many(TOPIC, messages)
+            published = publish_many(TOPIC, messages)
+        if not all(
+            message.created for message in published
+        ):  # An id that is there already is not stored again.
+            raise RuntimeError("a message of this run is there already: two runs have the same token")
         advance(len(batch))
     run.published_at = timezone.now()
     run.save(update_fields=["published_at"])

@@ -11,7 +11,7 @@ from django_mqueue import conf
 from django_mqueue.models import Message
 
 from .dataset import carrier_names
-from .events import GROUPS, TOPIC, message_id
+from .events import GROUPS, TOPIC, id_prefix
 from .models import Aircraft, Delay, Run, Unassigned, Violation
 from .outcome import Outcome, computed, differences, expected
 
@@ -63,7 +63,7 @@ def _dead_letters(run: Run) -> Iterator[str]:
     dead = Message.objects.filter(
         topic=conf.dead_letter_topic(TOPIC),
         failed_group__in=GROUPS,
-        original_id__startswith=message_id(run.pk, ""),
+        original_id__startswith=id_prefix(run),
     )
     for group, message, error in dead.values_list("failed_group", "original_id", "last_error"):
         yield f"{group}: gave up message {message}: {(error or '').partition(chr(10))[0]}"
@@ -80,13 +80,13 @@ def _redelivered(run: Run) -> dict[str, int]:
 
 def _carrier_table(outcome: Outcome) -> Iterator[str]:
     names = carrier_names()
-    yield f"{'delays: carrier':<32}{'flights':>9}{'cancelled':>11}{'mean delay, departure':>23}{'arrival':>9}"
+    yield f"{'delays: carrier':<32}{'flights':>9}{'cancelled':>11}{'mean delay, departure':>23}{'arrival':>11}"
     ranked = sorted(outcome.carriers.items(), key=lambda item: -item[1].flights)
     for carrier, totals in ranked:
         flown = max(totals.flights - totals.cancelled, 1)
         yield (
             f"{carrier} {names.get(carrier, '')[:28]:<29}{totals.flights:>9,}{totals.cancelled:>11,}"
-            f"{totals.departure_delay / flown:>19.1f} min{totals.arrival_delay / flown:>5.1f} min"
+            f"{totals.departure_delay / flown:>19.1f} min{totals.arrival_delay / flown:>7.1f} min"
         )
 
 
@@ -97,7 +97,4 @@ def _aircraft_table(outcome: Outcome) -> Iterator[str]:
     )
     ranked = sorted(outcome.aircraft.items(), key=lambda item: -item[1].legs)
     for tail, last in ranked[:5]:
-        yield (
-            f"{tail:<8}{last.legs:>5} legs, the last: {last.carrier}{last.number} {last.origin} to "
-            f"{last.destination}, {last.scheduled:%Y-%m-%d %H:%M} UTC"
-        )
+        yield f"{tail:<8}{last.legs:>5} legs, the last: {last.flight}"
