@@ -13,6 +13,8 @@ from django.core.management import call_command
 from django_mqueue import Message, consumer
 from django_mqueue.workers.registry import unregister
 
+_registered: list[str] = []
+
 SECONDS = 20
 """What no test's run should take; it ends then, and the test finds something missing."""
 
@@ -49,15 +51,22 @@ class Seen:
 def registered(topic: str, function: Callable[..., Any], group: str = "g", **options: Any) -> Iterator[None]:
     """``@consumer(topic, …)(function)`` for as long as the block runs."""
     consumer(topic, group=group, **options)(function)
+    _registered.append(f"{topic}:{group}")
     try:
         yield
     finally:
         unregister(topic, group)
+        _registered.remove(f"{topic}:{group}")
 
 
 def run(*chosen: str, **options: Any) -> str:
-    """``runconsumer`` with these handlers and options (``drain`` unless told otherwise); what it printed."""
+    """``runconsumer`` with these handlers and options (``drain`` unless told otherwise); what it printed.
+
+    Without names it runs the handlers that are ``registered`` now, and none of the apps'.
+    """
     options = {"drain": True, "max_seconds": SECONDS, **options}
     output = io.StringIO()
-    call_command("runconsumer", *chosen, stdout=output, stderr=output, no_color=True, **options)
+    call_command(
+        "runconsumer", *(chosen or _registered), stdout=output, stderr=output, no_color=True, **options
+    )
     return output.getvalue()

@@ -1,0 +1,199 @@
+"""``runconsumer``'s options, one by one."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+from django.core.management import CommandError
+from django.db import connection
+from django.db.models import Max
+
+from django_mqueue import Message, Subscription, publish, publish_many, subscribe
+from django_mqueue.models import PartitionLease, SubscriberHeartbeat
+from tests.support.processes import database_ms, wait_until
+from tests.support.running import Seen, registered, run
+
+
+def newest_renewal() -> int:
+    return int(PartitionLease.objects.aggregate(at=Max("lease_renewed_at"))["at"])
+
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("fast")]
+
+
+def test_drain_consumes_all_there_is_and_stops() -> None:
+    publish_many("t", range(500))
+    with registered("t", seen := Seen()):
+        assert "stopped: ack 500" in run()
+    assert sorted(seen.payloads) == list(range(500))
+
+
+def test_drain_stops_at_once_with_nothing_to_do() -> None:
+    with registered("t", Seen()):
+        started = time.monotonic()
+        assert "stopped: nothing to do" in run()
+    assert time.monotonic() - started < 5
+
+
+def test_drain_does_not_wait_for_what_is_not_due() -> None:
+    """ "Nothing is left to do now": a message put back for an hour is not now."""
+    publish("t", "late")
+    with Subscription("t", "g") as subscription:
+        subscription.poll()[0].nack(delay=3600)
+    publish("t", "now")
+    with registered("t", seen := Seen()):
+        run()
+    assert seen.payloads == ["now"]
+
+
+def test_drain_does_what_its_own_handlers_publish() -> None:
+    def chain(message: Message) -> None:
+        if message.payload < 5:
+            publish("t", message.payload + 1)
+
+    publish("t", 0)
+    with registered("t", seen := Seen(chain)):
+        run()
+    assert seen.payloads == [0, 1, 2, 3, 4, 5]
+
+
+def test_drain_does_not_wait_for_another_workers_lease_and_takes_over_when_it_has_run_out() -> None:
+    """What another may be working on is not left to do *now*; what a dead one held is, once its lease is over."""
+    publish_many("t", range(20))
+    dead = Subscription("t", "g", name="dead").open()
+    assert dead.poll(max_messages=5)
+    with registered("t", seen := Seen()):
+        assert "nothing to do" in run()
+        wait_until(lambda: database_ms() > newest_renewal() + 2000, "the lease has run out")
+        run()
+    assert sorted(seen.payloads) == list(range(20))
+
+
+def test_max_messages_is_exact() -> None:
+    """That many handlers run, no more are claimed, and the rest is there for the next."""
+    publish_many("t", range(50))
+    with registered("t", seen := Seen()):
+        assert "stopped: ack 7" in run(drain=False, max_messages=7)
+        assert len(seen.messages) == 7
+        run()
+    assert sorted(seen.payloads) == list(range(50))
+    assert {message.attempt for message in seen.messages} == {1}
+
+
+def test_max_seconds_ends_the_run() -> None:
+    with registered("t", Seen()):
+        started = time.monotonic()
+        run(drain=False, max_seconds=0.5)
+    assert 0.5 <= time.monotonic() - started < 5
+
+
+def test_max_seconds_lets_a_running_handler_end() -> None:
+    publish("t", 1)
+    ended = []
+
+    def slow(message: Message) -> None:
+        threading.Event().wait(1)
+        ended.append(message.payload)
+
+    with registered("t", slow):
+        assert "stopped: ack 1" in run(drain=False, max_seconds=0.3)
+    assert ended == [1]
+
+
+def test_name_is_the_name_of_the_heartbeat_and_the_leases() -> None:
+    publish("t", 1, key="k")
+    names = []
+
+    def look(message: Message) -> None:
+        names.append(PartitionLease.objects.get(partition_key="k").leased_by)
+
+    with registered("t", look):
+        run(name="worker-7")
+    assert names == ["worker-7"]
+    assert SubscriberHeartbeat.objects.get().subscriber_name == "worker-7"
+
+
+def test_names_are_made_up_and_differ() -> None:
+    with registered("t", Seen()):
+        run()
+        run()
+    assert SubscriberHeartbeat.objects.values("subscriber_name").distinct().count() == 2
+
+
+def test_threads_is_how_many_handlers_run_at_once() -> None:
+    """All five meet at a barrier, which they could not one after the other; and never are there six."""
+    publish_many("t", range(20))
+    barrier = threading.Barrier(5, timeout=10)
+    with registered("t", seen := Seen(lambda message: barrier.wait())):
+        assert "stopped: ack 20" in run(threads=5)
+    assert seen.most_at_once == 5
+
+
+def test_one_thread_runs_one_at_a_time() -> None:
+    publish_many("t", range(20))
+    with registered("t", seen := Seen()):
+        run(threads=1)
+    assert seen.most_at_once == 1
+
+
+def test_concurrency_limits_one_handler_and_not_the_others() -> None:
+    publish_many("t", range(6))
+    publish_many("u", range(6))
+    barrier = threading.Barrier(3, timeout=10)
+    limited, others = Seen(), Seen(lambda message: barrier.wait())
+    with registered("t", limited, concurrency=1), registered("u", others):
+        run(threads=4)
+    assert (limited.most_at_once, len(limited.messages)) == (1, 6)
+    assert (others.most_at_once, len(others.messages)) == (3, 6)
+
+
+def test_batch_size_limits_what_one_partition_has_out_and_overrides_the_handlers_own() -> None:
+    """Eight threads, one key: two at once, not the handler's ten."""
+    for n in range(20):
+        publish("t", n, key="k")
+    pair = threading.Barrier(2, timeout=10)
+    with registered("t", seen := Seen(lambda message: pair.wait()), batch_size=10):
+        run(threads=8, batch_size=2)
+    assert (seen.most_at_once, len(seen.messages)) == (2, 20)
+
+
+@pytest.mark.parametrize(("interval", "least", "most"), [(0.02, 10, 60), (0.5, 1, 4)])
+def test_poll_interval_is_the_pause_between_looks_when_idle(interval: float, least: int, most: int) -> None:
+    """Counted in statements that look at the log's tail, in one idle second."""
+    looks = 0
+
+    def count(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        nonlocal looks
+        looks += "queue_messages_tail" in sql and "LIMIT 1000" in sql
+        return execute(sql, params, many, context)
+
+    subscribe("t", "g")
+    with registered("t", Seen()), connection.execute_wrapper(count):
+        run(drain=False, max_seconds=1, poll_interval=interval)
+    assert least <= looks <= most
+
+
+def test_there_is_no_pause_while_there_is_work() -> None:
+    """A poll interval of a minute does not slow down what is there."""
+    publish_many("t", range(300))
+    with registered("t", seen := Seen()):
+        run(poll_interval=60, drain=False, max_messages=300, max_seconds=15)
+    assert len(seen.messages) == 300
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("threads", "0"),
+        ("max-messages", "0"),
+        ("batch-size", "-1"),
+        ("poll-interval", "0"),
+        ("max-seconds", "x"),
+    ],
+)
+def test_impossible_values_are_errors_that_name_the_option(option: str, value: str) -> None:
+    with registered("t", Seen()), pytest.raises(CommandError, match=f"--{option}"):
+        run(f"--{option}={value}")
