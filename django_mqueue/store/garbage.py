@@ -81,12 +81,22 @@ def delete(cursor: CursorWrapper, topic: str, groups: Sequence[str], rows: Seque
 
 
 def forget_empty(cursor: CursorWrapper, topic: str, partitions: Sequence[str]) -> None:
-    """Delete the positions of partitions that the log holds no row of and that nobody leases."""
+    """Delete the positions of partitions that the log holds no row of and that nobody leases.
+
+    The log is looked at in a statement of its own: inside the DELETE it would be read with locks, and wait for
+    every publisher with a transaction open. What such a one commits now is found without a position, too.
+    """
     cursor.execute(
-        "DELETE o FROM queue_offsets o WHERE o.topic = %s AND o.consumer_group > ''"
-        f" AND o.partition_key IN ({marks(partitions)})"
-        " AND NOT EXISTS (SELECT 1 FROM queue_messages m WHERE m.topic = o.topic AND m.partition_key = o.partition_key)"
-        " AND NOT EXISTS (SELECT 1 FROM queue_partition_leases l WHERE l.consumer_group = o.consumer_group"
-        " AND l.topic = o.topic AND l.partition_key = o.partition_key)",
+        "SELECT partition_key FROM queue_messages FORCE INDEX (queue_messages_partition)"
+        f" WHERE topic = %s AND partition_key IN ({marks(partitions)}) GROUP BY topic, partition_key",
         [topic, *partitions],
     )
+    empty = sorted(set(partitions) - {partition for (partition,) in cursor.fetchall()})
+    if empty:
+        cursor.execute(
+            "DELETE o FROM queue_offsets o WHERE o.topic = %s AND o.consumer_group > ''"
+            f" AND o.partition_key IN ({marks(empty)})"
+            " AND NOT EXISTS (SELECT 1 FROM queue_partition_leases l WHERE l.consumer_group = o.consumer_group"
+            " AND l.topic = o.topic AND l.partition_key = o.partition_key)",
+            [topic, *empty],
+        )
