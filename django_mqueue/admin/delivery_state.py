@@ -1,0 +1,123 @@
+"""The page of delivery state: what each group has done with each message that it was given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html, format_html_join
+
+from ..models import DeliveryState
+from . import row_ids
+from .display import EMPTY, badge, block, cell, first_line, key_column, moment, moment_column, printable
+from .lookups import GROUP, KEY, TOPIC_OF_GROUP, Lookup
+from .pages import ReadOnlyAdmin
+
+
+class DeliveryStateAdmin(ReadOnlyAdmin):
+    """In the order of the table's primary key. Its rows' URLs hold the whole key (see ``row_ids``)."""
+
+    order = ("consumer_group", "topic", "partition_key", "message_offset")
+    lookups = (
+        GROUP,
+        TOPIC_OF_GROUP,
+        KEY,
+        Lookup("message_offset__gte", "From offset", needs=("partition_key",), number=True),
+    )
+    list_display = [
+        "message_offset", "consumer_group", "topic", "key", "state", "attempts", "failure_count", "delivered_to",
+        "delivered", "last_error",
+    ]  # fmt: skip
+    fieldsets = [
+        (None, {"fields": ["message", "consumer_group", "topic", "key"]}),
+        ("Delivery", {"fields": ["state", "attempts", "failure_count", "delivered_to", "delivered"]}),
+        ("Until when", {"fields": ["invisible", "finished"]}),
+        ("Protocol", {"fields": ["handed", "alone", "delivery_token"], "classes": ["collapse"]}),
+        ("Failed attempts", {"fields": ["all_errors"]}),
+    ]
+    readonly_fields = [
+        "message",
+        "key",
+        "state",
+        "attempts",
+        "delivered",
+        "invisible",
+        "finished",
+        "all_errors",
+    ]
+
+    key = key_column
+    delivered = moment_column("delivered_at", "delivered")
+    invisible = moment_column("invisible_until", "not again before")
+    finished = moment_column("acked_at", "done at")
+
+    def get_object(
+        self, request: HttpRequest, object_id: str, from_field: str | None = None
+    ) -> DeliveryState | None:
+        key = row_ids.decode(object_id, str, str, str, int)
+        if key is None:
+            return None
+        queryset: QuerySet[DeliveryState] = self.get_queryset(request)
+        try:
+            return queryset.filter(pk=key).first()
+        except ValueError:  # A part that no text of the database can be.
+            return None
+
+    @admin.display(description="message")
+    def message(self, row: DeliveryState) -> str:
+        url = reverse(
+            "admin:django_mqueue_message_change",
+            args=(row.message_offset,),
+            current_app=self.admin_site.name,
+        )
+        return format_html('<a href="{}">{}</a>', url, row.message_offset)
+
+    @admin.display(description="state")
+    def state(self, row: Any) -> str:
+        """By the database's clock, as every decision of the queue."""
+        if row.acked:
+            return badge("over", "done")
+        due = row.invisible_until <= row.now_ms
+        if row.in_flight:
+            return badge("bad", "unanswered, overdue") if due else badge("good", "in flight")
+        return badge("waiting", "due") if due else badge("waiting", "waits")
+
+    @admin.display(description="attempts")
+    def attempts(self, row: DeliveryState) -> int:
+        return row.retry_count + 1
+
+    @admin.display(description="last error")
+    def last_error(self, row: DeliveryState) -> str:
+        errors = _errors(row)
+        return cell(first_line(str(errors[-1].get("error", "")))) if errors else EMPTY
+
+    @admin.display(description="errors")
+    def all_errors(self, row: DeliveryState) -> str:
+        """Newest first."""
+        return (
+            format_html_join(
+                "",
+                '<section><p class="mqueue-caption">Attempt {}, by {}, {}</p>{}</section>',
+                (
+                    (
+                        error.get("attempt", "?"),
+                        printable(str(error.get("by", "?"))),
+                        moment(_number(error.get("at"))),
+                        block(str(error.get("error", ""))),
+                    )
+                    for error in reversed(_errors(row))
+                ),
+            )
+            or EMPTY
+        )
+
+
+def _errors(row: DeliveryState) -> list[dict[str, Any]]:
+    return [error for error in row.errors or [] if isinstance(error, dict)]
+
+
+def _number(value: Any) -> int | None:
+    return value if isinstance(value, int) else None

@@ -1,0 +1,96 @@
+"""How values look: moments, keys, long texts. Everything returned is escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import Model
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from ..policy.names import key_of
+
+EMPTY = "-"
+CELL_CHARACTERS = 100
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+Column = Callable[[Any, Any], str]
+
+
+def moment(milliseconds: int | None) -> str:
+    """Epoch milliseconds as a date and time of the current time zone; 0 is how the tables say never."""
+    if not milliseconds:
+        return EMPTY
+    try:
+        then = (_EPOCH + timedelta(milliseconds=milliseconds)).astimezone(timezone.get_current_timezone())
+    except OverflowError:
+        return str(milliseconds)
+    text = f"{then:%Y-%m-%d %H:%M:%S}.{then.microsecond // 1000:03d} {then:%Z}"
+    return format_html(
+        '<time class="mqueue-moment" datetime="{}" title="{} ms">{}</time>',
+        then.isoformat(timespec="milliseconds"),
+        milliseconds,
+        text,
+    )
+
+
+def moment_column(field: str, description: str) -> Column:
+    """A column of a page: that field of the row as a moment."""
+
+    @admin.display(description=description)
+    def show(page: Any, row: Model) -> str:
+        return moment(getattr(row, field))
+
+    return show
+
+
+def key(partition: str) -> str:
+    """A partition as its key; those of keyless messages by their number."""
+    if not partition:
+        return EMPTY
+    if key_of(partition) is None:
+        return quiet(f"keyless {partition.strip()}")
+    return format_html('<span class="mqueue-text">{}</span>', printable(partition))
+
+
+@admin.display(description="key")
+def key_column(page: Any, row: Any) -> str:
+    return key(row.partition_key)
+
+
+def printable(text: str) -> str:
+    """``text`` such as a page can send it: JSON may hold halves of surrogate pairs, UTF-8 may not."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def cut(text: str, limit: int = CELL_CHARACTERS) -> str:
+    """``text`` for a list's cell: on one line, and not long."""
+    line = " ".join(printable(text[: limit * 4]).split())
+    return line if len(line) <= limit and len(text) <= limit * 4 else line[:limit] + "…"
+
+
+def first_line(error: str) -> str:
+    """Of an error its own line: the traceback comes after it."""
+    return error.partition("\n")[0]
+
+
+def cell(text: str) -> str:
+    return format_html('<span class="mqueue-text">{}</span>', cut(text)) if text else EMPTY
+
+
+def block(text: str) -> SafeString:
+    """A text of many lines, on a page of one row."""
+    return format_html('<pre class="mqueue-block">{}</pre>', printable(text))
+
+
+def quiet(text: str) -> SafeString:
+    return format_html('<span class="quiet">{}</span>', text)
+
+
+def badge(kind: str, text: str) -> SafeString:
+    """A state in a word; ``kind`` (good, waiting, bad, over) is its colour's name in admin.css."""
+    return format_html('<span class="mqueue-badge mqueue-{}">{}</span>', kind, text)

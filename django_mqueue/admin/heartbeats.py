@@ -1,0 +1,35 @@
+"""The page of heartbeats: which subscribers are alive."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+
+from .. import conf
+from .display import badge, moment_column
+from .lookups import GROUP, TOPIC_OF_GROUP, Lookup
+from .pages import ReadOnlyAdmin
+
+
+class SubscriberHeartbeatAdmin(ReadOnlyAdmin):
+    order = ("consumer_group", "topic", "subscriber_name")
+    lookups = (GROUP, TOPIC_OF_GROUP, Lookup("subscriber_name", "Subscriber", needs=("topic",)))
+    list_display = ["subscriber_name", "consumer_group", "topic", "state", "heartbeat", "deregistered"]
+    fieldsets = [
+        (None, {"fields": ["subscriber_name", "consumer_group", "topic"]}),
+        ("Life", {"fields": ["state", "heartbeat", "deregistered", "incarnation"]}),
+    ]
+    readonly_fields = ["state", "heartbeat", "deregistered"]
+
+    heartbeat = moment_column("heartbeat_at", "last heartbeat")
+    deregistered = moment_column("deregistered_at", "deregistered")
+
+    @admin.display(description="state")
+    def state(self, row: Any) -> str:
+        """By the database's clock and the topic's LEASE_DURATION, as fair shares count the living."""
+        if row.deregistered_at is not None:
+            return badge("over", "left")
+        if row.heartbeat_at <= row.now_ms - conf.lease_ms(row.topic):
+            return badge("bad", "silent")
+        return badge("good", "alive")

@@ -1,0 +1,45 @@
+"""The page of leases: who delivers from which partition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+
+from .. import conf
+from ..models import PartitionLease
+from .display import EMPTY, badge, key_column, moment_column
+from .lookups import GROUP, KEY, TOPIC_OF_GROUP
+from .pages import ReadOnlyAdmin
+
+
+class PartitionLeaseAdmin(ReadOnlyAdmin):
+    order = ("consumer_group", "topic", "partition_key")
+    lookups = (GROUP, TOPIC_OF_GROUP, KEY)
+    list_display = ["key", "consumer_group", "topic", "state", "owner", "leased", "renewed"]
+    fieldsets = [
+        (None, {"fields": ["consumer_group", "topic", "key"]}),
+        ("Lease", {"fields": ["state", "owner", "incarnation", "leased", "renewed"]}),
+    ]
+    readonly_fields = ["key", "state", "owner", "incarnation", "leased", "renewed"]
+
+    key = key_column
+    leased = moment_column("leased_at", "leased")
+    renewed = moment_column("lease_renewed_at", "renewed")
+
+    @admin.display(description="state")
+    def state(self, row: Any) -> str:
+        """By the database's clock and the topic's LEASE_DURATION, as the workers see it."""
+        if not row.holder:
+            return badge("waiting", "free")
+        if row.lease_renewed_at <= row.now_ms - conf.lease_ms(row.topic):
+            return badge("bad", "expired")
+        return badge("good", "held")
+
+    @admin.display(description="leased by")
+    def owner(self, row: PartitionLease) -> str:
+        return row.leased_by or EMPTY
+
+    @admin.display(description="holder's incarnation")
+    def incarnation(self, row: PartitionLease) -> str:
+        return row.holder or EMPTY

@@ -1,0 +1,80 @@
+"""The page of offsets: how far each group is, by partition; and, apart from those, what is known of each topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+
+from ..models import Offset
+from .display import EMPTY, badge, key, moment_column
+from .lookups import GROUP, KEY, TOPIC_OF_GROUP
+from .pages import ReadOnlyAdmin
+
+if TYPE_CHECKING:
+    from django.contrib.admin.views.main import ChangeList
+
+
+class RowsFilter(admin.SimpleListFilter):
+    """Groups' rows or topics' own. The choices are fixed, so that none is read from the table."""
+
+    title = "whose"
+    parameter_name = "whose"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [("topics", "Topics' own")]
+
+    def choices(self, changelist: ChangeList) -> Iterator[Any]:
+        for value, title in ((None, "Groups'"), ("topics", "Topics' own")):
+            yield {
+                "selected": self.value() == value,
+                "query_string": changelist.get_query_string(
+                    {} if value is None else {self.parameter_name: value}, [self.parameter_name]
+                ),
+                "display": title,
+            }
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Offset]) -> QuerySet[Offset]:
+        if self.value() == "topics":
+            return queryset.filter(consumer_group="", topic__gt="")
+        return queryset.filter(consumer_group__gt="")
+
+
+class OffsetAdmin(ReadOnlyAdmin):
+    """The rows of the gate, which are locks and nothing else, are shown to nobody."""
+
+    order = ("consumer_group", "topic", "partition_key")
+    lookups = (GROUP, TOPIC_OF_GROUP, KEY)
+    list_filter = [RowsFilter]
+    list_display = ["partition", "group", "topic", "offset_acked", "scan_offset", "status", "updated"]
+    fieldsets = [
+        (None, {"fields": ["partition", "group", "topic"]}),
+        ("Position", {"fields": ["offset_acked", "scan_offset", "status", "updated"]}),
+    ]
+    readonly_fields = ["partition", "group", "status", "updated"]
+
+    updated = moment_column("updated_at", "updated")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Offset]:
+        queryset: QuerySet[Offset] = super().get_queryset(request)
+        return queryset.exclude(consumer_group="", topic="")
+
+    @admin.display(description="row")
+    def partition(self, row: Offset) -> str:
+        if not row.consumer_group:
+            return "the topic's own: settled offset and cleaning's cursor"
+        return key(row.partition_key) if row.partition_key else "registration"
+
+    @admin.display(description="group")
+    def group(self, row: Offset) -> str:
+        return row.consumer_group or EMPTY
+
+    @admin.display(description="status")
+    def status(self, row: Offset) -> str:
+        """Only a registration can be paused."""
+        if row.partition_key or not row.consumer_group:
+            return EMPTY
+        return badge("bad", "paused") if row.paused else badge("good", "running")

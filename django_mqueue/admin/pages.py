@@ -1,0 +1,84 @@
+"""What all five pages share: they only read, and cost the same however long the tables are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin
+from django.contrib.admin.views.main import ChangeList
+from django.db.models import BigIntegerField, Model, QuerySet
+from django.db.models.expressions import RawSQL
+from django.http import HttpRequest
+
+from .. import conf
+from ..store.dialect import NOW_MS
+from .change_list import BoundedChangeList
+from .lookups import Lookup
+from .paginator import BoundedPaginator
+
+if TYPE_CHECKING:
+    ModelAdmin = admin.ModelAdmin[Any]  # Generic for type checkers only.
+else:
+    ModelAdmin = admin.ModelAdmin
+
+
+class ReadOnlyAdmin(ModelAdmin):
+    """Shows rows to who may view them, and changes none, whatever else the user may do.
+
+    ``lookups`` are what a list can be narrowed to, ``order`` are the columns that it is sorted by. Subclasses
+    choose what an index serves; sorting by columns and free text search are not offered, since none serves them.
+    """
+
+    lookups: tuple[Lookup, ...] = ()
+    order: tuple[str, ...] = ()
+    actions = None
+    list_per_page = 100
+    list_max_show_all = 0
+    show_facets = admin.ShowFacets.NEVER
+    show_full_result_count = False
+    sortable_by = ()
+
+    class Media:
+        css = {"all": ["django_mqueue/admin.css"]}
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
+        """Nothing but ``lookups`` and the filters of the page: others would read the whole table."""
+        filters = {getattr(item, "parameter_name", None) for item in self.list_filter}
+        return lookup in {each.name for each in self.lookups} | filters
+
+    def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
+        return self.order
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return BoundedChangeList
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """The rows in the queue's database, each with the time of that database, ``now_ms``."""
+        rows: QuerySet[Any] = super().get_queryset(request)
+        now = RawSQL(NOW_MS, (), output_field=BigIntegerField())
+        rows = rows.using(conf.database()).annotate(now_ms=now)
+        return rows
+
+    def narrow(self, queryset: QuerySet[Any], given: dict[str, str]) -> QuerySet[Any]:
+        """The list's rows by the lookups that the user gave. What is given needs no sorting: MariaDB would."""
+        order = [column for column in self.order if column not in given]
+        return queryset.filter(**given).order_by(*order or ["pk"])
+
+    def get_paginator(
+        self,
+        request: HttpRequest,
+        queryset: QuerySet[Any],
+        per_page: int,
+        orphans: int = 0,
+        allow_empty_first_page: bool = True,
+    ) -> BoundedPaginator:
+        return BoundedPaginator(queryset, per_page, rows=self.get_queryset(request))

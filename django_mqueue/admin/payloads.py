@@ -1,0 +1,85 @@
+"""Payloads and headers to look at: JSON indented, bytes as their length and hexadecimal beginning."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from ..policy.encoding import BYTES, JSON
+from .display import EMPTY, block, cell, printable, quiet
+
+HEAD_BYTES = 400
+"""Of each payload of a list."""
+
+BODY_BYTES = 262_144
+"""Of the payload of one message."""
+
+HEX_IN_LIST, HEX_LINE, HEX_LINES = 12, 16, 32
+
+
+def head(body: bytes, length: int, encoding: str) -> str:
+    """A payload in a list: its beginning, on one line."""
+    if encoding == BYTES:
+        return quiet(f"{_bytes(length)}: {body[:HEX_IN_LIST].hex(' ')}{'…' if length > HEX_IN_LIST else ''}")
+    text = body.decode(errors="replace")
+    return cell(text if len(body) == length else text.rstrip("\ufffd") + " …")
+
+
+def whole(body: bytes, length: int, encoding: str) -> SafeString:
+    """A payload on its own page. ``body`` is the beginning of it where it is longer than ``BODY_BYTES``."""
+    if encoding == BYTES:
+        shown = min(length, HEX_LINE * HEX_LINES)
+        return _captioned(_bytes(length), shown, length, _hex(body))
+    if len(body) < length:
+        text = body.decode(errors="replace").rstrip("\ufffd")
+        return _captioned(f"JSON, {_bytes(length)}", len(body), length, text)
+    text, kind = _indented(body)
+    return _captioned(f"{kind}, {_bytes(length)}", length, length, text)
+
+
+def document(value: Any) -> str:
+    """A JSON value of another column, indented."""
+    if value is None or value == {}:
+        return EMPTY
+    return block(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def part(metadata: Any, name: str) -> Any:
+    """One entry of a message's metadata, None where somebody wrote other metadata than ``publish`` does."""
+    return metadata.get(name) if isinstance(metadata, Mapping) else None
+
+
+def encoding(metadata: Any) -> str:
+    return BYTES if part(metadata, "encoding") == BYTES else JSON
+
+
+def _indented(body: bytes) -> tuple[str, str]:
+    try:
+        return json.dumps(json.loads(body), ensure_ascii=False, indent=2), "JSON"
+    except (ValueError, RecursionError):
+        return body.decode(errors="replace"), "not valid JSON"
+
+
+def _hex(body: bytes) -> str:
+    lines = []
+    for start in range(0, min(len(body), HEX_LINE * HEX_LINES), HEX_LINE):
+        row = body[start : start + HEX_LINE]
+        letters = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
+        lines.append(f"{start:08x}  {row.hex(' '):<{HEX_LINE * 3 - 1}}  {letters}")
+    return "\n".join(lines)
+
+
+def _captioned(caption: str, shown: int, length: int, text: str) -> SafeString:
+    if shown < length:
+        caption += f"; the first {shown:,} are shown"
+    return format_html(
+        "{}{}", format_html('<p class="mqueue-caption">{}</p>', caption), block(printable(text))
+    )
+
+
+def _bytes(length: int) -> str:
+    return f"{length:,} byte{'' if length == 1 else 's'}"

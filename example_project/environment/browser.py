@@ -1,0 +1,32 @@
+"""A browser without a window, and the driver that steers it, for the tests of the pages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .errors import EnvironmentProblem
+from .system_packages import Need, program, provide
+
+
+@dataclass(frozen=True)
+class Browser:
+    """Paths of the two programs; they come from one source package, so their versions fit."""
+
+    chromium: str
+    driver: str
+
+
+def for_browser() -> list[Need]:
+    return [
+        Need("the Chromium browser", "chromium", lambda: bool(program("chromium"))),
+        Need("Chromium's driver", "chromium-driver", lambda: bool(program("chromedriver"))),
+    ]
+
+
+def browser() -> Browser:
+    """The browser, installed if it is missing. Raises ``EnvironmentProblem`` where it cannot be."""
+    provide(for_browser())
+    chromium, driver = program("chromium"), program("chromedriver")
+    if not chromium or not driver:
+        raise EnvironmentProblem("chromium and chromedriver are installed, but not where programs are")
+    return Browser(chromium, driver)
