@@ -60,6 +60,15 @@ def die(message: Message) -> None:
     pause(PATIENCE)
 
 
+def die_last(message: Message) -> None:
+    """Die when ``others`` handlers have started in this process besides, or nothing else does."""
+    for _ in range(50):
+        if Step.objects.filter(pid=os.getpid(), what="start").count() > message.payload["others"]:
+            break
+        pause(0.02)
+    die(message)
+
+
 def retry(message: Message) -> None:
     if message.attempt <= message.payload["times"]:
         raise Retry("later", delay=message.payload["delay"])
@@ -87,6 +96,7 @@ ACTIONS: dict[str, Callable[[Message], None]] = {
     "sleep": lambda message: pause(message.payload["seconds"]),
     "fail": fail,
     "die": die,
+    "die_last": die_last,
     "retry": retry,
     "reject": reject,
     "postpone": postpone,

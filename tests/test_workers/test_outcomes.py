@@ -47,6 +47,16 @@ def raising(*errors: BaseException | None) -> Callable[[Message], None]:
     return handle
 
 
+def only_bad(error: BaseException) -> Callable[[Message], None]:
+    """Raises for the message "bad" alone."""
+
+    def handle(message: Message) -> None:
+        if message.payload == "bad":
+            raise error
+
+    return handle
+
+
 def test_an_exception_is_retried_until_it_succeeds() -> None:
     publish("t", 1)
     with registered("t", seen := Seen(raising(ValueError("a"), KeyError("b"), None)), retry=AT_ONCE):
@@ -197,7 +207,7 @@ def test_whatever_a_handler_raises_fails_its_message_and_nothing_else(error: Bas
     publish_many("t", ["bad", "good"])
     with registered(
         "t",
-        seen := Seen(lambda m: raising(error)(m) if m.payload == "bad" else None),
+        seen := Seen(only_bad(error)),
         retry=AT_ONCE,
         max_attempts=2,
     ):
@@ -212,7 +222,7 @@ def test_a_retry_policy_that_gives_nonsense_does_not_stop_the_worker(delay: Any)
     publish_many("t", ["bad", "good"])
     with registered(
         "t",
-        seen := Seen(lambda m: raising(ValueError())(m) if m.payload == "bad" else None),
+        seen := Seen(only_bad(ValueError())),
         retry=lambda attempt: delay,
     ):
         run()
@@ -225,9 +235,7 @@ def test_a_retry_policy_that_raises_does_not_stop_the_worker() -> None:
         raise ZeroDivisionError
 
     publish_many("t", ["bad", "good"])
-    with registered(
-        "t", seen := Seen(lambda m: raising(ValueError())(m) if m.payload == "bad" else None), retry=broken
-    ):
+    with registered("t", seen := Seen(only_bad(ValueError())), retry=broken):
         run()
     assert sorted(seen.payloads) == ["bad", "good"]
 

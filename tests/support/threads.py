@@ -1,0 +1,86 @@
+"""Threads of a test with database connections of their own; transactions held open beside Django's."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Generic, TypeVar
+
+import MySQLdb
+from django.db import connections
+
+Value = TypeVar("Value")
+BLOCKED_AFTER = 0.4
+"""Seconds after which what has not ended is taken to be waiting for a lock."""
+
+
+class Background(threading.Thread, Generic[Value]):
+    """Runs a function at once in a thread; ``result`` is what it returned, or raises what it raised."""
+
+    def __init__(self, function: Callable[[], Value]) -> None:
+        super().__init__(daemon=True)
+        self._function = function
+        self._value: Value | None = None
+        self._error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self._value = self._function()
+        except BaseException as error:
+            self._error = error
+        finally:
+            connections.close_all()
+
+    @property
+    def is_blocked(self) -> bool:
+        """Still running after a while."""
+        self.join(BLOCKED_AFTER)
+        return self.is_alive()
+
+    def result(self, timeout: float = 20) -> Value:
+        self.join(timeout)
+        if self.is_alive():
+            raise AssertionError(f"did not end in {timeout} s")
+        if self._error is not None:
+            raise self._error
+        return self._value  # type: ignore[return-value]
+
+
+class RawConnection:
+    """A connection that Django does not know, autocommit off: what it does is held until ``commit`` or ``rollback``."""
+
+    def __init__(self, alias: str = "default") -> None:
+        parameters = connections[alias].get_connection_params()
+        self._connection = MySQLdb.connect(**parameters)
+        self._connection.autocommit(False)
+        self.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        self.commit()
+
+    def execute(self, sql: str, params: Any = ()) -> list[tuple[Any, ...]]:
+        with self._connection.cursor() as cursor:
+            cursor.execute(sql, params)
+            return list(cursor.fetchall() or ())
+
+    @property
+    def id(self) -> int:
+        return int(self._connection.thread_id())
+
+    def commit(self) -> None:
+        self._connection.commit()
+
+    def rollback(self) -> None:
+        self._connection.rollback()
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+@contextmanager
+def raw_connection(alias: str = "default") -> Iterator[RawConnection]:
+    connection = RawConnection(alias)
+    try:
+        yield connection
+    finally:
+        connection.close()
