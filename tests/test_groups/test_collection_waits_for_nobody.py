@@ -1,0 +1,61 @@
+"""Garbage collection and registration while publishers hold transactions open: nobody waits for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from django.test import override_settings
+
+from django_mqueue import Subscription, publish, subscribe, unsubscribe
+from django_mqueue.service.registration import Start
+from tests.support.subscribers import QUICK, collect, consume, in_log, poll_until, settle, settle_and_collect
+from tests.support.transactions import Background, HeldTransaction
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TOPIC, GROUP = "orders", "billing"
+
+
+@pytest.fixture(autouse=True)
+def quick() -> Iterator[None]:
+    with override_settings(MQUEUE=QUICK):
+        yield
+
+
+def test_collection_does_not_wait_for_a_publisher_of_the_same_partition() -> None:
+    """What was done before it is deleted while its transaction is open, and its own message comes later."""
+    subscribe(TOPIC, GROUP)
+    with Subscription(TOPIC, group=GROUP) as subscription:
+        publish(TOPIC, 1, key="k")
+        consume(subscription, 1)
+        settle(subscription)
+    with HeldTransaction(lambda: publish(TOPIC, 2, key="k")) as publisher:
+        with Background(lambda: collect(TOPIC)) as collection:
+            assert collection.is_done_within(5), "the collection waits for an open transaction"
+            collection.result()
+        assert in_log(TOPIC) == []
+        publisher.commit()
+    with Subscription(TOPIC, group=GROUP) as subscription:
+        assert [d.payload for d in consume(subscription, 1)] == [2]
+        settle_and_collect(subscription)
+    assert in_log(TOPIC) == []
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest", 1])
+def test_registration_does_not_wait_for_a_publisher(start: Start) -> None:
+    """A group registers and leaves while a transaction is open; what that one commits comes to it."""
+    publish(TOPIC, 1, key="k")
+
+    def come_and_go() -> tuple[bool, bool]:
+        return subscribe(TOPIC, GROUP, start=start), unsubscribe(TOPIC, GROUP)
+
+    with HeldTransaction(lambda: publish(TOPIC, 2, key="k")) as publisher:
+        with Background(come_and_go) as registration:
+            assert registration.is_done_within(8), "the registration waits for an open transaction"
+            assert registration.result() == (True, True)
+        subscribe(TOPIC, GROUP, start=start)
+        publisher.commit()
+    with Subscription(TOPIC, group=GROUP) as subscription:
+        got = poll_until(subscription, lambda deliveries: 2 in [d.payload for d in deliveries])
+    assert [d.payload for d in got][-1] == 2

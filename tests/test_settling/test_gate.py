@@ -1,0 +1,207 @@
+"""The gate: publishers hold a slot of it from before they are handed an offset until their transaction ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+from django.core.management import call_command
+from django.db import DatabaseError, connection, transaction
+from django.test import override_settings
+
+from django_mqueue import OutgoingMessage, Subscription, publish, publish_many, subscribe
+from django_mqueue.models import Message, Offset
+from django_mqueue.service.settling import Settler
+from django_mqueue.store import gates, offsets
+from tests.support.subscribers import QUICK, in_log, poll_until
+from tests.support.transactions import Background, HeldTransaction, wait, wait_for_lock_wait, wait_until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TOPIC = "orders"
+TAKEN = {gates.gate_of(TOPIC), gates.gate_of(f"{TOPIC}_dlq")}
+ELSEWHERE = next(name for name in map(str, range(99)) if gates.gate_of(name) not in TAKEN)
+"""A topic of another gate."""
+
+WAYS: dict[str, Callable[[], object]] = {
+    "publish": lambda: publish(TOPIC, 1, key="k"),
+    "publish with an id": lambda: publish(TOPIC, 1, key="k", id="mine"),
+    "publish keyless": lambda: publish(TOPIC, 1),
+    "publish_many": lambda: publish_many(TOPIC, [1, 2, 3]),
+    "publish_many with ids": lambda: publish_many(
+        TOPIC, [OutgoingMessage(n, key="k", id=f"mine-{n}") for n in range(3)]
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def quick() -> Iterator[None]:
+    with override_settings(MQUEUE=QUICK):
+        yield
+
+
+def lock_every_slot(topic: str) -> None:
+    names = sorted(gates.slots(gates.gate_of(topic)))
+    with connection.cursor() as cursor:
+        assert gates.free_slots(cursor, set(names)) == set(names)
+
+
+def free_slots_of(topic: str) -> set[str]:
+    wanted = gates.slots(gates.gate_of(topic))
+    with transaction.atomic(), connection.cursor() as cursor:
+        return wanted - gates.free_slots(cursor, wanted)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_slot_is_locked_before_the_offset_is_handed_out(way: str) -> None:
+    """While the gate is held against it, a publisher uses up no offset: those of another gate follow closely."""
+    with ExitStack() as stack:
+        held = stack.enter_context(HeldTransaction(lambda: lock_every_slot(TOPIC)))
+        before = publish(ELSEWHERE, 1).offset
+        publisher = stack.enter_context(Background(WAYS[way]))
+        wait_for_lock_wait(publisher)
+        assert publish(ELSEWHERE, 2).offset == before + 1
+        held.rollback()
+        publisher.result()
+    assert min(in_log(TOPIC)) > before + 1
+
+
+def test_a_dead_letter_goes_through_the_gate_too() -> None:
+    """The copy is a row of the dead-letter topic's log, and can be late like any other."""
+    publish(TOPIC, 1, key="k")
+    subscribe(TOPIC, "billing")
+    with Subscription(TOPIC, group="billing") as subscription, ExitStack() as stack:
+        (delivery,) = poll_until(subscription, 1)
+        held = stack.enter_context(HeldTransaction(lambda: lock_every_slot(f"{TOPIC}_dlq")))
+        before = publish(ELSEWHERE, 1).offset
+        rejection = stack.enter_context(Background(lambda: delivery.reject("no")))
+        wait_for_lock_wait(rejection)
+        assert publish(ELSEWHERE, 2).offset == before + 1
+        held.rollback()
+        assert rejection.result()
+    assert len(in_log(f"{TOPIC}_dlq")) == 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ"])
+def test_a_publisher_holds_one_slot_until_its_transaction_ends(way: str, isolation: str) -> None:
+    """Whatever else it does meanwhile; and the collector that looks is never kept waiting."""
+    with HeldTransaction(WAYS[way], isolation=isolation) as publisher:
+        assert len(free_slots_of(TOPIC)) == 1
+        assert free_slots_of(ELSEWHERE) == set()
+        publisher.commit()
+    assert free_slots_of(TOPIC) == set()
+
+
+def test_a_held_slot_is_found_however_many_are_asked_for() -> None:
+    """One, some or all slots: another access path to the same rows must see the same locks."""
+    with HeldTransaction(WAYS["publish"]):
+        (held,) = free_slots_of(TOPIC)
+        others = sorted(gates.slots(gates.gate_of(TOPIC)) - {held})
+        for more in (0, 1, 5, 63):
+            with transaction.atomic(), connection.cursor() as cursor:
+                assert gates.free_slots(cursor, {held, *others[:more]}) == set(others[:more])
+
+
+def test_both_sides_of_the_gate_use_the_same_index() -> None:
+    """A shared lock read from one index alone is no lock for who reads another one."""
+    locking, params = gates.locking_topic(TOPIC)
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN {locking[1:-1]}", params)
+        names = [column[0] for column in cursor.description or ()]
+        assert dict(zip(names, cursor.fetchone(), strict=True))["key"] == "queue_offsets_partition"
+    seen: list[tuple[str, tuple[str, ...]]] = []
+
+    def note(execute: Callable[..., object], sql: str, params: tuple[str, ...], *rest: object) -> object:
+        seen.append((sql, params))
+        return execute(sql, params, *rest)
+
+    with connection.execute_wrapper(note), transaction.atomic(), connection.cursor() as cursor:
+        gates.free_slots(cursor, gates.slots(0))
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN {seen[0][0]}", seen[0][1])
+        assert dict(zip(names, cursor.fetchone(), strict=True))["key"] == "queue_offsets_partition"
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("mode", ["STRICT_TRANS_TABLES", ""])
+def test_without_its_gate_nothing_is_published(way: str, mode: str) -> None:
+    """A missing row fails the statement, also where the server is told to be lenient."""
+    Offset.objects.filter(partition_key__in=gates.slots(gates.gate_of(TOPIC))).delete()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT @@SESSION.sql_mode")
+        (usual,) = cursor.fetchone()
+        cursor.execute("SET SESSION sql_mode = %s", [mode])
+        try:
+            with pytest.raises(DatabaseError):
+                WAYS[way]()
+        finally:
+            cursor.execute("SET SESSION sql_mode = %s", [usual])
+    assert not Message.objects.exists()
+
+
+@pytest.mark.parametrize("command", [("flush", "--no-input"), ("migrate",)])
+def test_flush_and_migrate_bring_the_gate_back(command: tuple[str, ...]) -> None:
+    """Flushing empties the table; each ``migrate`` looks after the rows as well."""
+    everything = {name for gate in range(gates.GATES) for name in gates.slots(gate)}
+    rows = Offset.objects.filter(consumer_group="", topic="")
+    rows.filter(partition_key__endswith="7").delete()
+    call_command(*command, verbosity=0)
+    assert set(rows.values_list("partition_key", flat=True)) == everything
+    WAYS["publish"]()
+
+
+def test_migrate_does_not_wait_for_publishers() -> None:
+    """What is there is not touched, so a deployment never waits for an open transaction."""
+    with (
+        HeldTransaction(WAYS["publish"]),
+        Background(lambda: call_command("migrate", verbosity=0)) as migration,
+    ):
+        assert migration.is_done_within(10)
+        migration.result()
+
+
+def test_settling_goes_on_under_steady_overlapping_transactions() -> None:
+    """There is never a moment without an open publisher, yet what was committed is settled within the overlap."""
+    overlap: list[HeldTransaction[object]] = []
+    settler = Settler("default", TOPIC)
+    try:
+        for _ in range(3):
+            overlap.append(HeldTransaction(WAYS["publish"]).__enter__())
+            wait(0.25)
+        newest = publish(TOPIC, "newest").offset
+        for _ in range(12):
+            overlap.append(HeldTransaction(WAYS["publish"]).__enter__())
+            overlap.pop(0).commit()
+            wait(0.25)
+            if settler.advance() >= newest:
+                break
+        assert settler.settled >= newest
+    finally:
+        for publisher in overlap:
+            publisher.__exit__(None, None, None)
+
+
+def test_what_is_settled_is_known_to_all_and_never_moves_back() -> None:
+    """One worker's finding serves the others; an older finding changes nothing."""
+    newest = publish(TOPIC, 1).offset
+    settler = Settler("default", TOPIC)
+    wait_until(lambda: settler.advance() >= newest, "settled")
+    assert offsets.settled("default", TOPIC) == newest
+    offsets.note_settled("default", TOPIC, newest - 1)
+    assert offsets.settled("default", TOPIC) == newest
+
+
+def test_nothing_at_or_above_an_open_offset_is_settled() -> None:
+    """The settled offset stays below an open transaction's, however often one looks."""
+    before = publish(TOPIC, 0).offset
+    with HeldTransaction(lambda: publish(TOPIC, 1, key="k")) as publisher:
+        after = publish(TOPIC, 2).offset
+        settler = Settler("default", TOPIC)
+        for _ in range(20):
+            assert settler.advance() < publisher.result().offset
+        assert settler.pending
+        publisher.commit()
+    wait_until(lambda: settler.advance() >= after, "settled")
+    assert before < after

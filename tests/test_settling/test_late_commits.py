@@ -1,0 +1,162 @@
+"""A message whose transaction commits after later ones were consumed and collected is delivered all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from django.test import override_settings
+
+from django_mqueue import OutgoingMessage, publish, publish_many
+from django_mqueue.store import gates
+from tests.support.subscribers import QUICK
+from tests.support.transactions import Background, HeldTransaction, wait_for_lock_wait
+
+from .scenario import KEY, TOPIC, assert_nothing_lost, late_commit
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def quick() -> Iterator[None]:
+    with override_settings(MQUEUE=QUICK):
+        yield
+
+
+class Publishers:
+    """Starts late publishers, and ends whatever a failed test left open."""
+
+    def __init__(self) -> None:
+        self.open: list[HeldTransaction[object]] = []
+
+    def held(self, work: object, isolation: str = "READ COMMITTED") -> HeldTransaction[object]:
+        transaction: HeldTransaction[object] = HeldTransaction(work, isolation=isolation)  # type: ignore[arg-type]
+        self.open.append(transaction)
+        return transaction.__enter__()
+
+    def end(self) -> None:
+        for transaction in self.open:
+            transaction.__exit__(None, None, None)
+
+
+@pytest.fixture
+def publishers() -> Iterator[Publishers]:
+    started = Publishers()
+    yield started
+    started.end()
+
+
+class BehindADuplicate:
+    """A publisher that was handed its offset and waits for another one's uncommitted message with its id."""
+
+    def __init__(self, publishers: Publishers) -> None:
+        self.first = publishers.held(lambda: publish(TOPIC, "first", key=KEY, id="a"))
+        self.second = Background(lambda: publish(TOPIC, "late", key=KEY, id="a"))
+        self.second.start()
+        wait_for_lock_wait(self.second)
+
+    def commit(self) -> None:
+        """The other one rolls back, so that this one commits."""
+        self.first.rollback()
+        assert self.second.result().created
+        self.second.join()
+
+
+@pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ"])
+def test_a_late_commit_is_delivered(publishers: Publishers, isolation: str) -> None:
+    """Whatever isolation the publisher's transaction has."""
+    told = late_commit(
+        lambda: publishers.held(lambda: publish(TOPIC, "late", key=KEY), isolation), expected=["late"]
+    )
+    assert_nothing_lost(told, ["late"])
+
+
+def test_a_commit_later_than_any_interval_is_delivered(publishers: Publishers) -> None:
+    """Open for three leases, many collections and settlings: time plays no part."""
+    told = late_commit(
+        lambda: publishers.held(lambda: publish(TOPIC, "late", key=KEY)), expected=["late"], open_for=3.5
+    )
+    assert_nothing_lost(told, ["late"])
+
+
+@pytest.mark.slow
+def test_a_commit_later_than_the_gates_whole_cycle_is_delivered(publishers: Publishers) -> None:
+    """The slots come round again while the publisher still holds its own."""
+    cycle = gates.SLOTS * gates.SLOT_MS / 1000
+    told = late_commit(
+        lambda: publishers.held(lambda: publish(TOPIC, "late", key=KEY)),
+        expected=["late"],
+        open_for=cycle + 1,
+    )
+    assert_nothing_lost(told, ["late"])
+
+
+def test_a_late_multi_row_publish_is_delivered_whole(publishers: Publishers) -> None:
+    """All offsets of a multi-row INSERT are handed out at its start."""
+    payloads = [f"late-{n}" for n in range(700)]
+    messages = [OutgoingMessage(payload, key=KEY) for payload in payloads]
+    told = late_commit(lambda: publishers.held(lambda: publish_many(TOPIC, messages)), expected=payloads)
+    assert_nothing_lost(told, payloads)
+
+
+def test_a_publisher_that_waited_on_a_duplicate_id_is_delivered(publishers: Publishers) -> None:
+    """Its offset was handed out before it waited, and no row of it could be seen while it did."""
+    told = late_commit(lambda: BehindADuplicate(publishers), expected=["late"], early_id="z")
+    assert_nothing_lost(told, ["late"])
+
+
+def test_several_late_commits_in_whatever_order_are_delivered(publishers: Publishers) -> None:
+    """Three transactions overlap; the one that began last commits first, another one rolls back."""
+
+    class Three:
+        def __init__(self) -> None:
+            self.held = [publishers.held(lambda n=n: publish(TOPIC, f"late-{n}", key=KEY)) for n in range(3)]
+
+        def commit(self) -> None:
+            self.held[2].commit()
+            self.held[1].rollback()
+            self.held[0].commit()
+
+    told = late_commit(Three, expected=["late-0", "late-2"])
+    assert sorted(told.late) == ["late-0", "late-2"]
+    assert told.left_in_log == told.left_in_state == []
+
+
+class TestWithoutTheGuard:
+    """The same stories with every slot said to be free: the message is lost, so the guard is what saves it."""
+
+    @pytest.fixture(autouse=True)
+    def no_guard(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(gates, "free_slots", lambda cursor, wanted: set(wanted))
+
+    def tell_and_lose(self, begin: object, early_id: str | None = None) -> None:
+        told = late_commit(begin, expected=["late"], patience=2.0, early_id=early_id)  # type: ignore[arg-type]
+        assert told.early == ["early"]
+        assert told.kept_meanwhile == [], "what was done was collected at once"
+        assert told.late == [], "the late message was delivered without the guard: this test proves nothing"
+
+    def test_a_late_commit_is_lost(self, publishers: Publishers) -> None:
+        self.tell_and_lose(lambda: publishers.held(lambda: publish(TOPIC, "late", key=KEY)))
+
+    def test_a_late_multi_row_publish_is_lost(self, publishers: Publishers) -> None:
+        messages = [OutgoingMessage("late", key=KEY)] * 3
+        self.tell_and_lose(lambda: publishers.held(lambda: publish_many(TOPIC, messages)))
+
+    def test_a_publisher_that_waited_on_a_duplicate_id_is_lost(self, publishers: Publishers) -> None:
+        self.tell_and_lose(lambda: BehindADuplicate(publishers), early_id="z")
+
+
+def test_a_rolled_back_publisher_holds_nothing_back(publishers: Publishers) -> None:
+    """Its offset is a hole for ever; everything after it is settled and collected once it has rolled back."""
+
+    class RolledBack:
+        def __init__(self) -> None:
+            self.held = publishers.held(lambda: publish(TOPIC, "never", key=KEY))
+
+        def commit(self) -> None:
+            self.held.rollback()
+
+    told = late_commit(RolledBack, expected=[], patience=1.0)
+    assert told.late == []
+    assert told.left_in_log == told.left_in_state == []
+    assert told.watermark >= told.early_offset
