@@ -1,0 +1,120 @@
+"""The Python of the documents runs, and does what the documents say."""
+
+from __future__ import annotations
+
+import pytest
+
+from .blocks import DOCUMENTS, ROOT, blocks, name_of
+from .execute import runs
+from .project import Project
+
+RUN_HANDLERS = """
+from django_mqueue.workers.registry import handlers
+from django_mqueue.workers.runner import Runner, RunOptions
+runner = Runner(handlers(), RunOptions(drain=True, max_seconds=30))
+runner.run()
+"""
+
+BEFORE = {
+    "docs/how-to/look-at-dead-letters.md": """
+from django_mqueue import Subscription, publish
+publish("orders", {"order": 1}, key="ada", id="order-1")
+publish("orders", {"order": 2}, key="ada", id="order-2")
+with Subscription("orders", group="billing") as subscription:
+    first, second = subscription.poll()
+    first.reject("no such customer")
+    second.nack(delay=60, error="no connection")
+""",
+}
+
+AFTER = {
+    "README.md": RUN_HANDLERS
+    + """
+from shop.models import Invoice
+assert runner.counts == {"ack": 1}, runner.counts
+assert Invoice.objects.get().order == order
+""",
+    "docs/how-to/publish-safely.md": """
+from django_mqueue.models import Message, Offset
+assert Message.objects.filter(topic="orders").count() == 1002
+assert bytes(Message.objects.get(topic="pictures").payload) == b"\\x89PNG..."
+assert Message.objects.filter(topic="payments").count() == 1
+assert Offset.objects.filter(consumer_group="billing", topic="orders", partition_key="").exists()
+""",
+    "docs/how-to/write-a-handler.md": """
+from shop.orders import place_order
+for amount in (30, 5000):
+    place_order("ada", amount)
+place_order("closed-on-sundays", 30)
+publish("orders", {"order": 0})
+"""
+    + RUN_HANDLERS
+    + """
+from django_mqueue.models import DeliveryState, Message
+assert Invoice.objects.count() == 3
+assert Message.objects.filter(topic="parcels").count() == 3
+reserve = DeliveryState.objects.filter(consumer_group="warehouse").order_by("message_offset")
+assert [(s.acked, s.failure_count) for s in reserve] == [(1, 0), (0, 1), (0, 0), (1, 1)], reserve.values()
+assert Message.objects.get(topic="orders_dlq").last_error == "no such order"
+assert DeliveryState.objects.filter(consumer_group="ledger", acked=True).count() == 4
+""",
+    "docs/how-to/consume-by-hand.md": """
+from django_mqueue.models import DeliveryState, Message
+assert DeliveryState.objects.filter(consumer_group="archive", acked=True).count() == 4
+assert DeliveryState.objects.filter(consumer_group="audit", acked=True).count() == 3
+assert Message.objects.get(topic="readings_dlq").last_error == "not a reading"
+""",
+    "docs/how-to/look-at-dead-letters.md": """
+assert Message.objects.filter(topic="orders").count() == 3
+assert error["error"] == "no connection"
+""",
+    "docs/how-to/keep-or-delete-messages.md": """
+from django_mqueue.models import Offset
+assert not Offset.objects.filter(consumer_group="old-report").exists()
+""",
+}
+
+IN_A_TEST_FILE = "docs/how-to/test-your-code.md"
+
+
+def test_every_document_with_a_follow_up_exists() -> None:
+    """A document that was renamed must not lose its checks."""
+    assert {*BEFORE, *AFTER, IN_A_TEST_FILE} <= {name_of(document) for document in DOCUMENTS}
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    "name",
+    [name_of(d) for d in DOCUMENTS if any(map(runs, blocks(d))) and name_of(d) != IN_A_TEST_FILE],
+)
+def test_the_blocks_run_and_do_what_is_said(name: str, example_shop: Project) -> None:
+    """All Python blocks of a document, in order, against the real database; then what must have come of them."""
+    example_shop.run(
+        "python", "-m", "tests.test_docs.execute", str(ROOT / name),
+        BEFORE=BEFORE.get(name, ""), AFTER=AFTER.get(name, ""),
+    )  # fmt: skip
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_tests_that_are_shown_pass(example_shop: Project) -> None:
+    """The how-to about testing is itself a test file."""
+    code = "\n\n".join(block.text for block in blocks(ROOT / IN_A_TEST_FILE) if runs(block))
+    (example_shop.directory / "shop" / "tests.py").write_text(code)
+    output = example_shop.run(
+        "python", "-m", "pytest", "-q", "--create-db", "-p", "no:cacheprovider", "--rootdir=.", "--ds=config.settings",
+        "shop/tests.py",
+    )  # fmt: skip
+    assert "6 passed" in output
+
+
+def test_shell_commands_name_what_exists() -> None:
+    """Console blocks outside the tutorial call only commands that are there."""
+    known = {"runconsumer", "migrate", "check", "makemigrations", "startapp", "shell"}
+    for document in DOCUMENTS:
+        for block in blocks(document):
+            for line in block.text.splitlines() if block.language == "console" else ():
+                words = line.removeprefix("$ ").split()
+                if words[:2] == ["python", "manage.py"]:
+                    assert words[2] in known, f"{block}: {line}"
+                if words[:1] == ["python3"] and words[1].endswith(".py"):
+                    assert (ROOT / words[1]).exists(), f"{block}: {line}"

@@ -1,0 +1,52 @@
+"""The documents hang together: every link resolves, every document can be found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .blocks import DOCUMENTS, ROOT, anchors, links, name_of
+
+OUTSIDE = ("https://", "http://")
+
+
+def target_of(document: Path, link: str) -> tuple[Path, str]:
+    path, _, anchor = link.partition("#")
+    return (document.parent / path).resolve() if path else document, anchor
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_links_resolve(document: Path) -> None:
+    """A link leads to a file of this repository, and its anchor to one of that file's headings."""
+    for link in links(document):
+        if link.startswith(OUTSIDE):
+            continue
+        target, anchor = target_of(document, link)
+        assert target.exists(), f"{name_of(document)}: {link}"
+        assert target.is_relative_to(ROOT), f"{name_of(document)}: {link} leads out of the repository"
+        assert not anchor or anchor in anchors(target), (
+            f"{name_of(document)}: {link}; there are {anchors(target)}"
+        )
+
+
+def test_every_document_is_linked_from_the_index() -> None:
+    """docs/README.md is the table of contents; the project's README leads to it or to all of them."""
+    index = ROOT / "docs" / "README.md"
+    found = {target_of(index, link)[0] for link in links(index)}
+    below = set((ROOT / "docs").rglob("*.md")) - {index}
+    assert below <= found, f"not in docs/README.md: {sorted(map(name_of, below - found))}"
+
+
+def test_code_that_is_named_exists() -> None:
+    """docs/explanation/promises.md names modules of the package and directories of tests."""
+    promises = (ROOT / "docs" / "explanation" / "promises.md").read_text()
+    cells = [line.split("|") for line in promises.splitlines() if line.startswith("| **")]
+    assert cells
+    for _, _, kept, proved, _ in cells:
+        for name in kept.split("`")[1::2]:
+            if name.endswith(".py"):
+                assert (ROOT / "django_mqueue" / name).exists(), name
+        for name in proved.split("`")[1::2]:
+            assert (ROOT / "tests" / name).exists(), f"tests/{name}"
+

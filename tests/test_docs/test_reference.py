@@ -1,0 +1,181 @@
+"""The reference is complete and right: names, signatures, settings, options, exceptions, checks, tables."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any
+
+import pytest
+from django.core.management import load_command_class
+from django.db import connection
+
+import django_mqueue
+from django_mqueue import checks, conf, exceptions, models
+from django_mqueue.messages import Message
+
+from .blocks import DOCUMENTS, ROOT, Block, blocks, name_of
+from .execute import compiled
+
+REFERENCE = ROOT / "docs" / "reference"
+DJANGO_OPTIONS = {
+    "--help", "--version", "--verbosity", "--settings", "--pythonpath", "--traceback", "--no-color",
+    "--force-color", "--skip-checks",
+}  # fmt: skip
+
+TABLES = [
+    models.Message,
+    models.DeliveryState,
+    models.PartitionLease,
+    models.Offset,
+    models.SubscriberHeartbeat,
+]
+SIGNATURES = [block for document in DOCUMENTS for block in blocks(document) if block.has("signature")]
+
+
+def text_of(name: str) -> str:
+    return (REFERENCE / name).read_text()
+
+
+def everything() -> str:
+    return "\n".join(path.read_text() for path in sorted(REFERENCE.glob("*.md")))
+
+
+def first_cells(name: str) -> list[str]:
+    """The first cells of all table rows, without their back quotes."""
+    rows = re.findall(r"^\| (.+?) \|", text_of(name), flags=re.MULTILINE)
+    return [re.sub(r"`", "", row) for row in rows]
+
+
+@pytest.mark.parametrize("name", sorted(set(django_mqueue.__all__) - {"__version__"}))
+def test_every_public_name_is_in_the_reference(name: str) -> None:
+    assert re.search(rf"`[^`\n]*\b{name}\b[^`\n]*`", everything()), f"{name} is not in docs/reference"
+
+
+@pytest.mark.parametrize("block", SIGNATURES, ids=str)
+def test_signatures_are_those_of_the_code(block: Block) -> None:
+    """Names, order, kinds and defaults of all parameters."""
+    namespace: dict[str, Any] = {"ExponentialBackoff": django_mqueue.ExponentialBackoff}
+    exec(compiled(block), namespace)
+    (name,) = (name for name in namespace if name in django_mqueue.__all__ and name != "ExponentialBackoff")
+    assert shape(namespace[name]) == shape(getattr(django_mqueue, name))
+
+
+def shape(function: Any) -> list[tuple[str, object, object]]:
+    return [(p.name, p.kind, p.default) for p in inspect.signature(function).parameters.values()]
+
+
+def test_every_function_and_class_with_arguments_has_its_signature() -> None:
+    shown = {
+        name for block in SIGNATURES for name in re.findall(r"^(?:def|class) (\w+)", block.text, re.MULTILINE)
+    }
+    assert shown == {"publish", "publish_many", "consumer", "Subscription", "subscribe", "unsubscribe"}
+
+
+def test_settings_are_all_there_with_their_defaults() -> None:
+    """The table's first two columns against conf.OPTIONS."""
+    rows = dict(re.findall(r"^\| `([A-Z_]+)` \| (\S+) \|", text_of("settings.md"), flags=re.MULTILINE))
+    assert set(rows) == {*conf.OPTIONS, "TOPICS"}
+    for name, option in conf.OPTIONS.items():
+        shown = rows[name].strip("`").strip('"')
+        assert shown == str(option.default), f"{name}: {shown} in the reference, {option.default} in the code"
+
+
+def test_limits_of_settings_are_told() -> None:
+    rows = dict(
+        re.findall(r"^\| `([A-Z_]+)` \| \S+ \| ([^|]+) \|", text_of("settings.md"), flags=re.MULTILINE)
+    )
+    for name, option in conf.OPTIONS.items():
+        assert option.unit in rows[name], name
+        assert option.low is None or f"{option.low}" in rows[name], name
+    assert str(conf.SPREAD_MAX) in rows["SPREAD"]
+    assert str(conf.DLQ_SUFFIX_MAX) in rows["DLQ_SUFFIX"]
+
+
+def test_runconsumer_options_are_all_there_with_their_defaults() -> None:
+    parser = load_command_class("django_mqueue", "runconsumer").create_parser("manage.py", "runconsumer")
+    actions = {
+        option: action
+        for action in parser._actions
+        for option in action.option_strings
+        if option.startswith("--")
+    }
+    rows = dict(
+        re.findall(r"^\| `(--[a-z-]+)[^`]*` \| ([^|]*?) ?\|", text_of("runconsumer.md"), flags=re.MULTILINE)
+    )
+    assert set(rows) == set(actions) - DJANGO_OPTIONS
+    for option, default in rows.items():
+        if default.isdigit():
+            assert actions[option].default == int(default), option
+
+
+def test_exceptions_are_all_there() -> None:
+    shown = " ".join(first_cells("exceptions.md"))
+    for name, value in vars(exceptions).items():
+        if isinstance(value, type) and issubclass(value, exceptions.MQueueError):
+            assert re.search(rf"\b{name}\b", shown), name
+
+
+def test_fields_of_a_message_are_all_there() -> None:
+    shown = first_cells("handlers.md")
+    assert set(Message.__dataclass_fields__) <= set(shown)
+
+
+def test_verbs_of_a_delivery_are_all_there() -> None:
+    verbs = {
+        name for name, value in vars(django_mqueue.Delivery).items()
+        if inspect.isfunction(value) and not name.startswith("_")
+    }  # fmt: skip
+    shown = {cell.partition("(")[0] for cell in first_cells("subscription.md")}
+    assert verbs <= shown
+    assert {"open", "poll", "ack", "close"} <= {
+        cell.partition("(")[0] for cell in first_cells("subscription.md")
+    }
+
+
+def test_checks_are_all_there() -> None:
+    source = inspect.getsource(checks)
+    numbers = set(re.findall(r"\b([EW]\d{3})\b", source))
+    assert numbers
+    assert {cell.removeprefix("django_mqueue.") for cell in first_cells("checks.md")} >= numbers
+
+
+@pytest.mark.parametrize("model", TABLES, ids=lambda model: model.__name__)
+def test_tables_are_told_column_by_column(model: Any) -> None:
+    section = re.split(r"^## ", text_of("tables.md"), flags=re.MULTILINE)
+    (own,) = (part for part in section if part.startswith(model._meta.db_table))
+    for field in model._meta.local_concrete_fields:
+        assert f"`{field.column}`" in own, f"{model._meta.db_table}.{field.column}"
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("model", TABLES, ids=lambda model: model.__name__)
+def test_indexes_are_told_with_their_columns(model: Any) -> None:
+    """Against what the server has, not what the models say."""
+    table = model._meta.db_table
+    with connection.cursor() as cursor:
+        cursor.execute(f"SHOW INDEX FROM {table}")
+        columns = [column[0].lower() for column in cursor.description]
+        rows = [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]
+    for name in {row["key_name"] for row in rows} - {"PRIMARY"}:
+        parts = sorted((row["seq_in_index"], row["column_name"]) for row in rows if row["key_name"] == name)
+        shown = ", ".join(column for _, column in parts)
+        assert re.search(
+            rf"^\| `{name}`(?: \(unique\))? \| `{shown}` \|", text_of("tables.md"), re.MULTILINE
+        ), f"{table}: {name} ({shown})"
+
+
+@pytest.mark.django_db
+def test_queries_that_are_shown_run() -> None:
+    """Every SELECT and DELETE of the documents, on the real tables."""
+    found = 0
+    for document in DOCUMENTS:
+        for block in blocks(document):
+            if block.language != "sql" or "…" in block.text:
+                continue
+            for statement in filter(str.strip, block.text.split(";")):
+                if statement.strip().startswith(("SELECT", "DELETE")):
+                    found += 1
+                    with connection.cursor() as cursor:
+                        cursor.execute(statement)
+    assert found >= 5, [name_of(document) for document in DOCUMENTS]
