@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sys
+import textwrap
+
+WIDTH = 100
 
 
 def step(text: str) -> None:
@@ -16,6 +19,7 @@ def complain(text: str) -> None:
 
 def banner(lines: list[str]) -> str:
     """Lines in a frame that nobody overlooks."""
-    width = max(len(line) for line in lines)
+    folded = [part for line in lines for part in textwrap.wrap(line, WIDTH) or [""]]
+    width = max(len(line) for line in folded)
     bar = "!" * (width + 6)
-    return "\n".join([bar, *(f"!! {line.ljust(width)} !!" for line in lines), bar])
+    return "\n".join([bar, *(f"!! {line.ljust(width)} !!" for line in folded), bar])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -64,9 +65,11 @@ def _download(package: str, state: Path) -> list[Path]:
         "APT::Sandbox::User": "root",  # the directory need not be readable to apt's own user
         "Debug::NoLocking": "true",
     }
-    apt = ["apt-get", *(f"-o{name}={value}" for name, value in options.items())]
-    run([*apt, "update", "--error-on=any"])
-    run([*apt, "install", "--yes", "--no-install-recommends", "--download-only", package])
+    configuration = state / "apt.conf"
+    configuration.write_text("".join(f'{name} "{value}";\n' for name, value in options.items()))
+    variables = {**os.environ, "APT_CONFIG": str(configuration)}
+    run(["apt-get", "update", "--error-on=any"], env=variables)
+    run(["apt-get", "install", "--yes", "--no-install-recommends", "--download-only", package], env=variables)
     return sorted((state / "cache" / "archives").glob("*.deb"))
 
 

@@ -26,13 +26,14 @@ class Outcome:
     def row(self) -> list[str]:
         state = {True: "ok", False: "FAILED", None: "NOT RUN"}[self.ok]
         counts = [str(number) if self._counted else "" for number in (self.passed, self.failed, self.skipped)]
+        note = "the reason is below" if self.ok is None else self.note.split("\n", 1)[0][:70]
         return [
             self.what,
             self.where,
             state,
             *counts,
             f"{self.seconds:.0f} s",
-            self.note.split("\n", 1)[0][:70],
+            note,
         ]
 
     @property

@@ -45,9 +45,14 @@ def test_a_missing_server_is_said_loudly_with_its_reason() -> None:
     assert missing(outcomes[1:]) == ""
 
 
-@pytest.mark.parametrize(("kind", "ok"), [("mysql", None), ("mariadb", False)])
-def test_a_missing_mysql_is_no_failure_a_missing_mariadb_is(kind: str, ok: bool | None) -> None:
-    outcome = plan._unavailable("Python 3.11", kind, EnvironmentProblem("the archive is away"))
+@pytest.mark.parametrize(
+    ("asked", "kind", "ok"), [("all", "mysql", None), ("all", "mariadb", False), ("mysql", "mysql", False)]
+)
+def test_only_a_missing_mysql_that_nobody_asked_for_is_no_failure(
+    asked: str, kind: str, ok: bool | None
+) -> None:
+    problem = EnvironmentProblem("the archive is away")
+    outcome = plan._unavailable("Python 3.11", kind, problem, parse(["--server", asked]))
     assert outcome.ok is ok
     assert outcome.note == "the archive is away"
 
