@@ -75,12 +75,12 @@ class Command(BaseCommand):
                 max_messages=options["max_messages"], max_seconds=options["max_seconds"], using=alias,
             ),
         )  # fmt: skip
-        if options["verbosity"] > 0:
-            for handler in chosen:
-                self.stdout.write(f"consuming {handler.topic} for group {handler.group}: {handler.name}")
-            self.stdout.flush()
         before = self._listen(runner)
         try:
+            if options["verbosity"] > 0:
+                for handler in chosen:
+                    self.stdout.write(f"consuming {handler.topic} for group {handler.group}: {handler.name}")
+                self.stdout.flush()
             runner.run()
         except MQueueError as error:
             raise CommandError(str(error)) from error
