@@ -54,6 +54,12 @@ def fail(message: Message) -> None:
         raise ValueError(f"number {message.payload['n']} fails, attempt {message.attempt}")
 
 
+def fail_after(message: Message) -> None:
+    """Fail when a door is opened."""
+    at_door(message.payload["door"])
+    fail(message)
+
+
 def die(message: Message) -> None:
     """Take the whole process along, as a crash in native code or the kernel's out-of-memory killer would."""
     os.kill(os.getpid(), signal.SIGKILL)
@@ -95,6 +101,7 @@ ACTIONS: dict[str, Callable[[Message], None]] = {
     "wait": lambda message: at_door(message.payload["door"]),
     "sleep": lambda message: pause(message.payload["seconds"]),
     "fail": fail,
+    "fail_after": fail_after,
     "die": die,
     "die_last": die_last,
     "retry": retry,
@@ -105,10 +112,14 @@ ACTIONS: dict[str, Callable[[Message], None]] = {
 
 
 def act(message: Message) -> None:
-    """Do what the payload says, between two steps."""
+    """Do what the payload says, between two steps: start, and end or fail."""
     note("start", message)
-    if action := message.payload.get("do"):
-        ACTIONS[action](message)
+    try:
+        if action := message.payload.get("do"):
+            ACTIONS[action](message)
+    except Exception:
+        note("fail", message)
+        raise
     note("end", message)
 
 

@@ -8,7 +8,7 @@ from django.db import models
 class Step(models.Model):
     """A handler started on a message, or ended. Written in autocommit, so that a killed worker's steps stay."""
 
-    what = models.CharField(max_length=16, help_text="start or end")
+    what = models.CharField(max_length=16, help_text="start, and end or fail")
     topic = models.CharField(max_length=128)
     consumer_group = models.CharField(max_length=128)
     key = models.CharField(max_length=255)

@@ -153,6 +153,17 @@ class HeldTransaction(Background[Result]):
             pass
 
 
+@contextmanager
+def rolled_back(using: str = "default") -> Iterator[None]:
+    """An ``atomic`` block (a savepoint inside another one) that is rolled back at its end."""
+    try:
+        with transaction.atomic(using=using):
+            yield
+            raise _Undo
+    except _Undo:
+        pass
+
+
 def is_waiting_for_lock(connection_id: int, using: str = "default") -> bool:
     """Whether InnoDB has that connection waiting. Ask not too often: the server refreshes a cache of it."""
     with connections[using].cursor() as cursor:

@@ -42,7 +42,7 @@ class Migration(migrations.Migration):
                         auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
                     ),
                 ),
-                ("what", models.CharField(help_text="start or end", max_length=16)),
+                ("what", models.CharField(help_text="start, and end or fail", max_length=16)),
                 ("topic", models.CharField(max_length=128)),
                 ("consumer_group", models.CharField(max_length=128)),
                 ("key", models.CharField(max_length=255)),

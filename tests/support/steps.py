@@ -1,0 +1,53 @@
+"""What handlers of worker processes wrote down, and what must be true of it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection
+
+from tests.shop.models import Step
+
+
+def by_key(topic: str, group: str) -> dict[str, list[Step]]:
+    """Each key's steps, in the order in which they were taken."""
+    found: dict[str, list[Step]] = defaultdict(list)
+    for step in Step.objects.filter(topic=topic, consumer_group=group).order_by("at", "id"):
+        found[step.key].append(step)
+    return found
+
+
+def started(steps: list[Step]) -> list[int]:
+    return [step.number for step in steps if step.what == "start"]
+
+
+def ended(steps: list[Step]) -> list[int]:
+    return [step.number for step in steps if step.what == "end"]
+
+
+def assert_in_order(steps: list[Step], numbers: Collection[int], *, dead: Collection[int] = ()) -> None:
+    """Handlers of one key ran one after the other, in order: a message again and again perhaps, none after a later one.
+
+    Of ``numbers``, all ended but those that are ``dead`` letters. The next starts only after this one's end.
+    """
+    newest, done = -1, set(dead)
+    for step in steps:
+        assert step.number >= newest, f"{step} came after {newest}"
+        if step.what == "start":
+            assert step.number <= newest + 1, f"{step} left out some after {newest}"
+            assert set(range(step.number)) <= done, f"{step} started before those before it had ended"
+        elif step.what == "end":
+            done.add(step.number)
+        newest = step.number
+    assert done == set(numbers)
+
+
+def assert_never_two_at_once(steps: list[Step], killed: Collection[int] = ()) -> None:
+    """No handler of a key ran in one process while one ran in another (a ``killed`` one runs no more)."""
+    running: dict[int, int] = defaultdict(int)
+    for step in steps:
+        if step.what == "start":
+            others = {pid for pid, count in running.items() if count and pid not in {step.pid, *killed}}
+            assert not others, f"{step} while {others} had the key too"
+            running[step.pid] += 1
+        else:
+            running[step.pid] -= 1

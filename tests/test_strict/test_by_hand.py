@@ -1,0 +1,133 @@
+"""Strict: one message of a key at a time, in order, whatever fails; and no key waits for another's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from django.test import override_settings
+
+from django_mqueue import Delivery, Subscription, publish
+from tests.support.processes import wait_until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def quick() -> Iterator[None]:
+    with override_settings(MQUEUE={"DISCOVERY_INTERVAL": 0.02}):
+        yield
+
+
+@pytest.fixture
+def subscription() -> Iterator[Subscription]:
+    for n in range(3):
+        for key in ("bad", "good"):
+            publish("t", n, key=key)
+    with Subscription("t", "g", strict=True, max_attempts=2) as subscription:
+        yield subscription
+
+
+def heads(subscription: Subscription) -> tuple[Delivery, Delivery]:
+    """The first of both keys, and no more than these."""
+    got: list[Delivery] = []
+    wait_until(lambda: got.extend(subscription.poll()) or len(got) == 2, "both heads")
+    assert subscription.poll() == []
+    bad, good = sorted(got, key=lambda delivery: str(delivery.key))
+    assert (bad.key, bad.payload, good.key, good.payload) == ("bad", 0, "good", 0)
+    return bad, good
+
+
+def finish(subscription: Subscription, key: str, first: int) -> None:
+    """The rest of a key comes in order, one at a time."""
+    for n in range(first, 3):
+        (delivery,) = wait_until(subscription.poll, f"{key} {n}")
+        assert (delivery.key, delivery.payload) == (key, n)
+        assert subscription.poll() == []
+        delivery.ack()
+
+
+def test_the_next_of_a_key_comes_when_the_one_before_is_acked(subscription: Subscription) -> None:
+    bad, good = heads(subscription)
+    good.ack()
+    finish(subscription, "good", 1)
+    bad.ack()
+    finish(subscription, "bad", 1)
+
+
+@pytest.mark.parametrize("put_back", ["nack", "postpone"])
+def test_a_message_put_back_holds_back_its_key_and_no_other(
+    put_back: str, subscription: Subscription
+) -> None:
+    """While it waits nothing of its key comes, all of the other key does; then it comes first."""
+    bad, good = heads(subscription)
+    getattr(bad, put_back)(delay=0.7)
+    good.ack()
+    finish(subscription, "good", 1)
+    assert subscription.poll() == []
+    (again,) = wait_until(subscription.poll, "it is due")
+    assert (again.payload, again.attempt) == (0, 2 if put_back == "nack" else 1)
+    assert subscription.poll() == []
+    again.ack()
+    finish(subscription, "bad", 1)
+
+
+def test_a_dead_letter_lets_its_key_go_on(subscription: Subscription) -> None:
+    bad, good = heads(subscription)
+    good.ack()
+    finish(subscription, "good", 1)
+    bad.nack()
+    (again,) = wait_until(subscription.poll, "the second attempt")
+    again.nack()
+    finish(subscription, "bad", 1)
+
+
+def test_a_rejected_message_lets_its_key_go_on(subscription: Subscription) -> None:
+    bad, good = heads(subscription)
+    good.ack()
+    finish(subscription, "good", 1)
+    bad.reject("never")
+    finish(subscription, "bad", 1)
+
+
+def test_what_is_put_back_waits_for_its_turn_with_a_new_owner_too() -> None:
+    """The order is the database's: an owner that comes fresh knows which one holds back the key."""
+    for n in range(3):
+        publish("t", n, key="bad")
+    with Subscription("t", "g", strict=True) as first:
+        (head,) = wait_until(first.poll, "the head")
+        head.nack(delay=0.7)
+    with Subscription("t", "g", strict=True) as second:
+        for _ in range(10):
+            second.poll()
+        assert second.poll() == []
+        (again,) = wait_until(second.poll, "it is due")
+        assert (again.payload, again.attempt) == (0, 2)
+
+
+def test_what_a_dead_owner_left_unanswered_comes_first() -> None:
+    """Not the ones behind it, though those are new and nobody had them."""
+    with override_settings(
+        MQUEUE={"DISCOVERY_INTERVAL": 0.02, "LEASE_DURATION": 0.3, "LEASE_RENEWAL_INTERVAL": 0.1}
+    ):
+        for n in range(3):
+            publish("t", n, key="k")
+        dead = Subscription("t", "g", strict=True, name="dead").open()
+        assert [d.payload for d in wait_until(dead.poll, "the dead one's")] == [0]
+        with Subscription("t", "g", strict=True, name="heir") as heir:
+            for n, attempt in ((0, 2), (1, 1), (2, 1)):
+                (delivery,) = wait_until(heir.poll, "the heir's")
+                assert (delivery.payload, delivery.attempt) == (n, attempt)
+                assert heir.poll() == []
+                delivery.ack()
+
+
+def test_keyless_messages_of_a_strict_handler_are_one_at_a_time_in_each_partition() -> None:
+    with override_settings(MQUEUE={"SPREAD": 1, "DISCOVERY_INTERVAL": 0.02}):
+        for n in range(3):
+            publish("t", n)
+        with Subscription("t", "g", strict=True) as subscription:
+            for n in range(3):
+                (delivery,) = wait_until(subscription.poll, "the next")
+                assert delivery.payload == n
+                delivery.ack()
