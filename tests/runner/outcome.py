@@ -67,11 +67,15 @@ def table(outcomes: Sequence[Outcome]) -> str:
 
 
 def missing(outcomes: Sequence[Outcome]) -> str:
-    """A banner for everything that did not run; '' when all did."""
+    """A banner for everything that did not run, or could not; '' when all did."""
     lines: list[str] = []
     for each in outcomes:
-        if each.ok is None:
-            lines += [f"NOT RUN: {each.what} on {each.where}. The reason:", *each.note.splitlines(), ""]
+        if each.note and not each.ok:
+            lines += [
+                f"{'NOT RUN' if each.ok is None else 'FAILED'}: {each.what} on {each.where}. The reason:",
+                *each.note.splitlines(),
+                "",
+            ]
     return banner(lines[:-1]) if lines else ""
 
 

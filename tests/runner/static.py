@@ -11,7 +11,6 @@ from example_project.environment.processes import forward
 from example_project.environment.say import step
 from tests.runner.outcome import Outcome
 
-
 _MIGRATIONS = ["django", "makemigrations", "--check", "--dry-run", "--settings=tests.settings_types"]
 
 
