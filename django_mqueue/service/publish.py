@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from django.db import IntegrityError
@@ -69,6 +69,8 @@ def publish_many(
     one another, are not stored again and say so. All arguments are checked before any SQL.
     """
     topic = names.check_publish_topic(topic, conf.dead_letter_suffixes())
+    if isinstance(messages, (str, bytes, bytearray, memoryview, Mapping)) or not isinstance(messages, Iterable):
+        raise TypeError(f"messages must be an iterable of payloads or OutgoingMessage, not {type(messages).__name__}")
     rows, given = [], []
     for place, message in enumerate(messages):
         outgoing = message if isinstance(message, OutgoingMessage) else OutgoingMessage(message)

@@ -21,7 +21,7 @@ from .delivery import Delivery
 from .dispatch import Dispatch
 from .engine import Engine
 from .feed import Feed
-from .registration import Start, check_group, subscribe, topic_limit
+from .registration import Start, check_group, check_start, subscribe, topic_limit
 
 BATCH_MAX = 1000
 
@@ -68,6 +68,7 @@ class Subscription:
     ) -> None:
         names.check_topic(topic, topic_limit())
         check_group(group)
+        check_start(start)
         self.topic, self.group, self.start, self.using = topic, group, start, conf.database(using)
         self.name = default_name() if name is None else names.check_name("name", name, names.SUBSCRIBER_MAX)
         self._options = Options(
