@@ -1,0 +1,174 @@
+"""A message exists exactly when the transaction that published it commits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from django.contrib.contenttypes.models import ContentType
+from django.db import connection, transaction
+
+from django_mqueue import DuplicateMessage, OutgoingMessage, Subscription, publish, publish_many, subscribe
+from django_mqueue.models import Message
+from tests.support.subscribers import consume, in_log
+from tests.support.transactions import HeldTransaction, rolled_back
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TOPIC = "orders"
+
+WAYS: dict[str, Callable[[], list[int]]] = {
+    "publish": lambda: [publish(TOPIC, 1, key="k").offset],
+    "publish with an id": lambda: [publish(TOPIC, 1, key="k", id="mine").offset],
+    "publish_many": lambda: [one.offset for one in publish_many(TOPIC, range(700))],
+    "publish_many with ids": lambda: [
+        one.offset for one in publish_many(TOPIC, [OutgoingMessage(n, key="k", id=str(n)) for n in range(3)])
+    ],
+}
+
+
+class Undo(Exception):
+    pass
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_rollback_publishes_nothing(way: str) -> None:
+    """Nothing of it stays, and the same can be published again."""
+    with rolled_back():
+        ContentType.objects.create(app_label="bookshop", model="order")
+        WAYS[way]()
+    assert not Message.objects.exists()
+    assert not ContentType.objects.filter(app_label="bookshop").exists()
+    offsets = WAYS[way]()
+    assert in_log(TOPIC) == sorted(offsets)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_commit_publishes_all_with_the_callers_rows(way: str) -> None:
+    """Neither is seen by others before the commit, both are after it."""
+
+    def order() -> list[int]:
+        ContentType.objects.create(app_label="bookshop", model="order")
+        return WAYS[way]()
+
+    with HeldTransaction(order) as held:
+        assert not Message.objects.exists()
+        assert not ContentType.objects.filter(app_label="bookshop").exists()
+        offsets = held.commit()
+    assert in_log(TOPIC) == sorted(offsets)
+    assert ContentType.objects.filter(app_label="bookshop").exists()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_outside_a_transaction_a_publish_commits_by_itself(way: str) -> None:
+    """What returned is there for every other connection."""
+    offsets = WAYS[way]()
+    with HeldTransaction(lambda: in_log(TOPIC)) as other:
+        assert other.result() == sorted(offsets)
+
+
+def test_nested_atomic_blocks_commit_with_the_outermost() -> None:
+    """Inner blocks that end well commit nothing by themselves."""
+
+    def nested() -> None:
+        publish(TOPIC, "outer", key="k")
+        with transaction.atomic():
+            publish(TOPIC, "inner", key="k")
+            with transaction.atomic(savepoint=False):
+                publish_many(TOPIC, ["innermost"])
+
+    with HeldTransaction(nested) as held:
+        assert in_log(TOPIC) == []
+        held.commit()
+    assert len(in_log(TOPIC)) == 3
+
+
+def test_an_outer_rollback_takes_the_inner_publishes_with_it() -> None:
+    """An inner block's success is no commit."""
+    with rolled_back(), transaction.atomic():
+        publish(TOPIC, "inner", key="k")
+    assert in_log(TOPIC) == []
+
+
+def test_a_rollback_to_a_savepoint_takes_only_what_came_after_it() -> None:
+    """The block before and the one after it are published, the failed one is not; in order."""
+    subscribe(TOPIC, "billing")
+    with transaction.atomic():
+        publish(TOPIC, "before", key="k")
+        with rolled_back():
+            publish(TOPIC, "lost", key="k")
+            publish_many(TOPIC, [OutgoingMessage("lost", key="k")] * 3)
+        publish(TOPIC, "after", key="k")
+    with Subscription(TOPIC, group="billing") as subscription:
+        assert [d.payload for d in consume(subscription, 2)] == ["before", "after"]
+
+
+def test_a_publish_after_a_rollback_to_the_first_savepoint_is_published() -> None:
+    """The server lets go of the gate's lock with the savepoint; the next publish takes it again."""
+    subscribe(TOPIC, "billing")
+    with transaction.atomic():
+        point = transaction.savepoint()
+        publish(TOPIC, "lost", key="k")
+        transaction.savepoint_rollback(point)
+        publish(TOPIC, "kept", key="k")
+    with Subscription(TOPIC, group="billing") as subscription:
+        assert [d.payload for d in consume(subscription, 1)] == ["kept"]
+
+
+def test_an_id_rolled_back_to_a_savepoint_is_free_again() -> None:
+    """In the same transaction."""
+    with transaction.atomic():
+        with rolled_back():
+            assert publish(TOPIC, 1, key="k", id="mine").created
+        assert publish(TOPIC, 2, key="k", id="mine").created
+    assert len(in_log(TOPIC)) == 1
+
+
+def test_a_refused_duplicate_leaves_the_callers_transaction_usable() -> None:
+    """``DuplicateMessage`` is no database error: what else the transaction does is committed."""
+    publish(TOPIC, 1, key="k", id="mine")
+    with transaction.atomic():
+        with pytest.raises(DuplicateMessage):
+            publish(TOPIC, 2, key="k", id="mine", on_duplicate="error")
+        publish(TOPIC, 3, key="k")
+    assert len(in_log(TOPIC)) == 2
+
+
+def test_bad_input_leaves_the_callers_transaction_usable() -> None:
+    """It was found before any SQL."""
+    with transaction.atomic():
+        with pytest.raises(ValueError, match="key"):
+            publish(TOPIC, 1, key="")
+        with pytest.raises(TypeError, match="payload"):
+            publish_many(TOPIC, [1, object()])
+        publish(TOPIC, 3, key="k")
+    assert len(in_log(TOPIC)) == 1
+
+
+def test_publish_many_outside_a_transaction_is_all_or_nothing() -> None:
+    """Seven hundred rows are two statements: the first one's rows go when the second one fails."""
+    failed: list[str] = []
+
+    def fail_the_second(execute: Callable[..., object], sql: str, *rest: object) -> object:
+        if sql.startswith("INSERT INTO queue_messages"):
+            failed.append(sql)
+            if len(failed) == 2:
+                raise Undo
+        return execute(sql, *rest)
+
+    with pytest.raises(Undo), connection.execute_wrapper(fail_the_second):
+        publish_many(TOPIC, range(700))
+    assert len(failed) == 2
+    assert in_log(TOPIC) == []
+
+
+def test_publishing_with_autocommit_off_waits_for_the_callers_commit() -> None:
+    """A caller that manages its transaction without ``atomic`` decides, too."""
+    connection.set_autocommit(False)
+    try:
+        publish(TOPIC, 1, key="k")
+        publish_many(TOPIC, [2, 3])
+        connection.rollback()
+    finally:
+        connection.set_autocommit(True)
+    assert in_log(TOPIC) == []
