@@ -49,4 +49,3 @@ def test_code_that_is_named_exists() -> None:
                 assert (ROOT / "django_mqueue" / name).exists(), name
         for name in proved.split("`")[1::2]:
             assert (ROOT / "tests" / name).exists(), f"tests/{name}"
-
