@@ -193,5 +193,6 @@ def statements(using: str = "default") -> Iterator[list[str]]:
         seen.append(sql)
         return execute(sql, params, many, context)
 
+    connections[using].ensure_connection()  # What a new one is told at first is not the block's.
     with connections[using].execute_wrapper(note):
         yield seen
