@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from .exceptions import ClosedSubscription as ClosedSubscription
     from .exceptions import DuplicateMessage as DuplicateMessage
     from .exceptions import FencedSubscription as FencedSubscription
+    from .exceptions import HandlerError as HandlerError
     from .exceptions import MQueueError as MQueueError
+    from .exceptions import NotMigrated as NotMigrated
     from .exceptions import NotRegistered as NotRegistered
     from .exceptions import Postpone as Postpone
     from .exceptions import Reject as Reject
@@ -39,8 +41,10 @@ _HOME = {
     "DuplicateMessage": "exceptions",
     "ExponentialBackoff": "policy.backoff",
     "FencedSubscription": "exceptions",
+    "HandlerError": "exceptions",
     "MQueueError": "exceptions",
     "Message": "messages",
+    "NotMigrated": "exceptions",
     "NotRegistered": "exceptions",
     "OutgoingMessage": "messages",
     "Postpone": "exceptions",

@@ -62,10 +62,29 @@ def get(name: str, topic: str | None = None) -> Any:
     option, configured = OPTIONS[name], _configured()
     value = configured.get(name, option.default)
     if topic is not None and name != "DATABASE":
-        value = configured.get("TOPICS", {}).get(topic, {}).get(name, value)
-    if problem := option.problem(value):
+        value = _of_topic(configured, topic).get(name, value)
+    if problem := _problem(name, option, value):
         raise ImproperlyConfigured(f"MQUEUE[{name!r}] {problem}")
     return value
+
+
+def _of_topic(configured: Mapping[str, Any], topic: str) -> Mapping[str, Any]:
+    topics = configured.get("TOPICS", {})
+    section = topics.get(topic, {}) if isinstance(topics, Mapping) else None
+    if not isinstance(section, Mapping):
+        raise ImproperlyConfigured("MQUEUE['TOPICS'] must be a dictionary of dictionaries by topic")
+    return section
+
+
+def _problem(name: str, option: Option, value: Any) -> str | None:
+    """What is wrong with one value, whatever the others are."""
+    if problem := option.problem(value):
+        return problem
+    if name == "SPREAD" and value > SPREAD_MAX:
+        return f"must be at most {SPREAD_MAX}, not {value!r}"
+    if name == "DLQ_SUFFIX" and not _good_suffix(value):
+        return f"must be 1 to {DLQ_SUFFIX_MAX} printable characters without blanks, not {value!r}"
+    return None
 
 
 def database(using: str | None = None) -> str:
@@ -117,15 +136,8 @@ def _section_problems(where: str, section: Mapping[str, Any], allowed: Mapping[s
     for name, value in section.items():
         if name not in allowed:
             found.append(f"{where}: unknown setting {name!r}; known are {', '.join(allowed)}")
-        elif problem := allowed[name].problem(value):
+        elif problem := _problem(name, allowed[name], value):
             found.append(f"{where}[{name!r}] {problem}")
-        elif name == "SPREAD" and value > SPREAD_MAX:
-            found.append(f"{where}['SPREAD'] must be at most {SPREAD_MAX}, not {value!r}")
-        elif name == "DLQ_SUFFIX" and not _good_suffix(value):
-            found.append(
-                f"{where}['DLQ_SUFFIX'] must be 1 to {DLQ_SUFFIX_MAX} printable characters without blanks,"
-                f" not {value!r}"
-            )
         elif name == "DATABASE" and value not in settings.DATABASES:
             found.append(f"{where}['DATABASE'] names no entry of DATABASES: {value!r}")
     return found

@@ -50,6 +50,16 @@ class NotRegistered(MQueueError):
         )
 
 
+class NotMigrated(MQueueError):
+    """The queue's tables, or the rows that ``migrate`` puts into them, are missing."""
+
+    def __init__(self, using: str) -> None:
+        super().__init__(
+            f"the queue's tables in database {using!r} are missing, or empty of the rows that publishing needs: "
+            f"run manage.py migrate --database {using}"
+        )
+
+
 class FencedSubscription(MQueueError):
     """Another subscriber has started under the same name and taken over this one's leases."""
 

@@ -64,7 +64,7 @@ class Answering:
             return True
         failures = delivery.hold.failures + 1
         if failures >= self.context.options.max_attempts:
-            return self._bury(delivery, "nack", error, failures)
+            return self._give_up(delivery, "nack", error, failures)
 
         def back(cursor: CursorWrapper, tickets: Sequence[Ticket]) -> int:
             return self._put_back(cursor, tickets, delay_ms, failed=True, error=error)
@@ -75,7 +75,7 @@ class Answering:
         _check_text("reason", reason)
         if self._repeated(delivery, "reject"):
             return True
-        return self._bury(delivery, "reject", reason, delivery.hold.failures + 1)
+        return self._give_up(delivery, "reject", reason, delivery.hold.failures + 1)
 
     def postpone(self, delivery: Delivery, delay: float | timedelta) -> bool:
         delay_ms = to_ms("delay", delay)
@@ -128,22 +128,24 @@ class Answering:
         session.run(context.using, lambda c: state.end_solitude(c, context.group, context.topic, me, ticket))
         delivery.hold.alone = False
 
-    def bury_suspect(self, ticket: Ticket, failures: int) -> bool:
-        """Dead-letter a message whose workers died of it; False if it is not this subscriber's to bury."""
+    def bury(self, ticket: Ticket, error: str, failures: int) -> bool:
+        """Dead-letter a message that no handler has; False if it is not this subscriber's to bury."""
 
         def work(cursor: CursorWrapper) -> bool:
-            return not self._finish_dead(cursor, ticket, WORKER_DIED, failures)
+            return not self._finish_dead(cursor, ticket, error, failures)
 
         buried = session.run(self.context.using, work)
         with self.context.lock:
             self.context.mark_dirty(ticket.partition)
         return buried
 
-    def _bury(self, delivery: Delivery, verb: str, error: str, failures: int) -> bool:
+    def _give_up(self, delivery: Delivery, verb: str, error: str, failures: int) -> bool:
         def work(cursor: CursorWrapper, tickets: Sequence[Ticket]) -> int:
             return 1 - len(self._finish_dead(cursor, tickets[0], error, failures))
 
-        return self._answer(delivery, verb, work)
+        answered = self._answer(delivery, verb, work)
+        delivery.hold.dead_lettered = True
+        return answered
 
     def _finish_dead(self, cursor: CursorWrapper, ticket: Ticket, error: str, failures: int) -> set[Ticket]:
         """Done for this group, and a copy into the dead-letter topic: one transaction."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,13 +10,15 @@ from django.db import DatabaseError
 from django.db.backends.utils import CursorWrapper
 
 from ..policy.ids import new_token
-from ..store import leases, session, state
+from ..store import leases, offsets, session, state
 from ..store.state import Claim, Ticket
-from .answering import Answering
+from .answering import WORKER_DIED, Answering
 from .context import Context
 from .delivery import Delivery, Hold, make_delivery
 from .loading import refill
 from .partition import Suspect
+
+logger = logging.getLogger("django_mqueue")
 
 RETRY_SOON_MS = 20
 """When SQL found a message not due yet that memory thought due: look again then."""
@@ -27,16 +30,16 @@ class Choice:
 
     due: list[tuple[str, int]] = field(default_factory=list)
     fresh: list[tuple[str, int]] = field(default_factory=list)
-    suspects: list[Ticket] = field(default_factory=list)
+    suspects: list[Suspect] = field(default_factory=list)
 
     def messages(self) -> list[tuple[str, int]]:
-        return [*self.due, *self.fresh, *((s.partition, s.offset) for s in self.suspects)]
+        return [*self.due, *self.fresh, *((s.ticket.partition, s.ticket.offset) for s in self.suspects)]
 
     def within(self, partitions: set[str]) -> Choice:
         return Choice(
             [m for m in self.due if m[0] in partitions],
             [m for m in self.fresh if m[0] in partitions],
-            [s for s in self.suspects if s.partition in partitions],
+            [s for s in self.suspects if s.ticket.partition in partitions],
         )
 
 
@@ -72,13 +75,16 @@ class Claiming:
                 context.suspected.pop(name, None)
                 continue
             suspect = min(partition.suspects, key=lambda s: s.ticket.offset)
-            partition.suspects.remove(suspect)
-            context.touch(partition)
             failures = suspect.failures + suspect.alone
+            got: list[Delivery] = []
             if failures >= context.options.max_attempts:
-                self.answering.bury_suspect(suspect.ticket, failures)
-                continue
-            if got := self._claim(Choice(suspects=[suspect.ticket]), 1, alone=True):
+                self.answering.bury(suspect.ticket, WORKER_DIED, failures)
+            else:
+                got = self._claim(Choice(suspects=[suspect]), 1, alone=True)
+            if suspect in partition.suspects:
+                partition.suspects.remove(suspect)
+            context.touch(partition)
+            if got or context.paused:
                 return got
         return []
 
@@ -136,7 +142,8 @@ class Claiming:
             if allowed.fresh:
                 state.claim_fresh(cursor, claim, [offset for _, offset in allowed.fresh], handed)
             if allowed.due or allowed.suspects:
-                state.claim_again(cursor, claim, allowed.due, allowed.suspects, handed)
+                tickets = [suspect.ticket for suspect in allowed.suspects]
+                state.claim_again(cursor, claim, allowed.due, tickets, handed)
             return mine, state.claimed(cursor, context.group, offsets, claim.token)
 
         try:
@@ -146,27 +153,48 @@ class Claiming:
             if session.is_lost(error):
                 self._unsure = (claim.token, choice)
             raise
-        deliveries = [self._delivery(claim, row, place < start_now) for place, row in enumerate(rows)]
+        if not mine and self._is_paused():
+            self._undo(choice)
+            return []
         if rows:
             context.clock.set(int(rows[-1]["now"]))
-        self._note_missing(choice, mine, {d.offset for d in deliveries})
+        self._note_missing(choice, mine, {int(row["offset"]) for row in rows})
+        claimed = [self._delivery(claim, row, place < start_now) for place, row in enumerate(rows)]
+        deliveries = [delivery for delivery in claimed if delivery]
         return deliveries
 
-    def _delivery(self, claim: Claim, row: dict[str, Any], handed: bool) -> Delivery:
+    def _is_paused(self) -> bool:
+        """Whether no lease could be locked because the group is paused since the last discovery."""
+        context = self.context
+        registration = offsets.registration(context.using, context.group, context.topic)
+        context.paused = registration is not None and registration.paused
+        return context.paused
+
+    def _delivery(self, claim: Claim, row: dict[str, Any], handed: bool) -> Delivery | None:
+        """The delivery of a claimed row; None for one that cannot be decoded, which is dead-lettered."""
         context, offset = self.context, int(row["offset"])
-        ticket = Ticket(row["partition"], offset, claim.token)
-        hold = Hold(
-            self.answering,
-            ticket,
-            int(row["invisible_until"]),
-            int(row["failure_count"]),
-            claim.alone,
-            handed,
-        )
-        delivery = make_delivery(row, context.group, context.topic, hold)
+        ticket, failures = Ticket(row["partition"], offset, claim.token), int(row["failure_count"])
+        hold = Hold(self.answering, ticket, int(row["invisible_until"]), failures, claim.alone, handed)
+        try:
+            delivery = make_delivery(row, context.group, context.topic, hold)
+        except Exception as error:
+            self._undecodable(ticket, failures, error)
+            return None
         context.flying[offset] = delivery
         context.partitions[ticket.partition].in_flight.add(offset)
         return delivery
+
+    def _undecodable(self, ticket: Ticket, failures: int, error: Exception) -> None:
+        """Dead-letter what no handler could be given; if even that fails, it is a suspect, and tried again."""
+        context, partition = self.context, self.context.partitions[ticket.partition]
+        logger.error("%s@%s cannot be decoded: %s", context.topic, ticket.offset, error)
+        partition.in_flight.discard(ticket.offset)
+        try:
+            self.answering.bury(ticket, f"the message cannot be decoded: {error}", failures + 1)
+        except DatabaseError:
+            partition.suspects.append(Suspect(ticket, False, failures))
+            context.suspected[partition.name] = None
+        context.touch(partition)
 
     def _note_missing(self, choice: Choice, mine: set[str], got: set[int]) -> None:
         """What was chosen and not got: the lease is lost, or another state was found than memory had."""
@@ -188,19 +216,13 @@ class Claiming:
     def _undo(self, choice: Choice) -> None:
         """The claim failed: what was chosen can be chosen again."""
         context = self.context
-        for name, offset in choice.messages():
+        for name, offset in [*choice.due, *choice.fresh]:
             if partition := context.partitions.get(name):
                 partition.in_flight.discard(offset)
                 partition.late(offset)
                 partition.waiting_more = True
                 context.stale_waiting[name] = None
                 context.touch(partition)
-        for ticket in choice.suspects:
-            if partition := context.partitions.get(ticket.partition):
-                if ticket.offset in partition.fresh:
-                    partition.fresh.remove(ticket.offset)
-                partition.suspects.append(Suspect(ticket, False, 0))
-                context.suspected[ticket.partition] = None
 
     def _make_sure(self) -> None:
         """The server went away at a COMMIT: if the claim was made after all, nobody was handed anything of it."""

@@ -99,14 +99,20 @@ class Context:
             self.set_timer(name, due)
 
     def set_timer(self, name: str, due: int) -> None:
-        heapq.heappush(self.timers, (due, name))
+        """Look at the partition then, unless it will be looked at before; that sets the next timer."""
+        partition = self.partitions[name]
+        if partition.timer is None or due < partition.timer:
+            partition.timer = due
+            heapq.heappush(self.timers, (due, name))
 
     def ring(self) -> None:
         """Make those partitions ready whose time has come."""
         now = self.clock.now()
         while self.timers and self.timers[0][0] <= now:
-            _, name = heapq.heappop(self.timers)
-            if partition := self.partitions.get(name):
+            due, name = heapq.heappop(self.timers)
+            partition = self.partitions.get(name)
+            if partition and partition.timer == due:
+                partition.timer = None
                 self.touch(partition)
 
     def mark_dirty(self, name: str) -> None:

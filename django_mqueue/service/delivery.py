@@ -27,6 +27,7 @@ class Hold:
     alone: bool
     handed: bool
     answer: str = ""
+    dead_lettered: bool = False
     lost: bool = False
 
 

@@ -58,8 +58,12 @@ class Dispatch:
 
     def _crowd(self, engine: Engine, capacity: int, start_now: int) -> list[Delivery]:
         room = self.room(engine)
+        if (
+            room != UNLIMITED
+        ):  # Ahead of a limit nothing is claimed: it would keep threads from other handlers.
+            capacity = start_now = min(capacity, start_now, room)
         with engine.context.lock:
-            return engine.claiming.crowd(capacity if room == UNLIMITED or room else 0, min(start_now, room))
+            return engine.claiming.crowd(capacity, start_now)
 
     def _mode(self) -> Mode:
         now = time.monotonic()

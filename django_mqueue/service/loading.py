@@ -25,7 +25,19 @@ def batches(items: Sequence[Item], size: int = PER_STATEMENT) -> Iterator[Sequen
 
 
 def load(context: Context, names: Sequence[str]) -> None:
-    """Begin to work on partitions that were just leased (at most ``PER_STATEMENT`` of them)."""
+    """Begin to work on partitions that were just leased (at most ``PER_STATEMENT`` of them).
+
+    All or nothing: if the connection fails half-way, they are forgotten, and found among the held leases again.
+    """
+    try:
+        _load(context, names)
+    except BaseException:
+        context.drop(names)
+        context.doubt = True
+        raise
+
+
+def _load(context: Context, names: Sequence[str]) -> None:
     places = offsets.positions(context.using, context.group, context.topic, names, context.start)
     for name in names:
         place = places[name]
@@ -49,16 +61,18 @@ def read_waiting(context: Context, names: Sequence[str]) -> None:
     rows = state.waiting(
         context.using, context.group, context.topic, names, WAITING_READ, by_offset=context.options.strict
     )
-    counts = dict.fromkeys(names, 0)
-    for name in names:
-        context.stale_waiting.pop(name, None)
-        context.partitions[name].waiting.clear()
+    found: dict[str, list[tuple[int, int]]] = {name: [] for name in names}
     for name, offset, _, due, *_ in rows:
-        context.put_back(name, int(offset), int(due))
-        counts[name] += 1
-    for name, count in counts.items():
+        found[name].append((int(due), int(offset)))
+    for name, items in found.items():
         partition = context.partitions[name]
-        partition.waiting_more = count == WAITING_READ
+        context.stale_waiting.pop(name, None)
+        partition.waiting = sorted(items)
+        partition.waiting_more = len(items) == WAITING_READ
+        cut = partition.waiting_more and not context.options.strict
+        partition.horizon = partition.waiting[-1][0] if cut else None
+        if partition.waiting:
+            context.set_timer(name, partition.waiting[0][0])
         if partition.waiting:
             context.ready[name] = None
 

@@ -27,7 +27,8 @@ class Partition:
     """One leased partition.
 
     ``fresh``: undelivered offsets, rising; ``read_to``: the log was read up to there, and ``more`` tells whether
-    there was more. ``waiting``: (due, offset) of messages put back, as a heap (strict: by offset, see ``head``).
+    there was more. ``waiting``: (due, offset) of messages put back, as a heap; with ``waiting_more`` there are more in
+    the table, none of them due before ``horizon``. ``timer``: when this partition will be looked at again.
     """
 
     name: str
@@ -38,6 +39,8 @@ class Partition:
     fresh: deque[int] = field(default_factory=deque)
     waiting: list[tuple[int, int]] = field(default_factory=list)
     waiting_more: bool = False
+    horizon: int | None = None
+    timer: int | None = None
     suspects: list[Suspect] = field(default_factory=list)
     in_flight: set[int] = field(default_factory=set)
     dirty: bool = False
@@ -80,6 +83,9 @@ class Partition:
         self.more = len(offsets) >= limit
 
     def wait(self, offset: int, due: int) -> None:
+        """Remember a message that was put back; beyond the horizon the table does, and is read again in time."""
+        if self.waiting_more and self.horizon is not None and due > self.horizon:
+            return
         heapq.heappush(self.waiting, (due, offset))
 
     def pop_due(self, now: int) -> int | None:

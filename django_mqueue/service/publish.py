@@ -52,7 +52,9 @@ def publish(
             return log.insert(cursor, topic, [row]), True
         return log.insert_once(cursor, topic, row)
 
-    offset, created = session.single(conf.database(using), store)
+    alias = conf.database(using)
+    with session.explained(alias):
+        offset, created = session.single(alias, store)
     published = _published(topic, row, offset, created)
     if not created and on_duplicate == "error":
         raise DuplicateMessage(published)
@@ -69,8 +71,12 @@ def publish_many(
     one another, are not stored again and say so. All arguments are checked before any SQL.
     """
     topic = names.check_publish_topic(topic, conf.dead_letter_suffixes())
-    if isinstance(messages, (str, bytes, bytearray, memoryview, Mapping)) or not isinstance(messages, Iterable):
-        raise TypeError(f"messages must be an iterable of payloads or OutgoingMessage, not {type(messages).__name__}")
+    if isinstance(messages, (str, bytes, bytearray, memoryview, Mapping)) or not isinstance(
+        messages, Iterable
+    ):
+        raise TypeError(
+            f"messages must be an iterable of payloads or OutgoingMessage, not {type(messages).__name__}"
+        )
     rows, given = [], []
     for place, message in enumerate(messages):
         outgoing = message if isinstance(message, OutgoingMessage) else OutgoingMessage(message)
@@ -85,7 +91,9 @@ def publish_many(
     def store(cursor: CursorWrapper) -> list[Published]:
         return _store(cursor, topic, rows, given)
 
-    return session.run(conf.database(using), store)
+    alias = conf.database(using)
+    with session.explained(alias):
+        return session.run(alias, store)
 
 
 def _row(topic: str, message: OutgoingMessage) -> log.NewRow:

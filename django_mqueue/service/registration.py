@@ -56,16 +56,21 @@ def subscribe(topic: str, group: str, start: Start = "earliest", *, using: str |
     alias = conf.database(using)
     if offsets.registration(alias, group, topic) is not None:
         return False
-    above = _above(alias, topic, start)
-    _forget_state(
-        alias, topic, group
-    )  # Left behind if an unsubscribe was interrupted: it would hide messages.
+    above, known = _above(alias, topic, start)
 
-    def work(cursor: CursorWrapper) -> bool:
-        settled = offsets.lock_topic(alias, cursor, topic)
-        return offsets.register(cursor, group, topic, min(above, settled))
+    def work(cursor: CursorWrapper) -> bool | None:
+        settled = max(offsets.lock_topic(alias, cursor, topic), known)
+        if offsets.is_registered(cursor, group, topic):
+            return False
+        if state.delete_group(cursor, group, topic):  # Left by an unsubscribe: it would hide messages.
+            return None
+        offsets.raise_settled(cursor, topic, settled)
+        offsets.register(cursor, group, topic, min(above, settled))
+        return True
 
-    return session.run(alias, work)
+    while (new := session.run(alias, work)) is None:
+        pass
+    return new
 
 
 def unsubscribe(topic: str, group: str, *, using: str | None = None) -> bool:
@@ -82,37 +87,31 @@ def unsubscribe(topic: str, group: str, *, using: str | None = None) -> bool:
         offsets.lock_topic(alias, cursor, topic)
         return offsets.unregister(cursor, group, topic)
 
+    def forget(cursor: CursorWrapper) -> bool:
+        offsets.lock_topic(alias, cursor, topic)
+        if offsets.is_registered(cursor, group, topic):
+            return False  # Somebody has subscribed it again: that state is its own.
+        return state.delete_group(cursor, group, topic)
+
     was = session.run(alias, work)
-    _forget_state(alias, topic, group)
+    while session.run(alias, forget):
+        pass
     return was
 
 
-def _forget_state(using: str, topic: str, group: str) -> None:
-    while state.delete_group(using, group, topic):
-        pass
-
-
-def _above(using: str, topic: str, start: Start) -> int:
-    """The offset above which a start lies, as far as it may go: never above what is settled."""
+def _above(using: str, topic: str, start: Start) -> tuple[int, int]:
+    """(offset above which a start lies, settled offset): the start may not lie above what is settled."""
     if start == "earliest":
-        return 0
-    if start != "latest" and isinstance(start, int):
-        return max(start - 1, 0)
+        return 0, 0
     settler = Settler(using, topic)
-    if session.in_transaction(using):  # The gate's locks would last as long as the caller's transaction.
-        settler.settled = offsets.settled(using, topic)
-        return (
-            settler.settled
-            if start == "latest"
-            else _before(using, topic, moment_ms("start", start), settler.settled)
-        )
     deadline, pause = time.monotonic() + SETTLE_FOR, threading.Event()
     goal = log.newest(using, topic)
-    while settler.advance() < goal and time.monotonic() < deadline:
+    while settler.advance() < goal and time.monotonic() < deadline and not session.in_transaction(using):
         pause.wait(0.02)
+    settled = settler.settled
     if isinstance(start, datetime):
-        return _before(using, topic, moment_ms("start", start), settler.settled)
-    return settler.settled
+        return _before(using, topic, moment_ms("start", start), settled), settled
+    return (settled if isinstance(start, str) else max(start - 1, 0)), settled
 
 
 COMMIT_SPREAD = timedelta(seconds=60) // timedelta(milliseconds=1)

@@ -32,6 +32,10 @@ class Settler:
         the gate since before that. So once each slot has been free *after* the newest offset was noted, all
         at or below it is committed or gone. Never waits.
         """
+        if session.in_transaction(self.using):
+            # The slots' locks would last as long as the caller's transaction, and hold up publishers.
+            self.settled = max(self.settled, offsets.settled(self.using, self.topic))
+            return self.settled
         if not self._busy:
             self.settled = max(self.settled, offsets.settled(self.using, self.topic))
             self._noted = log.newest(self.using, self.topic)

@@ -47,7 +47,7 @@ class Subscription:
 
     Entering registers the group if it is new (``start`` as for ``subscribe``) and joins it; leaving releases the
     leases and deregisters, so that others take over at once. A subscriber that starts under the ``name`` of one
-    that is still there takes its place: the older one's next ``poll`` raises ``FencedSubscription``.
+    that is still there takes its place: the older one's polls give nothing, and soon raise ``FencedSubscription``.
     ``strict`` delivers one message of a key at a time, in order; else up to ``batch_size`` of a partition are
     out at once. What is not answered within ``visibility_timeout`` seconds is delivered again; ``max_attempts`` failed
     attempts dead-letter it. Poll at least once in each ``LEASE_DURATION``, or the leases expire.

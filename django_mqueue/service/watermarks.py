@@ -85,7 +85,8 @@ class Watermarks:
             context.dirty.pop(name, None)
             if name in look.mine:
                 self._note(partitions[name], look.places[name], settled)
-            else:
+            elif name in context.partitions:
+                context.unsettled[name] = None
                 context.doubt = True
         for name, offset in look.missed:
             self._heal(partitions[name], offset)

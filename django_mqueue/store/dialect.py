@@ -17,6 +17,11 @@ isolation found a row changed since the snapshot."""
 
 DUPLICATE_ENTRY = 1062
 
+NO_GATE = frozenset({1048, 3819, 4025})
+"""What an INSERT meets whose gate row is missing: topic NULL, or its check (MySQL's, MariaDB's)."""
+
+NO_TABLE = 1146
+
 LOST = frozenset({1053, 1152, 1158, 1159, 1160, 1161, 1927, 2002, 2003, 2006, 2013, 2055})
 """The connection or the server is gone, or not there yet."""
 

@@ -66,28 +66,44 @@ def settled(using: str, topic: str) -> int:
 
 
 def note_settled(using: str, topic: str, offset: int) -> None:
-    """Tell all workers; never moves back."""
-    session.execute(
-        using,
-        f"INSERT INTO queue_offsets {_COLUMNS} VALUES ('', %s, '', %s, 0, 0, 0) {upsert(using)}"
-        f" offset_acked = GREATEST(queue_offsets.offset_acked, {fresh(using, 'offset_acked')})",
-        [topic, offset],
+    """Tell all workers; never moves back. Waits for nobody: if the row is taken, another time will do."""
+
+    def work(cursor: CursorWrapper) -> None:
+        cursor.execute(
+            "SELECT 1 FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
+            " WHERE consumer_group = '' AND topic = %s AND partition_key = '' FOR UPDATE SKIP LOCKED",
+            [topic],
+        )
+        if cursor.fetchone():
+            raise_settled(cursor, topic, offset)
+
+    session.run(using, work)
+
+
+def raise_settled(cursor: CursorWrapper, topic: str, offset: int) -> None:
+    """Write down what is settled, in the topic's row that this transaction has locked."""
+    cursor.execute(
+        "UPDATE queue_offsets SET offset_acked = GREATEST(offset_acked, %s)"
+        " WHERE consumer_group = '' AND topic = %s AND partition_key = ''",
+        [offset, topic],
     )
 
 
-def register(cursor: CursorWrapper, group: str, topic: str, start: int) -> bool:
-    """Insert a registration unless there is one; whether it was inserted. The topic must be locked."""
+def is_registered(cursor: CursorWrapper, group: str, topic: str) -> bool:
+    """Whether the group is registered now; that stays so while the topic is locked."""
     cursor.execute(
-        "SELECT 1 FROM queue_offsets WHERE consumer_group = %s AND topic = %s AND partition_key = ''",
+        "SELECT 1 FROM queue_offsets WHERE consumer_group = %s AND topic = %s AND partition_key = '' FOR UPDATE",
         [group, topic],
     )
-    if cursor.fetchone():
-        return False
+    return cursor.fetchone() is not None
+
+
+def register(cursor: CursorWrapper, group: str, topic: str, start: int) -> None:
+    """Insert a registration, of which there is none. The topic must be locked."""
     cursor.execute(
         f"INSERT INTO queue_offsets {_COLUMNS} VALUES (%s, %s, '', %s, %s, 0, {NOW_MS})",
         [group, topic, start, start],
     )
-    return True
 
 
 def unregister(cursor: CursorWrapper, group: str, topic: str) -> bool:

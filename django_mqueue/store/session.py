@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from django.db import DatabaseError, InterfaceError, connections, transaction
 from django.db.backends.utils import CursorWrapper
 
-from .dialect import LOST, RETRIABLE
+from ..exceptions import NotMigrated
+from .dialect import LOST, NO_GATE, NO_TABLE, RETRIABLE
 
 Result = TypeVar("Result")
 Work = Callable[[CursorWrapper], Result]
@@ -105,6 +107,17 @@ def _again(error: DatabaseError, attempt: int) -> None:
     if not is_retriable(error) or attempt == ATTEMPTS:
         raise error
     _pause.wait(min(0.002 * 2**attempt, 0.5) * random.random())
+
+
+@contextmanager
+def explained(using: str) -> Iterator[None]:
+    """Say what to do about a database that was not migrated, or whose gate rows were deleted."""
+    try:
+        yield
+    except DatabaseError as error:
+        if error_code(error) in NO_GATE or error_code(error) == NO_TABLE:
+            raise NotMigrated(using) from error
+        raise
 
 
 def discard(using: str) -> None:

@@ -243,22 +243,21 @@ def waiting(
     return session.fetch(using, union(branch, len(partitions)), params)
 
 
-def delete_group(using: str, group: str, topic: str, limit: int = 1000) -> int:
-    """Delete up to ``limit`` rows of a group that has unsubscribed: how many there were."""
-    rows = session.fetch(
-        using,
+def delete_group(cursor: CursorWrapper, group: str, topic: str, limit: int = 1000) -> bool:
+    """Delete up to ``limit`` rows of a group that is not registered; whether there may be more."""
+    cursor.execute(
         "SELECT partition_key, message_offset FROM queue_delivery_state WHERE consumer_group = %s AND topic = %s"
         f" ORDER BY partition_key, message_offset LIMIT {limit:d}",
         [group, topic],
     )
+    rows = cursor.fetchall()
     if rows:
         which = " OR ".join(["(partition_key = %s AND message_offset = %s)"] * len(rows))
-        session.execute(
-            using,
+        cursor.execute(
             f"DELETE FROM queue_delivery_state WHERE consumer_group = %s AND topic = %s AND ({which})",
             [group, topic, *flat(rows)],
         )
-    return len(rows)
+    return len(rows) == limit
 
 
 def clip(error: str) -> str:

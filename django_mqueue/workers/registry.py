@@ -65,13 +65,14 @@ def consumer(
 ) -> Callable[[Function], Function]:
     """Register a function as a group's handler of a topic's messages; ``runconsumer`` runs it.
 
-    The function takes one ``Message``, and may be ``async``. Returning acks; raising retries after
+    The function takes one ``Delivery`` (a ``Message`` with ``extend``), and may be ``async``. Returning acks;
+    raising retries after
     ``retry(attempt)`` seconds until ``max_attempts`` attempts have failed, then dead-letters. ``Retry``, ``Reject``
     and ``Postpone`` may be raised to say more. ``strict``: one message of a key at a time, in order; else up to
     ``batch_size`` of a partition at once. ``concurrency``: how many of this handler run at once in a process
-    (default: as many as there are threads). ``visibility_timeout``: seconds after which a dead worker's message
-    is delivered again; it is extended while the handler runs. ``start``: where a new group begins, as for
-    ``subscribe``. ``name``: for logs.
+    (default: as many as there are threads). ``visibility_timeout``: seconds that a delivery is kept from others; it
+    is extended while the handler runs, and cut short when its worker has died and another takes the partition.
+    ``start``: where a new group begins, as for ``subscribe``. ``name``: for logs.
 
     Raises ``TypeError`` or ``ValueError`` for bad options, and ``HandlerError`` if the group has another handler
     for the topic.

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from django.db import DatabaseError
 
 from .. import conf
-from ..exceptions import StaleDelivery
+from ..exceptions import MQueueError, StaleDelivery
 from ..policy.solitude import Solitude
 from ..service.context import Options
 from ..service.delivery import Delivery
-from ..service.dispatch import Dispatch
+from ..service.dispatch import UNLIMITED, Dispatch
 from ..service.engine import Engine
 from ..service.feed import Feed
 from ..service.registration import subscribe
@@ -69,7 +69,8 @@ class Runner:
         self._prefetch = Prefetch(options.threads)
         self._waiting: deque[Delivery] = deque()
         self._running: Counter[Engine] = Counter()
-        self._joined: set[Engine] = set()
+        self._joined: dict[Engine, None] = {}
+        self._error: MQueueError | None = None
         self._finished: list[Outcome] = []
         self._results: queue.SimpleQueue[Outcome | None] = queue.SimpleQueue()
         self._started = 0
@@ -98,13 +99,15 @@ class Runner:
                         break
             finally:
                 self._finish()
+        if self._error:
+            raise self._error
 
     def _start(self) -> bool:
         for engine in self._handlers:
             if engine not in self._joined:
                 engine.leave_feed()  # An earlier try may have come that far.
                 engine.start()
-                self._joined.add(engine)
+                self._joined[engine] = None
         return False
 
     def _reached_limit(self) -> bool:
@@ -137,8 +140,9 @@ class Runner:
         if now >= self._feed_at or self._more:
             self._more = self._feed.tick()
             self._feed_at = now + self._interval()
-        for engine in self._handlers:
-            engine.tick()
+        self._tick_engines()
+        if not self._joined:
+            return True
         self._keep_visible()
         claimed = self._claim()
         if claimed or self._more:
@@ -148,6 +152,26 @@ class Runner:
             return True
         self._collect(max(self._feed_at - time.monotonic(), 0))
         return False
+
+    def _tick_engines(self, *, membership_only: bool = False) -> None:
+        """What is due for each; one that has lost its place in its group leaves, the others go on."""
+        for engine in list(self._joined):
+            try:
+                if membership_only:
+                    engine.membership.tick()
+                else:
+                    engine.tick()
+            except MQueueError as error:
+                self._retire(engine, error)
+
+    def _retire(self, engine: Engine, error: MQueueError) -> None:
+        logger.error("%s stops: %s", self._handlers[engine].name, error)
+        self._error = self._error or error
+        self._joined.pop(engine, None)
+        engine.leave_feed()
+        if engine in self._dispatch.engines:
+            self._dispatch.engines.remove(engine)
+        self._waiting = deque(d for d in self._waiting if d.hold.answering is not engine.answering)
 
     def _interval(self) -> float:
         if self.options.poll_interval is not None:
@@ -159,8 +183,8 @@ class Runner:
 
     def _room(self, engine: Engine) -> int:
         """How many more of this engine's deliveries may start now."""
-        concurrency = self._handlers[engine].concurrency or self.options.threads
-        return max(concurrency - self._running[engine], 0)
+        concurrency = self._handlers[engine].concurrency
+        return UNLIMITED if concurrency is None else max(concurrency - self._running[engine], 0)
 
     def _free(self) -> int:
         free = self.options.threads - sum(self._running.values())
@@ -259,12 +283,15 @@ class Runner:
         except StaleDelivery as stale:
             logger.warning("%s: %s", name, stale)
             return
-        self.counts[outcome.verb] += 1
-        if outcome.error:
+        dead = delivery.hold.dead_lettered
+        self.counts["dead-letter" if dead else outcome.verb] += 1
+        if dead or outcome.verb == "nack":
+            what = "dead-lettered" if dead else f"again in {outcome.delay:.3g} s"
             first = outcome.error.partition("\n")[0]
             logger.warning(
-                "%s: %s@%s attempt %s: %s", name, delivery.topic, delivery.offset, delivery.attempt, first
-            )
+                "%s: %s@%s attempt %s failed, %s: %s",
+                name, delivery.topic, delivery.offset, delivery.attempt, what, first,
+            )  # fmt: skip
 
     def _keep_visible(self) -> None:
         """While handlers run, nobody else gets their messages."""
@@ -286,7 +313,7 @@ class Runner:
         """Look everywhere once more: the tail, all partitions, leases that nobody holds."""
         if self._feed.tick():
             return False
-        return not any(engine.find_work() for engine in self._handlers)
+        return not any(engine.find_work() for engine in list(self._joined))
 
     def _finish(self) -> None:
         """Let running handlers end, answer them, give back the rest, leave the group."""
@@ -297,16 +324,15 @@ class Runner:
             unstarted = [d for d in self._waiting if d.hold.answering is engine.answering]
             try:
                 engine.stop(unstarted)
-            except DatabaseError:
-                logger.exception("could not leave the group; the lease will run out")
+            except (DatabaseError, MQueueError):
+                logger.exception("could not leave the group; the leases will run out")
                 session.discard(self.using)
 
     def _wind_up(self) -> bool:
         self._stopping = True
         self._answer()
+        self._tick_engines(membership_only=True)
         self._keep_visible()
-        for engine in self._handlers:
-            engine.membership.tick()
         if sum(self._running.values()):
             self._collect(0.2)
         return False

@@ -7,11 +7,13 @@ import os
 import signal
 from typing import Any
 
+from django.core.checks import ERROR
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from ... import conf
 from ...checks import server_problems
 from ...exceptions import MQueueError
+from ...store import session
 from ...workers.registry import autodiscover, handlers
 from ...workers.runner import Runner, RunOptions
 
@@ -66,6 +68,8 @@ class Command(BaseCommand):
             )
         alias = conf.database(options["database"])
         for problem in server_problems(alias):
+            if problem.level >= ERROR:
+                raise CommandError(str(problem))
             self.stderr.write(self.style.WARNING(str(problem)))
         runner = Runner(
             chosen,
@@ -81,7 +85,8 @@ class Command(BaseCommand):
                 for handler in chosen:
                     self.stdout.write(f"consuming {handler.topic} for group {handler.group}: {handler.name}")
                 self.stdout.flush()
-            runner.run()
+            with session.explained(alias):
+                runner.run()
         except MQueueError as error:
             raise CommandError(str(error)) from error
         finally:
