@@ -12,7 +12,18 @@ from django.utils.html import format_html, format_html_join
 
 from ..models import DeliveryState
 from . import row_ids
-from .display import EMPTY, badge, block, cell, first_line, key_column, moment, moment_column, printable
+from .display import (
+    EMPTY,
+    badge,
+    block,
+    cell,
+    column,
+    first_line,
+    key_column,
+    moment,
+    moment_column,
+    printable,
+)
 from .lookups import GROUP, KEY, TOPIC_OF_GROUP, Lookup
 from .pages import ReadOnlyAdmin
 
@@ -28,9 +39,17 @@ class DeliveryStateAdmin(ReadOnlyAdmin):
         Lookup("message_offset__gte", "From offset", needs=("partition_key",), number=True),
     )
     list_display = [
-        "message_offset", "consumer_group", "topic", "key", "state", "attempts", "failure_count", "delivered_to",
-        "delivered", "last_error",
-    ]  # fmt: skip
+        "offset",
+        "group",
+        "topic",
+        "key",
+        "state",
+        "attempts",
+        "failures",
+        "worker",
+        "last",
+        "last_error",
+    ]
     fieldsets = [
         (None, {"fields": ["message", "consumer_group", "topic", "key"]}),
         ("Delivery", {"fields": ["state", "attempts", "failure_count", "delivered_to", "delivered"]}),
@@ -50,6 +69,11 @@ class DeliveryStateAdmin(ReadOnlyAdmin):
     ]
 
     key = key_column
+    offset = column("message_offset", "offset")
+    group = column("consumer_group", "group")
+    failures = column("failure_count", "failures")
+    worker = column("delivered_to", "worker")
+    last = moment_column("delivered_at", "delivered", short=True)
     delivered = moment_column("delivered_at", "delivered")
     invisible = moment_column("invisible_until", "not again before")
     finished = moment_column("acked_at", "done at")
@@ -100,7 +124,7 @@ class DeliveryStateAdmin(ReadOnlyAdmin):
         return (
             format_html_join(
                 "",
-                '<section><p class="mqueue-caption">Attempt {}, by {}, {}</p>{}</section>',
+                '<section><span class="mqueue-caption">Attempt {}, by {}, {}</span>{}</section>',
                 (
                     (
                         error.get("attempt", "?"),

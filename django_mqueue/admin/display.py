@@ -21,29 +21,44 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Column = Callable[[Any, Any], str]
 
 
-def moment(milliseconds: int | None) -> str:
-    """Epoch milliseconds as a date and time of the current time zone; 0 is how the tables say never."""
+def moment(milliseconds: int | None, *, short: bool = False) -> str:
+    """Epoch milliseconds as a date and time of the current time zone; 0 is how the tables say never.
+
+    Lists have the ``short`` form, with the rest in its tooltip.
+    """
     if not milliseconds:
         return EMPTY
     try:
         then = (_EPOCH + timedelta(milliseconds=milliseconds)).astimezone(timezone.get_current_timezone())
     except OverflowError:
         return str(milliseconds)
-    text = f"{then:%Y-%m-%d %H:%M:%S}.{then.microsecond // 1000:03d} {then:%Z}"
+    seconds = f"{then:%Y-%m-%d %H:%M:%S}"
+    whole = f"{seconds}.{then.microsecond // 1000:03d} {then:%Z}"
     return format_html(
-        '<time class="mqueue-moment" datetime="{}" title="{} ms">{}</time>',
+        '<time class="mqueue-moment" datetime="{}" title="{}, epoch {} ms">{}</time>',
         then.isoformat(timespec="milliseconds"),
+        whole,
         milliseconds,
-        text,
+        seconds if short else whole,
     )
 
 
-def moment_column(field: str, description: str) -> Column:
-    """A column of a page: that field of the row as a moment."""
+def moment_column(field: str, description: str, *, short: bool = False) -> Column:
+    """A column or field of a page: that of the row as a moment."""
 
     @admin.display(description=description)
     def show(page: Any, row: Model) -> str:
-        return moment(getattr(row, field))
+        return moment(getattr(row, field), short=short)
+
+    return show
+
+
+def column(field: str, description: str) -> Column:
+    """A column under a shorter name than the model's."""
+
+    @admin.display(description=description)
+    def show(page: Any, row: Model) -> Any:
+        return getattr(row, field)
 
     return show
 

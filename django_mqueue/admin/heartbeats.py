@@ -7,7 +7,7 @@ from typing import Any
 from django.contrib import admin
 
 from .. import conf
-from .display import badge, moment_column
+from .display import badge, column, moment_column
 from .lookups import GROUP, TOPIC_OF_GROUP, Lookup
 from .pages import ReadOnlyAdmin
 
@@ -15,13 +15,16 @@ from .pages import ReadOnlyAdmin
 class SubscriberHeartbeatAdmin(ReadOnlyAdmin):
     order = ("consumer_group", "topic", "subscriber_name")
     lookups = (GROUP, TOPIC_OF_GROUP, Lookup("subscriber_name", "Subscriber", needs=("topic",)))
-    list_display = ["subscriber_name", "consumer_group", "topic", "state", "heartbeat", "deregistered"]
+    list_display = ["subscriber_name", "group", "topic", "state", "heartbeat_short", "deregistered_short"]
     fieldsets = [
         (None, {"fields": ["subscriber_name", "consumer_group", "topic"]}),
         ("Life", {"fields": ["state", "heartbeat", "deregistered", "incarnation"]}),
     ]
     readonly_fields = ["state", "heartbeat", "deregistered"]
 
+    group = column("consumer_group", "group")
+    heartbeat_short = moment_column("heartbeat_at", "last heartbeat", short=True)
+    deregistered_short = moment_column("deregistered_at", "deregistered", short=True)
     heartbeat = moment_column("heartbeat_at", "last heartbeat")
     deregistered = moment_column("deregistered_at", "deregistered")
 

@@ -8,7 +8,7 @@ from django.contrib import admin
 
 from .. import conf
 from ..models import PartitionLease
-from .display import EMPTY, badge, key_column, moment_column
+from .display import EMPTY, badge, column, key_column, moment_column
 from .lookups import GROUP, KEY, TOPIC_OF_GROUP
 from .pages import ReadOnlyAdmin
 
@@ -16,7 +16,7 @@ from .pages import ReadOnlyAdmin
 class PartitionLeaseAdmin(ReadOnlyAdmin):
     order = ("consumer_group", "topic", "partition_key")
     lookups = (GROUP, TOPIC_OF_GROUP, KEY)
-    list_display = ["key", "consumer_group", "topic", "state", "owner", "leased", "renewed"]
+    list_display = ["key", "group", "topic", "state", "owner", "leased_short", "renewed_short"]
     fieldsets = [
         (None, {"fields": ["consumer_group", "topic", "key"]}),
         ("Lease", {"fields": ["state", "owner", "incarnation", "leased", "renewed"]}),
@@ -24,6 +24,9 @@ class PartitionLeaseAdmin(ReadOnlyAdmin):
     readonly_fields = ["key", "state", "owner", "incarnation", "leased", "renewed"]
 
     key = key_column
+    group = column("consumer_group", "group")
+    leased_short = moment_column("leased_at", "leased", short=True)
+    renewed_short = moment_column("lease_renewed_at", "renewed", short=True)
     leased = moment_column("leased_at", "leased")
     renewed = moment_column("lease_renewed_at", "renewed")
 

@@ -37,19 +37,19 @@ def choose(lookups: Sequence[Lookup], parameters: Mapping[str, str]) -> Chosen:
     """Take from the query's parameters what the form's fields say; empty fields say nothing."""
     labels = {lookup.name: lookup.label for lookup in lookups}
     given = {lookup.name: parameters[lookup.name] for lookup in lookups if parameters.get(lookup.name)}
-    problems = []
-    for lookup in lookups:
-        if lookup.name not in given:
-            continue
-        missing = [labels[name] for name in lookup.needs if not parameters.get(name)]
-        if missing:
-            problems.append(f"{lookup.label} was left out: it needs {' and '.join(missing)} beside it.")
-        elif lookup.number and not _is_number(given[lookup.name]):
-            problems.append(f"{lookup.label} was left out: it must be a number.")
-        else:
-            continue
-        del given[lookup.name]
-    return Chosen(given, problems)
+    problems: dict[str, str] = {}
+    before = -1
+    while len(problems) != before:  # What was left out may be what another needs.
+        before = len(problems)
+        for lookup in (each for each in lookups if each.name in given):
+            missing = [labels[name] for name in lookup.needs if name not in given]
+            if missing:
+                problems[lookup.name] = f"it needs {' and '.join(missing)} beside it"
+            elif lookup.number and not _is_number(given[lookup.name]):
+                problems[lookup.name] = "it must be a number"
+        for name in problems:
+            given.pop(name, None)
+    return Chosen(given, [f"{labels[name]} was left out: {problem}." for name, problem in problems.items()])
 
 
 def _is_number(text: str) -> bool:

@@ -20,6 +20,9 @@ from .paginator import LIMIT
 PARTITIONS_SEARCHED = 20_000
 """For an id without its key: an id is unique in its partition, so each is looked up in all of them."""
 
+DEAD_LETTER = "Dead letter"
+DEAD_LETTER_FIELDS = ["original_topic", "original_id", "failed_group", "failed", "failure_count", "error"]
+
 
 def _beginning(length: int) -> Func:
     return Func(F("payload"), length, function="LEFT", output_field=BinaryField())
@@ -37,20 +40,13 @@ class MessageAdmin(ReadOnlyAdmin):
         Lookup("failed_group", "Given up by", needs=("topic", "original_id")),
         Lookup("original_id", "Original id", needs=("topic", "failed_group")),
     )
-    list_display = ["offset", "topic", "key", "id_cell", "kind", "payload_head", "published", "failure"]
+    list_display = ["offset", "topic", "key", "id_cell", "kind", "payload_head", "published_short", "failure"]
     fieldsets = [
         (None, {"fields": ["offset", "topic", "key", "message_id", "for_group", "kind"]}),
         ("Content", {"fields": ["headers", "payload_body"]}),
         ("Times", {"fields": ["created", "available", "published"]}),
-        (
-            "Dead letter",
-            {
-                "fields": [
-                    "original_topic", "original_id", "failed_group", "failed", "failure_count", "error",
-                ]
-            },
-        ),
-    ]  # fmt: skip
+        (DEAD_LETTER, {"fields": [*DEAD_LETTER_FIELDS]}),
+    ]
     readonly_fields = [
         "key", "for_group", "kind", "headers", "payload_body", "created", "available", "published", "failed", "error",
     ]  # fmt: skip
@@ -59,6 +55,7 @@ class MessageAdmin(ReadOnlyAdmin):
     created = moment_column("created_at", "created")
     available = moment_column("available_at", "available")
     published = moment_column("published_at", "published")
+    published_short = moment_column("published_at", "published", short=True)
     failed = moment_column("failed_at", "failed")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Message]:
@@ -77,6 +74,13 @@ class MessageAdmin(ReadOnlyAdmin):
             for body in rows.values_list(_beginning(payloads.BODY_BYTES), flat=True):
                 vars(message)["body"] = body
         return message
+
+    def get_fieldsets(self, request: HttpRequest, obj: Message | None = None) -> Any:
+        """What only dead letters have is shown of those only."""
+        sections = super().get_fieldsets(request, obj)
+        if obj is not None and obj.failed_group:
+            return sections
+        return [section for section in sections if section[0] != DEAD_LETTER]
 
     def narrow(self, queryset: QuerySet[Message], given: dict[str, str]) -> QuerySet[Message]:
         if "topic" not in given or "original_id" in given:

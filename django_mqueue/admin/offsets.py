@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 class RowsFilter(admin.SimpleListFilter):
     """Groups' rows or topics' own. The choices are fixed, so that none is read from the table."""
 
-    title = "whose"
+    title = "owner"
     parameter_name = "whose"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [("topics", "Topics' own")]
+        return [("topics", "Topics")]
 
     def choices(self, changelist: ChangeList) -> Iterator[Any]:
-        for value, title in ((None, "Groups'"), ("topics", "Topics' own")):
+        for value, title in ((None, "Groups"), ("topics", "Topics")):
             yield {
                 "selected": self.value() == value,
                 "query_string": changelist.get_query_string(
@@ -49,13 +49,14 @@ class OffsetAdmin(ReadOnlyAdmin):
     order = ("consumer_group", "topic", "partition_key")
     lookups = (GROUP, TOPIC_OF_GROUP, KEY)
     list_filter = [RowsFilter]
-    list_display = ["partition", "group", "topic", "offset_acked", "scan_offset", "status", "updated"]
+    list_display = ["partition", "group", "topic", "offset_acked", "scan_offset", "status", "updated_short"]
     fieldsets = [
         (None, {"fields": ["partition", "group", "topic"]}),
         ("Position", {"fields": ["offset_acked", "scan_offset", "status", "updated"]}),
     ]
     readonly_fields = ["partition", "group", "status", "updated"]
 
+    updated_short = moment_column("updated_at", "updated", short=True)
     updated = moment_column("updated_at", "updated")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Offset]:

@@ -1,4 +1,4 @@
-"""Pages over the first thousand rows of a list. Never counts: that would read the whole table."""
+"""Pages over the first hundreds of rows of a list. Never counts: that would read the whole table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 else:
     _Paginator = Paginator
 
-LIMIT = 1000
+LIMIT = 500
 """Rows of a list that can be paged through; who wants others looks them up."""
 
 

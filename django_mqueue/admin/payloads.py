@@ -77,7 +77,7 @@ def _captioned(caption: str, shown: int, length: int, text: str) -> SafeString:
     if shown < length:
         caption += f"; the first {shown:,} are shown"
     return format_html(
-        "{}{}", format_html('<p class="mqueue-caption">{}</p>', caption), block(printable(text))
+        "{}{}", format_html('<span class="mqueue-caption">{}</span>', caption), block(printable(text))
     )
 
 

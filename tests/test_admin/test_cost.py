@@ -1,0 +1,171 @@
+"""The pages cost the same however long the tables are."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.db import connection, connections
+from django.db.models import Model
+from django.test import Client, override_settings
+from django.test.utils import CaptureQueriesContext
+
+from django_mqueue.models import DeliveryState, Message, Offset, PartitionLease
+
+from .looking import html_of, links, listed
+from .rows import PAGES, dead_letter, delivery, lease, list_url, message, offset, one_of_each
+
+MANY = 5_000
+MOST_READ = 2_000
+"""What one view may read, all statements together: keys of five pages, twice at most, and one page's rows."""
+
+OF_BILLING = {"consumer_group": "billing", "topic": "orders"}
+VIEWS: list[tuple[str, dict[str, str]]] = [
+    ("message", {}),
+    ("message", {"p": "5"}),
+    ("message", {"topic": "orders"}),
+    ("message", {"topic": "rare"}),
+    ("message", {"topic": "orders", "partition_key": "customer-1"}),
+    ("message", {"topic": "orders", "message_id": "copy-3000"}),
+    ("message", {"topic": "orders", "partition_key": "customer-1", "message_id": "copy-3000"}),
+    ("message", {"topic": "orders_dlq", "failed_group": "billing", "original_id": "order-7"}),
+    ("deliverystate", {}),
+    ("deliverystate", {"p": "5"}),
+    ("deliverystate", {"consumer_group": "billing"}),
+    ("deliverystate", OF_BILLING),
+    ("deliverystate", {**OF_BILLING, "partition_key": "customer-1"}),
+    ("deliverystate", {**OF_BILLING, "partition_key": "customer-1", "message_offset__gte": "3000"}),
+    ("partitionlease", {}),
+    ("partitionlease", {"consumer_group": "billing"}),
+    ("partitionlease", OF_BILLING),
+    ("partitionlease", {**OF_BILLING, "partition_key": "customer-1"}),
+    ("offset", {}),
+    ("offset", {"whose": "topics"}),
+    ("offset", {"consumer_group": "billing"}),
+    ("offset", OF_BILLING),
+]
+
+
+def multiply(row: Model, column: str, values: list[Any]) -> None:
+    """As many copies of a row as there are values for one of its columns."""
+    kind: Any = type(row)
+    names = {field.attname for field in kind._meta.concrete_fields} - {"id", "offset", column}
+    same = {name: getattr(row, name) for name in names}
+    kind.objects.bulk_create([kind(**same, **{column: value}) for value in values], batch_size=1_000)
+
+
+def fill() -> None:
+    """Thousands of rows in the tables that grow; in the log they are of one partition, and few of others."""
+    message(topic="rare")
+    message(topic="orders", partition_key="customer-2")
+    dead_letter()
+    multiply(message(), "message_id", [f"copy-{number}" for number in range(MANY)])
+    multiply(delivery(), "message_offset", list(range(1_000, 1_000 + MANY)))
+    for row in (lease(), offset()):
+        multiply(row, "partition_key", [f"key-{number:06d}" for number in range(MANY)])
+    offset(consumer_group="", partition_key="")
+    tables = (model._meta.db_table for model in (Message, DeliveryState, PartitionLease, Offset))
+    with connection.cursor() as cursor:
+        cursor.execute(f"ANALYZE TABLE {', '.join(tables)}")
+        cursor.fetchall()
+
+
+def reads() -> int:
+    """Rows and index entries that the server has read for this connection so far."""
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW SESSION STATUS LIKE 'Handler\\_read%'")
+        return sum(int(value) for _, value in cursor.fetchall())
+
+
+@pytest.mark.django_db(transaction=True)
+def test_no_view_reads_much_more_than_it_shows(admin_client: Client) -> None:
+    """Every list and look-up over thousands of rows, by the server's own counters, and none of them counts."""
+    fill()
+    middle = str(Message.objects.filter(topic="orders")[MANY // 2].offset)
+    old = [("message", {"offset__lte": middle}), ("message", {"topic": "orders", "offset__lte": middle})]
+    read, empty = {}, []
+    with CaptureQueriesContext(connection) as captured:
+        for page, parameters in [*VIEWS, *old]:
+            before = reads()
+            if not listed(admin_client, page, **parameters):
+                empty.append((page, parameters))
+            read[f"{page} {parameters}"] = reads() - before
+    assert not empty
+    assert {view: rows for view, rows in read.items() if rows > MOST_READ} == {}
+    assert [query["sql"] for query in captured if re.search(r"\bCOUNT\(", query["sql"], re.IGNORECASE)] == []
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("page", PAGES)
+def test_statements_do_not_grow_with_rows(admin_client: Client, page: str) -> None:
+    """Session, user, keys, rows: four for a list of one row and for one of hundreds; no more for a row's page."""
+    one_of_each()
+    with CaptureQueriesContext(connection) as few:
+        listed(admin_client, page)
+    (url,) = links(admin_client, page)
+    model = {model._meta.model_name: model for model in (Message, DeliveryState, PartitionLease, Offset)}.get(
+        page
+    )
+    if model is not None:
+        column = {"message": "message_id", "deliverystate": "message_offset"}.get(page, "partition_key")
+        row: Any = model.objects.exclude(topic="")[0]
+        multiply(row, column, [1_000 + number for number in range(300)])
+    with CaptureQueriesContext(connection) as many:
+        listed(admin_client, page)
+    assert len(few) == len(many) == 4
+    html_of(admin_client, url)  # Django remembers the content type from here on.
+    with CaptureQueriesContext(connection) as one:
+        html_of(admin_client, url)
+    assert len(one) == (4 if page == "message" else 3)
+
+
+@pytest.mark.django_db
+def test_no_list_fetches_whole_payloads(admin_client: Client) -> None:
+    """The payload's column is named in functions only, so a hundred large ones stay on the server."""
+    message(payload={"pad": "x" * 1_000_000})
+    with CaptureQueriesContext(connection) as captured:
+        listed(admin_client, "message")
+    statements = [query["sql"] for query in captured if "payload" in query["sql"]]
+    assert len(statements) == 1
+    assert re.findall(r"(\w+\()?`queue_messages`\.`payload`", statements[0]) == ["LEFT(", "CHAR_LENGTH("]
+
+
+@pytest.mark.django_db
+def test_no_more_than_five_pages(admin_client: Client) -> None:
+    """Beyond those one looks up; the list says so and does not tell a number that it does not know."""
+    multiply(message(), "message_id", [f"copy-{number}" for number in range(600)])
+    html = html_of(admin_client, list_url("message"))
+    assert "the first 500 messages; there are more" in html
+    assert html.count("?p=") == 4
+    assert len(listed(admin_client, "message", p="5")) == 100
+    response = admin_client.get(list_url("message"), {"p": "6"})
+    assert response.headers["Location"].endswith("?e=1")
+    assert len(listed(admin_client, "message", e="1")) == 100
+
+
+@pytest.mark.django_db
+def test_pages_carry_what_was_looked_up(admin_client: Client) -> None:
+    multiply(message(), "message_id", [f"copy-{number}" for number in range(150)])
+    html = html_of(admin_client, list_url("message"), {"topic": "orders"})
+    assert 'href="?p=2&amp;topic=orders"' in html
+    assert "151 messages" in html
+    assert len(listed(admin_client, "message", p="2", topic="orders")) == 51
+
+
+@pytest.mark.django_db(databases=["default", "other"])
+def test_the_queue_may_live_in_another_database(admin_client: Client) -> None:
+    """``MQUEUE["DATABASE"]``: the rows come from there, the users from where they are."""
+    message()
+    with override_settings(MQUEUE={"DATABASE": "other"}):
+        assert listed(admin_client, "message") == []
+        Message.objects.using("other").bulk_create([Message(**{**vars_of(message()), "topic": "elsewhere"})])
+        (row,) = listed(admin_client, "message")
+        assert row["topic"] == "elsewhere"
+        with CaptureQueriesContext(connections["default"]) as captured:
+            html_of(admin_client, links(admin_client, "message", topic="elsewhere")[0])
+    assert [query["sql"] for query in captured if "queue_messages" in query["sql"]] == []
+
+
+def vars_of(row: Message) -> dict[str, Any]:
+    return {field.attname: getattr(row, field.attname) for field in Message._meta.concrete_fields}

@@ -1,0 +1,140 @@
+"""Narrowing the lists: whole values that an index serves, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+from django.test import Client
+
+from .looking import html_of, listed
+from .rows import PAGES, dead_letter, delivery, heartbeat, lease, list_url, message, offset
+
+pytestmark = pytest.mark.django_db
+
+
+def found(client: Client, **parameters: str) -> list[str]:
+    """Ids of the messages that a look-up finds."""
+    return [row["id_cell"] for row in listed(client, "message", **parameters)]
+
+
+@pytest.fixture
+def _messages() -> None:
+    message(message_id="a", partition_key="customer-1")
+    message(message_id="b", partition_key="customer-2")
+    message(message_id="a", partition_key="customer-2")
+    message(message_id="a", partition_key=" 0003")
+    message(message_id="a", topic="orders-2")
+    message(message_id="A", topic="Orders")
+
+
+@pytest.mark.usefixtures("_messages")
+def test_messages_by_topic_key_and_id(admin_client: Client) -> None:
+    """Exactly: no prefixes, no other case. An id is found in every partition of its topic."""
+    assert found(admin_client) == ["A", "a", "a", "a", "b", "a"]
+    assert found(admin_client, topic="orders") == ["a", "a", "b", "a"]
+    assert found(admin_client, topic="order") == []
+    assert found(admin_client, topic="Orders") == ["A"]
+    assert found(admin_client, topic="orders", partition_key="customer-2") == ["a", "b"]
+    assert found(admin_client, topic="orders", partition_key=" 0003") == ["a"]
+    assert found(admin_client, topic="orders", message_id="a") == ["a", "a", "a"]
+    assert found(admin_client, topic="orders", message_id="A") == []
+    assert found(admin_client, topic="orders", partition_key="customer-2", message_id="a") == ["a"]
+    assert found(admin_client, topic="orders", partition_key="customer-1", message_id="b") == []
+
+
+def test_messages_from_an_offset_back(admin_client: Client) -> None:
+    first, second, third = (message(topic=topic).offset for topic in ("x", "y", "x"))
+
+    def offsets(**parameters: str) -> list[int]:
+        return [int(row["offset"]) for row in listed(admin_client, "message", **parameters)]
+
+    assert offsets(offset__lte=str(second)) == [second, first]
+    assert offsets(offset__lte=str(second), topic="x") == [first]
+    assert offsets(offset__lte=str(third), topic="x", partition_key="customer-1") == [third, first]
+    assert offsets(offset__lte=str(first), topic="x", message_id="id-2") == []
+
+
+def test_a_dead_letter_by_its_original_id(admin_client: Client) -> None:
+    dead_letter()
+    dead_letter(message_id="7:reports", failed_group="reports")
+    rows = listed(admin_client, "message", topic="orders_dlq", failed_group="reports", original_id="order-7")
+    assert [row["failure"] for row in rows] == ["reports: ValueError: no such order"]
+
+
+def test_delivery_state_by_the_parts_of_its_key(admin_client: Client) -> None:
+    for number in (1, 2, 3):
+        delivery(message_offset=number)
+    delivery(consumer_group="reports", message_offset=1)
+    delivery(topic="mails", message_offset=2)
+    narrow = {"consumer_group": "billing"}
+    assert len(listed(admin_client, "deliverystate", **narrow)) == 4
+    narrow["topic"] = "orders"
+    assert len(listed(admin_client, "deliverystate", **narrow)) == 3
+    narrow |= {"partition_key": "customer-1", "message_offset__gte": "2"}
+    rows = listed(admin_client, "deliverystate", **narrow)
+    assert [row["offset"] for row in rows] == ["2", "3"]
+
+
+@pytest.mark.parametrize("page", ["partitionlease", "offset", "subscriberheartbeat"])
+def test_the_small_tables_by_group_topic_and_name(admin_client: Client, page: str) -> None:
+    last = "subscriber_name" if page == "subscriberheartbeat" else "partition_key"
+    make = {"partitionlease": lease, "offset": offset, "subscriberheartbeat": heartbeat}[page]
+    for group in ("billing", "reports"):
+        for topic in ("orders", "mails"):
+            for name in ("a", "b"):
+                make(consumer_group=group, topic=topic, **{last: name})
+    assert len(listed(admin_client, page)) == 8
+    assert len(listed(admin_client, page, consumer_group="billing")) == 4
+    assert len(listed(admin_client, page, consumer_group="billing", topic="mails")) == 2
+    narrow = {"consumer_group": "billing", "topic": "mails", last: "b"}
+    assert len(listed(admin_client, page, **narrow)) == 1
+
+
+@pytest.mark.parametrize(
+    ("page", "parameters", "said"),
+    [
+        ("message", {"message_id": "a"}, "Id was left out: it needs Topic beside it."),
+        ("message", {"topic": "x", "original_id": "a"}, "Original id was left out: it needs Given up by beside it."),
+        ("message", {"offset__lte": "many"}, "Up to offset was left out: it must be a number."),
+        ("message", {"offset__lte": "9" * 30}, "Up to offset was left out: it must be a number."),
+        ("message", {"offset__lte": "٣"}, "Up to offset was left out: it must be a number."),
+        ("offset", {"topic": "x"}, "Topic was left out: it needs Group beside it."),
+        ("deliverystate", {"partition_key": "x"}, "Key was left out: it needs Topic beside it."),
+    ],
+)  # fmt: skip
+def test_what_no_index_serves_is_left_out(
+    admin_client: Client, page: str, parameters: dict[str, str], said: str
+) -> None:
+    """And the page says so, and keeps what was typed."""
+    html = html_of(admin_client, list_url(page), parameters)
+    assert said in html
+    assert all(f'value="{value}"' in html for value in parameters.values())
+
+
+def test_a_look_up_that_lacks_something_that_lacks_something(admin_client: Client) -> None:
+    """Key without topic, with an id: both are left out, not only the first."""
+    message()
+    html = html_of(
+        admin_client, list_url("deliverystate"), {"partition_key": "x", "message_offset__gte": "1"}
+    )
+    assert "Key was left out" in html
+    assert "From offset was left out" in html
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    "lookup",
+    ["topic__contains", "topic__gt", "consumer_group__in", "payload__contains", "pk", "id", "no_such"],
+)
+def test_other_lookups_are_refused(admin_client: Client, page: str, lookup: str) -> None:
+    """They would read the whole table."""
+    assert admin_client.get(list_url(page), {lookup: "x"}).status_code == 400
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != "subscriberheartbeat"])
+def test_pages_keep_what_was_looked_up(admin_client: Client, page: str) -> None:
+    """A blank field is no condition; markup in a field stays in the field."""
+    html = html_of(
+        admin_client, list_url(page), {"topic": '"><script>', "partition_key": "", "p": "1", "o": "1.-2"}
+    )
+    assert "<script>&" not in html
+    assert "&quot;&gt;&lt;script&gt;" in html
