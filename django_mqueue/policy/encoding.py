@@ -14,6 +14,8 @@ from .names import KIND_MAX
 
 JSON, BYTES = "json", "bytes"
 HEADERS_MAX_BYTES = 65_536
+HEADERS_MAX_DEPTH = 20
+"""Levels of lists and mappings in headers: a JSON column of MariaDB takes 32 in all, MySQL's 100."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ def encode(payload: Any, kind: Any, headers: Any, max_bytes: int) -> Encoded:
     for name in headers:
         if not isinstance(name, str):
             raise TypeError(f"headers must have str keys, not {name!r}")
+    _check_headers(headers, 1)
     if isinstance(payload, (bytes, bytearray, memoryview)):
         body, encoding = bytes(payload), BYTES
     else:
@@ -64,6 +67,17 @@ def encode(payload: Any, kind: Any, headers: Any, max_bytes: int) -> Encoded:
     if len(metadata) > HEADERS_MAX_BYTES:
         raise ValueError(f"headers are {len(metadata)} bytes encoded, over the limit of {HEADERS_MAX_BYTES}")
     return Encoded(body, metadata.decode())
+
+
+def _check_headers(value: Any, level: int) -> None:
+    """Refuse what a server's JSON column would refuse itself, or give back changed."""
+    if isinstance(value, (Mapping, list, tuple)):
+        if level > HEADERS_MAX_DEPTH:
+            raise ValueError(f"headers may be nested at most {HEADERS_MAX_DEPTH} levels deep")
+        for item in value.values() if isinstance(value, Mapping) else value:
+            _check_headers(item, level + 1)
+    elif isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
+        raise ValueError(f"headers may hold whole numbers of at most 64 bits, not {value.bit_length()}")
 
 
 def decode(body: bytes, encoding: str) -> Any:

@@ -14,45 +14,50 @@ Range = tuple[int, int]
 
 
 class Holes:
-    """A sorted list of ranges of missing offsets. Beyond ``limit`` ranges, neighbours are merged."""
+    """A sorted list of ranges of missing offsets: exact, so that nothing seen is ever taken for new."""
 
-    def __init__(self, limit: int = 400) -> None:
+    def __init__(self) -> None:
         self.ranges: list[Range] = []
-        self.limit = limit
 
     def __bool__(self) -> bool:
         return bool(self.ranges)
+
+    def __len__(self) -> int:
+        return len(self.ranges)
 
     def add(self, first: int, last: int) -> None:
         """Add a range above all others."""
         if first <= last:
             self.ranges.append((first, last))
-            if len(self.ranges) > self.limit:
-                self._merge()
 
-    def _merge(self) -> None:
-        """Halve the ranges by closing every second gap: looking twice at what was seen does no harm."""
-        merged = []
-        for i in range(0, len(self.ranges), 2):
-            pair = self.ranges[i : i + 2]
-            merged.append((pair[0][0], pair[-1][1]))
-        self.ranges = merged
+    def some(self, start: int, count: int) -> list[Range]:
+        """Up to ``count`` ranges, cut off below ``start``."""
+        at = self._at(start)
+        chosen = self.ranges[at : at + count]
+        if chosen and chosen[0][0] < start:
+            chosen[0] = (start, chosen[0][1])
+        return chosen
 
     def drop_settled(self, settled: int) -> None:
         """Forget what is at or below ``settled``. Only after a look that began when it was settled."""
-        self.ranges = [(max(first, settled + 1), last) for first, last in self.ranges if last > settled]
+        self.ranges = self.some(settled + 1, len(self.ranges))
 
-    def seen(self, offsets: Iterable[int]) -> None:
-        """Take single offsets out: they have appeared."""
+    def take(self, offsets: Iterable[int]) -> set[int]:
+        """Take single offsets out, which have appeared: those of them that had been missing."""
+        taken = set()
         for offset in offsets:
-            at = bisect_left(self.ranges, (offset + 1,)) - 1
-            if at >= 0 and self.ranges[at][0] <= offset <= self.ranges[at][1]:
+            at = self._at(offset)
+            if at < len(self.ranges) and self.ranges[at][0] <= offset:
                 first, last = self.ranges[at]
-                self.ranges[at : at + 1] = [
-                    part for part in ((first, offset - 1), (offset + 1, last)) if part[0] <= part[1]
-                ]
-        while len(self.ranges) > self.limit:
-            self._merge()
+                parts = ((first, offset - 1), (offset + 1, last))
+                self.ranges[at : at + 1] = [part for part in parts if part[0] <= part[1]]
+                taken.add(offset)
+        return taken
+
+    def _at(self, offset: int) -> int:
+        """Index of the first range that ends at or above ``offset``."""
+        at = bisect_left(self.ranges, (offset,))
+        return at - 1 if at and self.ranges[at - 1][1] >= offset else at
 
 
 def gaps(position: int, offsets: Iterable[int]) -> list[Range]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
-from django.db import transaction
+from django.db import connections, transaction
 from django.db.backends.utils import CursorWrapper
 
 from .. import conf
@@ -217,7 +217,10 @@ class Answering:
 
     def _after(self, note: Callable[[], None]) -> None:
         """Memory follows the database: what is rolled back with the caller's transaction never happened."""
-        transaction.on_commit(note, using=self.context.using)
+        if connections[self.context.using].in_atomic_block:
+            transaction.on_commit(note, using=self.context.using)
+        else:
+            note()
 
     def _ended(self, deliveries: Sequence[Delivery], verb: str, due_in: int | None = None) -> None:
         context = self.context

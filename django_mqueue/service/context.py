@@ -51,12 +51,14 @@ class Context:
     messages must be read from the log; ``stale_waiting``: those whose retries must be read again;
     ``dirty``: those whose watermark may move now, ``unsettled``: once more is settled; ``suspected``: those with
     deliveries that somebody left unanswered; ``timers``: when to look at a partition again. ``flying``: this
-    subscriber's own unanswered deliveries by offset. ``doubt``: a lease seems to be lost, look soon.
+    subscriber's own unanswered deliveries by offset. ``tail``: how far the topic's tail has been read. ``doubt``: a
+    lease seems to be lost, look soon.
     """
 
     me: Holder
     options: Options
     start: int = 0
+    tail: int = 0
     paused: bool = False
     doubt: bool = False
     clock: Clock = field(default_factory=Clock)

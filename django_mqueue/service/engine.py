@@ -36,6 +36,7 @@ class Engine:
     def start(self) -> None:
         """Join the group. The feed is joined first, so that nothing falls between it and what is read then."""
         self.feed.join(self.context.topic, self)
+        self.context.tail = self.feed.position(self.context.topic)
         self.membership.start()
 
     def stop(self, unstarted: Sequence[Delivery] = ()) -> None:
@@ -52,6 +53,7 @@ class Engine:
     def arrived(self, rows: Sequence[tuple[int, str, str]]) -> None:
         """The feed's news: into the memory of my partitions, or a partition that may need an owner."""
         context = self.context
+        context.tail = max(context.tail, rows[-1][0])
         for offset, name, target in rows:
             if target and target != context.group:
                 continue

@@ -13,6 +13,8 @@ from ..store import log
 from .settling import Settler
 
 ROWS = 1000
+RANGES = 400
+"""Holes in one statement."""
 SWEEP_EVERY = 0.25
 SETTLE_EVERY = 0.5
 SETTLE_AGAIN = 0.1
@@ -29,7 +31,11 @@ class Listener(Protocol):
 
 @dataclass
 class Tail:
-    """How far a topic has been read, and the offsets below that which have not been seen."""
+    """How far a topic has been read, and the offsets below that which have not been seen.
+
+    ``sweep_from``: where the pass over the holes goes on, 0 between passes; ``sweep_settled``: what was settled when it
+    began; ``compacted``: other topics' messages have been taken out of the holes in this pass.
+    """
 
     topic: str
     position: int
@@ -39,6 +45,7 @@ class Tail:
     sweep_at: float = 0.0
     sweep_from: int = 0
     sweep_settled: int = 0
+    compacted: bool = False
     settle_at: float = 0.0
 
     def tell(self, rows: Sequence[tuple[int, str, str]]) -> None:
@@ -66,6 +73,10 @@ class Feed:
             tail.listeners.remove(listener)
             if not tail.listeners:
                 del self.tails[topic]
+
+    def position(self, topic: str) -> int:
+        """How far the topic's tail has been read."""
+        return self.tails[topic].position
 
     def settled(self, topic: str) -> int:
         return self.tails[topic].settler.settled
@@ -110,25 +121,48 @@ class Feed:
             tail.settle_at = now + (SETTLE_AGAIN if tail.settler.pending else SETTLE_EVERY)
 
     def _sweep(self, tail: Tail) -> None:
-        """Look at the holes, a thousand rows a time. What a look that began later did not find will not come."""
+        """Look at the holes again, a part at a time. What a pass that began later did not find will not come."""
         started = time.monotonic()
         if not tail.holes or started < tail.sweep_at:
             return
         if not tail.sweep_from:
             tail.sweep_settled = tail.settler.settled
-        ranges = [
-            (max(first, tail.sweep_from), last)
-            for first, last in tail.holes.ranges
-            if last >= tail.sweep_from
-        ]
-        rows = log.within(self.using, tail.topic, ranges, ROWS) if ranges else []
-        tail.tell([(int(offset), partition, group) for offset, partition, group in rows])
-        tail.holes.seen(int(row[0]) for row in rows)
-        if len(rows) == ROWS:
-            tail.sweep_from = int(rows[-1][0]) + 1
+        if len(tail.holes) > RANGES and not tail.compacted:
+            self._compact(tail)
         else:
-            tail.sweep_from = 0
-            tail.holes.drop_settled(tail.sweep_settled)
+            self._look(tail)
         now = time.monotonic()
         pause = (now - started) / SHARE
         tail.sweep_at = now + (pause if tail.sweep_from else max(SWEEP_EVERY, pause))
+
+    def _look(self, tail: Tail) -> None:
+        """One part of a pass: up to ``RANGES`` holes, up to ``ROWS`` rows."""
+        ranges = tail.holes.some(tail.sweep_from, RANGES)
+        rows = log.within(self.using, tail.topic, ranges, ROWS) if ranges else []
+        self._take(tail, [(int(offset), partition, group) for offset, partition, group in rows])
+        if len(rows) == ROWS:
+            tail.sweep_from = int(rows[-1][0]) + 1
+        elif len(ranges) == RANGES:
+            tail.sweep_from = ranges[-1][1] + 1
+        else:
+            tail.holes.drop_settled(tail.sweep_settled)
+            tail.sweep_from, tail.compacted = 0, False
+
+    def _compact(self, tail: Tail) -> None:
+        """Many holes are other topics' messages: what is committed there is no hole. Each row is read once."""
+        rows = log.all_topics(self.using, max(tail.sweep_from, tail.holes.ranges[0][0]), tail.position, ROWS)
+        self._take(
+            tail,
+            [
+                (int(offset), partition, group)
+                for offset, topic, partition, group in rows
+                if topic == tail.topic
+            ],
+        )
+        tail.holes.take(int(row[0]) for row in rows)
+        tail.sweep_from = int(rows[-1][0]) + 1 if len(rows) == ROWS else 1
+        tail.compacted = len(rows) < ROWS
+
+    def _take(self, tail: Tail, rows: list[tuple[int, str, str]]) -> None:
+        late = tail.holes.take(offset for offset, _, _ in rows)
+        tail.tell([row for row in rows if row[0] in late])

@@ -41,7 +41,8 @@ def _load(context: Context, names: Sequence[str]) -> None:
     places = offsets.positions(context.using, context.group, context.topic, names, context.start)
     for name in names:
         place = places[name]
-        context.partitions[name] = Partition(name, place.acked, place.scanned, place.scanned)
+        # Its last owner may have finished what is not settled yet, up to the tail at most.
+        context.partitions[name] = Partition(name, place.acked, place.scanned, place.scanned, context.tail)
     now = time.monotonic()
     for name, offset, _, _, token, _, alone, failures in state.in_flight(
         context.using, context.group, context.topic, names

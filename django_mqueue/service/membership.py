@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from zlib import crc32
 
 from django.db.backends.utils import CursorWrapper
@@ -11,7 +11,7 @@ from django.db.backends.utils import CursorWrapper
 from .. import conf
 from ..exceptions import FencedSubscription, NotRegistered
 from ..policy.shares import fair_share
-from ..store import heartbeats, leases, log, offsets, session
+from ..store import garbage, heartbeats, leases, log, offsets, session
 from .context import Context
 from .loading import PER_STATEMENT, batches, load
 
@@ -237,5 +237,14 @@ class Membership:
         context = self.context
         idle = [p.name for p in context.partitions.values() if p.idle_since < before and p.is_drained()]
         for some in batches(idle):
-            leases.give_up(context.using, context.me, some)
+            self._give_up(some)
             context.drop(some)
+
+    def _give_up(self, names: Sequence[str]) -> None:
+        context = self.context
+
+        def work(cursor: CursorWrapper) -> None:
+            leases.give_up(cursor, context.me, names)
+            garbage.forget_empty(cursor, context.topic, names)
+
+        session.run(context.using, work)

@@ -27,14 +27,16 @@ class Partition:
     """One leased partition.
 
     ``fresh``: undelivered offsets, rising; ``read_to``: the log was read up to there, and ``more`` tells whether
-    there was more. ``waiting``: (due, offset) of messages put back, as a heap; with ``waiting_more`` there are more in
-    the table, none of them due before ``horizon``. ``timer``: when this partition will be looked at again.
+    there was more; nothing above ``top`` is done. ``waiting``: (due, offset) of messages put back, as a heap; with
+    ``waiting_more`` there are more in the table, none of them due before ``horizon``. ``timer``: when this
+    partition will be looked at again.
     """
 
     name: str
     watermark: int
     scanned: int
     read_to: int
+    top: int = 0
     more: bool = True
     fresh: deque[int] = field(default_factory=deque)
     waiting: list[tuple[int, int]] = field(default_factory=list)

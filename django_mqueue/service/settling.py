@@ -19,11 +19,12 @@ class Settler:
         self.settled = 0
         self._noted = 0
         self._busy: set[str] = set()
+        self._untold = False
 
     @property
     def pending(self) -> bool:
-        """Whether a round is under way: some slots were held when last looked at."""
-        return bool(self._busy)
+        """Whether there is more to do: some slots were held when last looked at, or others are still to be told."""
+        return bool(self._busy) or self._untold
 
     def advance(self) -> int:
         """Go on with the round, or begin one at the newest committed offset; the settled offset.
@@ -40,6 +41,7 @@ class Settler:
             self.settled = max(self.settled, offsets.settled(self.using, self.topic))
             self._noted = log.newest(self.using, self.topic)
             if self._noted <= self.settled:
+                self._tell()
                 return self.settled
             self._busy = gates.slots(gates.gate_of(self.topic))
         wanted = set(self._busy)
@@ -50,5 +52,10 @@ class Settler:
         self._busy -= session.run(self.using, look)
         if not self._busy:
             self.settled = max(self.settled, self._noted)
-            offsets.note_settled(self.using, self.topic, self.settled)
+            self._untold = True
+            self._tell()
         return self.settled
+
+    def _tell(self) -> None:
+        if self._untold:
+            self._untold = not offsets.note_settled(self.using, self.topic, self.settled)

@@ -103,9 +103,10 @@ class Subscription:
 
     def close(self) -> None:
         """Release the leases and deregister. Deliveries still open may be delivered again at once, elsewhere."""
-        engine, self._engine = self._engine, None
-        if engine is not None:
-            engine.stop()
+        with self._polling:
+            engine, self._engine = self._engine, None
+            if engine is not None:
+                engine.stop()
 
     def poll(self, max_messages: int = 100) -> list[Delivery]:
         """Do what is due, and return what is this subscriber's to handle now: perhaps nothing. Never waits.
@@ -115,16 +116,17 @@ class Subscription:
         ``ClosedSubscription``, or ``MQueueError`` inside a transaction, where a claim would be undone with it.
         """
         check_count("max_messages", max_messages)
-        engine, dispatch = self._opened()
         self._refuse_in_transaction("poll")
-        with self._polling, engine.context.lock:
-            try:
+        with self._polling:
+            engine, dispatch = self._opened()
+            with engine.context.lock:
+                try:
+                    return self._poll(engine, dispatch, max_messages)
+                except Exception as error:
+                    if not session.is_lost(error):
+                        raise
+                session.discard(self.using)
                 return self._poll(engine, dispatch, max_messages)
-            except Exception as error:
-                if not session.is_lost(error):
-                    raise
-            session.discard(self.using)
-            return self._poll(engine, dispatch, max_messages)
 
     def ack(self, deliveries: Sequence[Delivery]) -> bool:
         """Ack many in one statement. Raises ``StaleDelivery`` naming those that were not this one's any more."""

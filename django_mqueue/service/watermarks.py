@@ -116,7 +116,7 @@ class Watermarks:
 
     def _note(self, partition: Partition, place: Position, settled: int) -> None:
         partition.watermark, partition.scanned = place.acked, place.scanned
-        partition.dirty = partition.read_to > settled
+        partition.dirty = max(partition.read_to, partition.top) > settled
         if partition.dirty:
             self.context.unsettled[partition.name] = None
 

@@ -140,10 +140,9 @@ def release(using: str, me: Holder, partitions: Sequence[str]) -> None:
     )
 
 
-def give_up(using: str, me: Holder, partitions: Sequence[str]) -> None:
+def give_up(cursor: CursorWrapper, me: Holder, partitions: Sequence[str]) -> None:
     """Forget my leases on partitions that have been drained for long."""
-    session.execute(
-        using,
+    cursor.execute(
         "DELETE FROM queue_partition_leases WHERE consumer_group = %s AND topic = %s"
         f" AND partition_key IN ({marks(partitions)}) AND holder = %s",
         [me.group, me.topic, *sorted(partitions), me.incarnation],

@@ -111,6 +111,16 @@ def within(using: str, topic: str, ranges: Sequence[tuple[int, int]], limit: int
     )
 
 
+def all_topics(using: str, first: int, last: int, limit: int) -> list[Row]:
+    """(offset, topic, partition, consumer_group) of up to ``limit`` rows of any topic, in offset order."""
+    return session.fetch(
+        using,
+        "SELECT `offset`, topic, partition_key, consumer_group FROM queue_messages FORCE INDEX (PRIMARY)"
+        f" WHERE `offset` BETWEEN %s AND %s ORDER BY `offset` LIMIT {limit:d}",
+        [first, last],
+    )
+
+
 def unleased_news(
     using: str, group: str, topic: str, start: int, after: str, limit: int
 ) -> tuple[list[str], str]:

@@ -65,19 +65,21 @@ def settled(using: str, topic: str) -> int:
     return int(rows[0][0]) if rows else 0
 
 
-def note_settled(using: str, topic: str, offset: int) -> None:
-    """Tell all workers; never moves back. Waits for nobody: if the row is taken, another time will do."""
+def note_settled(using: str, topic: str, offset: int) -> bool:
+    """Tell all workers; never moves back. Waits for nobody: False if the row is taken, another time will do."""
 
-    def work(cursor: CursorWrapper) -> None:
+    def work(cursor: CursorWrapper) -> bool:
         cursor.execute(
             "SELECT 1 FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
             " WHERE consumer_group = '' AND topic = %s AND partition_key = '' FOR UPDATE SKIP LOCKED",
             [topic],
         )
-        if cursor.fetchone():
+        free = cursor.fetchone() is not None
+        if free:
             raise_settled(cursor, topic, offset)
+        return free
 
-    session.run(using, work)
+    return session.run(using, work)
 
 
 def raise_settled(cursor: CursorWrapper, topic: str, offset: int) -> None:

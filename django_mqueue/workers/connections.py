@@ -15,17 +15,24 @@ CHECK_AFTER = 30.0
 """Seconds without use after which a connection is tried before it is trusted: the server may have closed it."""
 
 _used = threading.local()
+_outages = 0
+
+
+def distrust() -> None:
+    """The server went away: each thread tries its connections before it uses them next, however short ago that was."""
+    global _outages
+    _outages += 1
 
 
 def before_use() -> None:
     """Make sure that this thread's connections can be used: drop those that have died."""
     reset_queries()
-    last, now = getattr(_used, "at", 0.0), time.monotonic()
+    last, now, outages = getattr(_used, "at", 0.0), time.monotonic(), _outages
+    doubtful = now - last > CHECK_AFTER or outages != getattr(_used, "outages", 0)
     for connection in connections.all(initialized_only=True):
-        idle = now - last > CHECK_AFTER
-        if connection.connection is not None and (connection.errors_occurred or idle):
+        if connection.connection is not None and (connection.errors_occurred or doubtful):
             _check(connection)
-    _used.at = now
+    _used.at, _used.outages = now, outages
 
 
 def after_use() -> None:

@@ -24,6 +24,7 @@ from ..service.feed import Feed
 from ..service.registration import subscribe
 from ..service.subscription import default_name
 from ..store import session
+from . import connections
 from .calling import Outcome, call
 from .prefetch import Prefetch
 from .registry import Handler
@@ -85,8 +86,6 @@ class Runner:
 
     def run(self) -> None:
         """Work until stopped, drained, or one of the limits is reached. Raises what makes going on senseless."""
-        for handler in self._handlers.values():
-            subscribe(handler.topic, handler.group, handler.start, using=self.using)
         deadline = None if self.options.max_seconds is None else time.monotonic() + self.options.max_seconds
         with ThreadPoolExecutor(self.options.threads, thread_name_prefix="mqueue-handler") as pool:
             self._pool = pool
@@ -103,8 +102,9 @@ class Runner:
             raise self._error
 
     def _start(self) -> bool:
-        for engine in self._handlers:
+        for engine, handler in self._handlers.items():
             if engine not in self._joined:
+                subscribe(handler.topic, handler.group, handler.start, using=self.using)
                 engine.leave_feed()  # An earlier try may have come that far.
                 engine.start()
                 self._joined[engine] = None
@@ -129,8 +129,10 @@ class Runner:
                 log = logger.warning if self._failures == 1 else logger.debug
                 log("database trouble, trying again: %s", error)
                 session.discard(self.using)
+                if session.is_lost(error):
+                    connections.distrust()
                 self._collect(min(0.05 * 2**self._failures, RECONNECT_MAX) * (0.5 + random.random() / 2))
-                if self._stopping and step == self._cycle:
+                if self._stopping and step != self._wind_up:
                     return True
 
     def _cycle(self) -> bool:

@@ -7,8 +7,9 @@ import os
 import signal
 from typing import Any
 
-from django.core.checks import ERROR
+from django.core.checks import ERROR, CheckMessage
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import DatabaseError
 
 from ... import conf
 from ...checks import server_problems
@@ -67,7 +68,7 @@ class Command(BaseCommand):
                 "no handler is registered: decorate functions in an app's consumers.py with @consumer"
             )
         alias = conf.database(options["database"])
-        for problem in server_problems(alias):
+        for problem in self._problems(alias):
             if problem.level >= ERROR:
                 raise CommandError(str(problem))
             self.stderr.write(self.style.WARNING(str(problem)))
@@ -98,6 +99,18 @@ class Command(BaseCommand):
                 or "nothing to do"
             )
             self.stdout.write(f"stopped: {done}")
+
+    def _problems(self, alias: str) -> list[CheckMessage]:
+        """What is wrong with the server; nothing while it is away: the runner waits for it."""
+        try:
+            return server_problems(alias)
+        except DatabaseError as error:
+            if not session.is_lost(error):
+                raise
+            self.stderr.write(
+                self.style.WARNING(f"database {alias!r} is not there yet, waiting for it: {error}")
+            )
+            return []
 
     def _listen(self, runner: Runner) -> dict[int, Any]:
         """Stop gracefully at the first signal, at once at the second. What the signals did before."""
