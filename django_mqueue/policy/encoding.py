@@ -14,6 +14,8 @@ from .names import KIND_MAX
 
 JSON, BYTES = "json", "bytes"
 HEADERS_MAX_BYTES = 65_536
+PAYLOAD_MAX_DEPTH = 200
+"""Levels of lists and mappings in a payload: Python's decoder gives up at some depth of its own, in the worker."""
 HEADERS_MAX_DEPTH = 20
 """Levels of lists and mappings in headers: a JSON column of MariaDB takes 32 in all, MySQL's 100."""
 
@@ -58,6 +60,8 @@ def encode(payload: Any, kind: Any, headers: Any, max_bytes: int) -> Encoded:
         body, encoding = bytes(payload), BYTES
     else:
         body, encoding = _dump("payload", payload), JSON
+        if body.count(b"[") + body.count(b"{") > PAYLOAD_MAX_DEPTH and _is_deeper(payload, PAYLOAD_MAX_DEPTH):
+            raise ValueError(f"payload may be nested at most {PAYLOAD_MAX_DEPTH} levels deep")
     if len(body) > max_bytes:
         raise ValueError(
             f"payload is {len(body)} bytes encoded, over MAX_PAYLOAD_BYTES ({max_bytes}): "
@@ -67,6 +71,22 @@ def encode(payload: Any, kind: Any, headers: Any, max_bytes: int) -> Encoded:
     if len(metadata) > HEADERS_MAX_BYTES:
         raise ValueError(f"headers are {len(metadata)} bytes encoded, over the limit of {HEADERS_MAX_BYTES}")
     return Encoded(body, metadata.decode())
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    """Whether lists and mappings are nested deeper than that; without recursion, which the nesting would exhaust."""
+    layer = [value]
+    for _ in range(levels):
+        inner: list[Any] = []
+        for item in layer:
+            if isinstance(item, Mapping):
+                inner += item.values()
+            elif isinstance(item, (list, tuple)):
+                inner += item
+        layer = inner
+        if not layer:
+            return False
+    return any(isinstance(item, (Mapping, list, tuple)) for item in layer)
 
 
 def _check_headers(value: Any, level: int) -> None:
