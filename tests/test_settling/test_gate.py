@@ -7,14 +7,15 @@ from contextlib import ExitStack
 
 import pytest
 from django.core.management import call_command
-from django.db import DatabaseError, connection, transaction
+from django.db import connection, transaction
 from django.test import override_settings
 
 from django_mqueue import OutgoingMessage, Subscription, publish, publish_many, subscribe
+from django_mqueue.exceptions import NotMigrated
 from django_mqueue.models import Message, Offset
 from django_mqueue.service.settling import Settler
 from django_mqueue.store import gates, offsets
-from tests.support.subscribers import QUICK, in_log, poll_until
+from tests.support.subscribers import QUICK, consume, in_log, poll_until, settle
 from tests.support.transactions import Background, HeldTransaction, wait, wait_for_lock_wait, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -134,7 +135,7 @@ def test_without_its_gate_nothing_is_published(way: str, mode: str) -> None:
         (usual,) = cursor.fetchone()
         cursor.execute("SET SESSION sql_mode = %s", [mode])
         try:
-            with pytest.raises(DatabaseError):
+            with pytest.raises(NotMigrated, match="migrate"):
                 WAYS[way]()
         finally:
             cursor.execute("SET SESSION sql_mode = %s", [usual])
@@ -185,12 +186,30 @@ def test_settling_goes_on_under_steady_overlapping_transactions() -> None:
 
 def test_what_is_settled_is_known_to_all_and_never_moves_back() -> None:
     """One worker's finding serves the others; an older finding changes nothing."""
+    subscribe(TOPIC, "billing")
     newest = publish(TOPIC, 1).offset
     settler = Settler("default", TOPIC)
     wait_until(lambda: settler.advance() >= newest, "settled")
     assert offsets.settled("default", TOPIC) == newest
     offsets.note_settled("default", TOPIC, newest - 1)
     assert offsets.settled("default", TOPIC) == newest
+
+
+def test_what_could_not_be_noted_is_noted_later() -> None:
+    """While the topic is locked nobody waits to tell what is settled; it is told afterwards, without new messages."""
+    subscribe(TOPIC, "billing")
+    with Subscription(TOPIC, group="billing") as subscription:
+        with HeldTransaction(lambda: subscribe(TOPIC, "another")):
+            newest = publish(TOPIC, 1, key="k").offset
+            consume(subscription, 1)
+            assert settle(subscription) == newest
+            assert offsets.settled("default", TOPIC) < newest
+
+        def collected() -> bool:
+            subscription.poll()
+            return in_log(TOPIC) == []
+
+        wait_until(collected, "the last message is collected", seconds=5)
 
 
 def test_nothing_at_or_above_an_open_offset_is_settled() -> None:
