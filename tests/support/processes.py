@@ -34,13 +34,15 @@ FAST: dict[str, Any] = {
 Value = TypeVar("Value")
 
 
-def wait_until(condition: Callable[[], Value], what: str, timeout: float = PATIENCE) -> Value:
+def wait_until(
+    condition: Callable[[], Value], what: str, timeout: float = PATIENCE, every: float = 0.02
+) -> Value:
     """The first true value of ``condition``, looked at again and again. Fails saying ``what`` was waited for."""
     deadline, pause = time.monotonic() + timeout, threading.Event()
     while not (value := condition()):
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {timeout:g} s in vain: {what}")
-        pause.wait(0.02)
+        pause.wait(every)
     return value
 
 
