@@ -11,6 +11,7 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 
 from ..models import DeliveryState
+from ..store import search
 from . import row_ids
 from .display import (
     EMPTY,
@@ -26,6 +27,7 @@ from .display import (
 )
 from .lookups import GROUP, KEY, TOPIC_OF_GROUP, Lookup
 from .pages import ReadOnlyAdmin
+from .paginator import LIMIT
 
 
 class DeliveryStateAdmin(ReadOnlyAdmin):
@@ -78,6 +80,14 @@ class DeliveryStateAdmin(ReadOnlyAdmin):
     invisible = moment_column("invisible_until", "not again before")
     finished = moment_column("acked_at", "done at")
 
+    def narrow(self, queryset: QuerySet[DeliveryState], given: dict[str, str]) -> QuerySet[DeliveryState]:
+        leading = {name: value for name, value in given.items() if name != "message_offset__gte"}
+        if not leading:
+            return super().narrow(queryset, given)
+        from_offset = int(given["message_offset__gte"]) if "message_offset__gte" in given else None
+        found = search.states(queryset.db, leading, from_offset, LIMIT + 1)
+        return super().narrow(queryset.filter(pk__in=found), {})
+
     def get_object(
         self, request: HttpRequest, object_id: str, from_field: str | None = None
     ) -> DeliveryState | None:
@@ -106,7 +116,7 @@ class DeliveryStateAdmin(ReadOnlyAdmin):
             return badge("over", "done")
         due = row.invisible_until <= row.now_ms
         if row.in_flight:
-            return badge("bad", "unanswered, overdue") if due else badge("good", "in flight")
+            return badge("bad", "overdue") if due else badge("good", "in flight")
         return badge("waiting", "due") if due else badge("waiting", "waits")
 
     @admin.display(description="attempts")

@@ -58,7 +58,8 @@ def column(field: str, description: str) -> Column:
 
     @admin.display(description=description)
     def show(page: Any, row: Model) -> Any:
-        return getattr(row, field)
+        value = getattr(row, field)
+        return name(value) if isinstance(value, str) else value
 
     return show
 
@@ -68,8 +69,8 @@ def key(partition: str) -> str:
     if not partition:
         return EMPTY
     if key_of(partition) is None:
-        return quiet(f"keyless {partition.strip()}")
-    return format_html('<span class="mqueue-text">{}</span>', printable(partition))
+        return format_html('<em class="mqueue-name">keyless {}</em>', partition.strip())
+    return name(partition)
 
 
 @admin.display(description="key")
@@ -91,6 +92,11 @@ def cut(text: str, limit: int = CELL_CHARACTERS) -> str:
 def first_line(error: str) -> str:
     """Of an error its own line: the traceback comes after it."""
     return error.partition("\n")[0]
+
+
+def name(text: str) -> str:
+    """A name in a list: whole, on more lines where it is long."""
+    return format_html('<span class="mqueue-name">{}</span>', printable(text)) if text else EMPTY
 
 
 def cell(text: str) -> str:

@@ -12,7 +12,7 @@ from django.http import HttpRequest
 from ..models import Message
 from ..store import search
 from . import payloads
-from .display import EMPTY, block, cell, first_line, key_column, moment_column
+from .display import EMPTY, block, cell, first_line, key_column, moment_column, name
 from .lookups import KEY, TOPIC, Lookup
 from .pages import ReadOnlyAdmin
 from .paginator import LIMIT
@@ -96,11 +96,11 @@ class MessageAdmin(ReadOnlyAdmin):
 
     @admin.display(description="id")
     def id_cell(self, message: Message) -> str:
-        return cell(message.message_id)
+        return name(message.message_id)
 
     @admin.display(description="kind")
     def kind(self, message: Message) -> str:
-        return cell(str(payloads.part(message.metadata, "kind") or ""))
+        return name(str(payloads.part(message.metadata, "kind") or ""))
 
     @admin.display(description="for group")
     def for_group(self, message: Message) -> str:

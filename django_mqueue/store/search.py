@@ -1,13 +1,16 @@
-"""Finding messages by hand, as the admin does. However long the log, no statement reads much more than it returns.
+"""Finding rows by hand, as the admin does. However long the tables, no statement reads much more than it returns.
 
-The indexes are forced: with a LIMIT both servers otherwise now and then read a whole topic, or the whole log.
+The indexes are forced: with a LIMIT both servers otherwise now and then read a whole topic, or the
+whole log.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from . import session
+from .session import Row
 
 
 def newest(using: str, topic: str, partition: str | None, up_to: int | None, limit: int) -> list[int]:
@@ -45,3 +48,25 @@ def by_id(using: str, topic: str, id: str, partitions: int) -> list[int]:
         [topic, topic, id],
     )
     return [int(offset) for (offset,) in rows]
+
+
+_STATE_KEY = ("consumer_group", "topic", "partition_key", "message_offset")
+
+
+def states(using: str, leading: Mapping[str, str], from_offset: int | None, limit: int) -> list[Row]:
+    """Primary keys of delivery state in their order, for the values of the ``leading`` columns of the key.
+
+    ``from_offset`` needs all columns before the offset.
+    """
+    given = [column for column in _STATE_KEY if column in leading]
+    rest = _STATE_KEY[len(given) :]
+    where, params = [f"{column} = %s" for column in given], [leading[column] for column in given]
+    bounds: list[Any] = []
+    if from_offset is not None:
+        where, bounds = [*where, "message_offset >= %s"], [from_offset]
+    return session.fetch(
+        using,
+        f"SELECT {', '.join(_STATE_KEY)} FROM queue_delivery_state FORCE INDEX (PRIMARY)"
+        f" WHERE {' AND '.join(where)} ORDER BY {', '.join(rest)} LIMIT {limit:d}",
+        [*params, *bounds],
+    )

@@ -38,7 +38,7 @@ def chrome(tmp_path: Path) -> Iterator[Chrome]:
     options = ChromeOptions()
     options.binary_location = programs.chromium
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    for argument in ("--headless=new", "--window-size=1400,900", "--disable-dev-shm-usage", "--disable-gpu"):
+    for argument in ("--headless=new", "--window-size=1500,900", "--disable-dev-shm-usage", "--disable-gpu"):
         options.add_argument(argument)
     options.add_argument(f"--user-data-dir={tmp_path / 'profile'}")
     if os.geteuid() == 0:
@@ -183,6 +183,6 @@ class TestInABrowser(StaticLiveServerTestCase):
             return
         Path(folder).mkdir(parents=True, exist_ok=True)
         height = self.driver.execute_script("return document.documentElement.scrollHeight")
-        self.driver.set_window_size(1400, min(int(height) + 150, 4_000))
+        self.driver.set_window_size(1500, min(int(height) + 150, 4_000))
         self.driver.save_screenshot(str(Path(folder) / f"{name}.png"))
-        self.driver.set_window_size(1400, 900)
+        self.driver.set_window_size(1500, 900)
