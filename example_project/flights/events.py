@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from django_mqueue import OutgoingMessage
 
 from .dataset import FlightRow
-from .models import Run
+
+if TYPE_CHECKING:
+    from .models import Run
 
 TOPIC = "flights"
 GROUPS = ("board", "delays")

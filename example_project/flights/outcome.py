@@ -1,15 +1,12 @@
-"""What the flights come to: by a plain look at the file, by the two groups' tables, and where these differ."""
+"""What the flights come to: by a plain look at the file; and where two such results differ."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
-
-from django.db.models import Count, Q, Sum
+from typing import NamedTuple
 
 from .dataset import read_flights
-from .models import Aircraft, Delay, Flight, Run, Unassigned
 
 
 @dataclass
@@ -55,29 +52,6 @@ def expected(limit: int) -> Outcome:
         before = result.aircraft.get(flight.tail)
         result.aircraft[flight.tail] = LastLeg(before.legs + 1 if before else 1, str(flight))
     return result
-
-
-def computed(run: Run) -> Outcome:
-    """From the tables that the publisher and the groups have filled in this run."""
-    aircraft = Aircraft.objects.filter(run_id=run.pk).values_list("tail", "legs", "last_leg")
-    return Outcome(
-        stored=Flight.objects.filter(run=run).count(),
-        unassigned=Unassigned.objects.filter(run_id=run.pk).count(),
-        aircraft={tail: LastLeg(legs, flight) for tail, legs, flight in aircraft},
-        carriers={carrier: CarrierTotals(**totals) for carrier, totals in _carriers(run)},
-    )
-
-
-def _carriers(run: Run) -> Iterator[tuple[str, dict[str, Any]]]:
-    grouped = Delay.objects.filter(run_id=run.pk).values("carrier").order_by("carrier")
-    for row in grouped.annotate(
-        flights=Count("offset"),
-        cancellations=Count("offset", filter=Q(cancelled=True)),
-        departure_delay=Sum("departure", default=0),
-        arrival_delay=Sum("arrival", default=0),
-    ):
-        totals = {name: int(row[name]) for name in ("flights", "departure_delay", "arrival_delay")}
-        yield row["carrier"], {**totals, "cancelled": row["cancellations"]}
 
 
 def differences(want: Outcome, have: Outcome) -> list[str]:

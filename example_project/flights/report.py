@@ -10,10 +10,11 @@ from django.db.models import Sum
 from django_mqueue import conf
 from django_mqueue.models import Message
 
+from .computed import computed
 from .dataset import carrier_names
 from .events import GROUPS, TOPIC, id_prefix
 from .models import Aircraft, Delay, Run, Unassigned, Violation
-from .outcome import Outcome, computed, differences, expected
+from .outcome import Outcome, differences, expected
 
 SHOWN = 10
 """Lines of each kind; the rest is only counted."""

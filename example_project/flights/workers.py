@@ -12,6 +12,8 @@ from types import FrameType
 
 from django.conf import settings
 
+from example_project.environment.lineage import die_with_parent
+
 from .events import TOPIC
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,7 +32,10 @@ class Workers:
         # A session of their own: Ctrl-C reaches them once, through stop(), and not twice.
         self._processes = [
             subprocess.Popen(
-                [*command, "--name", f"flights-{run}-{number}"], cwd=ROOT, start_new_session=True
+                [*command, "--name", f"flights-{run}-{number}"],
+                cwd=ROOT,
+                start_new_session=True,
+                preexec_fn=die_with_parent(signal.SIGTERM),
             )
             for number in range(1, count + 1)
         ]

@@ -32,4 +32,5 @@ def publish(command: BaseCommand, flights: int) -> Run:
     finally:
         progress.close()
     command.stdout.write(f"Published {run.flights:,} flights, {progress.rate('published'):,.0f} a second.")
+    command.stdout.flush()
     return run
