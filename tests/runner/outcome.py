@@ -71,11 +71,8 @@ def missing(outcomes: Sequence[Outcome]) -> str:
     lines: list[str] = []
     for each in outcomes:
         if each.note and not each.ok:
-            lines += [
-                f"{'NOT RUN' if each.ok is None else 'FAILED'}: {each.what} on {each.where}. The reason:",
-                *each.note.splitlines(),
-                "",
-            ]
+            state = "NOT RUN" if each.ok is None else "FAILED"
+            lines += [f"{state}: {each.what} on {each.where}. The reason:", *each.note.splitlines(), ""]
     return banner(lines[:-1]) if lines else ""
 
 
