@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from django.db import DatabaseError
 
 from .. import conf
-from ..exceptions import MQueueError, StaleDelivery
+from ..exceptions import MQueueError
 from ..policy.solitude import Solitude
 from ..service.context import Options
 from ..service.delivery import Delivery
@@ -25,6 +25,7 @@ from ..service.registration import subscribe
 from ..service.subscription import default_name
 from ..store import session
 from . import connections
+from .answers import Answers
 from .calling import Outcome, call
 from .prefetch import Prefetch
 from .registry import Handler
@@ -49,11 +50,10 @@ class RunOptions:
 
 
 class Runner:
-    """Runs handlers until told to stop. ``counts`` says what became of their messages, by verb."""
+    """Runs handlers until told to stop."""
 
     def __init__(self, handlers: Sequence[Handler], options: RunOptions) -> None:
         self.options, self.using = options, conf.database(options.using)
-        self.counts: Counter[str] = Counter()
         self._stopping = False
         self._feed = Feed(self.using)
         self._handlers: dict[Engine, Handler] = {}
@@ -72,12 +72,17 @@ class Runner:
         self._running: Counter[Engine] = Counter()
         self._joined: dict[Engine, None] = {}
         self._error: MQueueError | None = None
-        self._finished: list[Outcome] = []
+        self._answers = Answers(self._handlers)
         self._results: queue.SimpleQueue[Outcome | None] = queue.SimpleQueue()
         self._started = 0
-        self._feed_at = self._visible_at = 0.0
+        self._feed_at = 0.0
         self._failures = 0
         self._more = False
+
+    @property
+    def counts(self) -> Counter[str]:
+        """What became of the messages, by verb."""
+        return self._answers.counts
 
     def stop(self) -> None:
         """Take nothing new; finish what runs. May be called from a signal handler or another thread."""
@@ -145,7 +150,7 @@ class Runner:
         self._tick_engines()
         if not self._joined:
             return True
-        self._keep_visible()
+        self._answers.keep_visible()
         claimed = self._claim()
         if claimed or self._more:
             self._collect(0)
@@ -181,7 +186,7 @@ class Runner:
         return min(float(conf.get("POLL_INTERVAL", h.topic)) for h in self._handlers.values())
 
     def _busy(self) -> int:
-        return sum(self._running.values()) + len(self._waiting) + len(self._finished)
+        return sum(self._running.values()) + len(self._waiting) + len(self._answers.finished)
 
     def _room(self, engine: Engine) -> int:
         """How many more of this engine's deliveries may start now."""
@@ -225,7 +230,7 @@ class Runner:
                 if outcome is not None:
                     self._running[self._engine_of[outcome.delivery.hold.answering]] -= 1
                     self._prefetch.note(outcome.seconds)
-                    self._finished.append(outcome)
+                    self._answers.finished.append(outcome)
                 outcome = self._results.get_nowait()
         except queue.Empty:
             return
@@ -244,72 +249,14 @@ class Runner:
         return chosen
 
     def _answer(self) -> None:
-        """Answer what is finished and start what was claimed ahead: one commit for each handler's acks."""
+        """Answer what is finished and start what was claimed ahead."""
         self._collect(0)
-        starting = [] if self._stopping else self._next_to_start()
-        for engine in self._handlers:
-            mine = engine.answering
-            acks = [o for o in self._finished if o.verb == "ack" and o.delivery.hold.answering is mine]
-            ahead = [d for d in starting if d.hold.answering is mine]
-            if acks or ahead:
-                self._ack(engine, acks, ahead)
-        for outcome in [o for o in self._finished if o.verb != "ack"]:
-            self._answer_one(outcome)
-            self._finished.remove(outcome)
+        self._answers.give([] if self._stopping else self._next_to_start(), self._start_ahead)
 
-    def _ack(self, engine: Engine, acks: list[Outcome], ahead: list[Delivery]) -> None:
-        try:
-            engine.answering.ack([o.delivery for o in acks], ahead)
-        except StaleDelivery as stale:
-            logger.warning("%s: handled, but %s", self._handlers[engine].name, stale)
-        done = set(map(id, acks))
-        self._finished = [o for o in self._finished if id(o) not in done]
-        self.counts["ack"] += len(acks)
-        for delivery in ahead:
-            self._waiting.remove(delivery)
-            if not delivery.hold.lost:
-                self._submit(delivery)
-
-    def _answer_one(self, outcome: Outcome) -> None:
-        delivery, name = (
-            outcome.delivery,
-            self._handlers[self._engine_of[outcome.delivery.hold.answering]].name,
-        )
-        try:
-            if outcome.verb == "nack":
-                delivery.nack(delay=outcome.delay, error=outcome.error)
-            elif outcome.verb == "reject":
-                delivery.reject(outcome.error)
-            else:
-                delivery.postpone(outcome.delay)
-        except StaleDelivery as stale:
-            logger.warning("%s: %s", name, stale)
-            return
-        dead = delivery.hold.dead_lettered
-        self.counts["dead-letter" if dead else outcome.verb] += 1
-        if dead or outcome.verb == "nack":
-            what = "dead-lettered" if dead else f"again in {outcome.delay:.3g} s"
-            first = outcome.error.partition("\n")[0]
-            logger.warning(
-                "%s: %s@%s attempt %s failed, %s: %s",
-                name, delivery.topic, delivery.offset, delivery.attempt, what, first,
-            )  # fmt: skip
-
-    def _keep_visible(self) -> None:
-        """While handlers run, nobody else gets their messages."""
-        now = time.monotonic()
-        if now < self._visible_at:
-            return
-        shortest = min(h.visible_ms for h in self._handlers.values()) / 1000
-        self._visible_at = now + shortest / 6
-        for engine, handler in self._handlers.items():
-            soon = engine.context.clock.now() + handler.visible_ms * 2 // 3
-            aging = [d for d in list(engine.context.flying.values()) if d.hold.expires < soon]
-            if aging:
-                try:
-                    engine.answering.extend(aging, handler.visible_ms / 1000)
-                except StaleDelivery as stale:
-                    logger.warning("%s: %s", handler.name, stale)
+    def _start_ahead(self, delivery: Delivery) -> None:
+        self._waiting.remove(delivery)
+        if not delivery.hold.lost:
+            self._submit(delivery)
 
     def _is_drained(self) -> bool:
         """Look everywhere once more: the tail, all partitions, leases that nobody holds."""
@@ -319,7 +266,7 @@ class Runner:
 
     def _finish(self) -> None:
         """Let running handlers end, answer them, give back the rest, leave the group."""
-        while sum(self._running.values()) or self._finished:
+        while sum(self._running.values()) or self._answers.finished:
             if self._protected(self._wind_up):
                 break
         for engine in self._joined:
@@ -334,7 +281,7 @@ class Runner:
         self._stopping = True
         self._answer()
         self._tick_engines(membership_only=True)
-        self._keep_visible()
+        self._answers.keep_visible()
         if sum(self._running.values()):
             self._collect(0.2)
         return False
