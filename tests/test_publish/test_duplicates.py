@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 import pytest
+from django.test import override_settings
 
 from django_mqueue import (
     DuplicateMessage,
@@ -16,7 +17,7 @@ from django_mqueue import (
     publish_many,
 )
 from django_mqueue.models import Message
-from tests.support.subscribers import consume, in_log
+from tests.support.subscribers import QUICK, consume, in_log, settle_and_collect
 from tests.support.transactions import Background, HeldTransaction, wait_for_lock_wait
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -167,11 +168,9 @@ def test_publishers_that_race_with_the_same_ids_store_each_once() -> None:
     assert sorted(one.id for one in answers if one.created) == sorted(ids)
 
 
-def test_an_id_is_free_again_once_its_message_has_left_the_log(settings: object) -> None:
+@override_settings(MQUEUE=QUICK)
+def test_an_id_is_free_again_once_its_message_has_left_the_log() -> None:
     """Dedupe lasts as long as the message does."""
-    from tests.support.subscribers import QUICK, settle_and_collect
-
-    settings.MQUEUE = QUICK  # type: ignore[attr-defined]
     with Subscription(TOPIC, group="billing") as subscription:
         publish(TOPIC, 1, key="k", id="mine")
         consume(subscription, 1)

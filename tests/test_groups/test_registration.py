@@ -1,0 +1,164 @@
+"""A registered group gets everything, whenever its workers come; a new one gets what is still there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from django.test import override_settings
+
+from django_mqueue import (
+    MQueueError,
+    NotRegistered,
+    OutgoingMessage,
+    Subscription,
+    publish,
+    publish_many,
+    subscribe,
+    unsubscribe,
+)
+from django_mqueue.models import DeliveryState, Offset, PartitionLease, SubscriberHeartbeat
+from tests.support.subscribers import (
+    QUICK,
+    collect,
+    consume,
+    in_log,
+    poll_until,
+    settle_and_collect,
+)
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TOPIC = "orders"
+
+
+@pytest.fixture(autouse=True)
+def quick() -> Iterator[None]:
+    with override_settings(MQUEUE=QUICK):
+        yield
+
+
+def payloads(subscription: Subscription, count: int) -> list[object]:
+    return [delivery.payload for delivery in consume(subscription, count)]
+
+
+def test_a_registered_group_that_is_down_gets_everything() -> None:
+    """A consumes a brand-new partition and everything of it is collectable for A alone: B gets all of it."""
+    subscribe(TOPIC, "a")
+    subscribe(TOPIC, "b")
+    with Subscription(TOPIC, group="a") as subscription:
+        publish_many(TOPIC, [OutgoingMessage(n, key=f"new-{n % 2}") for n in range(20)])
+        consume(subscription, 20)
+        settle_and_collect(subscription)
+        assert len(in_log(TOPIC)) == 20
+    with Subscription(TOPIC, group="b") as subscription:
+        assert sorted(map(str, payloads(subscription, 20))) == sorted(map(str, range(20)))
+        settle_and_collect(subscription)
+    assert in_log(TOPIC) == []
+    assert not DeliveryState.objects.exists()
+
+
+def test_a_group_that_never_ran_holds_back_partitions_it_never_saw() -> None:
+    """Also those that came, were drained and given up by others long before its first worker."""
+    subscribe(TOPIC, "b")
+    for number in range(3):
+        with Subscription(TOPIC, group="a") as subscription:
+            publish(TOPIC, number, key=f"key-{number}")
+            consume(subscription, 1)
+            settle_and_collect(subscription)
+    PartitionLease.objects.all().delete()
+    with Subscription(TOPIC, group="b") as subscription:
+        assert sorted(map(str, payloads(subscription, 3))) == ["0", "1", "2"]
+
+
+def test_a_topic_without_a_registered_group_forgets_nothing() -> None:
+    """However old and however often it is collected."""
+    publish_many(TOPIC, range(5))
+    for _ in range(2):
+        collect(TOPIC)
+    assert len(in_log(TOPIC)) == 5
+
+
+def test_a_new_group_gets_what_is_still_there() -> None:
+    """What the others are done with and has been collected is gone; what is kept comes."""
+    with Subscription(TOPIC, group="a") as subscription:
+        publish(TOPIC, "gone", key="k")
+        consume(subscription, 1)
+        settle_and_collect(subscription)
+        publish(TOPIC, "there", key="k")
+        consume(subscription, 1)
+    with Subscription(TOPIC, group="b") as subscription:
+        assert payloads(subscription, 1) == ["there"]
+
+
+def test_a_new_group_gets_what_was_published_before_anybody_registered() -> None:
+    publish_many(TOPIC, [OutgoingMessage(n, key="k") for n in range(3)])
+    assert subscribe(TOPIC, "a")
+    with Subscription(TOPIC, group="a") as subscription:
+        assert payloads(subscription, 3) == [0, 1, 2]
+
+
+def test_a_group_that_unsubscribes_stops_holding_deletion_back() -> None:
+    """And what it had done is forgotten with it."""
+    subscribe(TOPIC, "a")
+    subscribe(TOPIC, "b")
+    with Subscription(TOPIC, group="a") as subscription:
+        publish_many(TOPIC, range(10))
+        consume(subscription, 10)
+        with Subscription(TOPIC, group="b") as other:
+            poll_until(other, 5)
+        settle_and_collect(subscription)
+        assert len(in_log(TOPIC)) == 10
+        assert unsubscribe(TOPIC, "b")
+        settle_and_collect(subscription)
+    assert in_log(TOPIC) == []
+    for model in (DeliveryState, Offset, PartitionLease, SubscriberHeartbeat):
+        assert not model.objects.filter(consumer_group="b").exists()
+
+
+def test_unsubscribing_the_last_group_keeps_what_is_left() -> None:
+    """Nobody is registered then, and the next group may want it."""
+    with Subscription(TOPIC, group="a") as subscription:
+        publish_many(TOPIC, range(3))
+        consume(subscription, 3)
+        assert unsubscribe(TOPIC, "a")
+    collect(TOPIC)
+    assert len(in_log(TOPIC)) == 3
+
+
+def test_subscribing_again_starts_anew() -> None:
+    """Nothing is remembered of the first time; an operator who wants a position resets it."""
+    publish_many(TOPIC, [OutgoingMessage(n, key="k") for n in range(3)])
+    with Subscription(TOPIC, group="a") as subscription:
+        consume(subscription, 3)
+    assert unsubscribe(TOPIC, "a")
+    assert subscribe(TOPIC, "a")
+    with Subscription(TOPIC, group="a") as subscription:
+        assert payloads(subscription, 3) == [0, 1, 2]
+
+
+def test_subscribe_and_unsubscribe_tell_whether_they_changed_anything() -> None:
+    """And a registered group keeps its place, whatever start is asked for."""
+    assert not unsubscribe(TOPIC, "a")
+    assert subscribe(TOPIC, "a")
+    publish(TOPIC, 1, key="k")
+    assert not subscribe(TOPIC, "a", start="latest")
+    with Subscription(TOPIC, group="a", start="latest") as subscription:
+        assert payloads(subscription, 1) == [1]
+    assert unsubscribe(TOPIC, "a")
+    assert not unsubscribe(TOPIC, "a")
+
+
+def test_the_worker_of_an_unsubscribed_group_is_told() -> None:
+    """Its next looks raise ``NotRegistered``, it claims nothing more, and it does not register again by itself."""
+    with Subscription(TOPIC, group="a") as subscription:
+        publish(TOPIC, 1, key="k")
+        (delivery,) = poll_until(subscription, 1)
+        unsubscribe(TOPIC, "a")
+        publish(TOPIC, 2, key="k")
+        with pytest.raises(MQueueError):
+            delivery.ack()
+        with pytest.raises(NotRegistered, match="orders"):
+            poll_until(subscription, 1)
+    assert not Offset.objects.filter(consumer_group="a").exists()
+    assert not DeliveryState.objects.filter(consumer_group="a").exists()

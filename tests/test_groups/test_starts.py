@@ -1,0 +1,119 @@
+"""Where a new group begins: latest, an offset, a moment; never above what is settled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.test import override_settings
+
+from django_mqueue import (
+    OutgoingMessage,
+    Subscription,
+    publish,
+    publish_many,
+    subscribe,
+)
+from django_mqueue.models import Message
+from tests.support.subscribers import (
+    QUICK,
+    consume,
+    consume_for,
+    poll_until,
+)
+from tests.support.transactions import HeldTransaction
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TOPIC = "orders"
+
+
+@pytest.fixture(autouse=True)
+def quick() -> Iterator[None]:
+    with override_settings(MQUEUE=QUICK):
+        yield
+
+
+def payloads(subscription: Subscription, count: int) -> list[object]:
+    return [delivery.payload for delivery in consume(subscription, count)]
+
+
+def test_start_latest_begins_with_what_is_published_from_now_on() -> None:
+    publish_many(TOPIC, [OutgoingMessage(n, key="k") for n in range(3)])
+    assert subscribe(TOPIC, "a", start="latest")
+    publish(TOPIC, "new", key="k")
+    publish(TOPIC, "new partition", key="new")
+    with Subscription(TOPIC, group="a") as subscription:
+        assert set(payloads(subscription, 2)) == {"new", "new partition"}
+
+
+def test_start_latest_loses_nothing_that_commits_late() -> None:
+    """A transaction is open at that moment: rather a few from just before than one too few."""
+    publish(TOPIC, "before", key="k")
+    with HeldTransaction(lambda: publish(TOPIC, "late", key="k")) as held:
+        publish(TOPIC, "just before", key="k")
+        assert subscribe(TOPIC, "a", start="latest")
+        held.commit()
+    publish(TOPIC, "after", key="k")
+    with Subscription(TOPIC, group="a") as subscription:
+        got = poll_until(subscription, lambda deliveries: "after" in [d.payload for d in deliveries])
+    assert {"late", "after"} <= {d.payload for d in got}
+
+
+@pytest.mark.parametrize("settled_before", [False, True])
+def test_start_at_an_offset_begins_with_that_message(settled_before: bool) -> None:
+    """Whether or not anybody has consumed the topic before."""
+    if settled_before:
+        with Subscription(TOPIC, group="before"):
+            pass
+    published = [publish(TOPIC, n, key=f"key-{n % 2}").offset for n in range(6)]
+    assert subscribe(TOPIC, "a", start=published[3])
+    with Subscription(TOPIC, group="a") as subscription:
+        assert sorted(map(str, payloads(subscription, 3))) == ["3", "4", "5"]
+        assert consume_for(subscription, 0.3) == []
+
+
+def test_start_beyond_the_end_begins_at_the_end() -> None:
+    """No start lies above what is settled: nothing that may come is skipped."""
+    last = publish(TOPIC, 1, key="k").offset
+    assert subscribe(TOPIC, "a", start=last + 1000)
+    publish(TOPIC, 2, key="k")
+    with Subscription(TOPIC, group="a") as subscription:
+        assert payloads(subscription, 1) == [2]
+
+
+def test_start_at_zero_and_at_the_first_offset_is_everything() -> None:
+    first = publish(TOPIC, 1, key="k").offset
+    for group, start in (("a", 0), ("b", first), ("c", 1)):
+        assert subscribe(TOPIC, group, start=start)
+        with Subscription(TOPIC, group=group) as subscription:
+            assert payloads(subscription, 1) == [1]
+
+
+def make_older(offset: int, by: timedelta) -> None:
+    row = Message.objects.get(offset=offset)
+    Message.objects.filter(offset=offset).update(
+        published_at=row.published_at - by // timedelta(milliseconds=1)
+    )
+
+
+@pytest.mark.parametrize("spacing", [timedelta(seconds=5), timedelta(minutes=10)])
+def test_start_at_a_moment_begins_with_what_was_published_then(spacing: timedelta) -> None:
+    """An aware datetime of any zone; messages close together and far apart."""
+    published = [publish(TOPIC, n, key="k").offset for n in range(20)]
+    for place, offset in enumerate(published):
+        make_older(offset, spacing * (20 - place))
+    now = Message.objects.get(offset=published[12]).published_at
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=now)
+    assert subscribe(TOPIC, "at", start=moment)
+    assert subscribe(TOPIC, "before", start=moment - timedelta(days=1))
+    assert subscribe(TOPIC, "after", start=moment + timedelta(days=1))
+    publish(TOPIC, "new", key="k")
+    for group, expected in (
+        ("at", [*range(12, 20), "new"]),
+        ("before", [*range(20), "new"]),
+        ("after", ["new"]),
+    ):
+        with Subscription(TOPIC, group=group) as subscription:
+            assert payloads(subscription, len(expected)) == expected
