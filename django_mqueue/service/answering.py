@@ -11,7 +11,9 @@ from django.db.backends.utils import CursorWrapper
 from .. import conf
 from ..exceptions import StaleDelivery
 from ..policy.durations import to_ms
-from ..store import dead, leases, session, state
+from ..store import answers, dead, leases, session
+from ..store.answers import Deliveries
+from ..store.failures import clip
 from ..store.state import Ticket
 from .context import Context
 from .delivery import Delivery
@@ -42,8 +44,7 @@ class Answering:
                 stale = self._finish(cursor, [d.hold.ticket for d in todo])
             if starting:
                 tickets = _ordered(d.hold.ticket for d in starting)
-                me = context.me
-                if state.hand_over(cursor, me.group, me.topic, me.incarnation, tickets) < len(tickets):
+                if answers.hand_over(cursor, Deliveries(context.me, tickets)) < len(tickets):
                     stale |= self._not_mine(cursor, tickets)
             return stale
 
@@ -67,7 +68,8 @@ class Answering:
             return self._give_up(delivery, "nack", error, failures)
 
         def back(cursor: CursorWrapper, tickets: Sequence[Ticket]) -> int:
-            return self._put_back(cursor, tickets, delay_ms, failed=True, error=error)
+            mine = Deliveries(self.context.me, tickets)
+            return answers.put_back(cursor, mine, delay_ms=delay_ms, failed=True, error=error)
 
         return self._answer(delivery, "nack", back, due_in=delay_ms)
 
@@ -83,7 +85,9 @@ class Answering:
             return True
 
         def back(cursor: CursorWrapper, tickets: Sequence[Ticket]) -> int:
-            return self._put_back(cursor, tickets, delay_ms, failed=False)
+            return answers.put_back(
+                cursor, Deliveries(self.context.me, tickets), delay_ms=delay_ms, failed=False
+            )
 
         return self._answer(delivery, "postpone", back, due_in=delay_ms)
 
@@ -95,9 +99,7 @@ class Answering:
 
         def work(cursor: CursorWrapper) -> set[Ticket]:
             tickets = _ordered(d.hold.ticket for d in todo)
-            moved = state.extend(
-                cursor, context.group, context.topic, context.me.incarnation, tickets, visible_ms
-            )
+            moved = answers.extend(cursor, Deliveries(context.me, tickets), visible_ms)
             return set() if moved == len(tickets) else self._not_mine(cursor, tickets)
 
         stale = session.run(context.using, work) if todo else set()
@@ -116,16 +118,16 @@ class Answering:
             return
 
         def work(cursor: CursorWrapper) -> None:
-            self._put_back(cursor, _ordered(d.hold.ticket for d in deliveries), 0, failed=False)
+            mine = Deliveries(self.context.me, _ordered(d.hold.ticket for d in deliveries))
+            answers.put_back(cursor, mine, delay_ms=0, failed=False)
 
         session.run(self.context.using, work)
         self._after(lambda: self._ended(deliveries, "postpone", due_in=0))
 
     def crowd_again(self, delivery: Delivery) -> None:
         """A suspect has run alone long enough: what happens from now on is not its doing."""
-        context, ticket = self.context, delivery.hold.ticket
-        me = context.me.incarnation
-        session.run(context.using, lambda c: state.end_solitude(c, context.group, context.topic, me, ticket))
+        mine = Deliveries(self.context.me, [delivery.hold.ticket])
+        session.run(self.context.using, lambda cursor: answers.end_solitude(cursor, mine))
         delivery.hold.alone = False
 
     def bury(self, ticket: Ticket, error: str, failures: int) -> bool:
@@ -149,7 +151,7 @@ class Answering:
 
     def _finish_dead(self, cursor: CursorWrapper, ticket: Ticket, error: str, failures: int) -> set[Ticket]:
         """Done for this group, and a copy into the dead-letter topic: one transaction."""
-        context, text = self.context, state.clip(error)
+        context, text = self.context, clip(error)
         stale = self._finish(cursor, [ticket], text)
         if not stale:
             dead_topic = conf.dead_letter_topic(context.topic)
@@ -160,26 +162,11 @@ class Answering:
         self, cursor: CursorWrapper, tickets: Sequence[Ticket], error: str | None = None
     ) -> set[Ticket]:
         context, ordered = self.context, _ordered(tickets)
-        done = state.finish(cursor, context.group, context.topic, context.me.incarnation, ordered, error)
+        done = answers.finish(cursor, Deliveries(context.me, ordered), error)
         if done == len(ordered):
             return set()
-        there = state.answered(cursor, context.group, context.topic, ordered)
+        there = answers.look(cursor, Deliveries(context.me, ordered))
         return {t for t in ordered if t not in there or not there[t][0]}
-
-    def _put_back(
-        self,
-        cursor: CursorWrapper,
-        tickets: Sequence[Ticket],
-        delay_ms: int,
-        *,
-        failed: bool,
-        error: str | None = None,
-    ) -> int:
-        context = self.context
-        return state.put_back(
-            cursor, context.group, context.topic, context.me.incarnation, tickets,
-            delay_ms=delay_ms, failed=failed, error=error,
-        )  # fmt: skip
 
     def _answer(
         self,
@@ -194,7 +181,7 @@ class Answering:
         def work(cursor: CursorWrapper) -> bool:
             if change(cursor, [ticket]):
                 return True
-            there = state.answered(cursor, self.context.group, self.context.topic, [ticket])
+            there = answers.look(cursor, Deliveries(self.context.me, [ticket]))
             # Token still ours and no longer in flight: an earlier try of this answer was committed unseen.
             return ticket in there and not there[ticket][1] and there[ticket][0] == (due_in is None)
 
@@ -205,7 +192,7 @@ class Answering:
         return True
 
     def _not_mine(self, cursor: CursorWrapper, tickets: Sequence[Ticket]) -> set[Ticket]:
-        there = state.answered(cursor, self.context.group, self.context.topic, tickets)
+        there = answers.look(cursor, Deliveries(self.context.me, tickets))
         held = leases.mine(cursor, self.context.me, sorted({t.partition for t in tickets}))
         return {t for t in tickets if t.partition not in held or t not in there or not there[t][1]}
 

@@ -103,12 +103,16 @@ class Claiming:
     def _choose(self, capacity: int) -> Choice:
         """Take from the ready partitions in turn, each up to its batch size (strict: one)."""
         context, choice, now = self.context, Choice(), self.context.clock.now()
+        later: list[str] = []
         for name in list(context.ready):
             if capacity <= 0:
                 break
             del context.ready[name]
             partition = context.partitions.get(name)
             if partition is None or partition.leaving:
+                continue
+            if name in context.stale_waiting and context.options.strict:
+                later.append(name)  # What waits in the table may come before what memory knows.
                 continue
             if context.options.strict:
                 due, fresh = partition.take_head(now)
@@ -123,6 +127,7 @@ class Claiming:
                 context.touch(partition)
             elif (next_due := partition.next_due()) and next_due > now:
                 context.set_timer(name, next_due)
+        context.ready.update(dict.fromkeys(later))
         return choice
 
     def _claim(self, choice: Choice, start_now: int, *, alone: bool) -> list[Delivery]:
@@ -133,7 +138,7 @@ class Claiming:
         claim = Claim(context.group, context.topic, context.me.name, new_token(), options.visible_ms, alone)
 
         def work(cursor: CursorWrapper) -> tuple[set[str], list[dict[str, Any]]]:
-            mine = leases.lock_mine(cursor, context.me, sorted({name for name, _ in wanted}))
+            mine = leases.lock_mine(cursor, context.me, context.life, sorted({name for name, _ in wanted}))
             allowed = choice.within(mine)
             offsets = sorted(offset for _, offset in allowed.messages())
             if not offsets:

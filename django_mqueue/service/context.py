@@ -57,6 +57,7 @@ class Context:
 
     me: Holder
     options: Options
+    life: int = 0
     start: int = 0
     tail: int = 0
     paused: bool = False

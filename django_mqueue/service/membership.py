@@ -104,7 +104,14 @@ class Membership:
         if registration is None:
             self.stop()
             raise NotRegistered(context.topic, context.group)
-        context.start, context.paused = registration.start, registration.paused
+        if context.life and registration.life != context.life:
+            context.drop(list(context.partitions))  # What is remembered is of an earlier life of the group.
+            context.doubt = True
+        context.life, context.start, context.paused = (
+            registration.life,
+            registration.start,
+            registration.paused,
+        )
         if not heartbeats.beat(context.using, context.me):
             if heartbeats.incarnation(context.using, context.me) not in (None, context.me.incarnation):
                 context.drop(list(context.partitions))
@@ -197,6 +204,7 @@ class Membership:
 
     def _acquire(self, names: Iterable[str]) -> int:
         context, wanted = self.context, list(names)
+        context.drop([name for name in wanted if name in context.partitions])  # It was another's meanwhile.
         mine = leases.acquire(context.using, context.me, wanted, self.lease_ms)
         now = time.monotonic()
         for name in wanted:

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from types import TracebackType
 
+from django.db import DatabaseError
+
 from .. import conf
 from ..exceptions import ClosedSubscription, MQueueError
 from ..policy import names
@@ -24,6 +26,17 @@ from .feed import Feed
 from .registration import Start, check_group, check_start, subscribe, topic_limit
 
 BATCH_MAX = 1000
+
+
+def stop_safely(engine: Engine, unstarted: Sequence[Delivery]) -> None:
+    """Leave the group, on a new connection if the old one has died meanwhile."""
+    try:
+        engine.stop(unstarted)
+    except (DatabaseError, OSError) as error:
+        if not session.is_lost(error) or session.in_transaction(engine.context.using):
+            raise
+        session.discard(engine.context.using)
+        engine.stop(unstarted)
 
 
 def default_name() -> str:
@@ -106,7 +119,7 @@ class Subscription:
         with self._polling:
             engine, self._engine = self._engine, None
             if engine is not None:
-                engine.stop()
+                stop_safely(engine, ())
 
     def poll(self, max_messages: int = 100) -> list[Delivery]:
         """Do what is due, and return what is this subscriber's to handle now: perhaps nothing. Never waits.

@@ -67,7 +67,7 @@ class Watermarks:
         partitions = {name: context.partitions[name] for name in names}
 
         def work(cursor: CursorWrapper) -> _Look:
-            mine = leases.lock_mine(cursor, context.me, names)
+            mine = leases.lock_mine(cursor, context.me, context.life, names)
             if not mine:
                 return _Look()
             look = self._look(cursor, {name: partitions[name] for name in sorted(mine)}, settled)

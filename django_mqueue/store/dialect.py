@@ -54,3 +54,10 @@ def union(branch: str, count: int) -> str:
 
 def flat(parts: Iterable[Iterable[Any]]) -> list[Any]:
     return [value for part in parts for value in part]
+
+
+def values_table(columns: Sequence[str], count: int) -> str:
+    """A derived table of ``count`` rows of placeholders, to join with: both servers' common way to write one."""
+    first = ", ".join(f"%s AS {column}" for column in columns)
+    more = " UNION ALL SELECT " + ", ".join(["%s"] * len(columns))
+    return f"(SELECT {first}{more * (count - 1)})"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from django.db.backends.utils import CursorWrapper
 
-from .dialect import NOW_MS, flat, marks
+from .dialect import NOW_MS, marks
 from .session import Row
 
 _TOPIC_ROW = " WHERE consumer_group = '' AND topic = %s AND partition_key = ''"
@@ -69,15 +69,15 @@ def old_enough(cursor: CursorWrapper, offsets: Sequence[int], retention_ms: int)
 
 def delete(cursor: CursorWrapper, topic: str, groups: Sequence[str], rows: Sequence[tuple[str, int]]) -> None:
     """Delete log rows, given as (partition, offset), with the state that any of the groups keeps for them."""
-    which = " OR ".join(["(partition_key = %s AND message_offset = %s)"] * len(rows))
+    offsets = [offset for _, offset in rows]
     for group in groups:
         cursor.execute(
-            f"DELETE FROM queue_delivery_state WHERE consumer_group = %s AND topic = %s AND ({which})",
-            [group, topic, *flat(rows)],
+            "DELETE s FROM queue_messages m STRAIGHT_JOIN queue_delivery_state s ON s.consumer_group = %s"
+            " AND s.topic = m.topic AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
+            f" WHERE m.topic = %s AND m.`offset` IN ({marks(offsets)})",
+            [group, topic, *offsets],
         )
-    cursor.execute(
-        f"DELETE FROM queue_messages WHERE `offset` IN ({marks(rows)})", [offset for _, offset in rows]
-    )
+    cursor.execute(f"DELETE FROM queue_messages WHERE `offset` IN ({marks(offsets)})", offsets)
 
 
 def forget_empty(cursor: CursorWrapper, topic: str, partitions: Sequence[str]) -> None:

@@ -61,17 +61,17 @@ def mine(cursor: CursorWrapper, me: Holder, partitions: Sequence[str]) -> list[s
     return [partition for (partition,) in cursor.fetchall()]
 
 
-def lock_mine(cursor: CursorWrapper, me: Holder, partitions: Sequence[str]) -> set[str]:
+def lock_mine(cursor: CursorWrapper, me: Holder, life: int, partitions: Sequence[str]) -> set[str]:
     """Lock the registration and those leases that are mine until this transaction ends; which they are.
 
-    None while the group is paused. With them locked nobody can steal, pause, reset or unsubscribe.
+    None while the group is paused, or if it was registered anew since (``life``). With them locked nobody can steal, pause, reset or unsubscribe.
     """
     cursor.execute(
         "SELECT l.partition_key FROM queue_offsets r STRAIGHT_JOIN queue_partition_leases l"
         " ON l.consumer_group = r.consumer_group AND l.topic = r.topic"
-        " WHERE r.consumer_group = %s AND r.topic = %s AND r.partition_key = '' AND r.paused = 0"
+        " WHERE r.consumer_group = %s AND r.topic = %s AND r.partition_key = '' AND r.id = %s AND r.paused = 0"
         f" AND l.partition_key IN ({marks(partitions)}) AND l.holder = %s LOCK IN SHARE MODE",
-        [me.group, me.topic, *sorted(partitions), me.incarnation],
+        [me.group, me.topic, life, *sorted(partitions), me.incarnation],
     )
     return {partition for (partition,) in cursor.fetchall()}
 

@@ -10,7 +10,7 @@ from django.db.backends.utils import CursorWrapper
 
 from ..policy.encoding import Encoded
 from . import session
-from .dialect import NOW_MS, flat, union
+from .dialect import NOW_MS, flat, union, values_table
 from .gates import locking_topic
 from .session import Row
 
@@ -67,12 +67,11 @@ def existing(
     """Offsets of the (partition, id) pairs that are in the log. ``locking`` waits for those about to commit."""
     if not keys:
         return {}
-    pairs = " OR ".join(["(partition_key = %s AND id = %s)"] * len(keys))
     cursor.execute(
-        "SELECT partition_key, id, `offset` FROM queue_messages FORCE INDEX (queue_messages_dedupe)"
-        f" WHERE topic = %s AND ({pairs}) AND consumer_group = ''"
-        + (" LOCK IN SHARE MODE" if locking else ""),
-        [topic, *flat(keys)],
+        f"SELECT x.p, x.i, m.`offset` FROM {values_table(('p', 'i'), len(keys))} x STRAIGHT_JOIN queue_messages m"
+        " FORCE INDEX (queue_messages_dedupe) ON m.topic = %s AND m.partition_key = x.p AND m.id = x.i"
+        " AND m.consumer_group = ''" + (" LOCK IN SHARE MODE" if locking else ""),
+        [*flat(keys), topic],
     )
     return {(partition, id): offset for partition, id, offset in cursor.fetchall()}
 

@@ -15,6 +15,9 @@ _COLUMNS = "(consumer_group, topic, partition_key, offset_acked, scan_offset, pa
 
 @dataclass(frozen=True)
 class Registration:
+    """A group's registration. ``life`` is another after unsubscribing and subscribing again."""
+
+    life: int
     start: int
     paused: bool
 
@@ -30,11 +33,11 @@ class Position:
 def registration(using: str, group: str, topic: str) -> Registration | None:
     rows = session.fetch(
         using,
-        "SELECT offset_acked, paused FROM queue_offsets"
+        "SELECT id, offset_acked, paused FROM queue_offsets"
         " WHERE consumer_group = %s AND topic = %s AND partition_key = ''",
         [group, topic],
     )
-    return Registration(int(rows[0][0]), bool(rows[0][1])) if rows else None
+    return Registration(int(rows[0][0]), int(rows[0][1]), bool(rows[0][2])) if rows else None
 
 
 def lock_topic(using: str, cursor: CursorWrapper, topic: str) -> int:

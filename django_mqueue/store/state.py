@@ -8,13 +8,9 @@ from typing import Any
 
 from django.db.backends.utils import CursorWrapper
 
-from . import session
-from .dialect import NOW_MS, flat, marks, union
+from . import failures, session
+from .dialect import NOW_MS, flat, marks, union, values_table
 from .session import Row
-
-ERRORS_KEPT = 10
-ERROR_BYTES = 4096
-WORKER_DIED = "the worker died, or lost its lease, while it handled this message alone"
 
 
 @dataclass(frozen=True)
@@ -66,13 +62,14 @@ def claim_again(
     one_suspect = "(partition_key = %s AND message_offset = %s AND in_flight = 1 AND delivery_token = %s)"
     which = " OR ".join([one_due.format(now=NOW_MS)] * len(due) + [one_suspect] * len(suspects))
     cursor.execute(
-        "UPDATE queue_delivery_state s SET s.errors = IF(s.alone, " + _grown() + ", s.errors),"
+        "UPDATE queue_delivery_state s SET s.errors = IF(s.alone, " + failures.grown() + ", s.errors),"
         " failure_count = failure_count + alone, retry_count = retry_count + handed, delivery_token = %s,"
         f" in_flight = 1, handed = message_offset IN ({marks(handed or [0])}), alone = %s,"
         f" invisible_until = {NOW_MS} + %s, delivered_to = %s, delivered_at = {NOW_MS}"
         f" WHERE consumer_group = %s AND topic = %s AND ({which}) AND acked = 0",
         [
-            WORKER_DIED, WORKER_DIED, claim.token, *(handed or [0]), claim.alone, claim.visible_ms, claim.name,
+            failures.WORKER_DIED, failures.WORKER_DIED,
+            claim.token, *(handed or [0]), claim.alone, claim.visible_ms, claim.name,
             claim.group, claim.topic,
             *flat(due), *flat((s.partition, s.offset, s.token) for s in suspects),
         ],
@@ -98,108 +95,6 @@ def claimed(cursor: CursorWrapper, group: str, offsets: Sequence[int], token: in
         [group, *offsets, token],
     )
     return [dict(zip(CLAIMED_COLUMNS, row, strict=True)) for row in cursor.fetchall()]
-
-
-_FENCED = (
-    "UPDATE queue_delivery_state s STRAIGHT_JOIN queue_partition_leases l ON l.consumer_group = s.consumer_group"
-    " AND l.topic = s.topic AND l.partition_key = s.partition_key AND l.holder = %s SET "
-)
-
-
-def _which(tickets: Sequence[Ticket]) -> tuple[str, list[Any]]:
-    one = "(s.partition_key = %s AND s.message_offset = %s AND s.delivery_token = %s)"
-    sql = f" WHERE s.consumer_group = %s AND s.topic = %s AND ({' OR '.join([one] * len(tickets))})"
-    return sql + " AND s.acked = 0 AND s.in_flight = 1", flat(
-        (t.partition, t.offset, t.token) for t in tickets
-    )
-
-
-def finish(
-    cursor: CursorWrapper,
-    group: str,
-    topic: str,
-    holder: str,
-    tickets: Sequence[Ticket],
-    error: str | None = None,
-) -> int:
-    """Mark deliveries as done, if they and their leases are still this holder's: how many were.
-
-    ``error`` is kept with a message that ends by failing.
-    """
-    which, params = _which(tickets)
-    add, add_params = _append_error(error)
-    if error is not None:
-        add += ", s.failure_count = s.failure_count + 1"
-    cursor.execute(
-        f"{_FENCED} s.acked = 1, s.in_flight = 0, s.acked_at = {NOW_MS}{add}{which}",
-        [holder, *add_params, group, topic, *params],
-    )
-    return int(cursor.rowcount)
-
-
-def put_back(
-    cursor: CursorWrapper,
-    group: str,
-    topic: str,
-    holder: str,
-    tickets: Sequence[Ticket],
-    *,
-    delay_ms: int,
-    failed: bool,
-    error: str | None = None,
-) -> int:
-    """Deliver again after ``delay_ms``: how many were this holder's to put back.
-
-    ``failed`` counts an attempt; else the delivery counts as none at all.
-    """
-    which, params = _which(tickets)
-    add, add_params = _append_error(error)
-    counts = " s.failure_count = s.failure_count + 1," if failed else " s.handed = 0,"
-    cursor.execute(
-        f"{_FENCED}{counts} s.in_flight = 0, s.alone = 0, s.invisible_until = {NOW_MS} + %s{add}{which}",
-        [holder, delay_ms, *add_params, group, topic, *params],
-    )
-    return int(cursor.rowcount)
-
-
-def extend(
-    cursor: CursorWrapper, group: str, topic: str, holder: str, tickets: Sequence[Ticket], visible_ms: int
-) -> int:
-    """Keep deliveries invisible for ``visible_ms`` from now: how many were this holder's."""
-    which, params = _which(tickets)
-    cursor.execute(
-        f"{_FENCED} s.invisible_until = {NOW_MS} + %s{which}", [holder, visible_ms, group, topic, *params]
-    )
-    return int(cursor.rowcount)
-
-
-def hand_over(cursor: CursorWrapper, group: str, topic: str, holder: str, tickets: Sequence[Ticket]) -> int:
-    """Note that a handler now starts on what had been claimed ahead: how many were this holder's."""
-    which, params = _which(tickets)
-    cursor.execute(f"{_FENCED} s.handed = 1{which}", [holder, group, topic, *params])
-    return int(cursor.rowcount)
-
-
-def end_solitude(cursor: CursorWrapper, group: str, topic: str, holder: str, ticket: Ticket) -> int:
-    """Others run beside this suspect again: its worker's death would no longer be its doing."""
-    which, params = _which([ticket])
-    cursor.execute(f"{_FENCED} s.alone = 0{which}", [holder, group, topic, *params])
-    return int(cursor.rowcount)
-
-
-def answered(
-    cursor: CursorWrapper, group: str, topic: str, tickets: Sequence[Ticket]
-) -> dict[Ticket, tuple[bool, bool]]:
-    """(acked, in flight) of those deliveries whose token is still theirs."""
-    one = "(partition_key = %s AND message_offset = %s AND delivery_token = %s)"
-    cursor.execute(
-        "SELECT partition_key, message_offset, delivery_token, acked, in_flight FROM queue_delivery_state"
-        f" WHERE consumer_group = %s AND topic = %s AND ({' OR '.join([one] * len(tickets))})",
-        [group, topic, *flat((t.partition, t.offset, t.token) for t in tickets)],
-    )
-    return {
-        Ticket(p, int(o), int(t)): (bool(acked), bool(flying)) for p, o, t, acked, flying in cursor.fetchall()
-    }
 
 
 def unclaim(using: str, group: str, topic: str, token: int, messages: Sequence[tuple[str, int]]) -> None:
@@ -252,35 +147,9 @@ def delete_group(cursor: CursorWrapper, group: str, topic: str, limit: int = 100
     )
     rows = cursor.fetchall()
     if rows:
-        which = " OR ".join(["(partition_key = %s AND message_offset = %s)"] * len(rows))
         cursor.execute(
-            f"DELETE FROM queue_delivery_state WHERE consumer_group = %s AND topic = %s AND ({which})",
-            [group, topic, *flat(rows)],
+            f"DELETE s FROM {values_table(('p', 'o'), len(rows))} x STRAIGHT_JOIN queue_delivery_state s"
+            " ON s.consumer_group = %s AND s.topic = %s AND s.partition_key = x.p AND s.message_offset = x.o",
+            [*flat(rows), group, topic],
         )
     return len(rows) == limit
-
-
-def clip(error: str) -> str:
-    """An error's text as it is kept: the end says most, so the middle goes."""
-    raw = error.encode("utf-8", "replace")
-    if len(raw) <= ERROR_BYTES:
-        return raw.decode()
-    half = ERROR_BYTES // 2 - 10
-    return raw[:half].decode("utf-8", "ignore") + "\n[...]\n" + raw[-half:].decode("utf-8", "ignore")
-
-
-def _append_error(error: str | None) -> tuple[str, list[Any]]:
-    """Assignment that keeps one more error, and its parameters."""
-    if error is None:
-        return "", []
-    text = clip(error)
-    return f", s.errors = {_grown()}", [text, text]
-
-
-def _grown() -> str:
-    """``errors`` with one more text, the oldest beyond ``ERRORS_KEPT`` dropped; takes the text twice."""
-    grown = (
-        f"JSON_ARRAY_APPEND(COALESCE(s.errors, JSON_ARRAY()), '$', JSON_OBJECT('at', {NOW_MS},"
-        " 'attempt', s.retry_count + 1, 'by', s.delivered_to, 'error', %s))"
-    )
-    return f"IF(COALESCE(JSON_LENGTH(s.errors), 0) >= {ERRORS_KEPT}, JSON_REMOVE({grown}, '$[0]'), {grown})"

@@ -38,23 +38,32 @@ def call(handler: Handler, delivery: Delivery) -> Outcome:
     started = time.monotonic()
     try:
         connections.before_use()
+        verb, delay, error = _verdict(handler, delivery)
+    except BaseException:
+        # An exception that cannot be told, a policy that exits: the attempt has failed all the same.
+        logger.exception("%s: its outcome cannot be told", handler.name)
+        verb, delay, error = "nack", DEFAULT_DELAY, "the handler failed, and its error cannot be shown"
+    try:
+        connections.after_use()
+    except Exception:  # The next use finds out and reconnects.
+        logger.debug("a connection could not be checked", exc_info=True)
+    return Outcome(delivery, verb, time.monotonic() - started, delay, error)
+
+
+def _verdict(handler: Handler, delivery: Delivery) -> tuple[str, float, str]:
+    """(verb, delay in seconds, error) of one run."""
+    try:
         _run(handler, delivery)
-        verb, delay, error = "ack", 0.0, ""
     except Postpone as signal:
-        verb, delay, error = "postpone", _seconds(signal.delay), ""
+        return "postpone", _seconds(signal.delay), ""
     except Reject as signal:
-        verb, delay, error = "reject", 0.0, str(signal)
+        return "reject", 0.0, str(signal)
     except Retry as signal:
         wait = _backoff(handler, delivery) if signal.delay is None else _seconds(signal.delay)
-        verb, delay, error = "nack", wait, str(signal)
+        return "nack", wait, str(signal)
     except BaseException as exception:
-        verb, delay, error = "nack", _backoff(handler, delivery), describe(exception)
-    finally:
-        try:
-            connections.after_use()
-        except Exception:  # The next use finds out and reconnects.
-            logger.debug("a connection could not be checked", exc_info=True)
-    return Outcome(delivery, verb, time.monotonic() - started, delay, error)
+        return "nack", _backoff(handler, delivery), describe(exception)
+    return "ack", 0.0, ""
 
 
 def _run(handler: Handler, delivery: Delivery) -> None:

@@ -22,7 +22,7 @@ from ..service.dispatch import UNLIMITED, Dispatch
 from ..service.engine import Engine
 from ..service.feed import Feed
 from ..service.registration import subscribe
-from ..service.subscription import default_name
+from ..service.subscription import default_name, stop_safely
 from ..store import session
 from . import connections
 from .answers import Answers
@@ -76,7 +76,7 @@ class Runner:
         self._results: queue.SimpleQueue[Outcome | None] = queue.SimpleQueue()
         self._started = 0
         self._feed_at = 0.0
-        self._failures = 0
+        self._failures, self._last_success = 0, time.monotonic()
         self._more = False
 
     @property
@@ -125,7 +125,7 @@ class Runner:
                 result = bool(step())  # type: ignore[operator]
                 if self._failures:
                     logger.info("the database is back")
-                self._failures = 0
+                self._failures, self._last_success = 0, time.monotonic()
                 return result
             except (DatabaseError, OSError) as error:
                 if not (session.is_lost(error) or session.is_retriable(error)):
@@ -137,7 +137,7 @@ class Runner:
                 if session.is_lost(error):
                     connections.distrust()
                 self._collect(min(0.05 * 2**self._failures, RECONNECT_MAX) * (0.5 + random.random() / 2))
-                if self._stopping and step != self._wind_up:
+                if self._stopping and (step != self._wind_up or self._is_too_late()):
                     return True
 
     def _cycle(self) -> bool:
@@ -272,10 +272,16 @@ class Runner:
         for engine in self._joined:
             unstarted = [d for d in self._waiting if d.hold.answering is engine.answering]
             try:
-                engine.stop(unstarted)
+                stop_safely(engine, unstarted)
             except (DatabaseError, MQueueError):
                 logger.exception("could not leave the group; the leases will run out")
                 session.discard(self.using)
+
+    def _is_too_late(self) -> bool:
+        """The database is away since the leases ran out, and nothing runs: what is left to answer is not ours."""
+        away = time.monotonic() - self._last_success
+        lease = max(float(conf.get("LEASE_DURATION", handler.topic)) for handler in self._handlers.values())
+        return away > lease and not sum(self._running.values())
 
     def _wind_up(self) -> bool:
         self._stopping = True
