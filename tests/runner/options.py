@@ -43,6 +43,9 @@ def parse(arguments: list[str]) -> Options:
     parser.add_argument(
         "--ci", action="store_true", help="all of it, with plain output and the slowest tests named"
     )
-    parser.add_argument("--server", choices=["mariadb", "mysql", "all"], default="all")
+    parser.add_argument(
+        "--server", choices=["mariadb", "mysql", "all"], help="default: all; with --quick, mariadb"
+    )
     known, rest = parser.parse_known_args(arguments)
-    return Options(known.quick, known.ci, known.server, tuple(word for word in rest if word != "--"))
+    server = known.server or ("mariadb" if known.quick else "all")
+    return Options(known.quick, known.ci, server, tuple(word for word in rest if word != "--"))

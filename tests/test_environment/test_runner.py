@@ -64,6 +64,14 @@ def test_further_arguments_go_to_pytest() -> None:
     assert parse(["--quick"]).everything
 
 
+@pytest.mark.parametrize(
+    ("arguments", "server"),
+    [([], "all"), (["--ci"], "all"), (["--quick"], "mariadb"), (["--quick", "--server", "all"], "all")],
+)
+def test_the_quick_lane_is_on_mariadb_unless_told_otherwise(arguments: list[str], server: str) -> None:
+    assert parse(arguments).server == server
+
+
 def test_without_apt_the_reason_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(EnvironmentProblem, match="there is no apt-get here"):
