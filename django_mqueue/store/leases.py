@@ -64,7 +64,8 @@ def mine(cursor: CursorWrapper, me: Holder, partitions: Sequence[str]) -> list[s
 def lock_mine(cursor: CursorWrapper, me: Holder, life: int, partitions: Sequence[str]) -> set[str]:
     """Lock the registration and those leases that are mine until this transaction ends; which they are.
 
-    None while the group is paused, or if it was registered anew since (``life``). With them locked nobody can steal, pause, reset or unsubscribe.
+    None while the group is paused, or if it was registered anew since (``life``). With them locked nobody can
+    steal, pause, reset or unsubscribe.
     """
     cursor.execute(
         "SELECT l.partition_key FROM queue_offsets r STRAIGHT_JOIN queue_partition_leases l"
