@@ -1,0 +1,194 @@
+"""Garbage collection: what every group is done with leaves the log, no earlier than the retention says."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.test import override_settings
+
+from django_mqueue import OutgoingMessage, Subscription, publish, publish_many, subscribe
+from django_mqueue.models import DeliveryState, Message, Offset, PartitionLease
+from django_mqueue.service import collecting
+from tests.support.subscribers import (
+    QUICK,
+    collect,
+    consume,
+    in_log,
+    poll_until,
+    settle,
+    settle_and_collect,
+    watermark,
+    with_state,
+)
+from tests.support.transactions import statements, wait_until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TOPIC, GROUP = "orders", "billing"
+HOUR = {**QUICK, "RETENTION": 3600}
+
+
+def age(topic: str, by: timedelta) -> None:
+    """Make all messages of a topic older: nobody waits for an hour."""
+    for message in Message.objects.filter(topic=topic):
+        message.published_at -= by // timedelta(milliseconds=1)
+        message.save(update_fields=["published_at"])
+
+
+@override_settings(MQUEUE=HOUR)
+def test_what_is_done_is_kept_for_the_retention() -> None:
+    """An hour from its publication, by the database's clock; its state is kept with it and goes with it."""
+    with Subscription(TOPIC, group=GROUP) as subscription:
+        first = publish(TOPIC, 1, key="k").offset
+        consume(subscription, 1)
+        settle_and_collect(subscription)
+        assert in_log(TOPIC) == with_state(TOPIC, GROUP) == [first]
+        age(TOPIC, timedelta(seconds=3500))
+        settle_and_collect(subscription)
+        assert in_log(TOPIC) == [first]
+        age(TOPIC, timedelta(seconds=101))
+        second = publish(TOPIC, 2, key="k").offset
+        consume(subscription, 1)
+        settle_and_collect(subscription)
+        assert in_log(TOPIC) == with_state(TOPIC, GROUP) == [second]
+
+
+@override_settings(MQUEUE={**HOUR, "TOPICS": {TOPIC: {"RETENTION": 0}}})
+def test_a_topic_may_have_a_retention_of_its_own() -> None:
+    for topic in (TOPIC, "payments"):
+        with Subscription(topic, group=GROUP) as subscription:
+            publish(topic, 1, key="k")
+            consume(subscription, 1)
+            settle_and_collect(subscription)
+    assert in_log(TOPIC) == []
+    assert len(in_log("payments")) == 1
+
+
+@override_settings(MQUEUE=QUICK)
+def test_what_is_not_done_is_kept_however_old() -> None:
+    """Undelivered, delivered and unanswered, or waiting for a retry: age alone deletes nothing."""
+    subscribe(TOPIC, GROUP)
+    kept = [publish(TOPIC, n, key=f"key-{n}").offset for n in range(3)]
+    age(TOPIC, timedelta(days=400))
+    with Subscription(TOPIC, group=GROUP) as subscription:
+        deliveries = {d.key: d for d in poll_until(subscription, 3)}
+        deliveries["key-1"].nack(delay=60)
+        deliveries["key-2"].postpone(60)
+        settle_and_collect(subscription)
+        assert in_log(TOPIC) == kept
+        deliveries["key-0"].ack()
+        settle_and_collect(subscription)
+        assert in_log(TOPIC) == kept[1:]
+
+
+@override_settings(MQUEUE=QUICK)
+def test_an_open_message_holds_back_its_own_partition_only() -> None:
+    """What is behind it in its partition stays, with its state; other partitions are collected."""
+    with Subscription(TOPIC, group=GROUP, batch_size=1000) as subscription:
+        publish(TOPIC, "stuck", key="stuck")
+        (stuck,) = poll_until(subscription, 1)
+        publish_many(TOPIC, [OutgoingMessage(n, key="stuck" if n % 2 else "flowing") for n in range(20)])
+        consume(subscription, 20)
+        settle_and_collect(subscription)
+        assert len(in_log(TOPIC)) == 11
+        assert len(with_state(TOPIC, GROUP)) == 11
+        assert watermark(TOPIC, GROUP, "stuck") < stuck.offset <= watermark(TOPIC, GROUP, "flowing")
+        stuck.ack()
+        settle_and_collect(subscription)
+    assert in_log(TOPIC) == with_state(TOPIC, GROUP) == []
+
+
+@override_settings(MQUEUE=QUICK)
+def test_a_worker_collects_by_itself_while_it_polls() -> None:
+    """Nobody has to ask, under load neither; and the position of an emptied partition goes once nobody leases it."""
+    with Subscription(TOPIC, group=GROUP) as subscription:
+        for number in range(30):
+            publish(TOPIC, number, key=f"key-{number % 5}")
+            consume(subscription, 1)
+
+        def all_gone() -> bool:
+            subscription.poll()
+            return not Message.objects.exists() and not DeliveryState.objects.exists()
+
+        wait_until(all_gone, "the log is empty")
+        assert PartitionLease.objects.count() == 5
+        wait_until(
+            lambda: not subscription.poll() and not PartitionLease.objects.exists(), "leases are given up"
+        )
+
+
+@override_settings(MQUEUE=QUICK)
+def test_positions_of_emptied_partitions_go_with_the_last_message() -> None:
+    """Where nobody leases them any more; so that a million keys of the past cost nothing."""
+    with Subscription(TOPIC, group=GROUP) as subscription:
+        publish_many(TOPIC, [OutgoingMessage(n, key=f"key-{n}") for n in range(50)])
+        consume(subscription, 50)
+        settle(subscription)
+    PartitionLease.objects.all().delete()
+    assert Offset.objects.filter(consumer_group=GROUP).exclude(partition_key="").count() == 50
+    collect(TOPIC)
+    assert in_log(TOPIC) == []
+    assert not Offset.objects.filter(consumer_group=GROUP).exclude(partition_key="").exists()
+    publish(TOPIC, "again", key="key-7")
+    with Subscription(TOPIC, group=GROUP) as subscription:
+        assert [d.payload for d in consume(subscription, 1)] == ["again"]
+
+
+@override_settings(MQUEUE=QUICK)
+def test_collection_goes_in_batches_each_committed() -> None:
+    """A thousand rows at once at most: no transaction grows with the backlog."""
+    count = 2500
+    with Subscription(TOPIC, group=GROUP, batch_size=1000) as subscription:
+        publish_many(TOPIC, [OutgoingMessage(n, key="k") for n in range(count)])
+        with override_settings(MQUEUE=HOUR):
+            got = 0
+            while got < count:
+                deliveries = subscription.poll(1000)
+                subscription.ack(deliveries)
+                got += len(deliveries)
+            wait_until(lambda: settle(subscription) and watermark(TOPIC, GROUP, "k"), "the watermark moves")
+        collector = collecting.Collector("default", TOPIC)
+        left = []
+        while True:
+            with statements() as seen:
+                more = collector.page(0)
+            assert len(seen) <= 12
+            left.append(len(in_log(TOPIC)))
+            if not more:
+                break
+    assert left[:3] == [1500, 500, 0]
+
+
+@override_settings(MQUEUE=HOUR)
+def test_rows_that_nobody_can_delete_yet_do_not_hide_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stuck head of many pages: the next pass goes on behind it instead of looking at it for ever."""
+    monkeypatch.setattr(collecting, "PAGE", 10)
+    monkeypatch.setattr(collecting, "FRUITLESS_PAGES", 3)
+    with Subscription(TOPIC, group=GROUP, batch_size=1) as subscription:
+        publish_many(TOPIC, [OutgoingMessage("stuck", key="stuck")] * 100)
+        (stuck,) = poll_until(subscription, 1)
+        publish_many(TOPIC, [OutgoingMessage("flowing", key="flowing")] * 20)
+        consume(subscription, 20)
+        settle(subscription)
+        age(TOPIC, timedelta(hours=2))
+        collector = collecting.Collector("default", TOPIC)
+        for _ in range(10):
+            while collector.page(0):
+                pass
+        assert len(in_log(TOPIC)) == 100
+        assert stuck.ack()
+
+
+@override_settings(MQUEUE=QUICK)
+def test_dead_letters_are_no_garbage() -> None:
+    """Not even when the groups that consume them are done with them."""
+    with Subscription(TOPIC, group=GROUP) as subscription:
+        publish(TOPIC, 1, key="k")
+        poll_until(subscription, 1)[0].reject("no")
+        settle_and_collect(subscription)
+    with Subscription(f"{TOPIC}_dlq", group="watchers") as subscription:
+        consume(subscription, 1)
+        settle_and_collect(subscription)
+    assert in_log(TOPIC) == []
+    assert len(in_log(f"{TOPIC}_dlq")) == 1
