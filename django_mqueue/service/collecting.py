@@ -34,11 +34,16 @@ class Collector:
         if now < self._next:
             return
         interval = float(conf.get("GC_INTERVAL", self.topic))
-        if is_kept(self.topic) or not self.page(int(interval * 1000)):
+        if not self.page(int(interval * 1000)):
             self._next = now + interval
 
     def page(self, interval_ms: int = 0) -> bool:
-        """Look at one page of the log in one transaction and delete what nobody needs; whether to go on."""
+        """Look at one page of the log in one transaction and delete what nobody needs; whether to go on.
+
+        Deletes nothing of a topic that is kept, whoever asks.
+        """
+        if is_kept(self.topic):
+            return False
         retention = conf.retention_ms(self.topic)
 
         def work(cursor: CursorWrapper) -> bool:
