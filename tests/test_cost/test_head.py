@@ -1,0 +1,144 @@
+"""A message that waits at the head costs nothing, however many are done behind it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from django.test import override_settings
+
+from django_mqueue import OutgoingMessage, Subscription, publish, publish_many
+from django_mqueue.models import DeliveryState, Offset
+from tests.support.processes import wait_until
+from tests.support.statements import Cost, counted
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+CALM = {
+    "DISCOVERY_INTERVAL": 3600,
+    "LEASE_DURATION": 36_000,
+    "LEASE_RENEWAL_INTERVAL": 3600,
+    "GC_INTERVAL": 3600,
+}
+
+
+@pytest.fixture(autouse=True)
+def calm() -> Iterator[None]:
+    with override_settings(MQUEUE=CALM):
+        yield
+
+
+def behind_a_stuck_head(topic: str, count: int) -> Subscription:
+    """A subscriber that has put back the first message of a key for an hour, and done ``count`` behind it."""
+    publish(topic, "head", key="k")
+    publish_many(topic, [OutgoingMessage(n, key="k") for n in range(count)])
+    subscription = Subscription(topic, "g", batch_size=1000).open()
+    (head,) = subscription.poll(max_messages=1)
+    head.nack(delay=3600)
+    done = 0
+    while done < count:
+        deliveries = wait_until(lambda: subscription.poll(max_messages=1000), "the next")
+        subscription.ack(deliveries)
+        done += len(deliveries)
+    return subscription
+
+
+def ticks(subscription: Subscription) -> list[Cost]:
+    """What thirty polls cost, in a second or two: settling, watermarks and second looks among them.
+
+    In every third poll a message comes, and is acked.
+    """
+    costs, got, pause = [], 0, threading.Event()
+    for n in range(30):
+        if n % 3 == 0:
+            publish(subscription.topic, "new", key="k")
+        with counted() as cost:
+            deliveries = subscription.poll()
+            subscription.ack(deliveries)
+        got += len(deliveries)
+        costs.append(cost)
+        pause.wait(0.05)
+    assert got == 10, "later ones flow"
+    return costs
+
+
+def dearest(costs: list[Cost]) -> tuple[int, int]:
+    """(most statements, most rows read) of any poll."""
+    return max(cost.count for cost in costs), max(cost.rows for cost in costs)
+
+
+@pytest.mark.parametrize("many", [1_500, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_one_nacked_at_the_head_and_ten_thousand_acked_behind_it(many: int) -> None:
+    """Later ones flow, and no tick asks more or reads more rows than with a hundred behind it."""
+    costs = {}
+    for count in (100, many):
+        subscription = behind_a_stuck_head(f"t{count}", count)
+        ticks(subscription)  # until what the thousands left to do is done
+        costs[count] = ticks(subscription)
+        subscription.close()
+    few, lots = dearest(costs[100]), dearest(costs[many])
+    assert lots[0] <= few[0] + 1, max(costs[many], key=lambda cost: cost.count)
+    assert lots[1] <= few[1] * 1.2 + 20, max(costs[many], key=lambda cost: cost.rows)
+    assert sum(cost.rows for cost in costs[many]) <= sum(cost.rows for cost in costs[100]) * 1.2 + 100
+    stuck = Offset.objects.get(topic=f"t{many}", partition_key="k")
+    assert stuck.offset_acked < DeliveryState.objects.get(topic=f"t{many}", acked=False).message_offset
+    assert stuck.scan_offset > stuck.offset_acked + many, "where delivery goes on is remembered"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("many", [10_000])
+def test_a_new_owner_does_not_read_all_that_is_done_behind_a_stuck_head(many: int) -> None:
+    """Taking over costs the same for a hundred and for ten thousand."""
+    costs = {}
+    for count in (100, many):
+        behind = behind_a_stuck_head(f"t{count}", count)
+        ticks(behind)
+        behind.close()
+        heir = Subscription(f"t{count}", "g").open()
+        with counted() as cost:
+            assert heir.poll() == []
+        costs[count] = cost
+        publish(f"t{count}", "after", key="k")
+        wait_until(lambda heir=heir: heir.poll(), "it goes on")
+        heir.close()
+    assert costs[many].count == costs[100].count, costs[many]
+    assert costs[many].rows <= costs[100].rows * 1.2 + 20, costs[many]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("many", [10_000])
+def test_many_that_wait_for_their_retry_hold_up_nothing(many: int) -> None:
+    """As many put back for an hour as done in the other tests: new ones flow, at the same price."""
+    costs = {}
+    for count in (100, many):
+        topic = f"t{count}"
+        publish_many(topic, [OutgoingMessage(n, key="k") for n in range(count)])
+        subscription = Subscription(topic, "g", batch_size=1000).open()
+        waiting = 0
+        while waiting < count:
+            deliveries = wait_until(lambda s=subscription: s.poll(max_messages=1000), "the next")
+            waiting += len(deliveries)
+            subscription._engine.answering.release(deliveries)  # type: ignore[union-attr]
+            DeliveryState.objects.filter(topic=topic).update(invisible_until=10**14)
+            subscription.close()
+            subscription.open()
+        ticks(subscription)
+        costs[count] = ticks(subscription)
+        subscription.close()
+    few, lots = dearest(costs[100]), dearest(costs[many])
+    assert lots[0] <= few[0] + 1, max(costs[many], key=lambda cost: cost.count)
+    assert lots[1] <= few[1] * 1.2 + 20, max(costs[many], key=lambda cost: cost.rows)
+
+
+def test_a_page_of_collection_is_bounded() -> None:
+    """Whatever is stuck: one look for garbage reads a thousand rows of the log, and no more than a few columns each."""
+    subscription = behind_a_stuck_head("t", 3_000)
+    ticks(subscription)
+    with override_settings(MQUEUE={**CALM, "GC_INTERVAL": 0.01, "RETENTION": 0}):
+        subscription._engine.collector._next = 0.0  # type: ignore[union-attr]
+        for _ in range(10):
+            with counted() as cost:
+                subscription.poll()
+            assert cost.rows <= 1_200, cost
+    subscription.close()

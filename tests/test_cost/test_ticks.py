@@ -1,0 +1,232 @@
+"""What a poll costs: the same for 5,000 partitions as for 5."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import override_settings
+
+from django_mqueue import Delivery, OutgoingMessage, StaleDelivery, Subscription, publish_many, subscribe
+from django_mqueue.models import PartitionLease
+from tests.support.processes import wait_until
+from tests.support.running import Seen, registered, run
+from tests.support.statements import Cost, counted
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+CALM = {
+    "DISCOVERY_INTERVAL": 3600,
+    "LEASE_DURATION": 36_000,
+    "LEASE_RENEWAL_INTERVAL": 3600,
+    "GC_INTERVAL": 3600,
+}
+"""Nothing periodic is due: what is left is the tick itself."""
+
+
+@pytest.fixture(autouse=True)
+def calm() -> Iterator[None]:
+    with override_settings(MQUEUE=CALM):
+        yield
+
+
+def fill(topic: str, partitions: int, each: int = 1) -> None:
+    publish_many(topic, [OutgoingMessage(n, key=f"k{k:05d}") for n in range(each) for k in range(partitions)])
+
+
+def consume_all(subscription: Subscription, count: int) -> None:
+    got = 0
+    while got < count:
+        deliveries = wait_until(lambda: subscription.poll(max_messages=1000), "the next")
+        subscription.ack(deliveries)
+        got += len(deliveries)
+
+
+def polled(subscription: Subscription) -> Cost:
+    with counted() as cost:
+        assert subscription.poll() == []
+    return cost
+
+
+def come_to_rest(subscription: Subscription) -> None:
+    """Until watermarks and settling have nothing left to do: for half a second polls are one statement."""
+    quiet = 0
+
+    def rest() -> bool:
+        nonlocal quiet
+        quiet = quiet + 1 if polled(subscription).count <= 1 else 0
+        return quiet >= 10
+
+    wait_until(
+        lambda: polled(subscription) and all_watermarks_have_moved(subscription.topic), "the watermarks move"
+    )
+    wait_until(rest, "nothing is left to do", every=0.05)
+
+
+def all_watermarks_have_moved(topic: str) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT COUNT(*) FROM queue_messages m LEFT JOIN queue_offsets o ON o.consumer_group = 'g' AND o.topic ="
+            " m.topic AND o.partition_key = m.partition_key WHERE m.topic = %s AND COALESCE(o.offset_acked, 0) < m.`offset`",
+            [topic],
+        )
+        return not cursor.fetchone()[0]
+
+
+DUE = {"DISCOVERY_INTERVAL": 3, "LEASE_DURATION": 36_000, "LEASE_RENEWAL_INTERVAL": 3, "GC_INTERVAL": 3}
+
+
+def idle_costs(partitions: int) -> tuple[Cost, Cost]:
+    """Of a poll when nothing is due; and of one when heartbeat, renewal, discovery and collection all are."""
+    topic = f"t{partitions}"
+    fill(topic, partitions)
+    with override_settings(MQUEUE=DUE), Subscription(topic, "g") as subscription:
+        consume_all(subscription, partitions)
+        assert PartitionLease.objects.filter(topic=topic).exclude(holder="").count() == partitions
+        come_to_rest(subscription)
+        quiet = polled(subscription)
+        threading.Event().wait(3.1)
+        due = polled(subscription)
+    return quiet, due
+
+
+@pytest.mark.parametrize("partitions", [500, pytest.param(5000, marks=pytest.mark.slow)])
+def test_an_idle_tick_costs_the_same_for_5000_partitions_as_for_5(partitions: int) -> None:
+    """One statement; and a dozen, as many as for five, when everything periodic is due in it."""
+    few, few_due = idle_costs(5)
+    many, many_due = idle_costs(partitions)
+    assert (few.count, few.commits) == (many.count, many.commits) == (1, 0), many
+    assert many_due.count == few_due.count, many_due
+    assert 5 <= many_due.count <= 12, many_due
+
+
+def test_an_idle_tick_does_not_grow_with_the_history() -> None:
+    """Rows read included: with ten messages behind it, and with three thousand."""
+    costs = []
+    for topic, each in (("short", 2), ("long", 600)):
+        fill(topic, 5, each)
+        with Subscription(topic, "g", batch_size=1000) as subscription:
+            consume_all(subscription, 5 * each)
+            come_to_rest(subscription)
+            costs.append(polled(subscription))
+    assert costs[0].count == costs[1].count == 1
+    assert costs[1].rows <= costs[0].rows + 2, costs[1]
+
+
+def test_a_claim_over_many_partitions_is_at_most_four_statements_and_one_commit() -> None:
+    """A hundred messages of a hundred partitions; a poll that claims asks for the tail besides."""
+    fill("t", 100, each=2)
+    with Subscription("t", "g") as subscription:
+        assert len(subscription.poll(max_messages=100)) == 100
+        with counted() as cost:
+            deliveries = subscription.poll(max_messages=100)
+        assert len(deliveries) == 100
+        assert len({delivery.key for delivery in deliveries}) >= 50
+        claim = [sql for sql in cost.statements if "queue_messages_tail" not in sql]
+        assert len(claim) <= 4, cost
+        assert cost.commits == 1, cost
+
+
+def test_a_claim_of_retries_is_at_most_four_statements_and_one_commit() -> None:
+    """Together with new ones, over twenty partitions."""
+    fill("t", 20, each=2)
+    with Subscription("t", "g", batch_size=1) as subscription:
+        for delivery in subscription.poll():
+            delivery.nack(delay=0)
+        come: list[Delivery] = []
+        with counted() as cost:
+            come += subscription.poll()
+        assert {delivery.attempt for delivery in come} == {2}
+        claim = [sql for sql in cost.statements if "queue_messages_tail" not in sql]
+        assert len(claim) <= 4, cost
+        assert cost.commits == 1, cost
+
+
+def claim_of_news(subscription: Subscription, count: int) -> Cost:
+    """The cheapest of six polls that claim what came since the last: in others settling or a watermark was due."""
+    costs = []
+    for _ in range(6):
+        fill("t", count)
+        with counted() as cost:
+            deliveries = subscription.poll()
+        assert len(deliveries) == count
+        subscription.ack(deliveries)
+        costs.append(cost)
+    return min(costs, key=lambda cost: cost.count)
+
+
+@pytest.mark.parametrize("count", [1, 50])
+def test_new_messages_in_owned_partitions_cost_the_tail_and_the_claims_three_statements(count: int) -> None:
+    """The one that comes alone, and fifty in fifty of a thousand partitions."""
+    fill("t", 1000)
+    with Subscription("t", "g") as subscription:
+        consume_all(subscription, 1000)
+        come_to_rest(subscription)
+        cost = claim_of_news(subscription, count)
+        assert (cost.count, cost.commits) == (4, 1), cost
+
+
+@pytest.mark.parametrize("count", [1, 100, 500])
+def test_an_ack_of_many_is_one_statement_and_one_commit(count: int) -> None:
+    fill("t", count)
+    with Subscription("t", "g") as subscription:
+        deliveries = subscription.poll(max_messages=count)
+        assert len(deliveries) == count
+        with counted() as cost:
+            subscription.ack(deliveries)
+        assert (cost.count, cost.commits) == (1, 1), cost
+
+
+def test_an_ack_of_many_with_a_stale_one_is_one_statement_more() -> None:
+    fill("t", 10)
+    with Subscription("t", "g") as subscription:
+        deliveries = subscription.poll()
+        PartitionLease.objects.filter(partition_key="k00003").update(holder="another")
+        with counted() as cost, pytest.raises(StaleDelivery):
+            subscription.ack(deliveries)
+        assert (cost.count, cost.commits) == (2, 1), cost
+
+
+@pytest.mark.parametrize(
+    ("verb", "statements"), [("ack", 1), ("nack", 1), ("postpone", 1), ("extend", 1), ("reject", 3)]
+)
+def test_each_answer_is_one_transaction_of_few_statements(verb: str, statements: int) -> None:
+    fill("t", 1)
+    with Subscription("t", "g") as subscription:
+        (delivery,) = subscription.poll()
+        arguments: dict[str, Any] = {"seconds": 5} if verb == "extend" else {}
+        with counted() as cost:
+            getattr(delivery, verb)(**arguments)
+        assert (cost.count, cost.commits) == (statements, 1), cost
+
+
+@pytest.mark.parametrize("topics", [1, 8])
+def test_an_idle_process_of_many_handlers_asks_at_most_two_statements_a_tick(topics: int) -> None:
+    """One for the tails of all of its topics."""
+    for n in range(topics):
+        subscribe(f"t{n}", "g")
+    statements: list[str] = []
+
+    def note(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        statements.append(sql)
+        return execute(sql, params, many, context)
+
+    with ExitStack() as stack:
+        for n in range(topics):
+            stack.enter_context(registered(f"t{n}", Seen()))
+        with connection.execute_wrapper(note):
+            run(drain=False, max_seconds=1.5, poll_interval=0.02)
+    is_tick = ["LIMIT 1000" in sql and "queue_messages_tail" in sql for sql in statements]
+    first = is_tick.index(True)
+    last = len(is_tick) - 1 - is_tick[::-1].index(True)
+    ticks = sum(is_tick)
+    assert ticks >= 15
+    started = [place for place, tick in enumerate(is_tick) if tick][4]
+    assert first < started
+    assert last - started + 1 <= 2 * (ticks - 4), "\n".join(
+        sql[:200] for sql in statements[started : last + 1]
+    )
