@@ -70,8 +70,9 @@ def come_to_rest(subscription: Subscription) -> None:
 def all_watermarks_have_moved(topic: str) -> bool:
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT COUNT(*) FROM queue_messages m LEFT JOIN queue_offsets o ON o.consumer_group = 'g' AND o.topic ="
-            " m.topic AND o.partition_key = m.partition_key WHERE m.topic = %s AND COALESCE(o.offset_acked, 0) < m.`offset`",
+            "SELECT COUNT(*) FROM queue_messages m LEFT JOIN queue_offsets o ON o.consumer_group = 'g'"
+            " AND o.topic = m.topic AND o.partition_key = m.partition_key"
+            " WHERE m.topic = %s AND COALESCE(o.offset_acked, 0) < m.`offset`",
             [topic],
         )
         return not cursor.fetchone()[0]

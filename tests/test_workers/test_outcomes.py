@@ -148,7 +148,7 @@ def test_retry_past_max_attempts_is_a_dead_letter() -> None:
 def test_reject_is_a_dead_letter_at_once() -> None:
     publish("t", 1)
     with registered("t", seen := Seen(raising(Reject("wrong currency")))):
-        assert "reject 1" in run()
+        assert "dead-letter 1" in run()
     assert seen.attempts(1) == [1]
     (letter,) = dead_letters("t")
     assert (letter.last_error, letter.failure_count) == ("wrong currency", 1)

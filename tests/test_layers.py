@@ -1,0 +1,139 @@
+"""The package's layers: imports point down only, and SQL is in ``store/`` alone."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import django_mqueue
+
+PACKAGE = Path(django_mqueue.__file__).parent
+
+LEVELS = [
+    {"exceptions"},
+    {"policy", "messages", "conf"},
+    {"models", "signals"},
+    {"store"},
+    {"service"},
+    {"workers"},
+    {"testing", "metrics", "checks", "apps", "management", "admin", "tasks", "spark", "__init__"},
+]
+"""From the bottom to the top. A part may import what is below it, and its neighbours."""
+
+NOT_LAYERED = {"migrations"}
+SEES_THE_SERVER = {"checks"}
+"""Asks the server for its variables: nothing of the queue's."""
+
+STATEMENT = re.compile(
+    r"\b(SELECT\b.+\bFROM|INSERT\s+INTO|REPLACE\s+INTO|UPDATE\s+\w+\s+SET|DELETE\s+FROM|SHOW\s+\w+|LOCK\s+IN|FOR\s+UPDATE)\b",
+    re.S,
+)
+TABLE = re.compile(r"\bqueue_(messages|delivery_state|partition_leases|offsets|subscriber_heartbeats)\b")
+
+
+def modules() -> list[Path]:
+    return sorted(path for path in PACKAGE.rglob("*.py") if part_of(path) not in NOT_LAYERED)
+
+
+def part_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def level(part: str) -> int:
+    return next(number for number, parts in enumerate(LEVELS) if part in parts)
+
+
+def imported_parts(path: Path) -> Iterator[tuple[int, str]]:
+    """(line, part of the package) for each import, wherever in the module it stands."""
+    here = ("django_mqueue", *path.relative_to(PACKAGE).with_suffix("").parts)
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            base = list(here[: len(here) - node.level]) if node.level else []
+            full = [*base, *(node.module or "").split(".")] if node.module else base
+            names = [[*full, alias.name] for alias in node.names] if full == ["django_mqueue"] else [full]
+        elif isinstance(node, ast.Import):
+            names = [alias.name.split(".") for alias in node.names]
+        else:
+            continue
+        for name in names:
+            if name[0] == "django_mqueue":
+                yield node.lineno, name[1] if len(name) > 1 else "__init__"
+
+
+def texts(path: Path) -> Iterator[tuple[int, str]]:
+    """(line, text) of each string of a module that is not a docstring."""
+    tree = ast.parse(path.read_text())
+    prose = {
+        id(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
+            yield node.lineno, node.value
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_down_only(path: Path) -> None:
+    part = part_of(path)
+    if part == "__init__":
+        return  # The public face names everything, and loads it on first use.
+    for line, imported in imported_parts(path):
+        assert level(imported) <= level(part), (
+            f"{path.name}:{line}: {part} imports {imported}, which is above it"
+        )
+
+
+def test_imports_are_seen_at_all() -> None:
+    """The tests above and below look at what they say they look at."""
+    assert {part for _, part in imported_parts(PACKAGE / "service" / "claiming.py")} >= {
+        "policy",
+        "store",
+        "service",
+    }
+    assert any(STATEMENT.search(text) for _, text in texts(PACKAGE / "store" / "leases.py"))
+
+
+def test_the_public_face_loads_nothing_before_it_is_asked() -> None:
+    """Else the package could not stand in INSTALLED_APPS: models may not be imported before apps are ready."""
+    tree = ast.parse((PACKAGE / "__init__.py").read_text())
+    eager = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.level]
+    assert eager == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in modules() if part_of(path) not in {"store", *SEES_THE_SERVER}],
+    ids=lambda path: str(path.relative_to(PACKAGE)),
+)
+def test_sql_is_in_the_store_alone(path: Path) -> None:
+    """No statement, no table's name and no ``execute`` anywhere else; models name their tables."""
+    part = part_of(path)
+    for line, text in texts(path):
+        assert not STATEMENT.search(text), f"{path.name}:{line}: a statement outside of store: {text!r}"
+        if part != "models":
+            assert not TABLE.search(text), f"{path.name}:{line}: a table's name outside of store: {text!r}"
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute) and node.attr in ("execute", "executemany", "raw", "RawSQL"):
+            raise AssertionError(f"{path.name}:{node.lineno}: {ast.unparse(node)} outside of store")
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in modules() if part_of(path) == "policy"], ids=lambda path: path.name
+)
+def test_policy_decides_without_database_or_clock(path: Path) -> None:
+    """Pure: what it decides, it decides of what it is given. (Ids take the time for the index's sake.)"""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            assert not any(name.startswith("django.db") for name in names), f"{path.name}:{node.lineno}"
+            assert "time" not in names or path.name == "ids.py", f"{path.name}:{node.lineno}: a clock"
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_files_are_short_enough_to_be_read(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 350, "one subject a file, and about 300 lines"
