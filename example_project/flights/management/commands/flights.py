@@ -8,6 +8,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from ...dataset import FLIGHTS
 from ...events import GROUPS
 from ...models import Run
 from ...progress import Progress, consumed
@@ -38,6 +39,8 @@ class Command(BaseCommand):
         except KeyboardInterrupt:
             raise CommandError("interrupted; the next run begins anew", returncode=130) from None
         report(self, run)
+        if run.flights < FLIGHTS:
+            self.stdout.write(f"These were the first of {FLIGHTS:,} flights; --flights all takes them all.")
 
     def _consume(self, run: Run, count: int, threads: int) -> None:
         progress = Progress(run.flights, *GROUPS)
