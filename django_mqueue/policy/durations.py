@@ -15,7 +15,10 @@ def to_ms(argument: str, value: Any, *, least: float = 0) -> int:
     if isinstance(value, timedelta):
         seconds = value.total_seconds()
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        seconds = float(value)
+        try:
+            seconds = float(value)
+        except OverflowError:
+            seconds = math.inf
     else:
         raise TypeError(f"{argument} must be a timedelta or a number of seconds, not {type(value).__name__}")
     if not math.isfinite(seconds) or seconds < least:

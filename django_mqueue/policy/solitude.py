@@ -9,6 +9,7 @@ from __future__ import annotations
 from enum import Enum
 
 QUIET_FOR = 10.0
+PATIENCE = 10.0
 ALONE_FOR = 10.0
 ALONE_MAX = 3600.0
 
@@ -17,6 +18,7 @@ class Mode(Enum):
     CROWD = "claim as usual"
     WAIT = "claim nothing"
     ALONE = "claim one suspect and nothing else"
+    BESIDE = "claim one suspect beside others; its death would not be its doing"
 
 
 def alone_for(attempt: int) -> float:
@@ -32,7 +34,7 @@ class Solitude:
     """Makes room for suspects in one process: stops claiming for a while, until nothing runs.
 
     If it does not fall quiet in time, work goes on and the next try waits longer. ``quiet_for=0`` never stops
-    claiming: suspects come when nothing happens to be in flight.
+    claiming: suspects come when nothing happens to be in flight or, after ``PATIENCE`` seconds, beside others.
     """
 
     def __init__(self, quiet_for: float = QUIET_FOR) -> None:
@@ -47,10 +49,15 @@ class Solitude:
         if not suspects or not in_flight:
             self._window, self._quiet_since = self.quiet_for, None
             return Mode.ALONE if suspects else Mode.CROWD
-        if not self.quiet_for or now < self._again_at:
+        if now < self._again_at:
             return Mode.CROWD
         if self._quiet_since is None:
             self._quiet_since = now
+        if not self.quiet_for:
+            if now - self._quiet_since < PATIENCE:
+                return Mode.CROWD
+            self._quiet_since = now
+            return Mode.BESIDE
         if now - self._quiet_since < self._window:
             return Mode.WAIT
         self._again_at, self._quiet_since = now + self._window, None

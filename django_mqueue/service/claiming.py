@@ -63,8 +63,8 @@ class Claiming:
         choice = self._choose(capacity)
         return self._claim(choice, start_now, alone=False)
 
-    def alone(self) -> list[Delivery]:
-        """Claim one suspect, to run while nothing else does; those out of attempts are dead-lettered."""
+    def suspect(self, *, alone: bool) -> list[Delivery]:
+        """Claim one suspect, to run ``alone`` or beside others; those out of attempts are dead-lettered."""
         self._make_sure()
         context = self.context
         if context.paused:
@@ -80,7 +80,7 @@ class Claiming:
             if failures >= context.options.max_attempts:
                 self.answering.bury(suspect.ticket, WORKER_DIED, failures)
             else:
-                got = self._claim(Choice(suspects=[suspect]), 1, alone=True)
+                got = self._claim(Choice(suspects=[suspect]), 1, alone=alone)
             if suspect in partition.suspects:
                 partition.suspects.remove(suspect)
             context.touch(partition)

@@ -34,10 +34,10 @@ class Dispatch:
     def claim(self, capacity: int, start_now: int) -> list[Delivery]:
         """Up to ``capacity`` deliveries; the first ``start_now`` of them go to handlers at once."""
         mode = self._mode()
-        if mode is Mode.ALONE and start_now > 0:
+        if mode in (Mode.ALONE, Mode.BESIDE) and start_now > 0:
             for engine in self.engines:
                 with engine.context.lock:
-                    if engine.has_suspects and (suspect := engine.claiming.alone()):
+                    if engine.has_suspects and (suspect := engine.claiming.suspect(alone=mode is Mode.ALONE)):
                         return suspect
             mode = Mode.CROWD
         if mode is not Mode.CROWD or capacity <= 0:

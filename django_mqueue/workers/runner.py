@@ -262,7 +262,13 @@ class Runner:
         """Look everywhere once more: the tail, all partitions, leases that nobody holds."""
         if self._feed.tick():
             return False
-        return not any(engine.find_work() for engine in list(self._joined))
+        work = False
+        for engine in list(self._joined):
+            try:
+                work = engine.find_work() or work
+            except MQueueError as error:
+                self._retire(engine, error)
+        return not work
 
     def _finish(self) -> None:
         """Let running handlers end, answer them, give back the rest, leave the group."""
