@@ -104,7 +104,7 @@ def _variables(alias: str, connection: BaseDatabaseWrapper) -> list[CheckMessage
             "W006",
         ),
         (
-            int(found.get("max_allowed_packet", 0)) < 2 * int(conf.get("MAX_PAYLOAD_BYTES")) + 1_048_576,
+            int(found.get("max_allowed_packet", 0)) < 2 * conf.largest_payload() + 1_048_576,
             f"max_allowed_packet ({found.get('max_allowed_packet')}) is too small for MAX_PAYLOAD_BYTES, "
             "which may double in size on its way",
             "Raise max_allowed_packet in the server's configuration, or lower MAX_PAYLOAD_BYTES.",

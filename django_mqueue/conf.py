@@ -9,6 +9,8 @@ from typing import Any
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
+from .policy.names import SCHEDULED_SUFFIX
+
 DLQ_SUFFIX_MAX = 14
 """Room that topic columns keep for the suffixes of derived topics (public topics: 100 characters of 128)."""
 
@@ -83,7 +85,10 @@ def _problem(name: str, option: Option, value: Any) -> str | None:
     if name == "SPREAD" and value > SPREAD_MAX:
         return f"must be at most {SPREAD_MAX}, not {value!r}"
     if name == "DLQ_SUFFIX" and not _good_suffix(value):
-        return f"must be 1 to {DLQ_SUFFIX_MAX} printable characters without blanks, not {value!r}"
+        return (
+            f"must be 1 to {DLQ_SUFFIX_MAX} printable characters without blanks, and not end in "
+            f"{SCHEDULED_SUFFIX}: not {value!r}"
+        )
     return None
 
 
@@ -98,6 +103,12 @@ def retention_ms(topic: str) -> int:
 
 def lease_ms(topic: str) -> int:
     return int(get("LEASE_DURATION", topic) * 1000)
+
+
+def largest_payload() -> int:
+    """The most bytes that any topic's payload may have."""
+    topics = _configured().get("TOPICS", {})
+    return max(int(get("MAX_PAYLOAD_BYTES", topic)) for topic in (None, *topics))
 
 
 def dead_letter_topic(topic: str) -> str:
@@ -144,7 +155,8 @@ def _section_problems(where: str, section: Mapping[str, Any], allowed: Mapping[s
 
 
 def _good_suffix(value: str) -> bool:
-    return 0 < len(value) <= DLQ_SUFFIX_MAX and value.isprintable() and " " not in value
+    fits = 0 < len(value) <= DLQ_SUFFIX_MAX and value.isprintable() and " " not in value
+    return fits and not value.endswith(SCHEDULED_SUFFIX)
 
 
 def _relations(where: str, section: Mapping[str, Any]) -> list[str]:
