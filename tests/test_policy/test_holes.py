@@ -1,0 +1,79 @@
+"""Holes are exactly the offsets that were handed out, not seen and not settled."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from django_mqueue.policy.holes import Holes, gaps
+
+OFFSETS = st.sets(st.integers(1, 60), max_size=40)
+
+
+def members(holes: Holes) -> set[int]:
+    return {offset for first, last in holes.ranges for offset in range(first, last + 1)}
+
+
+def made_of(seen: set[int]) -> Holes:
+    holes = Holes()
+    for first, last in gaps(0, sorted(seen)):
+        holes.add(first, last)
+    return holes
+
+
+def is_tidy(holes: Holes) -> bool:
+    """Rising, disjoint, none empty."""
+    flat = [bound for pair in holes.ranges for bound in pair]
+    return flat == sorted(flat) and len(members(holes)) == sum(
+        last - first + 1 for first, last in holes.ranges
+    )
+
+
+@given(OFFSETS)
+def test_gaps_are_all_that_was_passed_over(seen: set[int]) -> None:
+    holes = made_of(seen)
+    assert members(holes) == set(range(1, max(seen, default=0))) - seen
+    assert is_tidy(holes)
+
+
+@given(OFFSETS, st.lists(st.integers(1, 60)))
+def test_what_appears_is_taken_out_once(seen: set[int], appeared: list[int]) -> None:
+    """And only what had been missing is said to be new."""
+    holes = made_of(seen)
+    before = members(holes)
+    assert holes.take(appeared) == before & set(appeared)
+    assert members(holes) == before - set(appeared)
+    assert holes.take(appeared) == set()
+    assert is_tidy(holes)
+
+
+@given(OFFSETS, st.integers(0, 70))
+def test_what_is_settled_is_forgotten(seen: set[int], settled: int) -> None:
+    holes = made_of(seen)
+    before = members(holes)
+    holes.drop_settled(settled)
+    assert members(holes) == {offset for offset in before if offset > settled}
+    assert is_tidy(holes)
+
+
+@given(OFFSETS, st.integers(0, 70), st.integers(1, 10))
+def test_a_part_of_them_is_the_first_ones_from_a_start(seen: set[int], start: int, count: int) -> None:
+    holes = made_of(seen)
+    part = Holes()
+    part.ranges = holes.some(start, count)
+    rest = {offset for offset in members(holes) if offset >= start}
+    assert members(part) <= rest
+    assert len(part) <= count
+    if len(part) < count:
+        assert members(part) == rest
+    elif rest:
+        assert members(part) == {offset for offset in rest if offset <= max(members(part))}
+
+
+def test_an_empty_range_is_none() -> None:
+    holes = Holes()
+    holes.add(5, 4)
+    assert not holes
+    assert gaps(4, [5, 6]) == []
+    assert gaps(4, []) == []
+    assert gaps(4, [6, 7, 10]) == [(5, 5), (8, 9)]
