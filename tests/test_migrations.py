@@ -1,0 +1,254 @@
+"""The tables as they are on the server: there and back, engine, collations, indexes; and through the ORM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.core.management import call_command
+from django.db import IntegrityError, connection, connections, models
+
+from django_mqueue import publish
+from django_mqueue.models import DeliveryState, Message, Offset, PartitionLease, SubscriberHeartbeat
+from django_mqueue.store import gates
+
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
+
+MODELS: list[type[models.Model]] = [Message, DeliveryState, PartitionLease, Offset, SubscriberHeartbeat]
+TABLES = {
+    "queue_messages",
+    "queue_delivery_state",
+    "queue_partition_leases",
+    "queue_offsets",
+    "queue_subscriber_heartbeats",
+}
+GATE = {name for gate in range(gates.GATES) for name in gates.slots(gate)}
+
+PRIMARY, UNIQUE, PLAIN = "primary", "unique", "plain"
+INDEXES: dict[str, dict[str, tuple[str, list[str]]]] = {
+    "queue_messages": {
+        "PRIMARY": (PRIMARY, ["offset"]),
+        "queue_messages_dedupe": (UNIQUE, ["topic", "partition_key", "id", "consumer_group"]),
+        "queue_messages_partition": (PLAIN, ["topic", "partition_key", "offset", "consumer_group"]),
+        "queue_messages_tail": (PLAIN, ["topic", "offset", "partition_key", "consumer_group"]),
+        "queue_messages_dead": (PLAIN, ["topic", "failed_group", "original_id"]),
+    },
+    "queue_delivery_state": {
+        "PRIMARY": (PRIMARY, ["consumer_group", "topic", "partition_key", "message_offset"]),
+        "queue_delivery_state_due": (
+            PLAIN,
+            ["consumer_group", "topic", "partition_key", "acked", "in_flight", "invisible_until"],
+        ),
+    },
+    "queue_partition_leases": {
+        "PRIMARY": (PRIMARY, ["id"]),
+        "queue_leases_partition": (UNIQUE, ["consumer_group", "topic", "partition_key"]),
+        "queue_leases_holder": (
+            PLAIN,
+            ["consumer_group", "topic", "holder", "lease_renewed_at", "partition_key"],
+        ),
+    },
+    "queue_offsets": {
+        "PRIMARY": (PRIMARY, ["id"]),
+        "queue_offsets_partition": (UNIQUE, ["consumer_group", "topic", "partition_key"]),
+        "queue_offsets_groups": (PLAIN, ["topic", "partition_key", "consumer_group", "offset_acked"]),
+    },
+    "queue_subscriber_heartbeats": {
+        "PRIMARY": (PRIMARY, ["id"]),
+        "queue_heartbeats_subscriber": (UNIQUE, ["consumer_group", "topic", "subscriber_name"]),
+    },
+}
+
+
+def rows(sql: str, *params: str, using: str = "default") -> list[tuple[Any, ...]]:
+    with connections[using].cursor() as cursor:
+        cursor.execute(sql, params)
+        return list(cursor.fetchall())
+
+
+def tables(using: str) -> set[str]:
+    return {name for name in connections[using].introspection.table_names() if name.startswith("queue_")}
+
+
+@pytest.fixture
+def migrated_again() -> Iterator[None]:
+    """Whatever a test does to the other database, the tables are there for the next one."""
+    yield
+    call_command("migrate", "django_mqueue", database="other", verbosity=0)
+
+
+@pytest.mark.usefixtures("migrated_again")
+def test_migrate_goes_back_to_zero_and_forward_again() -> None:
+    """Leaving nothing behind, and with the gate in its place; twice."""
+    for _ in range(2):
+        publish("orders", 1, using="other")
+        call_command("migrate", "django_mqueue", "zero", database="other", verbosity=0)
+        assert tables("other") == set()
+        call_command("migrate", "django_mqueue", database="other", verbosity=0)
+        assert tables("other") == TABLES
+        gate = Offset.objects.using("other").filter(consumer_group="", topic="")
+        assert set(gate.values_list("partition_key", flat=True)) == GATE
+        assert publish("orders", 1, using="other").created
+
+
+def test_no_migration_is_missing() -> None:
+    """The models say what the migrations make."""
+    call_command("makemigrations", "django_mqueue", check=True, dry_run=True, verbosity=0)
+
+
+def test_the_models_are_the_five_tables() -> None:
+    assert {model._meta.db_table for model in apps.get_app_config("django_mqueue").get_models()} == TABLES
+    assert tables("default") == TABLES
+
+
+def test_every_table_is_innodb() -> None:
+    found = dict(
+        rows(
+            "SELECT table_name, engine FROM information_schema.tables"
+            " WHERE table_schema = DATABASE() AND table_name LIKE 'queue\\_%%'"
+        )
+    )
+    assert found == dict.fromkeys(TABLES, "InnoDB")
+
+
+def test_every_text_compares_byte_by_byte_whatever_the_databases_default() -> None:
+    """MySQL's JSON columns, which have no collation to choose, aside."""
+    found = rows(
+        "SELECT table_name, column_name, collation_name FROM information_schema.columns WHERE table_schema ="
+        " DATABASE() AND table_name LIKE 'queue\\_%%' AND collation_name IS NOT NULL"
+    )
+    assert len(found) >= 24
+    assert {table for table, _, _ in found} == TABLES
+    assert [row for row in found if row[2] != "utf8mb4_bin"] == []
+
+
+@pytest.mark.parametrize("table", sorted(TABLES))
+def test_indexes_have_their_names_and_columns(table: str) -> None:
+    """Those that the statements name, in their order, and no others."""
+    with connection.cursor() as cursor:
+        found = connection.introspection.get_constraints(cursor, table)
+    indexes = {
+        name: (PRIMARY if one["primary_key"] else UNIQUE if one["unique"] else PLAIN, one["columns"])
+        for name, one in found.items()
+        if one["index"] or one["unique"] or one["primary_key"]
+    }
+    assert indexes == INDEXES[table]
+
+
+def test_delivery_state_is_clustered_by_its_natural_key() -> None:
+    """No surrogate: InnoDB stores the rows in the primary key's order."""
+    columns = [name for (name,) in rows(
+        "SELECT column_name FROM information_schema.statistics WHERE table_schema = DATABASE()"
+        " AND table_name = 'queue_delivery_state' AND index_name = 'PRIMARY' ORDER BY seq_in_index"
+    )]  # fmt: skip
+    assert columns == ["consumer_group", "topic", "partition_key", "message_offset"]
+
+
+def test_offsets_are_never_handed_out_twice() -> None:
+    """Deleting the newest message does not free its offset."""
+    first = publish("orders", 1).offset
+    Message.objects.all().delete()
+    assert publish("orders", 1).offset > first
+
+
+def test_a_row_without_a_topic_is_refused() -> None:
+    """The constraint behind the gate: what a missing gate row makes of the topic."""
+    with pytest.raises(IntegrityError):
+        Message.objects.create(
+            topic="", partition_key="k", message_id="m", payload=b"", metadata={}, available_at=0, created_at=0,
+            published_at=0,
+        )  # fmt: skip
+
+
+def message(**changed: Any) -> Message:
+    values: dict[str, Any] = {
+        "topic": "orders", "partition_key": "k", "message_id": "mine", "consumer_group": "", "payload": b"\x00\xff",
+        "metadata": {"kind": "", "headers": {}, "encoding": "bytes"}, "available_at": 1, "created_at": 1,
+        "published_at": 1,
+    }  # fmt: skip
+    return Message.objects.create(**values | changed)
+
+
+def test_messages_through_the_orm() -> None:
+    """Created, read, filtered by JSON, unique by topic, partition, id and target group."""
+    stored = message()
+    assert bytes(Message.objects.get(metadata__encoding="bytes").payload) == b"\x00\xff"
+    assert str(stored) == f"orders@{stored.pk}"
+    for other in (
+        {"topic": "Orders"},
+        {"partition_key": "K"},
+        {"message_id": "Mine"},
+        {"consumer_group": "a"},
+    ):
+        message(**other)
+    with pytest.raises(IntegrityError):
+        message()
+    assert Message.objects.filter(topic="orders").count() == 4
+
+
+def test_delivery_state_through_the_orm() -> None:
+    """By its composite primary key: got, updated, deleted, unique, counted and ordered."""
+
+    def create(offset: int) -> DeliveryState:
+        return DeliveryState.objects.create(
+            consumer_group="a", topic="orders", partition_key="k", message_offset=offset, invisible_until=0,
+            delivery_token=1, delivered_to="w", delivered_at=0, errors=[{"error": "x"}],
+        )  # fmt: skip
+
+    state = create(7)
+    assert state.pk == ("a", "orders", "k", 7)
+    assert DeliveryState.objects.get(pk=("a", "orders", "k", 7)).errors == [{"error": "x"}]
+    assert str(state) == "a: orders@7"
+    create(8)
+    DeliveryState.objects.filter(pk=("a", "orders", "k", 7)).update(acked=True)
+    assert [one.message_offset for one in DeliveryState.objects.order_by("-message_offset")] == [8, 7]
+    assert DeliveryState.objects.filter(acked=True).count() == 1
+    with pytest.raises(IntegrityError):
+        create(8)
+    state.delete()
+    assert [one.pk for one in DeliveryState.objects.all()] == [("a", "orders", "k", 8)]
+
+
+@pytest.mark.parametrize(
+    ("model", "values", "shown"),
+    [
+        (
+            PartitionLease,
+            {"partition_key": "k", "leased_by": "w", "holder": "h", "leased_at": 1, "lease_renewed_at": 1},
+            "a: orders/k by w",
+        ),
+        (Offset, {"partition_key": "k", "offset_acked": 5, "updated_at": 1}, "a: orders/k to 5"),
+        (
+            SubscriberHeartbeat,
+            {"subscriber_name": "w", "incarnation": "i", "heartbeat_at": 1},
+            "a: w on orders",
+        ),
+    ],
+)
+def test_small_tables_through_the_orm(model: type[models.Model], values: dict[str, Any], shown: str) -> None:
+    """A surrogate key for the admin's sake, and one row for each natural key."""
+    manager = model._default_manager
+    row = manager.create(consumer_group="a", topic="orders", **values)
+    assert str(row) == shown
+    assert manager.get(pk=row.pk) == row
+    manager.create(consumer_group="A", topic="orders", **values)
+    with pytest.raises(IntegrityError):
+        manager.create(consumer_group="a", topic="orders", **values)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_name_too_long_is_refused_and_never_cut(model: type[models.Model]) -> None:
+    """By the server, in Django's strict mode, should anything get past the checks."""
+    lengths = {
+        field.column: field.max_length
+        for field in model._meta.fields
+        if isinstance(field, models.CharField) and field.max_length
+    }
+    for name in ("consumer_group", "topic"):
+        assert lengths[name] == 128
+    assert all(length in (32, 128, 255) for length in lengths.values())
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT @@SESSION.sql_mode")
+        assert "STRICT_TRANS_TABLES" in cursor.fetchone()[0]
