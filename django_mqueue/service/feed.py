@@ -34,7 +34,7 @@ class Tail:
     """How far a topic has been read, and the offsets below that which have not been seen.
 
     ``sweep_from``: where the pass over the holes goes on, 0 between passes; ``sweep_settled``: what was settled when it
-    began; ``compacted``: other topics' messages have been taken out of the holes in this pass.
+    began; ``compacted``: other topics' messages have been taken out of the holes in this pass, up to ``compacted_to``.
     """
 
     topic: str
@@ -46,6 +46,7 @@ class Tail:
     sweep_from: int = 0
     sweep_settled: int = 0
     compacted: bool = False
+    compacted_to: int = 0
     settle_at: float = 0.0
 
     def tell(self, rows: Sequence[tuple[int, str, str]]) -> None:
@@ -150,7 +151,8 @@ class Feed:
 
     def _compact(self, tail: Tail) -> None:
         """Many holes are other topics' messages: what is committed there is no hole. Each row is read once."""
-        rows = log.all_topics(self.using, max(tail.sweep_from, tail.holes.ranges[0][0]), tail.position, ROWS)
+        start = max(tail.compacted_to + 1, tail.holes.ranges[0][0])
+        rows = log.all_topics(self.using, start, tail.position, ROWS)
         self._take(
             tail,
             [
@@ -160,8 +162,9 @@ class Feed:
             ],
         )
         tail.holes.take(int(row[0]) for row in rows)
-        tail.sweep_from = int(rows[-1][0]) + 1 if len(rows) == ROWS else 1
+        tail.compacted_to = int(rows[-1][0]) if len(rows) == ROWS else tail.position
         tail.compacted = len(rows) < ROWS
+        tail.sweep_from = 1
 
     def _take(self, tail: Tail, rows: list[tuple[int, str, str]]) -> None:
         late = tail.holes.take(offset for offset, _, _ in rows)

@@ -9,7 +9,7 @@ from typing import Any
 from django.db.backends.utils import CursorWrapper
 
 from . import failures, session
-from .dialect import NOW_MS, flat, marks, union, values_table
+from .dialect import NOW_MS, flat, marks, union
 from .session import Row
 
 
@@ -141,15 +141,7 @@ def waiting(
 def delete_group(cursor: CursorWrapper, group: str, topic: str, limit: int = 1000) -> bool:
     """Delete up to ``limit`` rows of a group that is not registered; whether there may be more."""
     cursor.execute(
-        "SELECT partition_key, message_offset FROM queue_delivery_state WHERE consumer_group = %s AND topic = %s"
-        f" ORDER BY partition_key, message_offset LIMIT {limit:d}",
+        f"DELETE FROM queue_delivery_state WHERE consumer_group = %s AND topic = %s LIMIT {limit:d}",
         [group, topic],
     )
-    rows = cursor.fetchall()
-    if rows:
-        cursor.execute(
-            f"DELETE s FROM {values_table(('p', 'o'), len(rows))} x STRAIGHT_JOIN queue_delivery_state s"
-            " ON s.consumer_group = %s AND s.topic = %s AND s.partition_key = x.p AND s.message_offset = x.o",
-            [*flat(rows), group, topic],
-        )
-    return len(rows) == limit
+    return int(cursor.rowcount) == limit
