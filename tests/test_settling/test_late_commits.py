@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from django.db import connection
 from django.test import override_settings
 
 from django_mqueue import OutgoingMessage, publish, publish_many
@@ -68,6 +69,28 @@ def test_a_late_commit_is_delivered(publishers: Publishers, isolation: str) -> N
     told = late_commit(
         lambda: publishers.held(lambda: publish(TOPIC, "late", key=KEY), isolation), expected=["late"]
     )
+    assert_nothing_lost(told, ["late"])
+
+
+@pytest.fixture
+def repeatable_read() -> Iterator[None]:
+    """A project that has asked for the servers' own default, for all of its connections."""
+    options = connection.settings_dict["OPTIONS"]
+    usual = options["isolation_level"]
+    options["isolation_level"] = "repeatable read"
+    connection.close()
+    yield
+    options["isolation_level"] = usual
+    connection.close()
+
+
+@pytest.mark.usefixtures("repeatable_read")
+def test_a_late_commit_is_delivered_where_everybody_reads_repeatably(publishers: Publishers) -> None:
+    """Workers as well as publishers: the queue's own transactions choose READ COMMITTED for themselves."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+    assert connection.isolation_level == "repeatable read"  # type: ignore[attr-defined]
+    told = late_commit(lambda: publishers.held(lambda: publish(TOPIC, "late", key=KEY)), expected=["late"])
     assert_nothing_lost(told, ["late"])
 
 
