@@ -7,6 +7,7 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
+from django.db import OperationalError, connection
 
 from ...dataset import FLIGHTS
 from ...events import GROUPS
@@ -48,7 +49,7 @@ class Command(BaseCommand):
             with workers(count, threads, run.pk) as started:
                 while started.running():
                     time.sleep(LOOK_EVERY)
-                    progress.show(consumed(run))
+                    self._look(run, progress)
             progress.show(consumed(run))
         finally:
             progress.close()
@@ -57,3 +58,10 @@ class Command(BaseCommand):
         self.stdout.write(f"Consumed {len(GROUPS)} times; messages a second: {each}.\n")
         if failed := started.failed():
             raise CommandError(f"a worker ended badly, with exit code {failed[0]}")
+
+    def _look(self, run: Run, progress: Progress) -> None:
+        """Show how far it is. The workers outlive a restart of the server, and so does watching them."""
+        try:
+            progress.show(consumed(run))
+        except OperationalError:
+            connection.close()
