@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import signal
 import subprocess
@@ -67,7 +68,13 @@ class PrivateServer:
 
     def initialise(self) -> None:
         self.place.data.parent.mkdir(parents=True, exist_ok=True)
-        run(self.flavour.initialise(self.place.data), cwd=self.place.directory)
+        run(self.flavour.initialise(self.place.data), cwd=self.place.directory, env=self._environment())
+
+    def _environment(self) -> dict[str, str]:
+        """With a place for temporary files of its own: a starting server deletes those that another left there."""
+        temporary = self.place.directory / "tmp"
+        temporary.mkdir(exist_ok=True)
+        return {**os.environ, "TMPDIR": str(temporary)}
 
     def start(self) -> None:
         """Returns when it serves. Raises ``ServerFailed`` with the end of its log."""
@@ -88,6 +95,7 @@ class PrivateServer:
             self._watchdog = subprocess.Popen(
                 [sys.executable, "-m", f"{__package__}.watchdog", str(self.place.lock), *arguments],
                 cwd=ROOT,
+                env=self._environment(),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
