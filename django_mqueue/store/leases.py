@@ -69,7 +69,7 @@ def lock_mine(cursor: CursorWrapper, me: Holder, life: int, partitions: Sequence
     """
     cursor.execute(
         "SELECT l.partition_key FROM queue_offsets r STRAIGHT_JOIN queue_partition_leases l"
-        " ON l.consumer_group = r.consumer_group AND l.topic = r.topic"
+        " FORCE INDEX (queue_leases_partition) ON l.consumer_group = r.consumer_group AND l.topic = r.topic"
         " WHERE r.consumer_group = %s AND r.topic = %s AND r.partition_key = '' AND r.id = %s AND r.paused = 0"
         f" AND l.partition_key IN ({marks(partitions)}) AND l.holder = %s LOCK IN SHARE MODE",
         [me.group, me.topic, life, *sorted(partitions), me.incarnation],
