@@ -1,0 +1,284 @@
+"""EXPLAIN contracts: on tables with enough rows to matter, no statement scans or sorts more than it returns.
+
+The statements are those that a consumer at work executes; none is written down here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from django.db import connection
+from django.test import override_settings
+from pytest_django import DjangoDbBlocker
+
+from django_mqueue import StaleDelivery, Subscription, publish, publish_many, subscribe
+from django_mqueue.models import DeliveryState, Offset
+from tests.support.processes import wait_until
+from tests.support.plans import Plan, planned
+
+pytestmark = [pytest.mark.slow, pytest.mark.django_db]
+
+MESSAGES, PARTITIONS = 50_000, 500
+DONE, WAITING, LEFT = 30_000, 4_000, 3
+"""Of the messages of a topic, in offset order: done; waiting for a retry; left unanswered. The rest is new."""
+
+BUSY = {
+    "DISCOVERY_INTERVAL": 0.05,
+    "LEASE_RENEWAL_INTERVAL": 0.05,
+    "LEASE_DURATION": 0.5,
+    "GC_INTERVAL": 0.1,
+    "RETENTION": 0,
+}
+
+DIGITS = "(SELECT 0 AS d UNION ALL " + " UNION ALL ".join(f"SELECT {d}" for d in range(1, 10)) + ")"
+
+
+def fill(topic: str) -> None:
+    """One topic with two registered groups, one far behind the other."""
+    for group in ("ahead", "behind"):
+        subscribe(topic, group)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO queue_messages (topic, partition_key, id, consumer_group, payload, metadata, available_at,"
+            " created_at, published_at) SELECT %s, CONCAT('k', n MOD %s), CONCAT('id-', n), '', '1',"
+            ' \'{"kind": "", "headers": {}, "encoding": "json"}\', 1, 1, 1 FROM'
+            " (SELECT a.d * 10000 + b.d * 1000 + c.d * 100 + e.d * 10 + f.d AS n FROM"
+            f" {DIGITS} a, {DIGITS} b, {DIGITS} c, {DIGITS} e, {DIGITS} f) numbers WHERE n < %s ORDER BY n",
+            [topic, PARTITIONS, MESSAGES],
+        )
+        cursor.execute("SELECT MIN(`offset`) FROM queue_messages WHERE topic = %s", [topic])
+        first = int(cursor.fetchone()[0])
+        for group, done in (("ahead", DONE), ("behind", 1_000)):
+            cursor.execute(
+                "INSERT INTO queue_delivery_state (consumer_group, topic, partition_key, message_offset, acked, in_flight,"
+                " invisible_until, retry_count, failure_count, delivery_token, handed, alone, delivered_to, delivered_at)"
+                " SELECT %s, topic, partition_key, `offset`, `offset` < %s, `offset` >= %s, `offset` MOD 1000, 0, 0,"
+                " `offset`, 1, 0, 'w', 1 FROM queue_messages WHERE topic = %s AND `offset` < %s",
+                [group, first + done, first + done + WAITING, topic, first + done + WAITING + LEFT],
+            )
+            cursor.execute(
+                "INSERT INTO queue_offsets (consumer_group, topic, partition_key, offset_acked, scan_offset, paused,"
+                " updated_at) SELECT %s, topic, partition_key, %s, %s, 0, 1 FROM queue_messages WHERE topic = %s"
+                " GROUP BY topic, partition_key",
+                [group, first + done // 2, first + done + WAITING + LEFT - 1, topic],
+            )
+            cursor.execute(
+                "INSERT INTO queue_partition_leases (consumer_group, topic, partition_key, leased_by, holder, leased_at,"
+                " lease_renewed_at) SELECT %s, topic, partition_key, '', '', 1, 1 FROM queue_messages WHERE topic = %s"
+                " GROUP BY topic, partition_key",
+                [group, topic],
+            )
+
+
+def crowd() -> None:
+    """Leases and positions of many other groups: the statements must find theirs among them."""
+    with connection.cursor() as cursor:
+        for table, columns, values in (
+            (
+                "queue_partition_leases",
+                "leased_by, holder, leased_at, lease_renewed_at",
+                "'w', 'other', 1, 1",
+            ),
+            ("queue_offsets", "offset_acked, scan_offset, paused, updated_at", "0, 0, 0, 1"),
+        ):
+            cursor.execute(
+                f"INSERT INTO {table} (consumer_group, topic, partition_key, {columns})"
+                f" SELECT CONCAT('crowd-', n), topic, partition_key, {values} FROM queue_partition_leases,"
+                f" (SELECT a.d * 10 + b.d AS n FROM {DIGITS} a, {DIGITS} b) numbers"
+                " WHERE consumer_group = 'ahead' AND n < 20"
+            )
+
+
+TABLES = ("queue_messages", "queue_delivery_state", "queue_partition_leases", "queue_offsets")
+
+
+def is_settled(subscription: Subscription) -> bool:
+    """Having polled once more: what was left unanswered comes, one by one."""
+    subscription.ack(subscription.poll(max_messages=1))
+    return Offset.objects.get(topic="full", consumer_group="").offset_acked > 0
+
+
+def work() -> None:
+    """Everything that a subscriber ever asks: claims, every answer, a stale one, discovery, watermarks, garbage."""
+    pause = threading.Event()
+    with Subscription("full", "ahead", name="a", max_attempts=2) as subscription:
+        wait_until(lambda: is_settled(subscription), "the log is settled", every=0.05)
+        for _ in range(10):
+            deliveries = subscription.poll(max_messages=200)
+            for delivery, verb in zip(deliveries, ("nack", "postpone", "reject"), strict=False):
+                getattr(delivery, verb)()
+            for delivery in deliveries[3:5]:
+                delivery.extend(30)
+            subscription.ack(deliveries[3:])
+            publish("full", "new", key="k1")
+            publish("full", "new", key="k1", id="given")
+            publish_many("full", ["a", "b"])
+            pause.wait(0.15)
+        lost = subscription.poll()
+        with Subscription("full", "ahead", name="a"), pytest.raises(StaleDelivery):
+            subscription.ack(lost)
+        subscription._engine = None  # its place is taken: nothing to leave
+    with Subscription("full", "ahead", name="b", strict=True) as subscription:
+        for _ in range(3):
+            subscription.ack(subscription.poll())
+            pause.wait(0.1)
+
+
+@pytest.fixture(scope="module")
+def plans(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[list[Plan]]:
+    with django_db_blocker.unblock(), override_settings(MQUEUE=BUSY):
+        try:
+            for topic in ("full", "other"):
+                fill(topic)
+            crowd()
+            with connection.cursor() as cursor:
+                for table in TABLES:
+                    cursor.execute(f"ANALYZE TABLE {table}")
+                    cursor.fetchall()
+            with planned() as found:
+                work()
+            yield list(found.values())
+        finally:
+            with connection.cursor() as cursor:
+                for table in TABLES[:3]:
+                    cursor.execute(f"DELETE FROM {table}")
+                cursor.execute("DELETE FROM queue_offsets WHERE topic <> ''")
+                cursor.execute("DELETE FROM queue_subscriber_heartbeats")
+            connection.close()
+
+
+def the(plans: list[Plan], *parts: str) -> Plan:
+    """The plan of the statement that contains all these."""
+    found = [plan for plan in plans if all(part in plan.sql for part in parts)]
+    assert found, f"no statement with {parts} was executed"
+    return max(found, key=lambda plan: len(plan.sql))
+
+
+def test_tables_were_full_when_the_plans_were_made(plans: list[Plan]) -> None:
+    assert DeliveryState.objects.count() > 30_000
+    assert len(plans) > 25
+
+
+def test_no_statement_scans_a_table(plans: list[Plan]) -> None:
+    """Every big table is entered by an index, whose part is read that the statement asks for."""
+    names = {*TABLES, "m", "s", "l", "o", "r"}
+    for plan in plans:
+        for access in plan.accesses:
+            if access.table in names and not plan.sql.startswith("INSERT"):
+                assert access.type not in ("ALL", "index"), str(plan)
+
+
+SORTED_ON_PURPOSE = (
+    "ORDER BY subscriber_name",  # a group's few members
+    "ORDER BY p.partition_key",  # a page of partitions
+    "ORDER BY message_offset",  # what of one strict key waits for its retry: one message
+    "SELECT partition_key FROM queue_messages",  # the partitions of one page of garbage
+)
+"""Few rows, whatever the tables hold."""
+
+
+def test_no_statement_sorts_or_needs_a_temporary_table(plans: list[Plan]) -> None:
+    for plan in plans:
+        if any(part in plan.sql for part in SORTED_ON_PURPOSE):
+            continue
+        for access in plan.accesses:
+            if access.table.startswith("<union"):
+                continue  # the branches' rows, put together
+            assert "filesort" not in access.extra, str(plan)
+            assert "temporary" not in access.extra, str(plan)
+
+
+def test_the_tail_is_read_from_its_index_alone(plans: list[Plan]) -> None:
+    plan = the(plans, "SELECT topic, `offset`, partition_key", "LIMIT 1000")
+    (access,) = (access for access in plan.accesses if access.table == "queue_messages")
+    assert (access.key, access.type) == ("queue_messages_tail", "range"), str(plan)
+    assert "Using index" in access.extra, str(plan)
+
+
+def test_undelivered_messages_are_read_by_partition_and_state_by_primary_key(plans: list[Plan]) -> None:
+    plan = the(plans, "SELECT m.partition_key, m.`offset` FROM queue_messages m", "s.message_offset IS NULL")
+    assert {(a.key, a.type) for a in plan.of("m")} == {("queue_messages_partition", "range")}, str(plan)
+    assert {(a.key, a.type) for a in plan.of("s")} == {("PRIMARY", "eq_ref")}, str(plan)
+
+
+def test_retries_are_read_in_the_order_of_the_index(plans: list[Plan]) -> None:
+    plan = the(plans, "in_flight = 0 ORDER BY invisible_until")
+    used = {(a.key, a.type) for a in plan.of("queue_delivery_state")}
+    assert used == {("queue_delivery_state_due", "ref")}, str(plan)
+
+
+def test_what_was_left_unanswered_is_found_by_the_same_index(plans: list[Plan]) -> None:
+    plan = the(plans, "FROM queue_delivery_state FORCE INDEX", "AND in_flight = 1")
+    (access,) = plan.of("queue_delivery_state")
+    assert access.key == "queue_delivery_state_due", str(plan)
+
+
+def test_a_claim_is_read_back_by_primary_keys(plans: list[Plan]) -> None:
+    plan = the(plans, "FROM queue_messages m STRAIGHT_JOIN queue_delivery_state s", "m.payload")
+    assert {(a.key, a.type) for a in plan.of("m")} <= {("PRIMARY", "range"), ("PRIMARY", "const")}, str(plan)
+    assert {a.key for a in plan.of("s")} == {"PRIMARY"}, str(plan)
+    assert max(a.rows for a in plan.of("m")) <= 250, str(plan)
+
+
+def test_a_claim_marks_messages_by_their_offsets(plans: list[Plan]) -> None:
+    plan = the(plans, "INSERT INTO queue_delivery_state", "FROM queue_messages m")
+    assert {a.key for a in plan.of("m")} <= {"PRIMARY", "queue_messages_tail"}, str(plan)
+    assert max(a.rows for a in plan.of("m")) <= 250, str(plan)
+
+
+def test_redeliveries_are_marked_by_primary_key(plans: list[Plan]) -> None:
+    plan = the(plans, "UPDATE queue_delivery_state s SET", "retry_count = retry_count + handed")
+    (access,) = plan.accesses
+    assert access.key == "PRIMARY", str(plan)
+    assert access.rows <= 250, str(plan)
+
+
+def test_leases_are_locked_by_their_natural_key(plans: list[Plan]) -> None:
+    plan = the(plans, "LOCK IN SHARE MODE", "l.holder")
+    assert {a.key for a in plan.of("l")} == {"queue_leases_partition"}, str(plan)
+    assert {a.key for a in plan.of("r")} <= {"queue_offsets_partition", "PRIMARY"}, str(plan)
+
+
+def test_answers_find_state_by_primary_key_and_the_lease_by_its_own(plans: list[Plan]) -> None:
+    plan = the(plans, "UPDATE", "s.acked = 1, s.in_flight = 0")
+    assert {a.key for a in plan.of("s")} == {"PRIMARY"}, str(plan)
+    assert max(a.rows for a in plan.of("s")) <= 250, str(plan)
+    assert {(a.key, a.type) for a in plan.of("l")} == {("queue_leases_partition", "eq_ref")}, str(plan)
+
+
+def test_the_first_open_message_is_found_by_partition(plans: list[Plan]) -> None:
+    plan = the(plans, "s.acked IS NULL OR s.acked = 0", "LIMIT 1")
+    assert {(a.key, a.type) for a in plan.of("m")} == {("queue_messages_partition", "range")}, str(plan)
+    assert {(a.key, a.type) for a in plan.of("s")} == {("PRIMARY", "eq_ref")}, str(plan)
+
+
+def test_leases_are_renewed_by_holder(plans: list[Plan]) -> None:
+    plan = the(plans, "UPDATE queue_partition_leases SET lease_renewed_at", "AND holder = %s")
+    (access,) = plan.accesses
+    assert access.key in ("queue_leases_holder", "queue_leases_partition"), str(plan)
+
+
+def test_garbage_is_found_a_page_at_a_time_in_the_order_of_the_index(plans: list[Plan]) -> None:
+    plan = the(
+        plans, "SELECT `offset`, partition_key, consumer_group FROM queue_messages", "AND `offset` <= %s"
+    )
+    (access,) = plan.accesses
+    assert (access.key, access.type) == ("queue_messages_tail", "range"), str(plan)
+    assert "Using index" in access.extra, str(plan)
+
+
+def test_garbage_is_deleted_by_primary_keys(plans: list[Plan]) -> None:
+    log = the(plans, "DELETE FROM queue_messages WHERE `offset` IN")
+    assert [a.key for a in log.accesses] == ["PRIMARY"], str(log)
+    state = the(plans, "DELETE s FROM queue_messages m")
+    assert {a.key for a in state.accesses} == {"PRIMARY"}, str(state)
+
+
+def test_partitions_without_an_owner_are_found_by_a_loose_scan(plans: list[Plan]) -> None:
+    """Its cost goes by partitions, not by messages."""
+    plan = the(plans, "MAX(`offset`) AS newest")
+    (access,) = (a for a in plan.accesses if a.table == "queue_messages")
+    assert access.key == "queue_messages_partition", str(plan)
+    assert "Using index for group-by" in access.extra, str(plan)
