@@ -35,7 +35,7 @@ Value = TypeVar("Value")
 
 
 def wait_until(
-    condition: Callable[[], Value], what: str, timeout: float = PATIENCE, every: float = 0.02
+    condition: Callable[[], Value | None], what: str, timeout: float = PATIENCE, every: float = 0.02
 ) -> Value:
     """The first true value of ``condition``, looked at again and again. Fails saying ``what`` was waited for."""
     deadline, pause = time.monotonic() + timeout, threading.Event()
@@ -44,6 +44,19 @@ def wait_until(
             raise AssertionError(f"waited {timeout:g} s in vain: {what}")
         pause.wait(every)
     return value
+
+
+def gather(poll: Callable[[], list[Value]], count: int, what: str, timeout: float = PATIENCE) -> list[Value]:
+    """What ``count`` or more things come to, polled together. Fails saying ``what`` was waited for."""
+    found: list[Value] = []
+
+    def enough() -> bool:
+        found.extend(poll())
+        return len(found) >= count
+
+    wait_until(enough, what, timeout)
+    assert len(found) == count, f"{what}: {len(found)} came, not {count}"
+    return found
 
 
 def database_ms(using: str = "default") -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from django.test import override_settings
@@ -100,7 +101,7 @@ def test_a_new_owner_does_not_read_all_that_is_done_behind_a_stuck_head(many: in
             assert heir.poll() == []
         costs[count] = cost
         publish(f"t{count}", "after", key="k")
-        wait_until(lambda heir=heir: heir.poll(), "it goes on")
+        wait_until(heir.poll, "it goes on")
         heir.close()
     assert costs[many].count == costs[100].count, costs[many]
     assert costs[many].rows <= costs[100].rows * 1.2 + 20, costs[many]
@@ -117,7 +118,7 @@ def test_many_that_wait_for_their_retry_hold_up_nothing(many: int) -> None:
         subscription = Subscription(topic, "g", batch_size=1000).open()
         waiting = 0
         while waiting < count:
-            deliveries = wait_until(lambda s=subscription: s.poll(max_messages=1000), "the next")
+            deliveries = wait_until(partial(subscription.poll, 1000), "the next")
             waiting += len(deliveries)
             subscription._engine.answering.release(deliveries)  # type: ignore[union-attr]
             DeliveryState.objects.filter(topic=topic).update(invisible_until=10**14)

@@ -15,8 +15,8 @@ from pytest_django import DjangoDbBlocker
 
 from django_mqueue import StaleDelivery, Subscription, publish, publish_many, subscribe
 from django_mqueue.models import DeliveryState, Offset
-from tests.support.processes import wait_until
 from tests.support.plans import Plan, planned
+from tests.support.processes import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db]
 
@@ -52,8 +52,9 @@ def fill(topic: str) -> None:
         first = int(cursor.fetchone()[0])
         for group, done in (("ahead", DONE), ("behind", 1_000)):
             cursor.execute(
-                "INSERT INTO queue_delivery_state (consumer_group, topic, partition_key, message_offset, acked, in_flight,"
-                " invisible_until, retry_count, failure_count, delivery_token, handed, alone, delivered_to, delivered_at)"
+                "INSERT INTO queue_delivery_state (consumer_group, topic, partition_key, message_offset, acked,"
+                " in_flight, invisible_until, retry_count, failure_count, delivery_token, handed, alone, delivered_to,"
+                " delivered_at)"
                 " SELECT %s, topic, partition_key, `offset`, `offset` < %s, `offset` >= %s, `offset` MOD 1000, 0, 0,"
                 " `offset`, 1, 0, 'w', 1 FROM queue_messages WHERE topic = %s AND `offset` < %s",
                 [group, first + done, first + done + WAITING, topic, first + done + WAITING + LEFT],
@@ -65,8 +66,9 @@ def fill(topic: str) -> None:
                 [group, first + done // 2, first + done + WAITING + LEFT - 1, topic],
             )
             cursor.execute(
-                "INSERT INTO queue_partition_leases (consumer_group, topic, partition_key, leased_by, holder, leased_at,"
-                " lease_renewed_at) SELECT %s, topic, partition_key, '', '', 1, 1 FROM queue_messages WHERE topic = %s"
+                "INSERT INTO queue_partition_leases (consumer_group, topic, partition_key, leased_by, holder,"
+                " leased_at, lease_renewed_at) SELECT %s, topic, partition_key, '', '', 1, 1"
+                " FROM queue_messages WHERE topic = %s"
                 " GROUP BY topic, partition_key",
                 [group, topic],
             )

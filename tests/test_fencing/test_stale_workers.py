@@ -10,7 +10,7 @@ from django.test import override_settings
 
 from django_mqueue import Delivery, FencedSubscription, StaleDelivery, Subscription, publish
 from django_mqueue.models import DeliveryState, Message, PartitionLease
-from tests.support.processes import database_ms, wait_until
+from tests.support.processes import database_ms, gather, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -42,7 +42,11 @@ def rows() -> list[dict[str, object]]:
         {**row, "lease_renewed_at": None} for row in PartitionLease.objects.order_by("id").values()
     ]  # the owner renews
     state = DeliveryState.objects.order_by("message_offset").values()
-    return [*state, *Message.objects.order_by("offset").values("offset", "topic"), *leases]
+    return [
+        *map(dict, state),
+        *map(dict, Message.objects.order_by("offset").values("offset", "topic")),
+        *leases,
+    ]
 
 
 def stolen(
@@ -98,14 +102,14 @@ def test_it_can_not_claim_either_whatever_it_had_prefetched(stack: ExitStack) ->
         for _ in range(5):
             assert old.poll() == []
     assert rows() == before
-    seen = []
-    while len(seen) < 50:
-        for delivery in got:
-            seen.append((delivery.payload, delivery.attempt))
-            assert delivery.ack()
-        got = (
-            wait_until(lambda: new.poll() or len(seen) == 50, "the new one goes on") if len(seen) < 50 else []
-        )
+
+    def done() -> list[tuple[object, int]]:
+        deliveries = new.poll()
+        new.ack(deliveries)
+        return [(delivery.payload, delivery.attempt) for delivery in deliveries]
+
+    new.ack(got)
+    seen = [(0, 2), *gather(done, 49, "the new one goes on")]
     assert sorted(seen) == [(n, 2 if n < 3 else 1) for n in range(50)]
 
 

@@ -11,7 +11,7 @@ from django.test import override_settings
 
 from django_mqueue import Delivery, Subscription, publish
 from django_mqueue.models import PartitionLease
-from tests.support.processes import wait_until
+from tests.support.processes import gather, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -28,14 +28,14 @@ class Group:
     """Subscribers of one group, polled in turn. Each delivery is acked by the one who has it, if ``acks``."""
 
     def __init__(self, stack: ExitStack, count: int) -> None:
-        self.stack, self.members = stack, {}
-        self.acks = True
+        self.stack, self.acks = stack, True
+        self.members: dict[str, Subscription] = {}
         for number in range(count):
             self.join(f"w{number:02d}")
 
     def join(self, name: str) -> Subscription:
-        self.members[name] = self.stack.enter_context(Subscription("t", "g", name=name))
-        return self.members[name]
+        member = self.members[name] = Subscription("t", "g", name=name)
+        return self.stack.enter_context(member)
 
     def leave(self, name: str) -> None:
         self.members.pop(name).close()
@@ -125,8 +125,7 @@ def test_one_that_dies_is_replaced_within_the_lease(stack: ExitStack) -> None:
     group.settle(3, 3, 2, 2, 2)
     group.die("w02")
     partitions(12, "second")
-    got: list[Delivery] = []
-    wait_until(lambda: got.extend(group.round()) or len(got) == 12, "all twelve have come", timeout=1.0 + 0.5)
+    gather(group.round, 12, "all twelve have come", timeout=1.0 + 0.5)
     group.settle(3, 3, 3, 3)
 
 
@@ -158,8 +157,7 @@ def test_new_partitions_find_their_owners_at_once(stack: ExitStack) -> None:
     group = Group(stack, 5)
     group.round()
     partitions(12)
-    got: list[Delivery] = []
-    wait_until(lambda: got.extend(group.round()) or len(got) == 12, "all twelve have come", timeout=5)
+    gather(group.round, 12, "all twelve have come", timeout=5)
     group.settle(3, 3, 2, 2, 2)
 
 
@@ -189,6 +187,5 @@ def test_partitions_without_work_are_given_up_and_found_again(stack: ExitStack) 
         group.settle(3, 2)
         wait_until(lambda: group.round() == [] and not PartitionLease.objects.exists(), "all are given up")
         partitions(5, "second")
-        got: list[Delivery] = []
-        wait_until(lambda: got.extend(group.round()) or len(got) == 5, "they are found again", timeout=5)
+        got = gather(group.round, 5, "they are found again", timeout=5)
         assert {delivery.attempt for delivery in got} == {1}

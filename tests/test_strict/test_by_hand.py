@@ -8,7 +8,7 @@ import pytest
 from django.test import override_settings
 
 from django_mqueue import Delivery, Subscription, publish
-from tests.support.processes import wait_until
+from tests.support.processes import gather, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -30,8 +30,7 @@ def subscription() -> Iterator[Subscription]:
 
 def heads(subscription: Subscription) -> tuple[Delivery, Delivery]:
     """The first of both keys, and no more than these."""
-    got: list[Delivery] = []
-    wait_until(lambda: got.extend(subscription.poll()) or len(got) == 2, "both heads")
+    got = gather(subscription.poll, 2, "both heads")
     assert subscription.poll() == []
     bad, good = sorted(got, key=lambda delivery: str(delivery.key))
     assert (bad.key, bad.payload, good.key, good.payload) == ("bad", 0, "good", 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -31,7 +32,7 @@ def blocker() -> Iterator[RawConnection]:
         yield blocker
 
 
-def query(sql: str, *params: object) -> list[tuple[object, ...]]:
+def query(sql: str, *params: Any) -> list[tuple[object, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(sql, params)
         return list(cursor.fetchall())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 
@@ -113,6 +114,10 @@ def test_a_poison_message_of_a_strict_handler_is_found_out_too() -> None:
     assert [n for place, n in enumerate(order) if n not in order[:place]] == [n for n in TEN if n != POISON]
 
 
+def at_work(pid: int, handlers: int) -> bool:
+    return Step.objects.filter(pid=pid, what="start").count() == handlers
+
+
 def test_sigkill_by_somebody_else_buries_nobody() -> None:
     """Killed from outside with four handlers at work, and once more: each is done by the third worker."""
     for n in range(4):
@@ -121,10 +126,7 @@ def test_sigkill_by_somebody_else_buries_nobody() -> None:
         arguments = ("orders:billing", "--threads", "4", "--name", "pod-0")
         for handlers in (4, 1):
             worker = workers.start(*arguments)
-            at_work = Step.objects.filter(pid=worker.pid)
-            wait_until(
-                lambda at_work=at_work, h=handlers: at_work.count() == h, f"{handlers} handlers are at work"
-            )
+            wait_until(partial(at_work, worker.pid, handlers), f"{handlers} handlers are at work")
             worker.kill()
         assert DeliveryState.objects.filter(in_flight=True).count() == 4
         Door.objects.create(name="exit")

@@ -13,7 +13,7 @@ from django.test import override_settings
 from django_mqueue import Delivery, Subscription, publish
 from django_mqueue.models import DeliveryState, Message
 from tests.shop.models import Door, Step
-from tests.support.processes import Workers, database_url, wait_until
+from tests.support.processes import Workers, database_url, gather, wait_until
 from tests.support.threads import Background, RawConnection, raw_connection
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -59,8 +59,7 @@ def two_held() -> tuple[Subscription, list[Delivery]]:
     for k in range(2):
         publish("t", k, key=f"k{k}")
     subscription = Subscription("t", "g").open()
-    held: list[Delivery] = []
-    wait_until(lambda: held.extend(subscription.poll()) or len(held) == 2, "both")
+    held = gather(subscription.poll, 2, "both")
     return subscription, sorted(held, key=lambda delivery: delivery.offset)
 
 
