@@ -101,10 +101,15 @@ def _check_headers(value: Any, level: int) -> None:
 
 
 def decode(body: bytes, encoding: str) -> Any:
-    """The payload as it was published (what JSON cannot tell apart comes back as JSON's: tuples as lists)."""
+    """The payload as it was published (what JSON cannot tell apart comes back as JSON's: tuples as lists).
+
+    Raises ``ValueError`` for what is not in that encoding, or in none that is known here.
+    """
     if encoding == BYTES:
         return bytes(body)
-    return json.loads(body)
+    if encoding == JSON:
+        return json.loads(body)
+    raise ValueError(f"unknown encoding {encoding!r}")
 
 
 def finite(value: float) -> bool:
