@@ -72,7 +72,8 @@ def delete(cursor: CursorWrapper, topic: str, groups: Sequence[str], rows: Seque
     offsets = [offset for _, offset in rows]
     for group in groups:
         cursor.execute(
-            "DELETE s FROM queue_messages m STRAIGHT_JOIN queue_delivery_state s ON s.consumer_group = %s"
+            "DELETE s FROM queue_messages m STRAIGHT_JOIN queue_delivery_state s FORCE INDEX (PRIMARY)"
+            " ON s.consumer_group = %s"
             " AND s.topic = m.topic AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
             f" WHERE m.topic = %s AND m.`offset` IN ({marks(offsets)})",
             [group, topic, *offsets],

@@ -54,7 +54,8 @@ def acquire(using: str, me: Holder, partitions: Sequence[str], lease_ms: int) ->
 def mine(cursor: CursorWrapper, me: Holder, partitions: Sequence[str]) -> list[str]:
     """Those of the partitions whose lease is mine."""
     cursor.execute(
-        "SELECT partition_key FROM queue_partition_leases WHERE consumer_group = %s AND topic = %s"
+        "SELECT partition_key FROM queue_partition_leases FORCE INDEX (queue_leases_partition)"
+        " WHERE consumer_group = %s AND topic = %s"
         f" AND partition_key IN ({marks(partitions)}) AND holder = %s",
         [me.group, me.topic, *partitions, me.incarnation],
     )
@@ -90,7 +91,8 @@ def renew(using: str, me: Holder) -> int:
 def held(using: str, me: Holder) -> set[str]:
     rows = session.fetch(
         using,
-        "SELECT partition_key FROM queue_partition_leases WHERE consumer_group = %s AND topic = %s AND holder = %s",
+        "SELECT partition_key FROM queue_partition_leases FORCE INDEX (queue_leases_holder)"
+        " WHERE consumer_group = %s AND topic = %s AND holder = %s",
         [me.group, me.topic, me.incarnation],
     )
     return {partition for (partition,) in rows}
@@ -124,7 +126,8 @@ def known(using: str, group: str, topic: str, partitions: Sequence[str]) -> set[
     """Those of the partitions that have a lease row, whoever holds it."""
     rows = session.fetch(
         using,
-        "SELECT partition_key FROM queue_partition_leases WHERE consumer_group = %s AND topic = %s"
+        "SELECT partition_key FROM queue_partition_leases FORCE INDEX (queue_leases_partition)"
+        " WHERE consumer_group = %s AND topic = %s"
         f" AND partition_key IN ({marks(partitions)})",
         [group, topic, *partitions],
     )

@@ -134,8 +134,10 @@ def unleased_news(
         "SELECT topic, partition_key, MAX(`offset`) AS newest FROM queue_messages"
         " FORCE INDEX (queue_messages_partition) WHERE topic = %s AND partition_key > %s"
         f" GROUP BY topic, partition_key ORDER BY topic, partition_key LIMIT {limit:d}) p"
-        " LEFT JOIN queue_offsets o ON o.consumer_group = %s AND o.topic = %s AND o.partition_key = p.partition_key"
-        " LEFT JOIN queue_partition_leases l ON l.consumer_group = %s AND l.topic = %s"
+        " LEFT JOIN queue_offsets o FORCE INDEX (queue_offsets_partition)"
+        " ON o.consumer_group = %s AND o.topic = %s AND o.partition_key = p.partition_key"
+        " LEFT JOIN queue_partition_leases l FORCE INDEX (queue_leases_partition)"
+        " ON l.consumer_group = %s AND l.topic = %s"
         " AND l.partition_key = p.partition_key ORDER BY p.partition_key",
         [start, topic, after, group, topic, group, topic],
     )
@@ -149,7 +151,7 @@ def first_rows(
     """(partition, offset) of the first ``limit`` rows of each partition above its position that have no state yet."""
     branch = (
         "SELECT m.partition_key, m.`offset` FROM queue_messages m FORCE INDEX (queue_messages_partition)"
-        " LEFT JOIN queue_delivery_state s ON s.consumer_group = %s AND s.topic = m.topic"
+        " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
         " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
         " WHERE m.topic = %s AND m.partition_key = %s AND m.`offset` > %s AND m.consumer_group IN ('', %s)"
         f" AND s.message_offset IS NULL ORDER BY m.`offset` LIMIT {limit:d}"

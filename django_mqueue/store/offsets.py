@@ -132,7 +132,7 @@ def positions(
     """Each partition's place; those never seen are at the registration's start."""
     rows = session.fetch(
         using,
-        "SELECT partition_key, offset_acked, scan_offset FROM queue_offsets"
+        "SELECT partition_key, offset_acked, scan_offset FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
         f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({marks(partitions)})",
         [group, topic, *partitions],
     )
@@ -150,7 +150,7 @@ def first_open(
     branch = (
         "SELECT m.partition_key, m.`offset`, s.message_offset IS NOT NULL"
         " FROM queue_messages m FORCE INDEX (queue_messages_partition)"
-        " LEFT JOIN queue_delivery_state s ON s.consumer_group = %s AND s.topic = m.topic"
+        " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
         " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
         " WHERE m.topic = %s AND m.partition_key = %s AND m.`offset` > %s AND m.`offset` <= %s"
         " AND m.consumer_group IN ('', %s) AND (s.acked IS NULL OR s.acked = 0) ORDER BY m.`offset` LIMIT 1"
@@ -165,7 +165,7 @@ def first_undelivered(
     branch = (
         "SELECT m.partition_key, m.`offset`, 0"
         " FROM queue_messages m FORCE INDEX (queue_messages_partition)"
-        " LEFT JOIN queue_delivery_state s ON s.consumer_group = %s AND s.topic = m.topic"
+        " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
         " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
         " WHERE m.topic = %s AND m.partition_key = %s AND m.`offset` > %s AND m.`offset` <= %s"
         " AND m.consumer_group IN ('', %s) AND s.message_offset IS NULL ORDER BY m.`offset` LIMIT 1"

@@ -89,7 +89,8 @@ def claimed(cursor: CursorWrapper, group: str, offsets: Sequence[int], token: in
         "SELECT m.`offset`, m.partition_key, m.id, m.payload, m.metadata, m.published_at, m.failed_at,"
         " m.failure_count, m.last_error, m.original_topic, m.failed_group, m.original_id, s.retry_count,"
         f" s.failure_count, s.errors, s.invisible_until, {NOW_MS}"
-        " FROM queue_messages m STRAIGHT_JOIN queue_delivery_state s ON s.consumer_group = %s AND s.topic = m.topic"
+        " FROM queue_messages m STRAIGHT_JOIN queue_delivery_state s FORCE INDEX (PRIMARY)"
+        " ON s.consumer_group = %s AND s.topic = m.topic"
         " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
         f" WHERE m.`offset` IN ({marks(offsets)}) AND s.delivery_token = %s AND s.in_flight = 1 ORDER BY m.`offset`",
         [group, *offsets, token],
