@@ -86,7 +86,7 @@ def read_fresh(context: Context, names: Sequence[str]) -> None:
         found[name].append(offset)
     for name, news in found.items():
         partition = context.partitions[name]
-        partition.read(sorted(news), READ_AHEAD)
+        partition.read(sorted(news), READ_AHEAD, context.tail)
         context.thin.pop(name, None)
         if partition.fresh:
             context.ready[name] = None

@@ -27,9 +27,9 @@ class Partition:
     """One leased partition.
 
     ``fresh``: undelivered offsets, rising; ``read_to``: the log was read up to there, and ``more`` tells whether
-    there was more; nothing above ``top`` is done. ``waiting``: (due, offset) of messages put back, as a heap; with
-    ``waiting_more`` there are more in the table, none of them due before ``horizon``. ``timer``: when this
-    partition will be looked at again.
+    there was more; ``ahead``: what was read so and is still to come as news; nothing above ``top`` is done.
+    ``waiting``: (due, offset) of messages put back, as a heap; with ``waiting_more`` there are more in the table,
+    none of them due before ``horizon``. ``timer``: when this partition will be looked at again.
     """
 
     name: str
@@ -39,6 +39,7 @@ class Partition:
     top: int = 0
     more: bool = True
     fresh: deque[int] = field(default_factory=deque)
+    ahead: set[int] = field(default_factory=set)
     waiting: list[tuple[int, int]] = field(default_factory=list)
     waiting_more: bool = False
     horizon: int | None = None
@@ -51,6 +52,9 @@ class Partition:
 
     def arrived(self, offset: int) -> bool:
         """Take note of a message in the log; whether it can be delivered from memory now."""
+        if offset in self.ahead:
+            self.ahead.discard(offset)
+            return False
         if offset > self.read_to:
             if self.more:
                 return False
@@ -76,12 +80,14 @@ class Partition:
             insort(self.fresh, offset)
         return True
 
-    def read(self, offsets: list[int], limit: int) -> None:
-        """Take what was read from the log above ``read_to``."""
+    def read(self, offsets: list[int], limit: int, tail: int) -> None:
+        """Take what was read from the log above ``read_to``; what lies above ``tail`` will come as news, too."""
         for offset in offsets:
             if offset > self.read_to:
                 self.fresh.append(offset)
                 self.read_to = offset
+                if offset > tail:
+                    self.ahead.add(offset)
         self.more = len(offsets) >= limit
 
     def wait(self, offset: int, due: int) -> None:
