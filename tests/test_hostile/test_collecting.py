@@ -1,0 +1,99 @@
+"""Collection and departure cost by what they delete; nothing is kept of keys that are gone."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.test import override_settings
+
+from django_mqueue import OutgoingMessage, Subscription, publish, publish_many, subscribe, unsubscribe
+from django_mqueue.models import DeliveryState, Offset, PartitionLease
+from django_mqueue.service.collecting import PAGE, Collector
+from tests.support.statements import Cost, counted
+from tests.support.subscribers import QUICK, consume, in_log, settle
+from tests.support.transactions import wait_until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TOPIC = "orders"
+
+
+def assert_linear(few: Cost, many: Cost, factor: int) -> None:
+    """As many statements; rows read by what is deleted, not by its square.
+
+    And no statement compares pair by pair, which MariaDB plans by the square without reading anything.
+    """
+    assert many.count == few.count, f"{few}\n{many}"
+    assert many.rows <= 2 * factor * few.rows, f"{few}\n{many}"
+    for sql in many.statements:
+        assert len(re.findall(r"\bOR\b", sql)) < 5, f"a long chain of OR: {sql[:300]}"
+
+
+def done_by_two_groups(count: int) -> None:
+    """So many messages of as many partitions as half of them, done, settled and ready to be collected."""
+    publish_many(TOPIC, [OutgoingMessage(n, key=f"k{n % (count // 2)}") for n in range(count)])
+    for group in ("a", "b"):
+        with Subscription(TOPIC, group) as subscription:
+            got = 0
+
+            def all_came() -> bool:
+                nonlocal got
+                deliveries = subscription.poll(100)
+                subscription.ack(deliveries)
+                got += len(deliveries)
+                return got == count
+
+            wait_until(all_came, "all is done", every=0.001)
+            settle(subscription)
+
+
+@override_settings(MQUEUE={**QUICK, "GC_INTERVAL": 3600})
+def test_a_page_of_collection_costs_by_what_it_deletes() -> None:
+    """A hundred messages and a thousand, each of two groups: as many statements, the rows by their number."""
+    subscribe(TOPIC, "a")
+    subscribe(TOPIC, "b")
+    costs = []
+    for count in (PAGE // 10, PAGE):
+        done_by_two_groups(count)
+        assert len(in_log(TOPIC)) == count
+        with counted() as cost:
+            Collector("default", TOPIC).page()
+        assert in_log(TOPIC) == []
+        assert not DeliveryState.objects.exists()
+        costs.append(cost)
+    few, many = costs
+    assert_linear(few, many, 10)
+
+
+@override_settings(MQUEUE={**QUICK, "RETENTION": 3600})
+def test_unsubscribing_costs_by_what_it_deletes() -> None:
+    """The state of a hundred messages and of nine hundred: as many statements."""
+    costs = []
+    for count in (100, 900):
+        publish_many(TOPIC, [OutgoingMessage(n, key=f"k{n % 50}") for n in range(count - len(in_log(TOPIC)))])
+        with Subscription(TOPIC, "a") as subscription:
+            consume(subscription, count)
+        with counted() as cost:
+            unsubscribe(TOPIC, "a")
+        assert not DeliveryState.objects.exists()
+        costs.append(cost)
+    few, many = costs
+    assert_linear(few, many, 9)
+
+
+@override_settings(MQUEUE={**QUICK, "LEASE_DURATION": 0.5, "LEASE_RENEWAL_INTERVAL": 0.1})
+def test_nothing_is_kept_of_keys_that_were_used_once() -> None:
+    """With no retention their messages are collected while they are still leased: who gives them up tidies up."""
+    with Subscription(TOPIC, "a") as subscription:
+        for n in range(30):
+            publish(TOPIC, n, key=f"once-{n}")
+        consume(subscription, 30)
+
+        def is_gone() -> bool:
+            assert subscription.poll() == []
+            positions = Offset.objects.filter(consumer_group="a").exclude(partition_key="")
+            return not (in_log(TOPIC) or positions.exists() or PartitionLease.objects.exists())
+
+        wait_until(is_gone, "messages, leases and positions are gone", seconds=8)
+        assert Offset.objects.filter(consumer_group="a", partition_key="").exists()

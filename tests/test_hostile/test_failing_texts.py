@@ -1,0 +1,62 @@
+"""Exceptions that cannot be told and policies that exit: no thread is lost, and the worker ends when it is told to."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_mqueue import Message, Reject, Retry, publish
+from django_mqueue.models import DeliveryState
+from tests.support.running import Seen, registered, run
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class Mute:
+    """Has no text: asking for it fails."""
+
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+    __repr__ = __str__
+
+
+class MuteError(Exception):
+    def __str__(self) -> str:
+        raise SystemExit("no text either")
+
+
+def exits(attempt: int) -> float:
+    raise SystemExit(3)
+
+
+@pytest.mark.parametrize(
+    "error", [Reject(Mute()), Retry(Mute()), MuteError(), ValueError(Mute())], ids=lambda e: type(e).__name__  # type: ignore[arg-type]
+)  # fmt: skip
+def test_an_error_that_cannot_be_told_fails_its_message_and_nothing_else(error: Exception) -> None:
+    """The attempt has failed, its neighbours are handled by the same single thread, and draining ends."""
+
+    def handle(message: Message) -> None:
+        if message.payload == "bad":
+            raise error
+
+    for payload in ("bad", "good", "better"):
+        publish("t", payload, key="k")
+    with registered("t", seen := Seen(handle), retry=lambda attempt: 0.01, max_attempts=1):
+        run(threads=1)
+    assert {"good", "better"} <= set(seen.payloads)
+    assert not DeliveryState.objects.filter(in_flight=True).exists()
+    assert DeliveryState.objects.filter(acked=True, failure_count=0).count() == 2
+
+
+def test_a_retry_policy_that_exits_fails_its_message_and_nothing_else() -> None:
+    def handle(message: Message) -> None:
+        if message.payload == "bad":
+            raise ValueError("the handler's own")
+
+    for payload in ("bad", "good"):
+        publish("t", payload, key="k")
+    with registered("t", seen := Seen(handle), retry=exits, max_attempts=2):
+        run(threads=1)
+    assert sorted(seen.payloads) == ["bad", "good"]
+    state = DeliveryState.objects.get(acked=False)
+    assert (state.in_flight, state.failure_count) == (False, 1)

@@ -1,0 +1,221 @@
+"""Holes in the log's tail while a transaction stays open: other topics' messages, and offsets that never come."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from django.test import override_settings
+
+from django_mqueue import OutgoingMessage, Subscription, publish, publish_many, subscribe
+from django_mqueue.models import DeliveryState
+from django_mqueue.service import feed
+from tests.support.statements import Cost, counted
+from tests.support.subscribers import consume, consume_for, engine_of, poll_until
+from tests.support.transactions import HeldTransaction, rolled_back, wait, wait_until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TOPIC, GROUP = "orders", "billing"
+MANY = 150
+"""Messages with a hole behind each: in most tests several times what one statement looks at."""
+
+KINDS = ["other topics", "rolled back", "both"]
+
+
+@pytest.fixture
+def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many holes are soon too many for one statement, and each page of rows is small."""
+    monkeypatch.setattr(feed, "RANGES", 20)
+    monkeypatch.setattr(feed, "ROWS", 30)
+
+
+@contextmanager
+def offered() -> Iterator[Counter[int]]:
+    """How often each offset is offered to a claim of undelivered messages."""
+    times: Counter[int] = Counter()
+
+    def look(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        if sql.startswith("INSERT INTO queue_delivery_state"):
+            count = (
+                sql.partition("FROM queue_messages m WHERE m.`offset` IN (")[2].partition(")")[0].count("%s")
+            )
+            times.update(params[-1 - count : -1])
+        return execute(sql, params, many, context)
+
+    connection.ensure_connection()
+    with connection.execute_wrapper(look):
+        yield times
+
+
+def publish_with_holes(kind: str, count: int = MANY) -> None:
+    """``count`` messages, one committed transaction; each is followed by an offset that is not the topic's."""
+    with transaction.atomic():
+        for n in range(count):
+            publish(TOPIC, n, key=f"k{n % 10}")
+            if kind == "other topics" or (kind == "both" and n % 2):
+                publish("another", n)
+            else:
+                with rolled_back():
+                    publish(TOPIC, "never", key="never")
+
+
+def nothing(subscription: Subscription) -> bool:
+    assert subscription.poll() == []
+    return True
+
+
+def look_twice(subscription: Subscription) -> None:
+    """Poll until at least two whole passes over the holes have been made. Nothing may be delivered."""
+    tail = engine_of(subscription).feed.tails[TOPIC]
+    for _ in range(3):
+        before = tail.sweep_at
+        wait_until(
+            lambda: nothing(subscription) and (tail.sweep_at > before and not tail.sweep_from),  # noqa: B023
+            "a pass ends",
+            seconds=5,
+            every=0.01,
+        )
+
+
+@pytest.mark.usefixtures("few_at_once")
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_behind_an_open_transaction_nothing_is_claimed_in_vain(kind: str, strict: bool) -> None:
+    """One publish is held open, so nothing settles; more holes than one statement takes lie between the messages.
+
+    Each message is offered to a claim once, whatever is looked at again; the late one is delivered when it commits.
+    """
+    subscribe(TOPIC, GROUP)
+    with (
+        HeldTransaction(lambda: publish(TOPIC, "late", key="k0")) as held,
+        Subscription(TOPIC, GROUP, strict=strict) as subscription,
+        offered() as times,
+    ):
+        subscription.poll()
+        publish_with_holes(kind)
+        consume(subscription, MANY)
+        look_twice(subscription)
+        publish_with_holes(kind, 20)
+        consume(subscription, 20)
+        assert set(times.values()) == {1}
+        assert len(times) == MANY + 20
+        held.commit()
+        assert [d.payload for d in consume(subscription, 1, seconds=5)] == ["late"]
+        assert set(times.values()) == {1}
+
+
+@pytest.mark.usefixtures("few_at_once")
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_late_commit_among_many_holes_is_delivered_once(kind: str) -> None:
+    """Transactions that began before, between and after the others' messages commit in another order.
+
+    Passes over the holes are made between their commits; the oldest stays open to the end. Each is offered once.
+    """
+    subscribe(TOPIC, GROUP)
+    with (
+        HeldTransaction(lambda: publish(TOPIC, "oldest", key="o")) as oldest,
+        Subscription(TOPIC, GROUP) as subscription,
+        HeldTransaction(lambda: publish_many(TOPIC, [OutgoingMessage("a", key="a")] * 3)) as first,
+        offered() as times,
+    ):
+        subscription.poll()
+        publish_with_holes(kind, MANY // 2)
+        with HeldTransaction(lambda: publish(TOPIC, "b", key="b")) as second:
+            publish_with_holes(kind, MANY // 2)
+            consume(subscription, MANY // 2 * 2)
+            look_twice(subscription)
+            with HeldTransaction(lambda: publish(TOPIC, "c", key="c")) as third:
+                publish_with_holes(kind, 5)
+                consume(subscription, 5)
+                second.commit()
+                assert [d.payload for d in consume(subscription, 1, seconds=5)] == ["b"]
+                first.commit()
+                assert [d.payload for d in consume(subscription, 3, seconds=5)] == ["a"] * 3
+                third.commit()
+                assert [d.payload for d in consume(subscription, 1, seconds=5)] == ["c"]
+        oldest.commit()
+        assert [d.payload for d in consume(subscription, 1, seconds=5)] == ["oldest"]
+        assert consume_for(subscription, 0.3) == []
+        assert set(times.values()) == {1}
+    assert not DeliveryState.objects.filter(acked=False).exists()
+
+
+@pytest.mark.usefixtures("few_at_once")
+def test_a_late_commit_of_another_topic_is_nothing_to_this_one() -> None:
+    """Its offset lies among holes that were taken for done with; it is neither claimed nor in the way."""
+    for topic in (TOPIC, "another"):
+        subscribe(topic, GROUP)
+    with (
+        HeldTransaction(lambda: publish(TOPIC, "late", key="k")) as held,
+        HeldTransaction(lambda: publish("another", "late", key="k")) as other,
+        Subscription(TOPIC, GROUP) as subscription,
+        Subscription("another", GROUP) as elsewhere,
+    ):
+        subscription.poll()
+        elsewhere.poll()
+        publish_with_holes("other topics")
+        consume(subscription, MANY)
+        consume(elsewhere, MANY)
+        look_twice(subscription)
+        other.commit()
+        assert [d.payload for d in consume(elsewhere, 1, seconds=5)] == ["late"]
+        assert consume_for(subscription, 0.6) == []
+        held.commit()
+        assert [d.payload for d in consume(subscription, 1, seconds=5)] == ["late"]
+
+
+def cost_of_second_looks(subscription: Subscription) -> Cost:
+    """What is asked in half a second and more of idle polls, with at least one whole pass among them."""
+    with counted() as cost:
+        for _ in range(24):
+            assert subscription.poll() == []
+            wait(0.025)
+    return cost
+
+
+@pytest.mark.usefixtures("few_at_once")
+@pytest.mark.parametrize("kind", ["other topics", "rolled back"])
+@override_settings(MQUEUE={"DISCOVERY_INTERVAL": 60, "GC_INTERVAL": 60})
+def test_second_looks_do_not_grow_with_what_was_seen_behind_an_open_transaction(kind: str) -> None:
+    """With other topics' messages the holes are few once these were seen: a second of looks reads next to nothing.
+
+    With offsets that never come each is looked at for itself: no more rows than holes, however often others pass.
+    """
+    subscribe(TOPIC, GROUP)
+    count = 5 * feed.RANGES
+    with (
+        HeldTransaction(lambda: publish(TOPIC, "late", key="k0")),
+        Subscription(TOPIC, GROUP) as subscription,
+    ):
+        subscription.poll()
+        costs = []
+        for _ in range(2):
+            publish_with_holes(kind, count)
+            poll_until(subscription, lambda got: (subscription.ack(got), not_done() == 0)[1])
+            look_twice(subscription)
+            costs.append(cost_of_second_looks(subscription))
+        holes = len(engine_of(subscription).feed.tails[TOPIC].holes)
+        once, twice = costs
+        if kind == "other topics":
+            assert holes <= feed.RANGES
+            assert twice.rows < 300, str(twice)
+        else:
+            assert 2 * count <= holes <= 2 * count + 2
+            assert twice.rows < 5 * 2 * 2 * count, str(twice)
+        assert twice.rows <= 3 * once.rows + 100, f"{once.rows}, then {twice}"
+
+
+def not_done() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT COUNT(*) FROM queue_messages m LEFT JOIN queue_delivery_state s ON s.consumer_group = %s"
+            " AND s.topic = m.topic AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
+            " WHERE m.topic = %s AND COALESCE(s.acked, 0) = 0",
+            [GROUP, TOPIC],
+        )
+        return int(cursor.fetchone()[0])

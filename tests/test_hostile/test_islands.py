@@ -1,0 +1,133 @@
+"""Groups and handlers of one process: none is stopped, held up or starved by what becomes of another."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+import pytest
+from django.core.management import CommandError
+from django.test import override_settings
+
+from django_mqueue import Message, Subscription, publish, publish_many, subscribe, unsubscribe
+from django_mqueue.models import DeliveryState, PartitionLease, SubscriberHeartbeat
+from tests.support.processes import FAST
+from tests.support.running import Seen, registered, run
+from tests.support.subscribers import QUICK, consume, poll_until
+from tests.support.transactions import HeldTransaction, wait_until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+PATIENCE = 10.0
+
+
+@pytest.mark.parametrize("fate", ["unsubscribed", "fenced"])
+@override_settings(MQUEUE=FAST)
+def test_a_group_that_loses_its_place_does_not_stop_the_others_of_its_process(
+    fate: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Four handlers of one group are running while the other group is unsubscribed, or its name taken.
+
+    They end after that was noticed, are acked, and the group goes on with new messages; only at the end the
+    command says what happened. Nothing of the group that stayed is left behind.
+    """
+    taken: list[Subscription] = []
+    losing: dict[str, Callable[[], object]] = {
+        "unsubscribed": lambda: unsubscribe("a", "ga"),
+        "fenced": lambda: taken.append(Subscription("a", "ga", name="w").open()),
+    }
+
+    def lose_its_place() -> None:
+        losing[fate]()
+
+    running = threading.Barrier(4, action=lose_its_place)
+
+    def handle(message: Message) -> None:
+        if message.payload == "early":
+            running.wait(PATIENCE)
+            wait_until(lambda: "stops:" in caplog.text, "the loss is noticed", seconds=PATIENCE)
+            publish("b", "late", key=message.key)
+
+    def idle(message: Message) -> None:
+        raise AssertionError("there is nothing for this one")
+
+    for n in range(4):
+        publish("b", "early", key=f"k{n}")
+    caplog.set_level(logging.ERROR, "django_mqueue")
+    try:
+        with (
+            registered("a", idle, group="ga"),
+            registered("b", seen := Seen(handle), group="gb", visibility_timeout=60),
+            pytest.raises(CommandError, match="ga"),
+        ):
+            run(drain=False, name="w", threads=4, max_messages=8, max_seconds=15)
+    finally:
+        for subscription in taken:
+            subscription.close()
+    assert sorted(seen.payloads) == ["early"] * 4 + ["late"] * 4
+    assert {message.attempt for message in seen.messages} == {1}
+    assert list(DeliveryState.objects.values_list("acked", "in_flight").distinct()) == [(True, False)]
+    assert not PartitionLease.objects.filter(consumer_group="gb").exclude(holder="").exists()
+    assert not SubscriberHeartbeat.objects.filter(consumer_group="gb", deregistered_at=None).exists()
+
+
+@override_settings(MQUEUE=FAST)
+def test_a_process_whose_groups_are_all_unsubscribed_ends() -> None:
+    """There is nothing left for it to do; it says so, and does not subscribe them again."""
+    subscribe("a", "ga")
+    publish("a", 1)
+    with (
+        registered("a", lambda message: unsubscribe("a", "ga"), group="ga"),
+        pytest.raises(CommandError, match="ga"),
+    ):
+        run(drain=False, max_seconds=15)
+    assert not DeliveryState.objects.exists()
+
+
+def test_a_slow_handler_with_a_limit_leaves_the_other_threads_to_others() -> None:
+    """``concurrency=1``, eight messages, four threads: while its first one waits, another topic's ten are handled."""
+    others_done = threading.Event()
+
+    def slow(message: Message) -> None:
+        if message.payload == 0:
+            publish_many("quick", range(10))
+            assert others_done.wait(PATIENCE), "the other handler is starved"
+
+    seen = Seen(lambda message: others_done.set() if len(seen.messages) == 10 else None)
+    publish_many("slow", range(8))
+    with (
+        registered("slow", limited := Seen(slow), concurrency=1, max_attempts=1, strict=False),
+        registered("quick", seen),
+    ):
+        run(threads=4)
+    assert sorted(seen.payloads) == list(range(10))
+    assert sorted(limited.payloads) == list(range(8))
+    assert limited.most_at_once == 1
+    assert others_done.is_set()
+    assert not DeliveryState.objects.filter(acked=False).exists()
+
+
+@pytest.mark.parametrize("change", ["subscribe", "unsubscribe"])
+@override_settings(MQUEUE=QUICK)
+def test_a_registration_in_an_open_transaction_holds_up_no_worker(change: str) -> None:
+    """Somebody subscribes, or unsubscribes, another group and does not commit: the topic's row stays locked.
+
+    Messages are published, delivered, put back and acked meanwhile, new partitions found, all without a wait.
+    """
+    for group in ("g", "leaving"):
+        subscribe("t", group)
+    with Subscription("t", "g") as subscription:
+        publish("t", 0, key="k0")
+        consume(subscription, 1)
+        changes = {
+            "subscribe": lambda: subscribe("t", "newcomer"),
+            "unsubscribe": lambda: unsubscribe("t", "leaving"),
+        }
+        with HeldTransaction(changes[change]):
+            for n in range(1, 4):
+                publish("t", n, key=f"k{n}")
+            first, *others = poll_until(subscription, 3, seconds=5)
+            first.nack()
+            subscription.ack(others)
+            consume(subscription, 1, seconds=5)

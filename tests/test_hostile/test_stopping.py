@@ -1,0 +1,165 @@
+"""Leaving: beside a poll in another thread, inside a transaction, with a dead connection, with the database away."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Generic, TypeVar
+
+import pytest
+from django.db import connection, transaction
+from django.test import override_settings
+
+from django_mqueue import ClosedSubscription, Subscription, publish
+from django_mqueue.models import DeliveryState, PartitionLease, SubscriberHeartbeat
+from tests.support.processes import FAST, Workers
+from tests.support.subscribers import QUICK, consume, poll_until
+from tests.support.transactions import PATIENCE, Background, wait_until
+
+from .breaking import before_statement
+from .proxy import Proxy
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+Result = TypeVar("Result")
+
+TOPIC, GROUP = "orders", "billing"
+
+
+def assert_nothing_is_held(group: str = GROUP) -> None:
+    assert not PartitionLease.objects.filter(consumer_group=group).exclude(holder="").exists()
+    assert not SubscriberHeartbeat.objects.filter(consumer_group=group, deregistered_at=None).exists()
+
+
+class Paused(Generic[Result]):
+    """Work in a thread that stops before its first statement that begins so, until it may go on."""
+
+    def __init__(self, work: Callable[[], Result], beginning: str) -> None:
+        self.there, self.go_on = threading.Event(), threading.Event()
+        self.work, self.beginning = work, beginning
+        self.thread = Background(self._run).start()
+        assert self.there.wait(PATIENCE), f"no statement began with {beginning!r}"
+
+    def _run(self) -> Result:
+        with before_statement(self.beginning, self._pause):
+            return self.work()
+
+    def _pause(self) -> None:
+        self.there.set()
+        assert self.go_on.wait(PATIENCE)
+
+
+@override_settings(MQUEUE=QUICK)
+def test_closing_waits_for_a_poll_of_another_thread() -> None:
+    """``poll`` is in the middle of its claim when another thread closes: it ends first, then all is released."""
+    publish(TOPIC, 1, key="k")
+    subscription = Subscription(TOPIC, GROUP).open()
+    consume(subscription, 1)
+    publish(TOPIC, 2, key="k")
+    polling = Paused(lambda: poll_until(subscription, 1), "INSERT INTO queue_delivery_state")
+    closing = Background(subscription.close).start()
+    assert not closing.is_done_within(0.3), "closed in the middle of a poll"
+    polling.go_on.set()
+    (delivery,) = polling.thread.result()
+    closing.result()
+    assert delivery.payload == 2
+    assert_nothing_is_held()
+
+
+@override_settings(MQUEUE=QUICK)
+def test_a_poll_that_waited_for_close_brings_nothing_back() -> None:
+    """``close`` is under way when another thread polls: that is refused, and no lease or heartbeat comes back."""
+    publish(TOPIC, 1, key="k")
+    subscription = Subscription(TOPIC, GROUP).open()
+    consume(subscription, 1)
+    closing = Paused(subscription.close, "UPDATE queue_subscriber_heartbeats")
+    polling = Background(subscription.poll).start()
+    assert not polling.is_done_within(0.3)
+    closing.go_on.set()
+    closing.thread.result()
+    with pytest.raises(ClosedSubscription):
+        polling.result()
+    assert_nothing_is_held()
+
+
+@pytest.mark.parametrize("kind", ["atomic", "autocommit off"])
+def test_closing_inside_a_transaction_keeps_no_publisher_waiting(kind: str) -> None:
+    """The gate's locks would last as long as the caller's transaction: others publish while that stays open."""
+    publish(TOPIC, 1, key="k")
+    subscription = Subscription(TOPIC, GROUP).open()
+    consume(subscription, 1)
+    for n in range(3):
+        publish(TOPIC, n, key="k")
+    within: AbstractContextManager[object] = transaction.atomic() if kind == "atomic" else nullcontext()
+    transaction.set_autocommit(kind == "atomic")
+    try:
+        with within:
+            subscription.close()
+            publishing = Background(lambda: [publish(TOPIC, n, key="k") for n in range(3)]).start()
+            assert publishing.is_done_within(3), "publishers wait for who closed"
+            publishing.result()
+        if kind != "atomic":
+            connection.commit()
+    finally:
+        transaction.set_autocommit(True)
+    assert_nothing_is_held()
+
+
+def other_connections() -> list[int]:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT id FROM information_schema.PROCESSLIST WHERE db = DATABASE() AND id <> CONNECTION_ID()"
+        )
+        return [int(number) for (number,) in cursor.fetchall()]
+
+
+def test_a_graceful_stop_whose_connection_has_died_releases_all() -> None:
+    """KILL while the worker is between two looks, then SIGTERM: with a lease of a minute, nothing stays leased."""
+    with Workers({**FAST, "LEASE_DURATION": 60, "LEASE_RENEWAL_INTERVAL": 20}) as workers:
+        before = set(other_connections())
+        publish("orders", {"n": 1}, key="k")
+        worker = workers.start("orders:billing", "--threads", "1", "--poll-interval", "20")
+        wait_until(lambda: DeliveryState.objects.filter(acked=True).exists(), "it has done its message")
+        for number in set(other_connections()) - before:
+            with connection.cursor() as cursor:
+                cursor.execute("KILL %s", [number])
+        assert worker.stop() == 0
+        assert "Traceback" not in worker.output()
+    assert_nothing_is_held()
+
+
+def test_a_stop_with_a_result_in_hand_and_the_database_away_ends() -> None:
+    """A handler ends after the database went away; SIGTERM comes, and the database does not come back.
+
+    The answer is tried until the lease has run out, when it would not be this worker's to give any more.
+    """
+    lease = FAST["LEASE_DURATION"]
+    with Proxy() as proxy, Workers() as workers:
+        publish("orders", {"n": 1, "do": "sleep_only", "seconds": 1}, key="k")
+        worker = workers.start("orders:billing", url=proxy.url)
+        wait_until(lambda: DeliveryState.objects.filter(in_flight=True).exists(), "its handler runs")
+        proxy.cut()
+        wait_until(lambda: "trying again" in worker.output(), "it has noticed")
+        worker.send(signal.SIGTERM)
+        worker.wait(1 + 4 * lease)
+    assert DeliveryState.objects.get().in_flight
+
+
+def test_a_stop_with_a_result_in_hand_answers_it_when_the_database_comes_back() -> None:
+    """Within the lease: the message is acked, and not handled a second time by anybody."""
+    mqueue = {**FAST, "LEASE_DURATION": 30, "LEASE_RENEWAL_INTERVAL": 10}
+    with Proxy() as proxy, Workers(mqueue) as workers:
+        publish("orders", {"n": 1, "do": "sleep_only", "seconds": 1}, key="k")
+        worker = workers.start("orders:billing", url=proxy.url)
+        wait_until(lambda: DeliveryState.objects.filter(in_flight=True).exists(), "its handler runs")
+        proxy.cut()
+        wait_until(lambda: "trying again" in worker.output(), "it has noticed")
+        worker.send(signal.SIGTERM)
+        threading.Event().wait(1.5)
+        proxy.mend()
+        assert worker.wait(15) == 0
+    state = DeliveryState.objects.get()
+    assert (state.acked, state.retry_count) == (True, 0)
+    assert_nothing_is_held()
