@@ -51,7 +51,7 @@ def ticks(subscription: Subscription) -> list[Cost]:
     In every third poll a message comes, and is acked.
     """
     costs, got, pause = [], 0, threading.Event()
-    for n in range(30):
+    for n in range(24):
         if n % 3 == 0:
             publish(subscription.topic, "new", key="k")
         with counted() as cost:

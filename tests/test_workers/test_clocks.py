@@ -53,7 +53,8 @@ def test_workers_whose_clocks_are_an_hour_apart_share_the_work_fairly() -> None:
     assert starts.values("pid").distinct().count() == 3
 
 
-@pytest.mark.parametrize("clock", [pytest.param(-HOUR, marks=pytest.mark.slow), HOUR])
+@pytest.mark.slow
+@pytest.mark.parametrize("clock", [-HOUR, HOUR])
 def test_a_worker_whose_clock_is_wrong_steals_no_living_lease_and_no_visible_message(clock: float) -> None:
     """By its clock every lease ran out an hour ago, or every one lasts for another. It waits for neither."""
     publish("parcels", {"n": 1, "do": "wait", "door": "exit"}, key="k")

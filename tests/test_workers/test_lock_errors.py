@@ -152,6 +152,7 @@ def test_a_lock_that_is_never_free_is_an_error_at_last(rival: RawConnection) -> 
     subscription.close()
 
 
+@pytest.mark.slow
 def test_a_worker_process_meets_both_and_carries_on() -> None:
     """``runconsumer`` whose connections wait a second for locks; its leases and messages are locked for longer."""
     impatient = database_url(init_command="SET SESSION innodb_lock_wait_timeout = 1")

@@ -156,7 +156,7 @@ def test_a_slow_handler_at_its_limit_leaves_the_other_threads_to_others() -> Non
     publish_many("t", range(6))
     publish_many("u", range(6))
     done = threading.Semaphore(0)
-    waited = []
+    waited: list[bool] = []
 
     def slow(message: Message) -> None:
         if not waited:
