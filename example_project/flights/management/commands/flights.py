@@ -30,7 +30,10 @@ class Command(BaseCommand):
             "--workers", type=positive, default=2, help="worker processes; default: %(default)s"
         )
         parser.add_argument(
-            "--threads", type=positive, default=4, help="threads of each worker process; default: %(default)s"
+            "--threads",
+            type=positive,
+            default=32,
+            help="threads of each worker process: their answers share commits; default: %(default)s",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
