@@ -130,6 +130,13 @@ def test_a_graceful_stop_whose_connection_has_died_releases_all() -> None:
     assert_nothing_is_held()
 
 
+def wait_until_its_handler_runs() -> None:
+    """A heartbeat after the claim's commit tells that the worker has heard of that, and has begun."""
+    wait_until(lambda: DeliveryState.objects.filter(in_flight=True).exists(), "its message is claimed")
+    before = SubscriberHeartbeat.objects.get().heartbeat_at
+    wait_until(lambda: SubscriberHeartbeat.objects.get().heartbeat_at > before, "its handler runs")
+
+
 def test_a_stop_with_a_result_in_hand_and_the_database_away_ends() -> None:
     """A handler ends after the database went away; SIGTERM comes, and the database does not come back.
 
@@ -137,13 +144,13 @@ def test_a_stop_with_a_result_in_hand_and_the_database_away_ends() -> None:
     """
     lease = FAST["LEASE_DURATION"]
     with Proxy() as proxy, Workers() as workers:
-        publish("orders", {"n": 1, "do": "sleep_only", "seconds": 1}, key="k")
+        publish("orders", {"n": 1, "do": "sleep_only", "seconds": 2}, key="k")
         worker = workers.start("orders:billing", url=proxy.url)
-        wait_until(lambda: DeliveryState.objects.filter(in_flight=True).exists(), "its handler runs")
+        wait_until_its_handler_runs()
         proxy.cut()
         wait_until(lambda: "trying again" in worker.output(), "it has noticed")
         worker.send(signal.SIGTERM)
-        worker.wait(1 + 4 * lease)
+        worker.wait(2 + 4 * lease)
     assert DeliveryState.objects.get().in_flight
 
 
@@ -151,9 +158,9 @@ def test_a_stop_with_a_result_in_hand_answers_it_when_the_database_comes_back() 
     """Within the lease: the message is acked, and not handled a second time by anybody."""
     mqueue = {**FAST, "LEASE_DURATION": 30, "LEASE_RENEWAL_INTERVAL": 10}
     with Proxy() as proxy, Workers(mqueue) as workers:
-        publish("orders", {"n": 1, "do": "sleep_only", "seconds": 1}, key="k")
+        publish("orders", {"n": 1, "do": "sleep_only", "seconds": 2}, key="k")
         worker = workers.start("orders:billing", url=proxy.url)
-        wait_until(lambda: DeliveryState.objects.filter(in_flight=True).exists(), "its handler runs")
+        wait_until_its_handler_runs()
         proxy.cut()
         wait_until(lambda: "trying again" in worker.output(), "it has noticed")
         worker.send(signal.SIGTERM)
