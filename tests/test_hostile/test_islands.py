@@ -22,54 +22,68 @@ pytestmark = pytest.mark.django_db(transaction=True)
 PATIENCE = 10.0
 
 
-@pytest.mark.parametrize("fate", ["unsubscribed", "fenced"])
-@override_settings(MQUEUE=FAST)
-def test_a_group_that_loses_its_place_does_not_stop_the_others_of_its_process(
-    fate: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Four handlers of one group are running while the other group is unsubscribed, or its name taken.
+class Four:
+    """Four handlers of group gb that run while ``lose`` is done to group ga; they end once that was noticed."""
 
-    They end after that was noticed, are acked, and the group goes on with new messages; only at the end the
-    command says what happened. Nothing of the group that stayed is left behind.
-    """
-    taken: list[Subscription] = []
-    losing: dict[str, Callable[[], object]] = {
-        "unsubscribed": lambda: unsubscribe("a", "ga"),
-        "fenced": lambda: taken.append(Subscription("a", "ga", name="w").open()),
-    }
+    def __init__(self, lose: Callable[[], object], caplog: pytest.LogCaptureFixture) -> None:
+        self.lose, self.caplog = lose, caplog
+        self.running = threading.Barrier(4, action=self._lose)
+        caplog.set_level(logging.ERROR, "django_mqueue")
 
-    def lose_its_place() -> None:
-        losing[fate]()
+    def _lose(self) -> None:
+        self.lose()
 
-    running = threading.Barrier(4, action=lose_its_place)
-
-    def handle(message: Message) -> None:
+    def __call__(self, message: Message) -> None:
         if message.payload == "early":
-            running.wait(PATIENCE)
-            wait_until(lambda: "stops:" in caplog.text, "the loss is noticed", seconds=PATIENCE)
+            self.running.wait(PATIENCE)
+            wait_until(lambda: "stops:" in self.caplog.text, "the loss is noticed", seconds=PATIENCE)
             publish("b", "late", key=message.key)
 
-    def idle(message: Message) -> None:
-        raise AssertionError("there is nothing for this one")
+    def run(self) -> Seen:
+        for n in range(4):
+            publish("b", "early", key=f"k{n}")
+        with registered("a", Seen(), group="ga"), registered("b", seen := Seen(self), group="gb"):
+            try:
+                run(drain=False, name="w", threads=4, max_messages=8, max_seconds=15)
+            finally:
+                self.seen = seen
+        return seen
 
-    for n in range(4):
-        publish("b", "early", key=f"k{n}")
-    caplog.set_level(logging.ERROR, "django_mqueue")
+
+def assert_gb_left_nothing_behind() -> None:
+    assert not DeliveryState.objects.filter(in_flight=True).exists()
+    assert not PartitionLease.objects.filter(consumer_group="gb").exclude(holder="").exists()
+    assert not SubscriberHeartbeat.objects.filter(consumer_group="gb", deregistered_at=None).exists()
+
+
+@override_settings(MQUEUE=FAST)
+def test_a_group_that_is_unsubscribed_does_not_stop_the_others_of_its_process(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Handlers of another group are running meanwhile: they are acked, and that group goes on with new messages."""
+    seen = Four(lambda: unsubscribe("a", "ga"), caplog).run()
+    assert sorted(seen.payloads) == ["early"] * 4 + ["late"] * 4
+    assert {message.attempt for message in seen.messages} == {1}
+    assert DeliveryState.objects.filter(acked=True, failure_count=0).count() == 8
+    assert_gb_left_nothing_behind()
+
+
+@override_settings(MQUEUE=FAST)
+def test_a_group_whose_name_is_taken_throws_away_no_work_of_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The process says so when it ends; before that, what runs for another group ends, is acked, and all is released."""
+    taken: list[Subscription] = []
+    four = Four(lambda: taken.append(Subscription("a", "ga", name="w").open()), caplog)
     try:
-        with (
-            registered("a", idle, group="ga"),
-            registered("b", seen := Seen(handle), group="gb", visibility_timeout=60),
-            pytest.raises(CommandError, match="ga"),
-        ):
-            run(drain=False, name="w", threads=4, max_messages=8, max_seconds=15)
+        with pytest.raises(CommandError, match="ga"):
+            four.run()
     finally:
         for subscription in taken:
             subscription.close()
-    assert sorted(seen.payloads) == ["early"] * 4 + ["late"] * 4
-    assert {message.attempt for message in seen.messages} == {1}
-    assert list(DeliveryState.objects.values_list("acked", "in_flight").distinct()) == [(True, False)]
-    assert not PartitionLease.objects.filter(consumer_group="gb").exclude(holder="").exists()
-    assert not SubscriberHeartbeat.objects.filter(consumer_group="gb", deregistered_at=None).exists()
+    assert four.seen.attempts("early") == [1] * 4
+    assert DeliveryState.objects.filter(acked=True, failure_count=0).count() >= 4
+    assert_gb_left_nothing_behind()
 
 
 @override_settings(MQUEUE=FAST)
@@ -138,3 +152,22 @@ def test_a_registration_in_an_open_transaction_holds_up_no_worker(change: str) -
         with HeldTransaction(changes[change]), Background(work) as working:
             assert working.is_done_within(10), "the worker waits for the registration"
             working.result()
+
+
+@override_settings(MQUEUE=FAST)
+def test_a_group_that_is_subscribed_again_goes_on_in_the_same_process(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Unsubscribed by another handler of the process, noticed, subscribed again: its new messages are handled."""
+
+    def lose_and_regain(message: Message) -> None:
+        unsubscribe("a", "ga")
+        wait_until(lambda: "stops:" in caplog.text, "the loss is noticed", seconds=PATIENCE)
+        subscribe("a", "ga")
+        publish("a", "again", key="k")
+
+    caplog.set_level(logging.ERROR, "django_mqueue")
+    publish("b", "lose")
+    with registered("a", seen := Seen(), group="ga"), registered("b", lose_and_regain, group="gb"):
+        run(drain=False, max_messages=2, max_seconds=15)
+    assert seen.payloads == ["again"]
