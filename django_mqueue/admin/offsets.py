@@ -78,4 +78,4 @@ class OffsetAdmin(ReadOnlyAdmin):
         """Only a registration can be paused."""
         if row.partition_key or not row.consumer_group:
             return EMPTY
-        return badge("bad", "paused") if row.paused else badge("good", "running")
+        return badge("bad", "paused") if row.paused else badge("good", "active")

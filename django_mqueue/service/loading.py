@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
@@ -10,6 +11,8 @@ from ..store import log, offsets, state
 from ..store.state import Ticket
 from .context import Context
 from .partition import READ_AHEAD, Partition, Suspect
+
+logger = logging.getLogger("django_mqueue")
 
 PER_STATEMENT = 200
 """Partitions in one statement: a UNION ALL of more costs more than its parts."""
@@ -50,6 +53,10 @@ def _load(context: Context, names: Sequence[str]) -> None:
         suspect = Suspect(Ticket(name, int(offset), int(token)), bool(alone), int(failures))
         context.partitions[name].suspects.append(suspect)
         context.suspected[name] = None
+        logger.warning(
+            "%s: group %s, topic %s: offset %s was left unanswered by its last worker; it will run alone",
+            context.me.name, context.group, context.topic, offset,
+        )  # fmt: skip
     read_waiting(context, names)
     read_fresh(context, names)
     for name in names:

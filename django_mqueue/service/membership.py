@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Sequence
 from zlib import crc32
@@ -14,6 +15,8 @@ from ..policy.shares import fair_share
 from ..store import garbage, heartbeats, leases, log, offsets, session
 from .context import Context
 from .loading import PER_STATEMENT, batches, load
+
+logger = logging.getLogger("django_mqueue")
 
 LOOSE_SCAN = 10_000
 ORPHANED_AFTER = 2
@@ -213,6 +216,11 @@ class Membership:
                 self._known[name] = now
         fresh = [name for name in mine if name not in context.partitions]
         self._load(fresh)
+        if fresh:
+            logger.info(
+                "%s: group %s, topic %s: took %s partitions, has %s now",
+                context.me.name, context.group, context.topic, len(fresh), len(context.partitions),
+            )  # fmt: skip
         return len(fresh)
 
     def _load(self, names: Iterable[str]) -> None:
@@ -238,6 +246,10 @@ class Membership:
         for some in batches(share_is_enough):
             leases.release(context.using, context.me, some)
             context.drop(some)
+            logger.info(
+                "%s: group %s, topic %s: left %s partitions to others",
+                context.me.name, context.group, context.topic, len(some),
+            )  # fmt: skip
 
     def _give_up_drained(self) -> None:
         """Partitions without work for two lease durations need no owner; the next message finds one."""

@@ -73,6 +73,11 @@ def subscribe(topic: str, group: str, start: Start = "earliest", *, using: str |
     return new
 
 
+def is_registered(topic: str, group: str, using: str) -> bool:
+    """Whether the group is registered for the topic."""
+    return offsets.registration(using, group, topic) is not None
+
+
 def unsubscribe(topic: str, group: str, *, using: str | None = None) -> bool:
     """Forget a group: it holds back no deletion any more, its workers stop. Whether it was registered.
 

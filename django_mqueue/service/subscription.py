@@ -28,6 +28,15 @@ from .registration import Start, check_group, check_start, subscribe, topic_limi
 BATCH_MAX = 1000
 
 
+def refuse_in_transaction(using: str, what: str) -> None:
+    """Raise ``MQueueError`` if the caller has a transaction open on the queue's database."""
+    if session.in_transaction(using):
+        raise MQueueError(
+            f"cannot {what} inside a transaction on {using!r}: what is delivered would be undone with it. "
+            "In tests use a TransactionTestCase, or pytest.mark.django_db(transaction=True)"
+        )
+
+
 def stop_safely(engine: Engine, unstarted: Sequence[Delivery]) -> None:
     """Leave the group, on a new connection if the old one has died meanwhile."""
     try:
@@ -107,7 +116,7 @@ class Subscription:
         """Join the group; what entering the ``with`` block does."""
         if self._engine is not None:
             raise MQueueError(f"subscription {self.name!r} is open already")
-        self._refuse_in_transaction("open a subscription")
+        refuse_in_transaction(self.using, "open a subscription")
         subscribe(self.topic, self.group, self.start, using=self.using)
         engine = Engine(self.topic, self.group, self.name, self._options, Feed(self.using), expires=True)
         engine.start()
@@ -129,7 +138,7 @@ class Subscription:
         ``ClosedSubscription``, or ``MQueueError`` inside a transaction, where a claim would be undone with it.
         """
         check_count("max_messages", max_messages)
-        self._refuse_in_transaction("poll")
+        refuse_in_transaction(self.using, "poll")
         with self._polling:
             engine, dispatch = self._opened()
             with engine.context.lock:
@@ -162,10 +171,3 @@ class Subscription:
         if self._engine is None or self._dispatch is None:
             raise ClosedSubscription(f"subscription {self.name!r} is not open: use it inside its with block")
         return self._engine, self._dispatch
-
-    def _refuse_in_transaction(self, what: str) -> None:
-        if session.in_transaction(self.using):
-            raise MQueueError(
-                f"cannot {what} inside a transaction on {self.using!r}: what is delivered would be undone with it. "
-                "In tests use a TransactionTestCase, or pytest.mark.django_db(transaction=True)"
-            )

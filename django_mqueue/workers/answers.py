@@ -73,6 +73,7 @@ class Answers:
             logger.warning(
                 "%s: %s@%s attempt %s failed, %s: %s",
                 name, delivery.topic, delivery.offset, delivery.attempt, what, first,
+                extra={"mqueue_key": delivery.key, "mqueue_id": delivery.id, "mqueue_group": delivery.group},
             )  # fmt: skip
 
     def keep_visible(self) -> None:

@@ -18,6 +18,7 @@ from .registry import Handler
 
 logger = logging.getLogger("django_mqueue")
 
+LEFT_OPEN = "the handler left a transaction open; what it wrote there was rolled back"
 DEFAULT_DELAY = 1.0
 """Seconds, where a retry policy failed to give any."""
 
@@ -44,7 +45,9 @@ def call(handler: Handler, delivery: Delivery) -> Outcome:
         logger.exception("%s: its outcome cannot be told", handler.name)
         verb, delay, error = "nack", DEFAULT_DELAY, "the handler failed, and its error cannot be shown"
     try:
-        connections.after_use()
+        if not connections.after_use() and verb == "ack":
+            # What it wrote is gone with the transaction: an ack would lose it.
+            verb, delay, error = "nack", _backoff(handler, delivery), LEFT_OPEN
     except Exception:  # The next use finds out and reconnects.
         logger.debug("a connection could not be checked", exc_info=True)
     return Outcome(delivery, verb, time.monotonic() - started, delay, error)

@@ -35,16 +35,24 @@ def before_use() -> None:
     _used.at, _used.outages = now, outages
 
 
-def after_use() -> None:
-    """Leave this thread's connections as the next message expects them: no transaction open, none broken."""
+def after_use() -> bool:
+    """Leave this thread's connections as the next message expects them: none in a transaction, none broken.
+
+    Whether all had been left well. One that is still in a transaction is thrown away, and Django's wrapper with
+    it, which would go on believing in its ``atomic`` block: what was written there is rolled back.
+    """
+    well = True
     for connection in connections.all(initialized_only=True):
         if connection.connection is None:
             continue
         if connection.in_atomic_block or not connection.get_autocommit():
-            connection.close()  # A handler left a transaction open: what it wrote there was never committed.
+            well = False
+            connection.connection.close()
+            del connections[connection.alias]
         elif connection.errors_occurred:
             _check(connection)
     _used.at = time.monotonic()
+    return well
 
 
 def _check(connection: BaseDatabaseWrapper) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -91,6 +92,8 @@ def consumer(
     def register(function: Function) -> Function:
         if not callable(function):
             raise TypeError(f"a handler must be callable, not {function!r}")
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError(f"a handler must not be a generator, whose body nobody would run: {function!r}")
         shown = name or f"{function.__module__}.{getattr(function, '__qualname__', function)}"
         handler = Handler(
             function,

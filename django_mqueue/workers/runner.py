@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from django.db import DatabaseError
 
 from .. import conf
-from ..exceptions import MQueueError
+from ..exceptions import MQueueError, NotRegistered
 from ..policy.solitude import Solitude
 from ..service.context import Options
 from ..service.delivery import Delivery
 from ..service.dispatch import UNLIMITED, Dispatch
 from ..service.engine import Engine
 from ..service.feed import Feed
-from ..service.registration import subscribe
-from ..service.subscription import default_name, stop_safely
+from ..service.registration import is_registered, subscribe
+from ..service.subscription import default_name, refuse_in_transaction, stop_safely
 from ..store import session
 from . import connections
 from .answers import Answers
@@ -71,6 +71,8 @@ class Runner:
         self._waiting: deque[Delivery] = deque()
         self._running: Counter[Engine] = Counter()
         self._joined: dict[Engine, None] = {}
+        self._away: list[Engine] = []
+        self._rejoin_at = 0.0
         self._error: MQueueError | None = None
         self._answers = Answers(self._handlers)
         self._results: queue.SimpleQueue[Outcome | None] = queue.SimpleQueue()
@@ -91,6 +93,7 @@ class Runner:
 
     def run(self) -> None:
         """Work until stopped, drained, or one of the limits is reached. Raises what makes going on senseless."""
+        refuse_in_transaction(self.using, "run consumers")
         deadline = None if self.options.max_seconds is None else time.monotonic() + self.options.max_seconds
         with ThreadPoolExecutor(self.options.threads, thread_name_prefix="mqueue-handler") as pool:
             self._pool = pool
@@ -161,7 +164,7 @@ class Runner:
         return False
 
     def _tick_engines(self, *, membership_only: bool = False) -> None:
-        """What is due for each; one that has lost its place in its group leaves, the others go on."""
+        """What is due for each; one whose group was unsubscribed waits to be subscribed again, the others go on."""
         for engine in list(self._joined):
             try:
                 if membership_only:
@@ -170,15 +173,36 @@ class Runner:
                     engine.tick()
             except MQueueError as error:
                 self._retire(engine, error)
+        if self._away and not membership_only and time.monotonic() >= self._rejoin_at:
+            self._rejoin()
 
     def _retire(self, engine: Engine, error: MQueueError) -> None:
+        """A fenced name ends the process: it is another's now. An unsubscribed group only rests."""
         logger.error("%s stops: %s", self._handlers[engine].name, error)
-        self._error = self._error or error
         self._joined.pop(engine, None)
         engine.leave_feed()
         if engine in self._dispatch.engines:
             self._dispatch.engines.remove(engine)
         self._waiting = deque(d for d in self._waiting if d.hold.answering is not engine.answering)
+        if isinstance(error, NotRegistered):
+            self._away.append(engine)
+        else:
+            self._stopping = True
+        if self._stopping or not self._joined:
+            self._error = self._error or error
+
+    def _rejoin(self) -> None:
+        """Go on for groups that somebody has subscribed again."""
+        self._rejoin_at = time.monotonic() + float(conf.get("DISCOVERY_INTERVAL"))
+        for engine in list(self._away):
+            handler = self._handlers[engine]
+            if is_registered(handler.topic, handler.group, self.using):
+                engine.leave_feed()
+                engine.start()
+                self._joined[engine] = None
+                self._dispatch.engines.append(engine)
+                self._away.remove(engine)
+                logger.info("%s goes on: its group is subscribed again", handler.name)
 
     def _interval(self) -> float:
         if self.options.poll_interval is not None:

@@ -134,7 +134,7 @@ def test_the_protocols_own_offsets_are_apart(admin_client: Client) -> None:
     assert Offset.objects.filter(consumer_group="", topic="").count() > 100
     rows = listed(admin_client, "offset")
     assert [(row["partition"], row["group"], row["status"]) for row in rows] == [
-        ("registration", "billing", "running"),
+        ("registration", "billing", "active"),
         ("customer-1", "billing", "-"),
     ]
     (row,) = listed(admin_client, "offset", whose="topics")

@@ -257,19 +257,26 @@ def test_an_error_with_characters_that_utf8_cannot_hold_is_kept() -> None:
     assert "lone" in letter.last_error
 
 
-def test_a_transaction_that_a_handler_leaves_open_is_rolled_back() -> None:
+@pytest.mark.parametrize(
+    "leave_open", [lambda: transaction.set_autocommit(False), lambda: transaction.atomic().__enter__()]
+)
+def test_a_transaction_that_a_handler_leaves_open_is_rolled_back_and_the_attempt_has_failed(
+    leave_open: Callable[[], None],
+) -> None:
     """And the next message of that thread is not in it."""
 
     def handle(message: Message) -> None:
         if message.payload == "open":
-            transaction.set_autocommit(False)
+            leave_open()
         Sale.objects.create(number=1 if message.payload == "open" else 2)
 
     publish("t", "open", key="k")
     publish("t", "next", key="k")
-    with registered("t", handle, strict=True):
+    with registered("t", handle, strict=True, max_attempts=1):
         run(threads=1)
     assert list(Sale.objects.values_list("number", flat=True)) == [2]
+    (letter,) = dead_letters("t")
+    assert "left a transaction open" in letter.last_error
 
 
 def test_a_handler_that_breaks_its_connection_does_not_break_the_next_message() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterator
+
 import pytest
 from django.core.management import CommandError
+from django.db import transaction
 
 from django_mqueue import Message, consumer, publish
 from django_mqueue.exceptions import HandlerError
@@ -88,3 +91,37 @@ def test_the_same_topic_in_another_group_is_no_error() -> None:
     with registered("t", one := Seen(), group="a"), registered("t", two := Seen(), group="b"):
         run("t")
     assert one.payloads == two.payloads == [1]
+
+
+def test_a_generator_is_no_handler() -> None:
+    """Calling it would run nothing, and every message would be acked unseen."""
+
+    def stray(message: Message) -> Iterator[None]:
+        yield
+
+    async def asynchronous(message: Message) -> AsyncIterator[None]:
+        yield
+
+    for function in (stray, asynchronous):
+        with pytest.raises(TypeError, match="must not be a generator"):
+            consumer("t", group="g")(function)
+
+
+def test_an_unknown_database_is_an_error_that_names_those_there_are() -> None:
+    with (
+        registered("t", Seen()),
+        pytest.raises(CommandError, match=r"'nowhere' is no entry of DATABASES: default"),
+    ):
+        run(database="nowhere")
+
+
+def test_runconsumer_is_refused_inside_a_transaction() -> None:
+    """The handlers' threads would not see what it holds."""
+    publish("t", 1)
+    with (
+        registered("t", seen := Seen()),
+        transaction.atomic(),
+        pytest.raises(CommandError, match="inside a transaction"),
+    ):
+        run()
+    assert not seen.messages

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.core.checks import ERROR, CheckMessage
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import DatabaseError
+from django.db import DatabaseError, connections
 
 from ... import conf
 from ...checks import server_problems
@@ -68,6 +68,8 @@ class Command(BaseCommand):
                 "no handler is registered: decorate functions in an app's consumers.py with @consumer"
             )
         alias = conf.database(options["database"])
+        if alias not in connections:
+            raise CommandError(f"--database {alias!r} is no entry of DATABASES: {', '.join(connections)}")
         for problem in self._problems(alias):
             if problem.level >= ERROR:
                 raise CommandError(str(problem))

@@ -7,7 +7,7 @@ from argparse import ArgumentParser, ArgumentTypeError
 from ..dataset import FLIGHTS
 
 DEFAULT = 50_000
-"""About two minutes on two cores, most of them for one commit with each message and group."""
+"""About a minute on two cores. All of them take about six while the machine does other things as well."""
 
 
 def flights(text: str) -> int:
