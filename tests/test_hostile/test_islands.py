@@ -72,7 +72,7 @@ def test_a_group_that_is_unsubscribed_does_not_stop_the_others_of_its_process(
 def test_a_group_whose_name_is_taken_throws_away_no_work_of_the_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The process says so when it ends; before that, what runs for another group ends, is acked, and all is released."""
+    """The process says so when it ends; before that, what runs for another group ends and is acked, all is released."""
     taken: list[Subscription] = []
     four = Four(lambda: taken.append(Subscription("a", "ga", name="w").open()), caplog)
     try:
