@@ -53,7 +53,7 @@ class Claiming:
 
     def crowd(self, capacity: int, start_now: int) -> list[Delivery]:
         """Claim up to ``capacity`` messages over all partitions; the first ``start_now`` go to a handler at once."""
-        self._make_sure()
+        self.make_sure()
         context = self.context
         if context.paused:
             return []
@@ -65,7 +65,7 @@ class Claiming:
 
     def suspect(self, *, alone: bool) -> list[Delivery]:
         """Claim one suspect, to run ``alone`` or beside others; those out of attempts are dead-lettered."""
-        self._make_sure()
+        self.make_sure()
         context = self.context
         if context.paused:
             return []
@@ -229,7 +229,7 @@ class Claiming:
                 context.stale_waiting[name] = None
                 context.touch(partition)
 
-    def _make_sure(self) -> None:
+    def make_sure(self) -> None:
         """The server went away at a COMMIT: if the claim was made after all, nobody was handed anything of it."""
         if self._unsure:
             token, choice = self._unsure

@@ -42,6 +42,7 @@ class Engine:
     def stop(self, unstarted: Sequence[Delivery] = ()) -> None:
         """Leave the group; ``unstarted``: claimed deliveries that reached no handler."""
         with self.context.lock:
+            self.claiming.make_sure()
             self.answering.release(unstarted)
             self.watermarks.finish()
             self.leave_feed()
