@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 import time
 import traceback
 from dataclasses import dataclass
 from typing import Any
+
+from asgiref.sync import async_to_sync
 
 from ..exceptions import Postpone, Reject, Retry
 from ..policy.durations import to_ms
@@ -72,7 +73,8 @@ def _verdict(handler: Handler, delivery: Delivery) -> tuple[str, float, str]:
 def _run(handler: Handler, delivery: Delivery) -> None:
     result = handler.function(delivery)
     if inspect.isawaitable(result):
-        asyncio.run(_await(result))
+        # Not asyncio.run: so its database work happens in this thread, on the connections that are looked after.
+        async_to_sync(_await)(result)
 
 
 async def _await(result: Any) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.db import connection, transaction
 
 from django_mqueue import (
@@ -275,6 +276,21 @@ def test_a_transaction_that_a_handler_leaves_open_is_rolled_back_and_the_attempt
     with registered("t", handle, strict=True, max_attempts=1):
         run(threads=1)
     assert list(Sale.objects.values_list("number", flat=True)) == [2]
+    (letter,) = dead_letters("t")
+    assert "left a transaction open" in letter.last_error
+
+
+def test_an_async_handler_that_leaves_a_transaction_open_has_failed() -> None:
+    """Its database work is done on the thread's own connection, which is looked after."""
+
+    async def handle(message: Message) -> None:
+        await sync_to_async(transaction.atomic().__enter__)()
+        await Sale.objects.acreate(number=1)
+
+    publish("t", 1)
+    with registered("t", handle, max_attempts=1):
+        run(threads=1)
+    assert not Sale.objects.exists()
     (letter,) = dead_letters("t")
     assert "left a transaction open" in letter.last_error
 
