@@ -78,12 +78,17 @@ def database_url(alias: str = "default", **more: str) -> str:
 
 
 class Worker:
-    """One ``runconsumer`` process."""
+    """One ``runconsumer`` process, or another Python ``program``."""
 
-    def __init__(self, arguments: tuple[str, ...], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        arguments: tuple[str, ...],
+        environment: Mapping[str, str],
+        program: tuple[str, ...] = ("django", "runconsumer"),
+    ) -> None:
         self._log: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "django", "runconsumer", *arguments],
+            [sys.executable, "-m", *program, *arguments],
             cwd=ROOT,
             env={**os.environ, "DJANGO_SETTINGS_MODULE": "tests.support.worker_settings", **environment},
             stdin=subprocess.DEVNULL,
