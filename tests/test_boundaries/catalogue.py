@@ -1,0 +1,8 @@
+"""All walks: importing this module registers them."""
+
+from __future__ import annotations
+
+from . import walks_answers, walks_claims, walks_leases, walks_publish, walks_topics
+from .walks import WALKS
+
+__all__ = ["WALKS", "walks_answers", "walks_claims", "walks_leases", "walks_publish", "walks_topics"]

@@ -1,0 +1,79 @@
+"""What can be seen in the tables after a death, read beside the queue's own code."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django_mqueue.models import DeliveryState, Message, Offset, PartitionLease, SubscriberHeartbeat
+from tests.support.processes import database_ms
+
+from .walks import FIRST
+
+Seen = tuple[Any, ...]
+
+
+def payloads(topic: str) -> Seen:
+    """What the log holds, in its order."""
+    rows = Message.objects.filter(topic=topic).order_by("offset").values_list("payload", flat=True)
+    return tuple(json.loads(bytes(payload)) for payload in rows)
+
+
+def letters(topic: str) -> Seen:
+    """(payload, group, failures) of each dead letter."""
+    rows = Message.objects.filter(topic=f"{topic}_dlq").order_by("offset")
+    return tuple((json.loads(bytes(r.payload)), r.failed_group, r.failure_count) for r in rows)
+
+
+def states(topic: str, *columns: str, group: str = FIRST) -> Seen:
+    """These columns of the group's delivery state, one tuple for each message that has some, in the log's order."""
+    rows = DeliveryState.objects.filter(topic=topic, consumer_group=group).order_by("message_offset")
+    return tuple(tuple(getattr(row, column) for column in columns) for row in rows)
+
+
+def acked(topic: str) -> Seen:
+    return tuple(done for (done,) in states(topic, "acked"))
+
+
+def ended(topic: str) -> Seen:
+    """What is done, and the letters of what was given up: they come together."""
+    return (acked(topic), letters(topic))
+
+
+def in_flight(topic: str) -> Seen:
+    return states(topic, "in_flight", "handed", "retry_count")
+
+
+def leases(topic: str, group: str = FIRST) -> Seen:
+    """(partition, name of the holder)."""
+    rows = PartitionLease.objects.filter(topic=topic, consumer_group=group).order_by("partition_key")
+    return tuple(rows.values_list("partition_key", "leased_by"))
+
+
+def positions(topic: str, group: str = FIRST) -> Seen:
+    """Partitions for which the group has a watermark."""
+    rows = Offset.objects.filter(topic=topic, consumer_group=group).exclude(partition_key="")
+    return tuple(rows.order_by("partition_key").values_list("partition_key", flat=True))
+
+
+def passed(topic: str, group: str = FIRST) -> int:
+    """How many messages of the log lie at or below the group's watermark for their partition."""
+    marks = Offset.objects.filter(topic=topic, consumer_group=group).exclude(partition_key="")
+    log = Message.objects.filter(topic=topic)
+    return sum(
+        log.filter(partition_key=mark.partition_key, offset__lte=mark.offset_acked).count() for mark in marks
+    )
+
+
+def is_registered(topic: str, group: str = FIRST) -> bool:
+    return Offset.objects.filter(topic=topic, consumer_group=group, partition_key="").exists()
+
+
+def heartbeats(topic: str, group: str = FIRST) -> Seen:
+    """(name, whether it counts as alive) of each subscriber that was ever there."""
+    rows = SubscriberHeartbeat.objects.filter(topic=topic, consumer_group=group).order_by("subscriber_name")
+    now = database_ms()
+    return tuple(
+        (row.subscriber_name, row.deregistered_at is None and row.heartbeat_at > now - 600_000)
+        for row in rows
+    )

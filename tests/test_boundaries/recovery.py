@@ -1,0 +1,93 @@
+"""After a death: others take over, and every promise that the dead one's stage implies is held against what they meet.
+
+Written from the promises alone. It knows nothing of the statement at which the process died, only what its
+operation had brought about by then.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from django_mqueue import Subscription
+from django_mqueue.models import DeliveryState, Offset, PartitionLease
+from tests.support.subscribers import collect, engine_of, settle_and_collect
+from tests.support.transactions import wait_until
+
+from .looks import letters, payloads
+from .walks import WALKER, Dead, Stage, expire, make_idle
+
+
+def recover(topic: str, stage: Stage, *, same_name: bool) -> None:
+    """Take over and check.
+
+    ``same_name``: by a subscriber of the dead one's name, at once. Else the leases run out, and a stranger comes.
+    """
+    wanted = {p for fates in stage.fates.values() for p, fate in fates.items() if not _is_over(fate)}
+    expire(topic, but=WALKER if same_name else "")
+    collect(topic)
+    held = payloads(topic)
+    assert len(set(held)) == len(held), f"twice in the log: {held}"
+    assert wanted <= set(held), f"gone from the log: {wanted - set(held)}"
+    with ExitStack() as stack:
+        members = []
+        for group in stage.fates:
+            member = Subscription(topic, group, WALKER if same_name else "stranger")
+            members.append(stack.enter_context(member))
+            _consume(member, stage)
+            settle_and_collect(member)
+        _check_letters(topic, stage)
+        assert payloads(topic) == (), "every group is done, and the log still holds some"
+        for member in members:
+            _leave_drained(member)
+    _check_nothing_stays(topic)
+
+
+def _is_over(fate: int | Dead) -> bool:
+    return not isinstance(fate, int) or fate == 0
+
+
+def _consume(member: Subscription, stage: Stage) -> None:
+    """All deliveries until there are none: exactly those that are due to the group, with the right attempts."""
+    expected = {p: fate for p, fate in stage.fates[member.group].items() if not _is_over(fate)}
+    got: dict[int, int] = {}
+
+    def all_came() -> bool:
+        found = member.poll()
+        for delivery in found:
+            assert delivery.payload not in got, (
+                f"{member.group}: {delivery.payload} was acked, and comes again"
+            )
+            got[delivery.payload] = delivery.attempt
+        if found:
+            member.ack(found)
+        return not found and expected.keys() <= got.keys()
+
+    try:
+        wait_until(all_came, f"{member.group} gets what is due to it", seconds=5, every=0.005)
+    finally:
+        assert got == expected, f"{member.group} got {got} (payload: attempt), not {expected}"
+
+
+def _check_letters(topic: str, stage: Stage) -> None:
+    expected = [
+        (payload, group, fate.failures)
+        for group, fates in stage.fates.items()
+        for payload, fate in fates.items()
+        if isinstance(fate, Dead)
+    ]
+    assert sorted(letters(topic)) == sorted(expected)
+
+
+def _leave_drained(member: Subscription) -> None:
+    """As if two lease durations had passed without work."""
+    engine = engine_of(member)
+    make_idle(engine)
+    engine.membership.look_again()
+
+
+def _check_nothing_stays(topic: str) -> None:
+    """Once all is done nothing is left of it but the registrations."""
+    assert not DeliveryState.objects.filter(topic=topic).exists(), "state without a message"
+    assert not PartitionLease.objects.filter(topic=topic).exists(), "a lease of a drained partition"
+    positions = Offset.objects.filter(topic=topic).exclude(partition_key="")
+    assert not positions.exists(), "the position of a drained partition"

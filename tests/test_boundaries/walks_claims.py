@@ -1,0 +1,146 @@
+"""Walks of claims: a claim that is committed is an attempt where it went to a handler, and else it is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Unpack
+
+from django_mqueue.service.engine import Engine
+from tests.support.subscribers import engine_of
+
+from .looks import Seen, ended, in_flight, leases, states
+from .walks import Dead, Options, Scene, Stage, walk
+
+
+def at_work(scene: Scene, **options: Unpack[Options]) -> Engine:
+    """A subscriber that has taken its leases and claimed nothing."""
+    engine = engine_of(scene.subscriber(**options))
+    engine.tick()
+    return engine
+
+
+@walk(in_flight, Stage((), {0: 1, 1: 1}), Stage(((1, 1, 0), (1, 1, 0)), {0: 2, 1: 2}))
+def claim_fresh(scene: Scene) -> Iterator[None]:
+    scene.publish(0, 1)
+    engine = at_work(scene)
+    yield
+    assert len(engine.claiming.crowd(2, start_now=2)) == 2
+
+
+@walk(in_flight, Stage((), {0: 1, 1: 1}), Stage(((1, 1, 0), (1, 0, 0)), {0: 2, 1: 1}))
+def claim_fresh_and_one_ahead(scene: Scene) -> Iterator[None]:
+    scene.publish(0, 1)
+    engine = at_work(scene)
+    yield
+    assert len(engine.claiming.crowd(2, start_now=1)) == 2
+
+
+@walk(in_flight, Stage(((0, 1, 0),), {0: 2}), Stage(((1, 1, 1),), {0: 3}))
+def claim_again_after_nack(scene: Scene) -> Iterator[None]:
+    (delivery,) = scene.claimed(0)
+    delivery.nack()
+    yield
+    assert len(scene.engine.claiming.crowd(1, start_now=1)) == 1
+
+
+@walk(in_flight, Stage(((0, 0, 0),), {0: 1}), Stage(((1, 1, 0),), {0: 2}))
+def claim_again_after_postpone(scene: Scene) -> Iterator[None]:
+    (delivery,) = scene.claimed(0)
+    delivery.postpone()
+    yield
+    assert len(scene.engine.claiming.crowd(1, start_now=1)) == 1
+
+
+@walk(
+    in_flight,
+    Stage(((0, 1, 0),), {0: 2, 1: 1}),
+    Stage(((1, 1, 1), (1, 1, 0)), {0: 3, 1: 2}),
+)
+def claim_what_waits_and_what_is_fresh(scene: Scene) -> Iterator[None]:
+    (delivery,) = scene.claimed(0)
+    delivery.nack()
+    scene.publish(1)
+    scene.engine.feed.tick()
+    yield
+    assert len(scene.engine.claiming.crowd(2, start_now=2)) == 2
+
+
+def suspected(topic: str) -> Seen:
+    return states(topic, "alone", "retry_count")
+
+
+@walk(suspected, Stage(((0, 0), (0, 0)), {0: 2, 1: 2}), Stage(((1, 1), (0, 0)), {0: 3, 1: 2}))
+def claim_a_suspect_alone(scene: Scene) -> Iterator[None]:
+    """Nobody knows which of two its predecessor died of."""
+    scene.claimed(0, 1, name="predecessor")
+    scene.run_out()
+    engine = at_work(scene)
+    yield
+    assert len(engine.claiming.suspect(alone=True)) == 1
+
+
+@walk(suspected, Stage(((0, 0),), {0: 2}), Stage(((0, 1),), {0: 3}))
+def claim_a_suspect_beside_others(scene: Scene) -> Iterator[None]:
+    scene.claimed(0, name="predecessor")
+    scene.run_out()
+    engine = at_work(scene)
+    yield
+    assert len(engine.claiming.suspect(alone=False)) == 1
+
+
+def left_after_two_failures(scene: Scene) -> Engine:
+    """Two attempts failed, the third was left unanswered among others; the walker is at work in that one's place."""
+    for delivery in scene.claimed(0, name="predecessor"):
+        delivery.nack()
+    for _ in range(2):
+        (delivery,) = scene.subscription.poll()
+        if delivery.attempt < 3:
+            delivery.nack()
+    scene.run_out()
+    return at_work(scene)
+
+
+@walk(
+    lambda topic: (suspected(topic), ended(topic)),
+    Stage((((0, 2),), ((False,), ())), {0: 4}),
+    Stage((((1, 3),), ((False,), ())), {0: Dead(3)}),
+)
+def claim_a_suspect_alone_for_the_last_time(scene: Scene) -> Iterator[None]:
+    """Whoever takes over buries it without handing it out again: this death, alone, was its third failure."""
+    engine = left_after_two_failures(scene)
+    yield
+    assert len(engine.claiming.suspect(alone=True)) == 1
+
+
+@walk(suspected, Stage(((1, 3),), {0: Dead(3)}), Stage(((0, 3),), {0: 5}))
+def let_a_suspect_run_beside_others(scene: Scene) -> Iterator[None]:
+    """From then on its worker's death is not its doing."""
+    (delivery,) = left_after_two_failures(scene).claiming.suspect(alone=True)
+    yield
+    delivery.hold.answering.crowd_again(delivery)
+
+
+@walk(ended, Stage(((False,), ()), {0: 3}), Stage(((True,), ((0, "first", 1),)), {0: Dead(1)}))
+def bury_a_suspect(scene: Scene) -> Iterator[None]:
+    """Out of attempts: its one allowed failure is the death of a worker that had it alone."""
+    scene.claimed(0, name="predecessor")
+    scene.run_out()
+    at_work(scene, name="another").claiming.suspect(alone=True)
+    scene.run_out()
+    engine = at_work(scene, max_attempts=1)
+    yield
+    assert engine.claiming.suspect(alone=True) == []
+
+
+@walk(
+    lambda topic: (leases(topic), in_flight(topic)),
+    Stage(((), ()), {0: 1}),
+    Stage(((("k", "walker"),), ()), {0: 1}),
+    Stage(((("k", "walker"),), ((1, 1, 0),)), {0: 2}),
+)
+def first_poll(scene: Scene) -> Iterator[None]:
+    """All that is due at first: heartbeat, discovery, a lease, the tail, a claim."""
+    scene.publish(0)
+    subscription = scene.subscriber()
+    yield
+    assert len(subscription.poll()) == 1

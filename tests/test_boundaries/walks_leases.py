@@ -1,0 +1,182 @@
+"""Walks of membership: joining, leases, leaving. Whoever dies on the way, its partitions find an owner again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from django_mqueue import Subscription
+from django_mqueue.models import PartitionLease
+from tests.support.subscribers import collect, engine_of, settle
+
+from .looks import Seen, acked, heartbeats, leases, passed, positions
+from .walks import DONE, FIRST, WALKER, Scene, Stage, walk
+
+MINE, FREE, ANOTHERS = (("k", WALKER),), (("k", ""),), (("k", "predecessor"),)
+
+
+@walk(heartbeats, Stage((), {0: 1}), Stage(((WALKER, True),), {0: 1}))
+def start(scene: Scene) -> Iterator[None]:
+    scene.publish(0)
+    yield
+    scene.subscriber()
+
+
+@walk(leases, Stage(MINE, {0: 2}), Stage(FREE, {0: 2}))
+def start_in_the_place_of_one_of_the_same_name(scene: Scene) -> Iterator[None]:
+    scene.claimed(0)
+    yield
+    scene.subscriber()
+
+
+@walk(heartbeats, Stage(((WALKER, False),), {0: 2}), Stage(((WALKER, True),), {0: 2}))
+def heartbeat_and_discovery(scene: Scene) -> Iterator[None]:
+    scene.claimed(0)
+    scene.run_out()
+    yield
+    scene.engine.membership.look_again()
+
+
+@walk(leases, Stage((), {0: 1}), Stage(MINE, {0: 1}))
+def lease_a_new_partition(scene: Scene) -> Iterator[None]:
+    scene.publish(0)
+    engine = engine_of(scene.subscriber())
+    yield
+    engine.membership.look_again()
+
+
+@walk(leases, Stage((), {0: 1}), Stage(MINE, {0: 1}))
+def lease_a_new_partition_between_discoveries(scene: Scene) -> Iterator[None]:
+    engine = engine_of(scene.subscriber())
+    engine.tick()
+    scene.publish(0)
+    yield
+    engine.feed.tick()
+    engine.tick()
+
+
+@walk(leases, Stage(FREE, {0: DONE, 1: 1}), Stage(MINE, {0: DONE, 1: 1}))
+def lease_a_free_partition(scene: Scene) -> Iterator[None]:
+    (delivery,) = scene.claimed(0, name="predecessor")
+    delivery.ack()
+    scene.subscription.close()
+    scene.publish(1)
+    engine = engine_of(scene.subscriber())
+    yield
+    engine.membership.look_again()
+
+
+@walk(leases, Stage(ANOTHERS, {0: 2}), Stage(MINE, {0: 2}))
+def lease_an_expired_partition(scene: Scene) -> Iterator[None]:
+    """A dead worker's, with what it had in flight."""
+    scene.claimed(0, name="predecessor")
+    scene.run_out()
+    engine = engine_of(scene.subscriber())
+    yield
+    engine.membership.look_again()
+
+
+def renewed(topic: str) -> Seen:
+    rows = PartitionLease.objects.filter(topic=topic).order_by("partition_key")
+    return tuple((row.leased_by, row.lease_renewed_at >= row.leased_at) for row in rows)
+
+
+@walk(renewed, Stage(((WALKER, False),), {0: 2}), Stage(((WALKER, True),), {0: 2}))
+def renew(scene: Scene) -> Iterator[None]:
+    scene.claimed(0)
+    scene.run_out()
+    scene.engine.context.doubt = True
+    yield
+    scene.engine.membership.tick()
+
+
+@walk(renewed, Stage((("thief", True),), {0: 2}))
+def renew_what_was_stolen(scene: Scene) -> Iterator[None]:
+    scene.claimed(0)
+    engine = scene.engine
+    scene.run_out()
+    engine_of(scene.subscriber(name="thief")).membership.look_again()
+    engine.context.doubt = True
+    yield
+    engine.membership.tick()
+    assert not engine.context.partitions
+
+
+@walk(
+    leases,
+    Stage((("a", WALKER), ("b", WALKER)), {0: 1, 1: 1}),
+    Stage((("a", ""), ("b", WALKER)), {0: 1, 1: 1}),
+)
+def release_to_a_newcomer(scene: Scene) -> Iterator[None]:
+    scene.publish(0, key="a")
+    scene.publish(1, key="b")
+    engine = engine_of(scene.subscriber())
+    engine.membership.look_again()
+    scene.subscriber(name="newcomer")
+    yield
+    engine.membership.look_again()
+
+
+@walk(
+    lambda topic: (leases(topic), positions(topic)),
+    Stage((MINE, ("k",)), {0: DONE}, {0: DONE}),
+    Stage(((), ()), {0: DONE}, {0: DONE}),
+)
+def give_up_a_drained_partition(scene: Scene) -> Iterator[None]:
+    """The log holds no row of it any more: the position goes with the lease."""
+    scene.done(0)
+    collect(scene.topic)
+    scene.be_idle()
+    yield
+    scene.engine.membership.look_again()
+
+
+@walk(
+    lambda topic: (leases(topic), positions(topic)),
+    Stage((MINE, ("k",)), {0: DONE}),
+    Stage(((), ("k",)), {0: DONE}),
+)
+def give_up_a_partition_that_another_group_is_not_done_with(scene: Scene) -> Iterator[None]:
+    (delivery,) = scene.claimed(0)
+    delivery.ack()
+    settle(scene.subscription)
+    scene.be_idle()
+    yield
+    scene.engine.membership.look_again()
+
+
+def progress(topic: str) -> Seen:
+    return (acked(topic), passed(topic), leases(topic), heartbeats(topic))
+
+
+ALIVE, GONE = ((WALKER, True),), ((WALKER, False),)
+
+
+@walk(
+    progress,
+    Stage(((True, False), 0, MINE, ALIVE), {0: DONE, 1: 2}),
+    Stage(((True, False), 1, MINE, ALIVE), {0: DONE, 1: 2}),
+    Stage(((True, False), 1, FREE, GONE), {0: DONE, 1: 2}),
+)
+def stop(scene: Scene) -> Iterator[None]:
+    found = scene.claimed(0, 1)
+    found[0].ack()
+    yield
+    scene.subscription.close()
+
+
+@walk(
+    progress,
+    Stage(((), 0, (), ()), {0: 1}),
+    Stage(((), 0, (), ALIVE), {0: 1}),
+    Stage(((), 0, MINE, ALIVE), {0: 1}),
+    Stage(((False,), 0, MINE, ALIVE), {0: 2}),
+    Stage(((True,), 0, MINE, ALIVE), {0: DONE}),
+    Stage(((True,), 1, MINE, ALIVE), {0: DONE}),
+    Stage(((True,), 1, FREE, GONE), {0: DONE}),
+)
+def whole_life_of_a_subscriber(scene: Scene) -> Iterator[None]:
+    scene.publish(0)
+    yield
+    with Subscription(scene.topic, FIRST, WALKER) as subscription:
+        (delivery,) = subscription.poll()
+        delivery.ack()

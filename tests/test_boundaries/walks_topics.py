@@ -1,0 +1,160 @@
+"""Walks of what happens to whole topics: watermarks, settling, deletion, registration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from django_mqueue import subscribe, unsubscribe
+from django_mqueue.models import Message, Offset
+from django_mqueue.service.collecting import Collector
+from django_mqueue.service.settling import Settler
+from tests.support.subscribers import settle
+
+from .looks import Seen, is_registered, leases, passed, payloads, positions, states
+from .walks import DONE, FIRST, SECOND, Scene, Stage, walk
+
+
+@walk(
+    passed,
+    Stage(0, {0: DONE, 1: DONE, 2: 2}),
+    Stage(2, {0: DONE, 1: DONE, 2: 2}),
+)
+def watermark(scene: Scene) -> Iterator[None]:
+    for delivery in scene.claimed(0, 1, 2)[:2]:
+        delivery.ack()
+    yield
+    scene.engine.watermarks.tick(force=True)
+
+
+def is_settled(topic: str) -> bool:
+    """Whether all workers know that nothing can come below the newest message."""
+    newest = Message.objects.filter(topic=topic).order_by("-offset").first()
+    known = Offset.objects.get(consumer_group="", topic=topic, partition_key="")
+    return newest is not None and known.offset_acked >= newest.offset
+
+
+@walk(is_settled, Stage(False, {0: 1}), Stage(True, {0: 1}))
+def settling_round(scene: Scene) -> Iterator[None]:
+    scene.publish(0)
+    settler = Settler("default", scene.topic)
+    yield
+    settler.advance()
+
+
+def rows(topic: str) -> Seen:
+    """What the log holds, and for how many messages each group keeps state."""
+    return (payloads(topic), len(states(topic)), len(states(topic, group=SECOND)))
+
+
+@walk(
+    rows,
+    Stage(((0, 1, 2), 3, 2), {0: DONE, 1: DONE, 2: DONE}, {0: DONE, 1: DONE, 2: 1}),
+    Stage(((2,), 1, 0), {0: DONE, 1: DONE, 2: DONE}, {0: DONE, 1: DONE, 2: 1}),
+)
+def collect_a_page(scene: Scene) -> Iterator[None]:
+    """Two messages that all are done with, and one that the second group was never given."""
+    scene.done(0, 1)
+    scene.publish(2)
+    first = scene.subscription
+    first.poll()[0].ack()
+    settle(first)
+    yield
+    Collector("default", scene.topic).page()
+
+
+@walk(
+    lambda topic: (payloads(topic), positions(topic), positions(topic, SECOND)),
+    Stage(((0,), ("k",), ("k",)), {0: DONE}, {0: DONE}),
+    Stage(((), (), ()), {0: DONE}, {0: DONE}),
+)
+def collect_the_last_of_a_partition_that_nobody_leases(scene: Scene) -> Iterator[None]:
+    scene.done(0)
+    scene.be_idle()
+    for engine in scene.engines:
+        engine.membership.look_again()
+    yield
+    Collector("default", scene.topic).page()
+
+
+@walk(rows, Stage(((0, 1), 2, 0), {0: DONE, 1: DONE}))
+def collect_a_page_that_another_group_still_needs(scene: Scene) -> Iterator[None]:
+    for delivery in scene.claimed(0, 1):
+        delivery.ack()
+    settle(scene.subscription)
+    yield
+    Collector("default", scene.topic).page()
+
+
+LATE = "late"
+ALL_DONE = {0: DONE, 1: DONE}
+
+
+def late_one(topic: str) -> bool:
+    return is_registered(topic, LATE)
+
+
+@walk(
+    late_one,
+    Stage(False, ALL_DONE, ALL_DONE),
+    Stage(True, ALL_DONE, ALL_DONE, {LATE: {0: 1, 1: 1}}),
+)
+def subscribe_from_the_earliest(scene: Scene) -> Iterator[None]:
+    """Deletion runs right after the death: it may take what all are done with, but nothing from the new group."""
+    scene.done(0, 1)
+    yield
+    subscribe(scene.topic, LATE)
+
+
+@walk(
+    late_one,
+    Stage(False, {0: 1}),
+    Stage(True, {0: 1}, None, {LATE: {0: DONE}}),
+)
+def subscribe_from_the_latest(scene: Scene) -> Iterator[None]:
+    scene.publish(0)
+    yield
+    subscribe(scene.topic, LATE, "latest")
+
+
+def belongings(topic: str) -> Seen:
+    return (is_registered(topic), leases(topic), positions(topic), len(states(topic)))
+
+
+def unsubscribe_first(topic: str) -> object:
+    return unsubscribe(topic, FIRST)
+
+
+def with_belongings(scene: Scene) -> None:
+    scene.claimed(0, 1)[0].ack()
+    settle(scene.subscription)
+
+
+HAS_ALL = (True, (("k", "walker"),), ("k",), 2)
+HAS_STATE, HAS_NOTHING = (False, (), (), 2), (False, (), (), 0)
+
+
+@walk(
+    belongings,
+    Stage(HAS_ALL, {0: DONE, 1: 2}),
+    Stage(HAS_STATE, {0: 1, 1: 1}),
+    Stage(HAS_NOTHING, {0: 1, 1: 1}),
+)
+def unsubscribe_and_come_again(scene: Scene) -> Iterator[None]:
+    """What the group had done is forgotten with its registration: whoever subscribes it again gets all anew."""
+    with_belongings(scene)
+    yield
+    unsubscribe_first(scene.topic)
+
+
+@walk(
+    belongings,
+    Stage(HAS_ALL, {}),
+    Stage(HAS_STATE, {}),
+    Stage(HAS_NOTHING, None, {0: 1, 1: 1}),
+    again=unsubscribe_first,
+)
+def unsubscribe_for_good(scene: Scene) -> Iterator[None]:
+    """Done once more after the death, it leaves nothing behind, and the other group alone decides what goes."""
+    with_belongings(scene)
+    yield
+    unsubscribe_first(scene.topic)

@@ -1,0 +1,76 @@
+"""Every boundary of every statement that a process sends to its server, and dying there.
+
+What is wrapped is the driver's own connection, below Django and below the queue: no statement, COMMIT, ROLLBACK,
+savepoint or change of autocommit reaches a server by another way, whoever issues it, on whichever connection.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from MySQLdb import connections as driver
+
+BEFORE, DURING, AFTER = "before", "during", "after"
+
+
+@dataclass
+class Wire:
+    """Counts the boundaries while ``counting``; at number ``die_at`` it tells ``last_words`` and ends this process.
+
+    A statement has a boundary before it and one after its answer. One that commits, by name or because it stands
+    outside a transaction, has a third: it was sent, and its answer is never read.
+    """
+
+    die_at: int | None
+    last_words: Callable[[dict[str, Any]], None]
+    counting: bool = False
+    count: int = 0
+    connections: set[int] = field(default_factory=set)
+
+    def install(self) -> None:
+        """Wrap the driver's connections, for as long as this process lives."""
+        base: Any = driver._mysql.connection
+
+        def query(connection: Any, sql: Any) -> None:
+            sql = bytes(sql) if isinstance(sql, bytearray) else sql
+            commits = sql if connection.get_autocommit() else None
+            self._walk(connection, sql, lambda: base.query(connection, sql), sent=commits)
+
+        def commit(connection: Any) -> None:
+            self._walk(connection, "COMMIT", lambda: base.commit(connection), sent="COMMIT")
+
+        def rollback(connection: Any) -> None:
+            self._walk(connection, "ROLLBACK", lambda: base.rollback(connection))
+
+        def autocommit(connection: Any, on: bool) -> None:
+            if connection.get_autocommit() != bool(on):
+                text = f"SET autocommit = {int(on)}"
+                self._walk(connection, text, lambda: base.autocommit(connection, bool(on)))
+
+        for function in (query, commit, rollback, autocommit):
+            setattr(driver.Connection, function.__name__, function)
+
+    def _walk(self, connection: Any, what: Any, send: Callable[[], None], sent: Any = None) -> None:
+        self.connections.add(connection.thread_id())
+        self._boundary(BEFORE, what)
+        if sent is not None:
+            self._boundary(DURING, what, lambda: connection.send_query(sent))
+        send()
+        self._boundary(AFTER, what)
+
+    def _boundary(self, phase: str, what: Any, act: Callable[[], None] | None = None) -> None:
+        if not self.counting:
+            return
+        if self.count == self.die_at:
+            text = what.decode(errors="replace") if isinstance(what, bytes) else str(what)
+            self.last_words(
+                {"phase": phase, "statement": text[:300], "connections": sorted(self.connections)}
+            )
+            if act is not None:
+                act()
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.count += 1
