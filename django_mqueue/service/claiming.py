@@ -149,7 +149,12 @@ class Claiming:
             if allowed.due or allowed.suspects:
                 tickets = [suspect.ticket for suspect in allowed.suspects]
                 state.claim_again(cursor, claim, allowed.due, tickets, handed)
-            return mine, state.claimed(cursor, context.group, offsets, claim.token)
+            rows = state.claimed(cursor, context.group, offsets, claim.token)
+            got = {int(row["offset"]) for row in rows}
+            if gone := [(name, offset) for name, offset in allowed.fresh if offset not in got]:
+                # Perhaps done long ago and deleted at this moment: the INSERT still saw it, and waited for that.
+                state.forget_claim(cursor, claim, gone)
+            return mine, rows
 
         try:
             mine, rows = session.run(context.using, work)

@@ -98,6 +98,16 @@ def claimed(cursor: CursorWrapper, group: str, offsets: Sequence[int], token: in
     return [dict(zip(CLAIMED_COLUMNS, row, strict=True)) for row in cursor.fetchall()]
 
 
+def forget_claim(cursor: CursorWrapper, claim: Claim, messages: Sequence[tuple[str, int]]) -> None:
+    """Take back the state that this claim has just made for messages that turned out to be deleted meanwhile."""
+    which = " OR ".join(["(partition_key = %s AND message_offset = %s)"] * len(messages))
+    cursor.execute(
+        "DELETE FROM queue_delivery_state"
+        f" WHERE consumer_group = %s AND topic = %s AND ({which}) AND delivery_token = %s",
+        [claim.group, claim.topic, *flat(messages), claim.token],
+    )
+
+
 def unclaim(using: str, group: str, topic: str, token: int, messages: Sequence[tuple[str, int]]) -> None:
     """Undo a claim whose COMMIT was lost on the way: nobody was handed anything of it."""
     which = " OR ".join(["(partition_key = %s AND message_offset = %s)"] * len(messages))
