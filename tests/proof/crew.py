@@ -1,0 +1,131 @@
+"""The processes of a run: started, killed, stopped and replaced; what happens to each is written down."""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tests.proof.history import Fault, Writer, now
+from tests.proof.plan import environment
+from tests.support.processes import Worker
+
+Kind = Literal["worker", "hand", "publisher"]
+
+PROGRAMS: dict[Kind, tuple[str, ...]] = {
+    "worker": ("django", "runconsumer"),
+    "hand": ("tests.proof.by_hand",),
+    "publisher": ("tests.proof.publisher",),
+}
+
+
+@dataclass(eq=False)
+class Member:
+    """A process. ``post`` is its place in the crew, which others take after it; ``name`` is its own in the history."""
+
+    name: str
+    kind: Kind
+    post: str
+    process: Worker
+    stopped: bool = False
+    leaving: bool = False
+
+
+class Crew:
+    """All processes of a run. Those whose process has ended are replaced by ``tend``."""
+
+    def __init__(
+        self, directory: Path, url: str, history: Writer, dice: random.Random, *, lease: float, threads: int
+    ) -> None:
+        self.directory, self.url, self.history, self.dice = directory, url, history, dice
+        self.lease, self.threads = lease, threads
+        self.members: list[Member] = []
+        self.complaints: list[str] = []
+        self._count = 0
+
+    def join(self, kind: Kind, post: str, *, clock: float = 0) -> Member:
+        """Start a process at a post. Workers of one post have one name, or a new one each: the dice say."""
+        self._count += 1
+        name = f"{post}.{self._count}"
+        subscriber = post if self.dice.random() < 0.5 else name
+        arguments: dict[Kind, tuple[str, ...]] = {
+            "worker": ("orders:billing", "ledger:books", f"--threads={self.threads}", f"--name={subscriber}"),
+            "hand": (subscriber,),
+            "publisher": (post, str(self.dice.randrange(1 << 30))),
+        }
+        variables = {"DATABASE_URL": self.url, **environment(self.directory, name, self.lease, clock=clock)}
+        process = Worker(arguments[kind], variables, PROGRAMS[kind])
+        member = Member(name, kind, post, process)
+        self.members.append(member)
+        self.history.write(Fault(now(), "joined", name))
+        return member
+
+    def of(self, *kinds: Kind) -> list[Member]:
+        """Those that run, are not stopped, and were not asked to leave."""
+        return [m for m in self.members if m.kind in kinds and not (m.stopped or m.leaving)]
+
+    def kill(self, *members: Member, clock: float = 0) -> None:
+        """SIGKILL, all at once; others take their posts, with clocks that are wrong by so many seconds."""
+        for member in members:
+            member.process.send(signal.SIGKILL)
+        for member in members:
+            member.process.wait()
+            self._gone(member, "killed")
+        for member in members:
+            self.join(member.kind, member.post, clock=clock)
+
+    def stop(self, member: Member) -> None:
+        """SIGSTOP: it stands still, and does not know."""
+        self.history.write(Fault(now(), "stopped", member.name))
+        member.process.send(signal.SIGSTOP)
+        member.stopped = True
+
+    def resume(self, member: Member) -> None:
+        if member.stopped and member in self.members:
+            member.process.send(signal.SIGCONT)
+            self.history.write(Fault(now(), "continued", member.name))
+            member.stopped = False
+
+    def leave(self, member: Member) -> None:
+        """SIGTERM: it ends when it has finished what it does."""
+        if member in self.members and not member.stopped:
+            member.leaving = True
+            member.process.send(signal.SIGTERM)
+
+    def tend(self, *, replace: bool = True) -> None:
+        """Take note of processes that have ended, and put others in their place unless they were asked to leave."""
+        for member in [m for m in self.members if not m.process.running]:
+            code = member.process.wait()
+            self._gone(member, "left" if code >= 0 else "killed")
+            if code not in (0, -signal.SIGKILL, -signal.SIGTERM):
+                self._complain(member, code)
+            if replace and not member.leaving:
+                self.join(member.kind, member.post)
+
+    def everybody_leaves(self, *kinds: Kind) -> None:
+        for member in self.members:
+            if member.kind in kinds:
+                self.resume(member)
+                self.leave(member)
+
+    def close(self) -> None:
+        for member in self.members:
+            member.process.close()
+
+    def _gone(self, member: Member, how: str) -> None:
+        self.history.write(Fault(now(), how, member.name))
+        self.members.remove(member)
+        (self.directory / f"{member.name}.log").write_text(member.process.output())
+        member.process.close()
+
+    def _complain(self, member: Member, code: int) -> None:
+        last = list(_last_lines(member, self.directory))
+        self.complaints.append(f"{member.name} ended with {code}: {' | '.join(last)}")
+
+
+def _last_lines(member: Member, directory: Path) -> Iterator[str]:
+    lines = (directory / f"{member.name}.log").read_text().splitlines()
+    yield from lines[-3:]

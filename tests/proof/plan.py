@@ -1,0 +1,91 @@
+"""What is played: topics, groups, the queue's settings, and what a message asks of its handler."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.proof.history import Registered, Writer
+
+ORDERS, LEDGER = "orders", "ledger"
+KEYS = [f"customer-{n}" for n in range(40)]
+LEDGER_KEYS = 6
+"""Of each publisher's own: the messages of a strict key have one publisher, so that their order is known."""
+
+VISIBILITY = 2.0
+MAX_ATTEMPTS = 3
+
+
+@dataclass(frozen=True)
+class Group:
+    topic: str
+    name: str
+    strict: bool = False
+
+    def registered(self, at: int) -> Registered:
+        return Registered(at, self.topic, self.name, self.strict, MAX_ATTEMPTS)
+
+
+BILLING, HAND, BOOKS = Group(ORDERS, "billing"), Group(ORDERS, "hand"), Group(LEDGER, "books", strict=True)
+GROUPS = (BILLING, HAND, BOOKS)
+TOPICS = (ORDERS, LEDGER)
+
+
+def mqueue(lease: float) -> dict[str, Any]:
+    """The ``MQUEUE`` setting of a run. Nothing is retained: whatever may be deleted is deleted at once."""
+    return {
+        "POLL_INTERVAL": 0.05,
+        "DISCOVERY_INTERVAL": 0.5,
+        "LEASE_DURATION": lease,
+        "LEASE_RENEWAL_INTERVAL": lease / 5,
+        "GC_INTERVAL": 0.5,
+        "RETENTION": 0,
+    }
+
+
+def environment(directory: Path, name: str, lease: float, *, clock: float = 0) -> dict[str, str]:
+    """The variables of a process of the run."""
+    return {
+        "DJANGO_SETTINGS_MODULE": "tests.proof.settings",
+        "PROOF_HISTORY": str(directory),
+        "PROOF_NAME": name,
+        "TEST_MQUEUE": json.dumps(mqueue(lease)),
+        "TEST_CLOCK": str(clock),
+    }
+
+
+def my_name() -> str:
+    """The name of this process in the history."""
+    return os.environ["PROOF_NAME"]
+
+
+def my_writer() -> Writer:
+    return Writer(Path(os.environ["PROOF_HISTORY"]), my_name())
+
+
+SHARES = {
+    "nap": 0.02,  # a few milliseconds
+    "fail": 0.02,  # once or twice
+    "postpone": 0.003,  # now and then
+    "always fail": 0.002,
+    "reject": 0.002,
+    "overstay": 0.0004,  # longer than the visibility timeout
+    "die": 0.00004,  # and take the process along
+}
+"""How many of a hundred thousand messages ask for what; the others only want to be done."""
+
+
+def wish(dice: random.Random) -> dict[str, str]:
+    """What a new message asks for, and of which group; the other groups only do it."""
+    place = dice.random()
+    for what, share in SHARES.items():
+        if place < share:
+            # The process that consumes by hand does one message after the other: one that dies takes all along.
+            groups = [BILLING, BOOKS] if what == "die" else GROUPS
+            return {"do": what, "on": dice.choice(groups).name}
+        place -= share
+    return {}

@@ -1,0 +1,1 @@
+"""An app: the handlers of a run's workers."""

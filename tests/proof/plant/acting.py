@@ -1,0 +1,69 @@
+"""Doing what a message asks for, and writing down that it was given and how it ended."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from functools import cache
+
+from django_mqueue import Message, Postpone, Reject
+from tests.proof.history import Fault, Finished, Started, Writer, now
+from tests.proof.plan import VISIBILITY, my_name, my_writer
+
+_pause = threading.Event()
+
+
+@cache
+def history() -> Writer:
+    return my_writer()
+
+
+def given(message: Message) -> None:
+    history().write(
+        Started(
+            now(), my_name(), message.group, message.topic, message.key, message.payload["m"], message.offset,
+            message.attempt,
+        )
+    )  # fmt: skip
+
+
+def act(message: Message) -> None:
+    """Returns, or raises as handlers do. The end is written down before the queue hears of it."""
+    outcome = "failed"
+    try:
+        _act(message)
+        outcome = "done"
+    except Reject:
+        outcome = "rejected"
+        raise
+    except Postpone:
+        outcome = "postponed"
+        raise
+    finally:
+        end = Finished(now(), my_name(), message.group, message.payload["m"], message.attempt, outcome)  # type: ignore[arg-type]
+        history().write(end)
+
+
+def _act(message: Message) -> None:
+    asked = message.payload
+    if asked.get("on") != message.group:
+        return
+    match asked["do"]:
+        case "nap":
+            _pause.wait(random.random() * 0.03)
+        case "fail" if message.attempt <= 1 + random.randrange(2):
+            raise ValueError("this time it fails")
+        case "postpone" if random.random() < 0.6:
+            raise Postpone(0.2)
+        case "always fail":
+            raise ValueError("it always fails")
+        case "reject":
+            raise Reject("never")
+        case "overstay":
+            _pause.wait(VISIBILITY * 1.6)
+        case "die":
+            history().write(Fault(now(), "killed", my_name()))
+            os.kill(os.getpid(), signal.SIGKILL)
+            _pause.wait()

@@ -1,0 +1,27 @@
+"""The handlers that ``runconsumer`` runs."""
+
+from __future__ import annotations
+
+from django_mqueue import ExponentialBackoff, Message, consumer
+from tests.proof.plan import BILLING, BOOKS, MAX_ATTEMPTS, VISIBILITY
+from tests.proof.plant.acting import act, given
+
+SOON = ExponentialBackoff(first=0.05, factor=2, max=0.5)
+
+
+@consumer(
+    BILLING.topic, group=BILLING.name, max_attempts=MAX_ATTEMPTS, retry=SOON, visibility_timeout=VISIBILITY,
+    batch_size=50,
+)  # fmt: skip
+def bill(message: Message) -> None:
+    given(message)
+    act(message)
+
+
+@consumer(
+    BOOKS.topic, group=BOOKS.name, strict=True, max_attempts=MAX_ATTEMPTS, retry=SOON,
+    visibility_timeout=VISIBILITY,
+)  # fmt: skip
+def keep_books(message: Message) -> None:
+    given(message)
+    act(message)

@@ -1,0 +1,180 @@
+"""A process of a run that publishes: ``python -m tests.proof.publisher POST SEED``.
+
+It publishes in every way there is, in transactions of its own, with others held open in a second thread.
+It rests while the file ``hold`` lies in the history's directory: the backlog is long enough then.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import django
+from django.db import DatabaseError, InterfaceError, connection, transaction
+
+django.setup()
+
+from django_mqueue import OutgoingMessage, publish, publish_many  # noqa: E402
+from tests.proof.history import Closed, Ignored, Sent, Writer, now  # noqa: E402
+from tests.proof.plan import KEYS, LEDGER, LEDGER_KEYS, ORDERS, my_name, my_writer, wish  # noqa: E402
+
+_pause = threading.Event()
+
+
+class _Undo(Exception):
+    """Rolls a transaction back."""
+
+
+class Publisher:
+    """One thread's publishing."""
+
+    def __init__(self, post: str, label: str, seed: int, history: Writer, *, ledger: bool) -> None:
+        self.post, self.name, self.history, self.ledger = post, f"{my_name()}.{label}", history, ledger
+        self.dice = random.Random(seed)
+        self._transactions = self._messages = 0
+        self._recent: list[tuple[str, str]] = []
+
+    def once(self) -> None:
+        """One transaction of some kind."""
+        ways: list[tuple[float, Callable[[], None]]] = [
+            (0.60, self.many),
+            (0.15, self.few),
+            (0.10, self.single),
+            (0.06, self.again),
+            (0.06, self.undone),
+            (0.03, self.large),
+        ]
+        way = self.dice.choices([what for _, what in ways], [share for share, _ in ways])[0]
+        try:
+            way()
+        except (_Undo, DatabaseError, InterfaceError):
+            if connection.connection is None or not connection.is_usable():
+                connection.close()
+                _pause.wait(0.2)
+
+    def many(self) -> None:
+        topic = self._topic()
+        with self.atomic() as name:
+            publish_many(topic, [self._message(name, topic) for _ in range(self.dice.randrange(20, 120))])
+
+    def few(self) -> None:
+        with self.atomic() as name:
+            for _ in range(self.dice.randrange(1, 4)):
+                self._publish(name, self._topic())
+                _pause.wait(self.dice.random() * 0.02)
+
+    def single(self) -> None:
+        """Without a transaction of its own: the statement commits by itself."""
+        name = self._transaction()
+        outcome = "unknown"
+        try:
+            self._publish(name, self._topic())
+            outcome = "committed"
+        finally:
+            self.history.write(Closed(now(), name, outcome))  # type: ignore[arg-type]
+
+    def again(self) -> None:
+        """With ids, one of which may be in the log already."""
+        for _ in range(3):
+            with self.atomic() as name:
+                self._publish(name, ORDERS, id=f"{self.name}-{self.dice.randrange(20)}", key=KEYS[0])
+
+    def undone(self) -> None:
+        with self.atomic() as name:
+            publish_many(ORDERS, [self._message(name, ORDERS) for _ in range(self.dice.randrange(1, 30))])
+            _pause.wait(self.dice.random() * 0.02)
+            raise _Undo
+
+    def large(self) -> None:
+        with self.atomic() as name:
+            self._publish(name, ORDERS, fill="x" * self.dice.randrange(10_000, 300_000))
+
+    def held(self) -> None:
+        """Open for seconds, while others overtake it."""
+        with self.atomic() as name:
+            for _ in range(self.dice.randrange(1, 5)):
+                self._publish(name, ORDERS)
+                _pause.wait(self.dice.random() * 1.5)
+            if self.dice.random() < 0.3:
+                raise _Undo
+
+    @contextmanager
+    def atomic(self) -> Iterator[str]:
+        """A transaction whose end is written down: unknown if its COMMIT was sent and nothing came back."""
+        name = self._transaction()
+        outcome = "rolled back"
+        try:
+            with transaction.atomic():
+                yield name
+                outcome = "unknown"
+            outcome = "committed"
+        finally:
+            self.history.write(Closed(now(), name, outcome))  # type: ignore[arg-type]
+
+    def _transaction(self) -> str:
+        self._transactions += 1
+        return f"{self.name}-t{self._transactions}"
+
+    def _topic(self) -> str:
+        return LEDGER if self.ledger and self.dice.random() < 0.15 else ORDERS
+
+    def _key(self, topic: str) -> str | None:
+        if topic == LEDGER:
+            return f"{self.post}-{self.dice.randrange(LEDGER_KEYS)}"
+        return self.dice.choice(KEYS) if self.dice.random() < 0.7 else None
+
+    def _sent(self, name: str, topic: str, key: str | None) -> dict[str, str]:
+        """Write down that a message is about to be sent; its payload."""
+        self._messages += 1
+        message = f"{self.name}-{self._messages}"
+        self.history.write(Sent(now(), self.name, name, message, topic, key))
+        return {"m": message, **wish(self.dice)}
+
+    def _message(self, name: str, topic: str) -> OutgoingMessage:
+        key = self._key(topic)
+        return OutgoingMessage(self._sent(name, topic, key), key=key)
+
+    def _publish(
+        self, name: str, topic: str, *, id: str | None = None, key: str | None = None, fill: str = ""
+    ) -> None:
+        key = key or self._key(topic)
+        payload = self._sent(name, topic, key)
+        if not publish(topic, {**payload, "fill": fill} if fill else payload, key=key, id=id).created:
+            self.history.write(Ignored(now(), payload["m"]))
+
+
+def main(post: str, seed: int) -> None:
+    ending = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ending.set())
+    history, hold = my_writer(), Path(os.environ["PROOF_HISTORY"]) / "hold"
+    busy = Publisher(post, "b", seed, history, ledger=True)
+    slow = Publisher(post, "s", seed + 1, history, ledger=False)
+
+    def hold_transactions() -> None:
+        while not ending.is_set():
+            try:
+                slow.held()
+            except (_Undo, DatabaseError, InterfaceError):
+                connection.close()
+            ending.wait(slow.dice.random())
+        connection.close()
+
+    thread = threading.Thread(target=hold_transactions)
+    thread.start()
+    while not ending.is_set():
+        if hold.exists():
+            ending.wait(0.2)
+        else:
+            busy.once()
+            ending.wait(busy.dice.random() * 0.1)
+    thread.join()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,166 @@
+"""One run: everybody starts, faults come for a while, then all that is left is done, and the history is checked."""
+
+from __future__ import annotations
+
+import heapq
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from example_project.environment.server import PrivateServer
+from tests.proof.checker import Breach, Rules, Summary, check, summary
+from tests.proof.crew import Crew
+from tests.proof.disk import Disk
+from tests.proof.faults import FAULTS
+from tests.proof.history import Writer, now, read
+from tests.proof.observer import Observer
+from tests.proof.plan import GROUPS
+from tests.proof.scene import Scene
+
+TICK = 0.05
+LOOK_EVERY = 0.5
+SLACK = 3.0
+"""Seconds beyond what is promised that a busy machine gets."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """``every``: seconds between faults, on average. ``drain``: how long the rest may take."""
+
+    seed: int
+    seconds: float
+    every: float = 3.0
+    lease: float = 5.0
+    threads: int = 8
+    workers: int = 3
+    hands: int = 2
+    publishers: int = 3
+    drain: float = 90.0
+
+
+@dataclass(frozen=True)
+class Result:
+    summary: Summary
+    breaches: list[Breach]
+    faults: dict[str, int]
+    complaints: list[str]
+
+
+class Run:
+    """``say`` is told now and then how far it is."""
+
+    def __init__(
+        self,
+        options: Options,
+        directory: Path,
+        url: str,
+        parameters: dict[str, Any],
+        server: PrivateServer | None,
+        disk: Disk | None,
+        say: Callable[[str], None],
+    ) -> None:
+        self.options, self.directory, self.say = options, directory, say
+        self.history = Writer(directory, "run")
+        dice = random.Random(options.seed)
+        self.crew = Crew(
+            directory,
+            url,
+            self.history,
+            random.Random(dice.random()),
+            lease=options.lease,
+            threads=options.threads,
+        )
+        self.observer = Observer(parameters, directory, self.history, options.lease)
+        self.scene = Scene(
+            self.crew, self.history, random.Random(dice.random()), parameters, server, disk, options.lease
+        )
+        self.faults: dict[str, int] = {}
+        self._later: list[tuple[float, int, Callable[[], None]]] = []
+
+    def __call__(self) -> Result:
+        try:
+            self._begin()
+            self._under_faults()
+            self._drain()
+            self.observer.report()
+        finally:
+            self.observer.close()
+            self.crew.close()
+            self.history.close()
+        events = read(self.directory)
+        return Result(
+            summary(events),
+            check(events, Rules(self.options.lease, SLACK)),
+            self.faults,
+            self.crew.complaints,
+        )
+
+    def _begin(self) -> None:
+        self.observer.prepare()
+        self.history.write(*(group.registered(now()) for group in GROUPS))
+        for kind, count in (
+            ("worker", self.options.workers),
+            ("hand", self.options.hands),
+            ("publisher", self.options.publishers),
+        ):
+            for place in range(count):
+                self.crew.join(kind, f"{kind}-{place}")  # type: ignore[arg-type]
+
+    def _under_faults(self) -> None:
+        dice = self.scene.dice
+        end, told = time.monotonic() + self.options.seconds, time.monotonic()
+        fault_at = time.monotonic() + self.options.every
+        while (moment := time.monotonic()) < end:
+            self._tick()
+            if moment >= fault_at:
+                self._one_fault()
+                fault_at = time.monotonic() + dice.expovariate(1 / self.options.every)
+            if moment - told > 15:
+                told = moment
+                kills = sum(self.faults.values())
+                self.say(
+                    f"{end - moment:6.0f} s to go, {kills} faults so far, {self.observer.backlog} in the log"
+                )
+
+    def _one_fault(self) -> None:
+        fault = self.scene.dice.choices(list(FAULTS), list(FAULTS.values()))[0]
+        self.faults[fault.__name__] = self.faults.get(fault.__name__, 0) + 1
+        if later := fault(self.scene):
+            seconds, end = later
+            heapq.heappush(self._later, (time.monotonic() + seconds, len(self._later) + now(), end))
+
+    def _tick(self, *, replace: bool = True) -> None:
+        threading.Event().wait(TICK)
+        self.scene.tend_server()
+        self.crew.tend(replace=replace)
+        while self._later and self._later[0][0] <= time.monotonic():
+            heapq.heappop(self._later)[2]()
+        if now() - getattr(self, "_looked", 0) > LOOK_EVERY * 1e9:
+            self._looked = now()
+            self.observer.look()
+
+    def _drain(self) -> None:
+        """No more faults, no more messages: all that is there is done and forgotten."""
+        while self._later:
+            heapq.heappop(self._later)[2]()
+        for member in self.crew.members:
+            self.crew.resume(member)
+        self._leave("publisher")
+        self.say("draining")
+        end = time.monotonic() + self.options.drain
+        while time.monotonic() < end and not self.observer.is_empty():
+            self._tick()
+        self._leave("worker", "hand")
+
+    def _leave(self, *kinds: str) -> None:
+        self.crew.everybody_leaves(*kinds)  # type: ignore[arg-type]
+        end = time.monotonic() + 60
+        while any(m.kind in kinds for m in self.crew.members):
+            self._tick(replace=False)
+            if time.monotonic() > end:
+                self.crew.complaints.append(f"{[m.name for m in self.crew.members]} did not leave")
+                return

@@ -1,0 +1,54 @@
+"""What faults are done to: the crew, the server and its database."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import MySQLdb
+
+from example_project.environment.server import PrivateServer
+from tests.proof.crew import Crew
+from tests.proof.disk import Disk
+from tests.proof.history import Fault, Writer, now
+
+
+@dataclass
+class Scene:
+    """``server`` is None where it is not ours to kill, ``disk`` where it cannot be filled; ``parameters`` to connect."""
+
+    crew: Crew
+    history: Writer
+    dice: random.Random
+    parameters: dict[str, Any]
+    server: PrivateServer | None
+    disk: Disk | None
+    lease: float
+    done: dict[str, int] = field(default_factory=dict)
+
+    def note(self, kind: str, target: str = "") -> None:
+        self.history.write(Fault(now(), kind, target))
+
+    def tend_server(self) -> None:
+        """Start it again if it has died of something."""
+        if self.server is not None and not Path(f"/proc/{self.server.pid}").exists():
+            self.note("server down", "died")
+            self.server.restart()
+            self.note("server up")
+
+    def connect(self) -> Any:
+        """A connection that Django does not know. Raises ``MySQLdb.Error`` while the server is away."""
+        connection = MySQLdb.connect(**self.parameters, connect_timeout=2)
+        connection.autocommit(True)
+        return connection
+
+    def query(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        connection = self.connect()
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(sql, parameters or None)
+                return list(cursor.fetchall() or ())
+        finally:
+            connection.close()

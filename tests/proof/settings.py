@@ -1,0 +1,5 @@
+"""Settings of a run's processes: as those of the tests' workers, with the run's handlers."""
+
+from tests.support.worker_settings import *  # noqa: F403
+
+INSTALLED_APPS = ["django_mqueue", "tests.proof.plant"]
