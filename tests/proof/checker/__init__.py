@@ -1,0 +1,54 @@
+"""The checker: looks through a history for breaches of the promises. Pure: it reads nothing but the events.
+
+``check(events, Rules(lease=5.0, slack=3.0))`` gives the breaches, ``summary(events)`` the numbers of a run. Each
+rule is a function with a docstring that says what it demands, what excuses a breach of it, and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from ..history import Event
+from . import (
+    attempts,
+    dead_letters,
+    deletion,
+    existence,
+    leftovers,
+    losses,
+    order,
+    overlaps,
+    ownership,
+    repeats,
+)
+from .breaches import Breach, Breaches, Finding, Rules
+from .index import History
+from .summaries import Summary, summary
+
+__all__ = ["RULES", "Breach", "Rules", "Summary", "check", "summary"]
+
+Rule = Callable[[History, Rules], Iterable[Finding]]
+
+RULES: dict[str, Rule] = {
+    "history": existence.contradictions,
+    "lost": losses.lost,
+    "ghost": existence.ghosts,
+    "twice": existence.twice,
+    "order": order.out_of_order,
+    "overlap": overlaps.overlaps,
+    "again": repeats.again,
+    "deleted early": deletion.deleted_early,
+    "attempts": attempts.miscounted,
+    "dead letter": dead_letters.wrong_letters,
+    "unowned": ownership.unowned,
+    "left": leftovers.left,
+}
+
+
+def check(events: Sequence[Event], rules: Rules) -> list[Breach]:
+    """All breaches of all rules; of each rule the first ``rules.listed``, then one that says how many more."""
+    history = History(events)
+    found: list[Breach] = []
+    for name, rule in RULES.items():
+        found += Breaches(name, history, rules).of(rule(history, rules))
+    return found

@@ -1,0 +1,99 @@
+"""Rules ``history``, ``ghost`` and ``twice``: a message exists exactly when its transaction commits, and once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..history import DeadLettered, Deleted, Finished, Ignored
+from .breaches import Finding, Rules
+from .index import History
+from .stories import Story
+
+
+def contradictions(history: History, rules: Rules) -> Iterator[Finding]:
+    """The history itself must be sound, or the other rules judge wrongly.
+
+    A transaction ends once; an answer belongs to a run; what was ignored was sent. Nothing excuses this: a process
+    writes what it does before it goes on, and a kill loses nothing of it.
+    """
+    for transaction, closed in history.closed.items():
+        if len(closed) > 1:
+            yield Finding(f"transaction {transaction}", f"ended {len(closed)} times", (), tuple(closed))
+    for story in history.stories.values():
+        for other in story.others:
+            if type(other) is Finished:
+                text = f"a run of it finished in {other.worker!r} that had not started, or finished twice"
+                yield Finding(story.message, text, (story,))
+            elif type(other) is Ignored:
+                yield Finding(story.message, "ignored, and not sent before that", (story,))
+
+
+def ghosts(history: History, rules: Rules) -> Iterator[Finding]:
+    """Nobody sees a message that does not exist.
+
+    A message that was never sent, or only by transactions that rolled back, or that the queue ignored as a
+    duplicate, is not delivered, dead-lettered or deleted. One that exists is not seen before the last message of its
+    transaction was sent, since the commit came after that; it comes under the topic and key that it was sent with,
+    and to groups that are registered. Moments of deletions and dead letters are not compared: they are the database's.
+    """
+    last_sent = {name: _last_sent(stories, name) for name, stories in history.transactions.items()}
+    for story in history.stories.values():
+        if story.fate == "never" and story.is_seen():
+            yield Finding(story.message, f"{_seen(story)}, but {_why_not(history, story)}", (story,))
+            continue
+        sent = story.sent
+        if sent is None:
+            continue
+        existed = min(last_sent[s.sent.transaction] for s in story.sendings)
+        for run in story.runs:
+            one = run.started
+            if one.at < existed:
+                yield Finding(story.message, "delivered before its transaction can have committed", (story,))
+            if (one.topic, one.key) != (sent.topic, sent.key):
+                text = (
+                    f"delivered from {one.topic!r} with key {one.key!r}, not {sent.topic!r} and {sent.key!r}"
+                )
+                yield Finding(story.message, text, (story,))
+            elif (one.topic, one.group) not in history.registered:
+                text = f"delivered to group {one.group!r}, which is not registered for {one.topic!r}"
+                yield Finding(story.message, text, (story,))
+
+
+def twice(history: History, rules: Rules) -> Iterator[Finding]:
+    """A message is in the log once for each time that it was stored: it has as many offsets at most.
+
+    It may be sent again, under the same id, by a publisher that does not know whether its commit took place: the queue
+    ignores that, unless the first one rolled back, or is done and deleted.
+    """
+    for story in history.stories.values():
+        offsets = {run.started.offset for run in story.runs} | {gone.offset for gone in story.deleted}
+        if len(offsets) > 1:
+            stored = sum(
+                s.ignored is None and history.outcome(s.sent.transaction) != "rolled back"
+                for s in story.sendings
+            )
+            if len(offsets) > stored:
+                text = f"stored {len(offsets)} times, at {sorted(offsets)}; sent {stored} times"
+                yield Finding(story.message, text, (story,))
+
+
+def _last_sent(stories: list[Story], transaction: str) -> int:
+    return max(s.sent.at for story in stories for s in story.sendings if s.sent.transaction == transaction)
+
+
+def _seen(story: Story) -> str:
+    what = []
+    if story.runs:
+        what.append(f"delivered {len(story.runs)} times")
+    if any(type(other) is DeadLettered for other in story.others):
+        what.append("dead-lettered")
+    if any(type(other) is Deleted for other in story.others):
+        what.append("deleted")
+    return " and ".join(what)
+
+
+def _why_not(history: History, story: Story) -> str:
+    if not story.sendings:
+        return "it was never sent"
+    ignored = any(sending.ignored for sending in story.sendings)
+    return "the queue had ignored it as a duplicate" if ignored else "its transaction rolled back"

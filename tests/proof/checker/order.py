@@ -1,0 +1,131 @@
+"""Rule ``order``: strict groups take the messages of a key in the order in which they were published."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from .breaches import Finding, Rules
+from .excuses import started_late
+from .index import History
+from .stories import Run, Story
+from .world import FOREVER
+
+
+@dataclass(slots=True, eq=False)
+class Turn:
+    """A message of a key as the order of one group sees it.
+
+    ``born``: known to be committed by then; ``over``: done for the group; ``last``: its last start without an
+    excuse.
+    """
+
+    story: Story
+    sent: int
+    born: int
+    over: int
+    first: int
+    last: int
+
+
+def out_of_order(history: History, rules: Rules) -> Iterator[Finding]:
+    """In a strict group B does not start before A is over (done, or dead-lettered), and A does not start after B has.
+
+    For messages A and B of one key where A was published first: A's transaction had committed (or A had been
+    delivered) before B was sent, or both were sent one after the other in one transaction. Messages of publishers
+    that were at work at the same time may come in either order.
+
+    Nothing excuses a B that starts too early: even a worker that was stalled claimed B only when A was over. (A moment
+    of a dead letter is the database's, so the slack is allowed there.) A's start after B's is excused when its
+    worker was stalled between claim and start: it does not know yet that another one finished A.
+
+    All pairs are looked at, by sorting: of all that were over before B was sent, the one that was done last.
+    """
+    for name, stories in _by_key(history).items():
+        for group in history.groups.get(name[0], ()):
+            if group.strict:
+                turns = [_turn(history, rules, story, group.group) for story in stories]
+                where = f"of key {name[1]!r} in strict group {group.group!r}"
+                yield from _across(turns, where)
+                yield from _inside(history, turns, where)
+
+
+def _by_key(history: History) -> dict[tuple[str, str], list[Story]]:
+    found: defaultdict[tuple[str, str], list[Story]] = defaultdict(list)
+    for story in history.stories.values():
+        sent = story.sent
+        if sent and sent.key is not None and story.fate == "committed" and len(story.sendings) == 1:
+            found[sent.topic, sent.key].append(story)
+    return found
+
+
+def _turn(history: History, rules: Rules, story: Story, group: str) -> Turn:
+    sending = story.sendings[0].sent
+    closed = history.closed.get(sending.transaction)
+    born = closed[0].at if closed and closed[0].outcome == "committed" else FOREVER
+    runs = story.runs_of(group)
+    starts = [run.at for run in runs]
+    done = [run.end for run in runs if run.outcome == "done"]
+    done += [letter.at - rules.slack_ns for letter in story.dead if letter.group == group]
+    last = max((run.at for run in runs if not _excused(history, rules, run)), default=0)
+    seen = min((run.at for run in story.runs), default=FOREVER)
+    return Turn(
+        story, sending.at, min(born, seen), min(done, default=FOREVER), min(starts, default=FOREVER), last
+    )
+
+
+def _excused(history: History, rules: Rules, run: Run) -> bool:
+    return started_late(history.world, run, rules)
+
+
+def _across(turns: Sequence[Turn], where: str) -> Iterator[Finding]:
+    """Pairs by time: A was born before B was sent."""
+    by_birth = sorted((turn for turn in turns if turn.born < FOREVER), key=lambda turn: turn.born)
+    births = [turn.born for turn in by_birth]
+    latest: list[Turn] = []  # Of those born so far, the one that was over last.
+    for turn in by_birth:
+        latest.append(turn if not latest or turn.over > latest[-1].over else latest[-1])
+    by_sending = sorted(turns, key=lambda turn: turn.sent)
+    sendings = [turn.sent for turn in by_sending]
+    earliest: list[Turn] = []  # Of those sent from here on, the one that started first.
+    for turn in reversed(by_sending):
+        earliest.append(turn if not earliest or turn.first < earliest[-1].first else earliest[-1])
+    earliest.reverse()
+    for b in turns:
+        place = bisect_left(births, b.sent)
+        if place:
+            yield from _too_early(latest[place - 1], b, where)
+    for a in by_birth:
+        place = bisect_right(sendings, a.born)
+        if place < len(earliest):
+            yield from _too_late(a, earliest[place], where)
+
+
+def _inside(history: History, turns: Sequence[Turn], where: str) -> Iterator[Finding]:
+    """Pairs by transaction: A was sent before B in the same one."""
+    together: defaultdict[str, list[Turn]] = defaultdict(list)
+    for turn in turns:
+        together[turn.story.sendings[0].sent.transaction].append(turn)
+    for ones in together.values():
+        latest = ones[0]
+        for b in ones[1:]:
+            yield from _too_early(latest, b, where)
+            latest = b if b.over > latest.over else latest
+        earliest = ones[-1]
+        for a in reversed(ones[:-1]):
+            yield from _too_late(a, earliest, where)
+            earliest = a if a.first < earliest.first else earliest
+
+
+def _too_early(a: Turn, b: Turn, where: str) -> Iterator[Finding]:
+    if b.first < a.over:
+        text = f"started before {a.story.message} {where} was over, which was published before it"
+        yield Finding(b.story.message, text, (a.story, b.story))
+
+
+def _too_late(a: Turn, b: Turn, where: str) -> Iterator[Finding]:
+    if a.last > b.first:
+        text = f"started after {b.story.message} {where} had started, which was published after it"
+        yield Finding(a.story.message, text, (a.story, b.story))

@@ -1,0 +1,123 @@
+"""What was done to a run: when workers were stopped and killed, the server was down, leases were stolen."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterator
+
+FOREVER = 1 << 62
+
+
+class Spans:
+    """Spans of time, fed in the order of time; a moment is one, too."""
+
+    def __init__(self) -> None:
+        self.begins: list[int] = []
+        self.ends: list[int] = []
+
+    @property
+    def open(self) -> bool:
+        return len(self.begins) > len(self.ends)
+
+    def begin(self, at: int) -> None:
+        self.begins.append(at)
+
+    def end(self, at: int) -> None:
+        self.ends.append(at)
+
+    def count(self, first: int, last: int) -> int:
+        """How many of them touch the time from ``first`` to ``last``, whether they overlap each other or not."""
+        return max(bisect_right(self.begins, last) - bisect_left(self.ends, first), 0)
+
+
+class Single(Spans):
+    """Spans of which only one is open at a time: a second beginning or end is none."""
+
+    def begin(self, at: int) -> None:
+        if not self.open:
+            super().begin(at)
+
+    def end(self, at: int) -> None:
+        if self.open:
+            super().end(at)
+
+    def moment(self, at: int) -> None:
+        self.begin(at)
+        self.end(at)
+
+    def all(self) -> Iterator[tuple[int, int]]:
+        ends = [*self.ends, FOREVER] if self.open else self.ends
+        yield from zip(self.begins, ends, strict=True)
+
+
+class World:
+    """The faults of a run, to be asked what may have happened to a worker in a span of time."""
+
+    def __init__(self) -> None:
+        self.down = Single()
+        self.stops: defaultdict[str, Single] = defaultdict(Single)
+        self.kills: defaultdict[str, Single] = defaultdict(Single)
+        self.lives: defaultdict[str, Single] = defaultdict(Single)
+        self.thefts: defaultdict[str, Single] = defaultdict(Single)
+        self.deaths, self.idle_deaths = Spans(), Spans()
+        """All that may keep a delivery from its handler; and those of workers that ran nothing then."""
+        self._idle_stops: set[str] = set()
+
+    def note(self, kind: str, target: str, at: int, *, idle: bool) -> None:
+        """One fault, in the order of time. ``idle``: the worker ``target`` ran nothing then."""
+        if kind in ("server down", "server up"):
+            self._span(self.down, at, begins=kind == "server down", idle=True)
+        elif kind == "stopped":
+            if not self.stops[target].open:
+                if idle:
+                    self._idle_stops.add(target)
+                self._span(self.stops[target], at, begins=True, idle=idle)
+        elif kind == "continued":
+            self._goes_on(target, at)
+        elif kind == "joined":
+            self.lives[target].begin(at)
+        elif kind in ("killed", "left"):
+            self._goes_on(target, at)
+            self.lives[target].end(at)
+            if kind == "killed":
+                self.kills[target].moment(at)
+                self._dies(at, idle)
+        elif kind == "stolen":
+            self.thefts[target].moment(at)
+            if target[-6:-4] == "  ":  # A keyless partition is named by a blank and four digits.
+                self.thefts[target[:-6]].moment(at)
+            self._dies(at, idle=True)
+
+    def _goes_on(self, worker: str, at: int) -> None:
+        if self.stops[worker].open:
+            self._span(self.stops[worker], at, begins=False, idle=worker in self._idle_stops)
+            self._idle_stops.discard(worker)
+
+    def _span(self, spans: Single, at: int, *, begins: bool, idle: bool) -> None:
+        if spans.open == begins:
+            return
+        for each in (spans, self.deaths, *([self.idle_deaths] if idle else [])):
+            each.begin(at) if begins else each.end(at)
+
+    def _dies(self, at: int, idle: bool) -> None:
+        for each in (self.deaths, *([self.idle_deaths] if idle else [])):
+            each.begin(at)
+            each.end(at)
+
+    def shaken(self, worker: str, lease: str, first: int, last: int) -> bool:
+        """Whether a worker may rightly have lost a lease in that time.
+
+        It was stopped, or the server was down (nothing could be renewed), or the lease was stolen.
+        """
+        return (
+            self.stopped(worker, first, last)
+            or self.down.count(first, last) > 0
+            or (lease in self.thefts and self.thefts[lease].count(first, last) > 0)
+        )
+
+    def stopped(self, worker: str, first: int, last: int) -> bool:
+        return worker in self.stops and self.stops[worker].count(first, last) > 0
+
+    def killed(self, worker: str, first: int, last: int) -> bool:
+        return worker in self.kills and self.kills[worker].count(first, last) > 0
