@@ -1,0 +1,340 @@
+"""Drives the queue and tells the model what it did and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+
+from django.db import DatabaseError, connection
+
+from django_mqueue import (
+    Delivery,
+    FencedSubscription,
+    NotRegistered,
+    OutgoingMessage,
+    Published,
+    StaleDelivery,
+    Subscription,
+    publish,
+    publish_many,
+    subscribe,
+    unsubscribe,
+)
+from django_mqueue.models import Message
+from django_mqueue.policy.names import spread_partition
+from django_mqueue.store.session import is_lost
+from tests.support.subscribers import collect, in_log, settle
+from tests.support.threads import RawConnection
+from tests.support.transactions import HeldTransaction
+
+from . import time_passing
+from .cutting import killed_before
+from .model import Model
+from .things import Breach, Handout, Stored, Worker
+
+BATCH_SIZE = 2
+
+VERBS: dict[str, Callable[[Delivery, float], object]] = {
+    "ack": lambda delivery, _: delivery.ack(),
+    "nack": lambda delivery, delay: delivery.nack(delay=delay, error="failed"),
+    "reject": lambda delivery, _: delivery.reject("rejected"),
+    "postpone": lambda delivery, delay: delivery.postpone(delay),
+    "extend": lambda delivery, _: delivery.extend(time_passing.HOUR),
+}
+
+
+def partition_of(key: str | None, id: str) -> str:
+    return key if key is not None else spread_partition(id, time_passing.SETTINGS["SPREAD"])
+
+
+@dataclass(eq=False)
+class Held:
+    """A transaction that has published and is still open."""
+
+    transaction: HeldTransaction[list[Published]]
+    messages: list[Stored]
+
+
+@dataclass(eq=False)
+class Member:
+    """A subscriber and the model's view of it. ``fenced``: a newer one has taken its name."""
+
+    worker: Worker
+    subscription: Subscription
+    fenced: bool = False
+
+
+@dataclass
+class Driver:
+    """The queue, the model, and what connects them. ``story`` tells what was done, one line for each step."""
+
+    model: Model
+    killer: RawConnection
+    topic: str
+    members: list[Member] = field(default_factory=list)
+    held: list[Held] = field(default_factory=list)
+    answers: list[tuple[Delivery, Handout]] = field(default_factory=list)
+    story: list[str] = field(default_factory=list)
+    count: int = 0
+
+    def tell(self, line: str) -> None:
+        self.story.append(line)
+
+    def attempted(self, what: str, call: Callable[[], object], cut: int | None) -> bool:
+        """Whether the call went through; False if the connection was killed in it, and nothing came of it."""
+        try:
+            with killed_before(cut, self.killer):
+                call()
+        except DatabaseError as error:
+            if cut is None or not is_lost(error):
+                raise
+            connection.close()
+            self.tell(f"  (killed before statement {cut} of {what})")
+            return False
+        return True
+
+    # Publishing
+
+    def is_pending(self, key: str | None, id: str) -> bool:
+        """Whether an open transaction has published that id: another publisher of it would wait."""
+        name = (partition_of(key, id), id)
+        return any((m.partition, m.id) == name for held in self.held for m in held.messages)
+
+    def is_stored(self, key: str | None, id: str) -> bool:
+        return self.model.stored(partition_of(key, id), id) is not None
+
+    def new_id(self) -> str:
+        self.count += 1
+        return f"n{self.count}"
+
+    def publish(self, items: Sequence[tuple[str | None, str]], cut: int | None = None) -> None:
+        """One message by ``publish``, several by ``publish_many``."""
+        got: list[Published] = []
+        if not self.attempted("publish", lambda: got.extend(self._publish(items)), cut):
+            return
+        self.tell(f"publish {[(p.offset, p.key, p.id, p.created) for p in got]}")
+        for one in got:
+            self.model.published(one.offset, partition_of(one.key, one.id), one.id, one.created)
+
+    def _publish(self, items: Sequence[tuple[str | None, str]]) -> list[Published]:
+        if len(items) == 1:
+            ((key, id),) = items
+            return [publish(self.topic, {"id": id, "key": key}, key=key, id=id)]
+        return publish_many(
+            self.topic, [OutgoingMessage({"id": id, "key": key}, key=key, id=id) for key, id in items]
+        )
+
+    def hold(self, items: Sequence[tuple[str | None, str]]) -> None:
+        """Publish in a transaction that stays open; none of the ids is in the log."""
+        transaction = HeldTransaction(lambda: self._publish(items)).start()
+        got = transaction.result()
+        self.tell(f"hold {[(p.offset, p.key, p.id) for p in got]}")
+        new = [Stored(p.offset, partition_of(p.key, p.id), p.id) for p in got if p.created]
+        self.held.append(Held(transaction, new))
+
+    def end(self, held: Held, *, commit: bool) -> None:
+        self.held.remove(held)
+        offsets = [m.offset for m in held.messages]
+        self.tell(f"{'commit' if commit else 'roll back'} {offsets}")
+        if commit:
+            held.transaction.commit()
+            self.model.committed(held.messages)
+        else:
+            held.transaction.rollback()
+            self.model.undone(offsets)
+
+    # Groups and members
+
+    def subscribe(self, group: str, *, latest: bool) -> None:
+        self.tell(f"subscribe {group} {'latest' if latest else 'earliest'}")
+        self.model.subscribed(
+            group, subscribe(self.topic, group, "latest" if latest else "earliest"), latest=latest
+        )
+
+    def unsubscribe(self, group: str) -> None:
+        self.tell(f"unsubscribe {group}")
+        self.model.unsubscribed(group, unsubscribe(self.topic, group))
+        self.members = [m for m in self.members if m.worker.group != group or not m.fenced]
+
+    def open(self, group: str, name: str, *, strict: bool) -> None:
+        """Open a subscriber; one that has the name already is superseded."""
+        new = group not in self.model.groups
+        self.tell(f"open {group}/{name}{' strict' if strict else ''}")
+        subscription = Subscription(
+            self.topic,
+            group,
+            name,
+            strict=strict,
+            batch_size=BATCH_SIZE,
+            max_attempts=self.model.max_attempts,
+            visibility_timeout=4 * time_passing.HOUR,
+        ).open()
+        self.model.subscribed(group, new)
+        for handout in {
+            h.worker for h in self.model.handouts if (h.worker.group, h.worker.name) == (group, name)
+        }:
+            self.model.gone(handout)
+        for member in self.members:
+            if (member.worker.group, member.worker.name) == (group, name):
+                self.model.gone(member.worker)
+                member.fenced = True
+        self.members.append(Member(Worker(group, name, strict, BATCH_SIZE), subscription))
+
+    def close(self, member: Member) -> None:
+        self.tell(f"close {self.name(member)}")
+        member.subscription.close()
+        self.members.remove(member)
+        self.model.gone(member.worker)
+
+    def stall(self, member: Member, *, noticed: bool) -> None:
+        """It polls no more. ``noticed``: its leases and its heartbeat have run out, too."""
+        self.tell(f"stall {self.name(member)}{', leases ran out' if noticed else ''}")
+        self.members.remove(member)
+        if noticed:
+            self.notice(member.worker)
+
+    def notice(self, worker: Worker) -> None:
+        time_passing.heartbeat_passes(self.topic, worker.group, worker.name)
+        self.expire(worker)
+
+    def expire(self, worker: Worker) -> None:
+        """Its leases run out while it may still believe to have them."""
+        self.tell(f"leases of {worker.group}/{worker.name} run out")
+        time_passing.leases_pass(self.topic, worker.group, worker.name)
+        for other in {h.worker for h in self.model.handouts} | {m.worker for m in self.members} | {worker}:
+            if (other.group, other.name) == (worker.group, worker.name):
+                self.model.leases_ran_out(other)
+
+    def name(self, member: Member) -> str:
+        return f"{member.worker.group}/{member.worker.name}{' (fenced)' if member.fenced else ''}"
+
+    # Polling and answering
+
+    def poll(
+        self,
+        member: Member,
+        count: int,
+        due: Collection[str],
+        *,
+        cut: int | None = None,
+        patient: bool = False,
+    ) -> list[Delivery]:
+        worker, subscription = member.worker, member.subscription
+        time_passing.make_due(subscription, due)
+        if patient:
+            self._be_patient(member)
+        got: list[Delivery] = []
+        refused = ""
+        try:
+            self.attempted("poll", lambda: got.extend(subscription.poll(count)), cut)
+        except (NotRegistered, FencedSubscription) as error:
+            refused = type(error).__name__
+        self.tell(
+            f"poll {self.name(member)} {count} {'all' if len(due) == len(time_passing.PERIODIC) else sorted(due)}"
+            f"{' patiently' if patient else ''}{'' if cut is None else f' killed before {cut}'}: "
+            f"{refused or [(d.offset, d.attempt) for d in got]}"
+        )
+        self._check_refusal(member, refused)
+        if "renew" in due and not refused:
+            worker.expired = False
+        for delivery in got:
+            alone = delivery.hold.alone
+            handout = self.model.delivered(
+                worker, delivery.offset, delivery.attempt, alone=alone, beside=patient
+            )
+            stored = self.model.log[delivery.offset]
+            if (delivery.id, partition_of(delivery.key, delivery.id)) != (stored.id, stored.partition) or (
+                delivery.payload != {"id": delivery.id, "key": delivery.key}
+            ):
+                raise Breach(f"{delivery} is not what was stored: {stored}")
+            self.answers.append((delivery, handout))
+        return got
+
+    def _check_refusal(self, member: Member, refused: str) -> None:
+        if refused == "NotRegistered" and member.worker.group in self.model.groups:
+            raise Breach(f"{self.name(member)} was told that its group is not registered")
+        if refused == "FencedSubscription":
+            if not member.fenced:
+                raise Breach(f"{self.name(member)} was told that it is superseded")
+            member.subscription.close()
+            self.members.remove(member)
+
+    def _be_patient(self, member: Member) -> None:
+        """Ten seconds were too long for others to wait: what runs alone does so no more."""
+        time_passing.ten_seconds_pass(member.subscription)
+        for handout in self.model.open_of(member.worker):
+            handout.alone = False
+
+    def answer(
+        self, delivery: Delivery, handout: Handout, verb: str, *, delay: bool, cut: int | None = None
+    ) -> None:
+        expected = self.model.expects(handout, verb)
+        what = f"{verb}{' with delay' if delay else ''} {handout.worker.group}/{handout.worker.name} {handout.offset}"
+        accepted: list[bool] = []
+
+        def call() -> None:
+            try:
+                accepted.append(bool(VERBS[verb](delivery, time_passing.HOUR if delay else 0)))
+            except StaleDelivery:
+                accepted.append(False)
+
+        self.tell(f"{what} #{handout.attempt}: should be {expected.value}")
+        if self.attempted(verb, call, cut):
+            self.story[-1] += f", was {accepted[0]}"
+            self.model.answered(handout, verb, accepted[0], delay=delay)
+
+    def ack_many(
+        self, member: Member, chosen: Sequence[tuple[Delivery, Handout]], cut: int | None = None
+    ) -> None:
+        stale: set[int] = set()
+
+        def call() -> None:
+            try:
+                member.subscription.ack([delivery for delivery, _ in chosen])
+            except StaleDelivery as error:
+                stale.update(id(delivery) for delivery in error.stale)
+
+        self.tell(f"ack {self.name(member)} {[h.offset for _, h in chosen]}")
+        if self.attempted("ack", call, cut):
+            for delivery, handout in chosen:
+                self.model.answered(handout, "ack", id(delivery) not in stale)
+
+    def run_out(self, delivery: Delivery, handout: Handout) -> None:
+        self.tell(f"visibility of {handout.worker.group}/{handout.worker.name} {handout.offset} runs out")
+        time_passing.visibility_passes(delivery)
+        handout.ran_out = True
+
+    # What is periodic
+
+    def settle(self, member: Member) -> None:
+        self.tell(f"settle by {self.name(member)}")
+        settle(member.subscription)
+
+    def collect(self) -> None:
+        self.tell("collect")
+        collect(self.topic)
+
+    def wait(self) -> None:
+        self.tell("delays are over")
+        time_passing.delays_pass(self.topic, [m.subscription for m in self.members])
+        self.model.waited()
+
+    def idle(self, member: Member) -> None:
+        self.tell(f"hours pass idly for {self.name(member)}")
+        time_passing.hours_pass_idly(member.subscription)
+
+    def look(self) -> None:
+        """Compare the log and the dead letters with the model's."""
+        self.model.found_in_log(in_log(self.topic))
+        letters = Message.objects.filter(topic=f"{self.topic}_dlq").values_list("message_id", "failure_count")
+        found = []
+        for id, count in letters:
+            offset, group = id.split(":")
+            found.append((int(offset), group, int(count or 0)))
+        self.model.found_letters(found)
+
+    def leave(self) -> None:
+        """End what is still open, whatever became of it."""
+        for held in self.held:
+            held.transaction.rollback()
+        self.killer.close()

@@ -1,0 +1,207 @@
+"""Random operations of several groups and workers, each step held against the model."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from typing import Any
+
+from hypothesis import note
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from django_mqueue import Delivery
+from tests.support.threads import RawConnection
+
+from .drain import drain
+from .driver import Driver, Held, Member
+from .model import Model
+from .things import Handout, Worker
+from .time_passing import PERIODIC
+
+GROUPS = ("billing", "mail", "reports")
+NAMES = ("one", "two", "three")
+KEYS = ("a", "b", None)
+IDS = ("x", "y")
+MOST_MEMBERS = 5
+
+numbers = itertools.count()
+"""Each story has a topic of its own: ids that were deleted a moment ago still make others wait."""
+
+names = st.sampled_from(NAMES)
+groups = st.sampled_from(GROUPS)
+items = st.tuples(st.sampled_from(KEYS), st.sampled_from((*IDS, None, None)))
+dues = st.one_of(
+    st.just(frozenset(PERIODIC)), st.just(frozenset(PERIODIC)), st.frozensets(st.sampled_from(PERIODIC))
+)
+cuts = st.one_of(st.none(), st.none(), st.none(), st.integers(0, 25))
+short_cuts = st.one_of(st.none(), st.none(), st.none(), st.integers(0, 3))
+verbs = st.sampled_from(("ack", "ack", "ack", "nack", "nack", "reject", "postpone", "extend"))
+
+
+class Machine(RuleBasedStateMachine):
+    """One topic. Every rule is one operation; most of them ask for what is there by an index."""
+
+    driver: Driver
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stalled: list[Worker] = []
+
+    @initialize(max_attempts=st.integers(1, 3), group=groups, latest=st.booleans(), strict=st.booleans())
+    def begin(self, max_attempts: int, group: str, latest: bool, strict: bool) -> None:
+        self.driver = Driver(Model(max_attempts), RawConnection(), f"orders-{next(numbers)}")
+        self.driver.tell(f"max_attempts={max_attempts}")
+        self.driver.subscribe(group, latest=latest)
+        self.driver.open(group, "one", strict=strict)
+
+    # Publishing
+
+    def _free(self, wanted: list[tuple[str | None, str | None]]) -> list[tuple[str | None, str]]:
+        """The same with new ids for those that are to have one, or whose id an open transaction has published."""
+        return [
+            (key, self.driver.new_id() if id is None or self.driver.is_pending(key, id) else id)
+            for key, id in wanted
+        ]
+
+    @rule(wanted=st.lists(items, min_size=1, max_size=4), cut=short_cuts)
+    def publish(self, wanted: list[tuple[str | None, str | None]], cut: int | None) -> None:
+        self.driver.publish(self._free(wanted), cut)
+
+    @precondition(lambda self: len(self.driver.held) < 3)
+    @rule(keys=st.lists(st.sampled_from(KEYS), min_size=1, max_size=3))
+    def publish_and_hold(self, keys: list[str | None]) -> None:
+        """With new ids: who publishes one that was used holds up others that do."""
+        self.driver.hold([(key, self.driver.new_id()) for key in keys])
+
+    @precondition(lambda self: self.driver.held)
+    @rule(data=st.data(), commit=st.booleans())
+    def end_transaction(self, data: Any, commit: bool) -> None:
+        held: Held = data.draw(st.sampled_from(self.driver.held))
+        self.driver.end(held, commit=commit)
+
+    # Groups and workers
+
+    @rule(group=groups, latest=st.booleans())
+    def subscribe(self, group: str, latest: bool) -> None:
+        self.driver.subscribe(group, latest=latest)
+
+    @rule(group=groups)
+    def unsubscribe(self, group: str) -> None:
+        self.driver.unsubscribe(group)
+
+    @precondition(lambda self: len(self.driver.members) < MOST_MEMBERS)
+    @rule(group=groups, name=names, strict=st.booleans())
+    def open(self, group: str, name: str, strict: bool) -> None:
+        self.driver.open(group, name, strict=strict)
+
+    @precondition(lambda self: self.driver.members)
+    @rule(data=st.data())
+    def close(self, data: Any) -> None:
+        self.driver.close(self._member(data))
+
+    @precondition(lambda self: self.driver.members)
+    @rule(data=st.data(), noticed=st.booleans())
+    def stall(self, data: Any, noticed: bool) -> None:
+        """It crashes, or hangs for long: its deliveries may still be answered."""
+        member = self._member(data)
+        self.driver.stall(member, noticed=noticed)
+        if not noticed:
+            self.stalled.append(member.worker)
+
+    @precondition(lambda self: self.stalled)
+    @rule()
+    def notice(self) -> None:
+        self.driver.notice(self.stalled.pop(0))
+
+    @precondition(lambda self: self.driver.members)
+    @rule(data=st.data())
+    def leases_run_out(self, data: Any) -> None:
+        self.driver.expire(self._member(data).worker)
+
+    def _member(self, data: Any) -> Member:
+        member: Member = data.draw(st.sampled_from(self.driver.members))
+        return member
+
+    # Polling and answering
+
+    @precondition(lambda self: self.driver.members)
+    @rule(
+        data=st.data(),
+        count=st.integers(1, 5),
+        due=dues,
+        cut=cuts,
+        patient=st.sampled_from((False,) * 5 + (True,)),
+    )
+    def poll(self, data: Any, count: int, due: frozenset[str], cut: int | None, patient: bool) -> None:
+        member = self._member(data)
+        patient = (
+            patient and all(h.firm for h in self.driver.model.open_of(member.worker)) and not member.fenced
+        )
+        self.driver.poll(member, count, due, cut=cut, patient=patient)
+
+    @precondition(lambda self: self.driver.answers)
+    @rule(data=st.data(), verb=verbs, delay=st.booleans(), cut=short_cuts)
+    def answer(self, data: Any, verb: str, delay: bool, cut: int | None) -> None:
+        """Any delivery there ever was, the newest first."""
+        delivery, handout = self._delivery(data)
+        self.driver.answer(delivery, handout, verb, delay=delay, cut=cut)
+
+    @precondition(lambda self: self.driver.members)
+    @rule(data=st.data(), count=st.integers(1, 5), cut=short_cuts)
+    def ack_many(self, data: Any, count: int, cut: int | None) -> None:
+        """The last deliveries of one subscriber, whatever has become of them."""
+        member = self._member(data)
+        mine = [pair for pair in self.driver.answers if pair[1].worker is member.worker]
+        self.driver.ack_many(member, mine[-count:], cut)
+
+    @precondition(lambda self: self.driver.answers)
+    @rule(data=st.data())
+    def visibility_runs_out(self, data: Any) -> None:
+        self.driver.run_out(*self._delivery(data))
+
+    def _delivery(self, data: Any) -> tuple[Delivery, Handout]:
+        ago: int = data.draw(st.integers(0, len(self.driver.answers) - 1))
+        return self.driver.answers[-1 - ago]
+
+    # Time
+
+    @rule()
+    def delays_pass(self) -> None:
+        self.driver.wait()
+
+    @precondition(lambda self: self.driver.members)
+    @rule(data=st.data())
+    def hours_pass_idly(self, data: Any) -> None:
+        self.driver.idle(self._member(data))
+
+    @precondition(lambda self: self.driver.members)
+    @rule(data=st.data())
+    def settle(self, data: Any) -> None:
+        self.driver.settle(self._member(data))
+
+    @rule()
+    def collect(self) -> None:
+        self.driver.collect()
+
+    # Checks
+
+    @invariant()
+    def log_and_letters_are_right(self) -> None:
+        self.driver.look()
+
+    def teardown(self) -> None:
+        """Everybody is well again and does what is left; unless a step has failed already."""
+        if not hasattr(self, "driver"):
+            return
+        try:
+            if sys.exc_info()[0] is None:
+                drain(self.driver)
+        except BaseException:
+            note("\n".join(self.driver.story))
+            raise
+        else:
+            if sys.exc_info()[0] is not None:
+                note("\n".join(self.driver.story))
+        finally:
+            self.driver.leave()

@@ -1,0 +1,266 @@
+"""The promises as a small model: what may be delivered to whom, as which attempt, and what must come of it.
+
+Pure: it knows no database and no clock. Whoever drives the queue tells it what was done and what came of that;
+it raises ``Breach`` where that is not what was promised. One topic, any number of groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from .things import ENDED, Breach, Expected, Handout, Progress, Status, Stored, Worker
+
+
+@dataclass
+class Model:
+    """One topic: its log, the groups registered for it with their progress, the dead letters."""
+
+    max_attempts: int = 3
+    log: dict[int, Stored] = field(default_factory=dict)
+    groups: dict[str, dict[int, Progress]] = field(default_factory=dict)
+    letters: dict[tuple[int, str], int] = field(default_factory=dict)
+    never: set[int] = field(default_factory=set)
+    past: set[int] = field(default_factory=set)
+    newest: int = 0
+    handouts: list[Handout] = field(default_factory=list)
+
+    # The log
+
+    def stored(self, partition: str, id: str) -> Stored | None:
+        """The message of that id in the log, if it is there."""
+        return next((m for m in self.log.values() if (m.partition, m.id) == (partition, id)), None)
+
+    def published(self, offset: int, partition: str, id: str, created: bool) -> None:
+        """One ``publish`` and what it said; the message is committed where it is a new one."""
+        there = self.stored(partition, id)
+        self.require(
+            created == (there is None), f"publish of id {id!r} said created={created}, found {there}"
+        )
+        if there is None:
+            self.committed([Stored(offset, partition, id)])
+        else:
+            self.require(offset == there.offset, f"duplicate of {there} said offset {offset}")
+
+    def committed(self, messages: Iterable[Stored]) -> None:
+        """A transaction that published these has committed."""
+        newest = self.newest
+        for message in messages:
+            self.require(message.offset not in self.log, f"offset {message.offset} was given out twice")
+            self.require(message.offset not in self.past | self.never, f"{message} takes an offset of before")
+            self.log[message.offset] = Stored(
+                message.offset, message.partition, message.id, late=message.offset < newest
+            )
+            self.newest = max(self.newest, message.offset)
+            for progress in self.groups.values():
+                progress[message.offset] = Progress()
+
+    def undone(self, offsets: Iterable[int]) -> None:
+        """A transaction that published these has rolled back."""
+        self.never.update(offsets)
+
+    def found_in_log(self, offsets: Collection[int]) -> None:
+        """What the log holds now: all that was committed, but for what every group is done with."""
+        found = set(offsets)
+        for offset in found - self.log.keys():
+            was = "rolled back" if offset in self.never else "never committed, or was deleted"
+            raise Breach(f"the log holds {offset}, which {was}")
+        for offset in self.log.keys() - found:
+            self.require(bool(self.groups), f"{offset} was deleted, and no group is registered")
+            for group, progresses in self.groups.items():
+                progress = progresses.pop(offset)
+                over = progress.status in ENDED or (progress.optional and progress.status is Status.NEW)
+                self.require(over, f"{offset} was deleted, and {group} is not done with it: {progress}")
+            self.past.add(offset)
+            del self.log[offset]
+
+    # The groups
+
+    def subscribed(self, group: str, new: bool, *, latest: bool = False) -> None:
+        self.require(new == (group not in self.groups), f"subscribing {group} said new={new}")
+        if new:
+            self.groups[group] = {offset: Progress(optional=latest) for offset in self.log}
+
+    def unsubscribed(self, group: str, was: bool) -> None:
+        self.require(was == (group in self.groups), f"unsubscribing {group} said {was}")
+        self.groups.pop(group, None)
+        for handout in self.handouts:
+            handout.void = handout.void or handout.worker.group == group
+
+    # Workers and what happens to them
+
+    def open_of(self, worker: Worker) -> list[Handout]:
+        """What the worker has and has not answered."""
+        return [h for h in self._flying(worker.group) if h.worker is worker]
+
+    def gone(self, worker: Worker) -> None:
+        """It closed, or a newer one took its name: its leases are not its any more, for ever."""
+        worker.gone = True
+        for handout in self.open_of(worker):
+            handout.void = True
+
+    def leases_ran_out(self, worker: Worker) -> None:
+        """From now on others may take what it has; until they do, its answers count."""
+        worker.expired = True
+        for handout in self.open_of(worker):
+            handout.risky = True
+
+    def waited(self) -> None:
+        """Every delay is over."""
+        for progresses in self.groups.values():
+            for progress in progresses.values():
+                progress.due = True
+
+    # Deliveries
+
+    def delivered(
+        self, worker: Worker, offset: int, attempt: int, *, alone: bool = False, beside: bool = False
+    ) -> Handout:
+        """``poll`` gave a message. ``alone``: it said that this one runs alone; ``beside``: it waited long for that."""
+        what = f"{worker.group}/{worker.name} was given {offset} as attempt {attempt}"
+        self.require(not worker.gone, f"{what}, after its end")
+        self.require(offset not in self.never, f"{what}, which was rolled back")
+        self.require(worker.group in self.groups, f"{what}, of a group that is not registered")
+        self.require(offset in self.log, f"{what}, which is not in the log")
+        progress = self.groups[worker.group][offset]
+        self.require(progress.status not in ENDED, f"{what}, and the group is done with it: {progress}")
+        self.require(
+            progress.due or progress.status is not Status.WAITING, f"{what}, before its delay is over"
+        )
+        again = progress.handout if progress.status is Status.FLYING else None
+        self._check_company(what, worker, again, alone, beside)
+        if worker.strict:
+            self._check_strict(what, worker, offset, again)
+        elif not beside:
+            self._check_room(what, worker, offset)
+        if again:
+            self.require(not again.firm, f"{what}, and {again.worker.name} has it")
+            progress.failures += again.alone
+            progress.counted = again.attempt
+            again.void = True
+        self.require(attempt == progress.counted + 1, f"{what}, but it is attempt {progress.counted + 1}")
+        spent = again is not None and progress.failures >= self.max_attempts
+        self.require(not spent, f"{what}, and it is out of attempts: {progress}")
+        progress.handout = Handout(worker, offset, attempt, alone, risky=worker.expired)
+        progress.status = Status.FLYING
+        self.handouts.append(progress.handout)
+        return progress.handout
+
+    def _check_company(
+        self, what: str, worker: Worker, again: Handout | None, alone: bool, beside: bool
+    ) -> None:
+        """What was left unanswered comes when its worker has nothing else, and nothing else comes beside it."""
+        others = [h for h in self.open_of(worker) if h.firm and h is not again]
+        lone = [h.offset for h in others if h.alone]
+        self.require(not lone, f"{what}, beside {lone}, which should run alone")
+        self.require(not alone or again is not None, f"{what} alone, and nobody had left it unanswered")
+        self.require(not alone or not others, f"{what} alone, and it has {[h.offset for h in others]}")
+        self.require(alone or beside or again is None, f"{what} beside others, and it was left unanswered")
+
+    def _check_strict(self, what: str, worker: Worker, offset: int, again: Handout | None) -> None:
+        """One of a key at a time, the lowest first: of those committed in order, or known to the group."""
+        partition, progresses = self.log[offset].partition, self.groups[worker.group]
+        for other, progress in progresses.items():
+            if other == offset or self.log[other].partition != partition:
+                continue
+            if (
+                progress.status is Status.FLYING
+                and progress.handout
+                and (again is None or progress.handout.firm)
+            ):
+                raise Breach(f"{what}, strict, while {other} of its key is out: {progress}")
+            if again is not None or other > offset or progress.status in ENDED or progress.optional:
+                continue
+            known = progress.status is not Status.NEW or not self.log[other].late
+            self.require(not known, f"{what}, strict, before {other}: {progress}")
+
+    def _check_room(self, what: str, worker: Worker, offset: int) -> None:
+        partition = self.log[offset].partition
+        out = [h.offset for h in self.open_of(worker) if h.firm and self.log[h.offset].partition == partition]
+        self.require(len(out) < worker.batch_size, f"{what}, and {out} of its partition are out already")
+
+    # Answers
+
+    def expects(self, handout: Handout, verb: str) -> Expected:
+        """What the verb must come to."""
+        if handout.answer:
+            return Expected.TRUE if handout.answer == verb else Expected.STALE
+        if handout.void:
+            return Expected.STALE
+        return Expected.EITHER if handout.risky else Expected.TRUE
+
+    def answered(self, handout: Handout, verb: str, accepted: bool, *, delay: bool = False) -> None:
+        """A verb was called, and was accepted or was ``StaleDelivery``. ``delay``: it is not due at once."""
+        expected, said = self.expects(handout, verb), Expected.TRUE if accepted else Expected.STALE
+        self.require(
+            expected in (said, Expected.EITHER), f"{verb} of {handout} was {said.value}, not {expected.value}"
+        )
+        if not accepted or handout.answer:
+            return
+        if verb == "extend":
+            handout.ran_out = False
+            return
+        handout.answer = verb
+        progress = self.groups[handout.worker.group][handout.offset]
+        failed = progress.failures + (verb in ("nack", "reject"))
+        progress.counted = handout.attempt - (verb == "postpone")
+        if verb == "ack":
+            progress.status = Status.DONE
+        elif verb == "reject" or (verb == "nack" and failed >= self.max_attempts):
+            self._died(handout.offset, handout.worker.group, failed)
+        else:
+            progress.status, progress.due, progress.failures = Status.WAITING, not delay, failed
+
+    def _died(self, offset: int, group: str, failures: int) -> None:
+        self.groups[group][offset].status = Status.DEAD
+        self.letters.setdefault((offset, group), failures)
+
+    def found_letters(self, letters: Iterable[tuple[int, str, int]]) -> None:
+        """The dead letters that are there: (original offset, failed group, failure count).
+
+        One that no answer explains is right only for what was left unanswered until its attempts were used up.
+        """
+        listed = list(letters)
+        found = {(offset, group): count for offset, group, count in listed}
+        self.require(len(found) == len(listed), f"two dead letters of one message: {listed}")
+        for (offset, group), count in found.items():
+            if (offset, group) not in self.letters:
+                self._buried(offset, group, count)
+            due = self.letters[offset, group]
+            self.require(due == count, f"the letter of {offset} and {group} says {count} failures, not {due}")
+        missing = self.letters.keys() - found.keys()
+        self.require(not missing, f"no dead letters of {missing}")
+
+    def _buried(self, offset: int, group: str, count: int) -> None:
+        progress = self.groups.get(group, {}).get(offset)
+        handout = progress.handout if progress and progress.status is Status.FLYING else None
+        if progress is None or handout is None or handout.firm:
+            raise Breach(f"a dead letter of {offset} and {group}, which nobody gave up: {progress}")
+        failures = progress.failures + handout.alone
+        self.require(
+            failures >= self.max_attempts, f"{offset} of {group} is dead before its time: {progress}"
+        )
+        handout.void = True
+        self._died(offset, group, failures)
+        self.require(
+            count == failures, f"the letter of {offset} and {group} says {count} failures, not {failures}"
+        )
+
+    # The end
+
+    def owed(self, group: str) -> list[int]:
+        """What the group must still be done with."""
+        return [
+            offset
+            for offset, progress in self.groups[group].items()
+            if progress.status not in ENDED and not (progress.optional and progress.status is Status.NEW)
+        ]
+
+    def _flying(self, group: str) -> list[Handout]:
+        progresses = self.groups.get(group, {}).values()
+        return [p.handout for p in progresses if p.status is Status.FLYING and p.handout]
+
+    @staticmethod
+    def require(holds: bool, breach: str) -> None:
+        if not holds:
+            raise Breach(breach)
