@@ -25,6 +25,10 @@ NO_TABLE = 1146
 LOST = frozenset({1053, 1152, 1158, 1159, 1160, 1161, 1927, 2002, 2003, 2006, 2013, 2055})
 """The connection or the server is gone, or not there yet."""
 
+REFUSED = frozenset({3, 28, 1021, 1026, 1030, 1040, 1114, 1203, 1290, 1317, 1792, 1836, 1969, 3024})
+"""The server cannot do it now, and has done nothing: its disk is full, it is read-only (a failover), it has too many
+connections, or somebody ended the statement."""
+
 
 def is_mariadb(using: str) -> bool:
     return bool(getattr(connections[using], "mysql_is_mariadb", False))

@@ -12,7 +12,7 @@ from django.db import DatabaseError, InterfaceError, connections, transaction
 from django.db.backends.utils import CursorWrapper
 
 from ..exceptions import NotMigrated
-from .dialect import LOST, NO_GATE, NO_TABLE, RETRIABLE
+from .dialect import LOST, NO_GATE, NO_TABLE, REFUSED, RETRIABLE
 
 Result = TypeVar("Result")
 Work = Callable[[CursorWrapper], Result]
@@ -38,6 +38,12 @@ def is_lost(error: BaseException) -> bool:
 
 def is_retriable(error: BaseException) -> bool:
     return isinstance(error, DatabaseError) and error_code(error) in RETRIABLE
+
+
+def passes(error: BaseException) -> bool:
+    """Whether a worker may wait and try again: the same may succeed later."""
+    refused = isinstance(error, DatabaseError) and error_code(error) in REFUSED
+    return refused or is_lost(error) or is_retriable(error)
 
 
 def in_transaction(using: str) -> bool:

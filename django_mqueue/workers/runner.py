@@ -131,7 +131,7 @@ class Runner:
                 self._failures, self._last_success = 0, time.monotonic()
                 return result
             except (DatabaseError, OSError) as error:
-                if not (session.is_lost(error) or session.is_retriable(error)):
+                if not session.passes(error):
                     raise
                 self._failures += 1
                 log = logger.warning if self._failures == 1 else logger.debug

@@ -12,6 +12,8 @@ from django_mqueue.models import DeliveryState, SubscriberHeartbeat
 from tests.own_server import OwnServer
 from tests.shop.models import Step
 from tests.support.processes import Workers, wait_until
+from tests.support.threads import RawConnection
+from tests.support.transactions import wait
 
 pytestmark = pytest.mark.slow
 
@@ -109,3 +111,33 @@ def test_a_worker_that_is_told_to_stop_while_the_server_is_away_stops(own_server
         worker.send(signal.SIGTERM)
         worker.wait(10)
         own_server.start()
+
+
+def test_a_server_that_refuses_connections_is_waited_for(own_server: OwnServer) -> None:
+    """It has as many as it may have, when the worker needs a new one: the worker goes on when there is room."""
+    alias, others = own_server.alias, []
+    publish("orders", {"n": 1}, key="k", using=alias)
+    with Workers(using=alias) as workers:
+        worker = workers.start("orders:billing", "--threads", "1", url=own_server.url)
+        wait_until(lambda: done(alias) == 1, "it is at work")
+        try:
+            others = [RawConnection(alias) for _ in range(12)]
+            with connections[alias].cursor() as cursor:
+                cursor.execute("SET GLOBAL max_connections = 10")
+                cursor.execute(
+                    "SELECT ID FROM information_schema.PROCESSLIST WHERE DB IS NOT NULL AND ID <> CONNECTION_ID()"
+                )
+                for (found,) in cursor.fetchall():
+                    if found not in {other.id for other in others}:
+                        cursor.execute(f"KILL {found:d}")
+            wait_until(lambda: "trying again" in worker.output(), "it is refused")
+            publish("orders", {"n": 2}, key="k", using=alias)
+            wait(3)
+            assert worker.running
+            assert done(alias) == 1
+            assert "is back" not in worker.output()
+        finally:
+            for other in others:
+                other.close()
+        wait_until(lambda: done(alias) == 2, "it goes on")
+        assert worker.stop() == 0

@@ -107,7 +107,7 @@ class Command(BaseCommand):
         try:
             return server_problems(alias)
         except DatabaseError as error:
-            if not session.is_lost(error):
+            if not session.passes(error):
                 raise
             self.stderr.write(
                 self.style.WARNING(f"database {alias!r} is not there yet, waiting for it: {error}")
