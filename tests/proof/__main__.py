@@ -41,6 +41,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--server", choices=list(FLAVOURS), default="mariadb", help="which private server")
     parser.add_argument("--every", type=float, default=3.0, help="seconds between faults, on average")
+    parser.add_argument("--rate", type=float, default=400.0, help="messages a second")
     parser.add_argument("--lease", type=float, default=5.0, help="LEASE_DURATION")
     parser.add_argument("--publishers", type=int, default=3)
     parser.add_argument("--workers", type=int, default=3, help="processes of runconsumer")
@@ -64,7 +65,7 @@ def main(arguments: list[str]) -> int:
     directory.mkdir(parents=True)
     print(f"seed {seed}, history in {directory.relative_to(LOCAL.parent)}", flush=True)
     played = Options(
-        seed, options.minutes * 60, options.every, options.lease, options.threads, options.workers,
+        seed, options.minutes * 60, options.every, options.rate, options.lease, options.threads, options.workers,
         publishers=options.publishers,
     )  # fmt: skip
     with stage(options.server) as (url, server, disk):

@@ -35,13 +35,24 @@ class Member:
 
 
 class Crew:
-    """All processes of a run. Those whose process has ended are replaced by ``tend``."""
+    """All processes of a run. Those whose process has ended are replaced by ``tend``.
+
+    ``rate``: messages a second of each publisher.
+    """
 
     def __init__(
-        self, directory: Path, url: str, history: Writer, dice: random.Random, *, lease: float, threads: int
+        self,
+        directory: Path,
+        url: str,
+        history: Writer,
+        dice: random.Random,
+        *,
+        lease: float,
+        threads: int,
+        rate: float,
     ) -> None:
         self.directory, self.url, self.history, self.dice = directory, url, history, dice
-        self.lease, self.threads = lease, threads
+        self.lease, self.threads, self.rate = lease, threads, rate
         self.members: list[Member] = []
         self.complaints: list[str] = []
         self._count = 0
@@ -54,7 +65,7 @@ class Crew:
         arguments: dict[Kind, tuple[str, ...]] = {
             "worker": ("orders:billing", "ledger:books", f"--threads={self.threads}", f"--name={subscriber}"),
             "hand": (subscriber,),
-            "publisher": (post, str(self.dice.randrange(1 << 30))),
+            "publisher": (post, str(self.dice.randrange(1 << 30)), str(self.rate)),
         }
         variables = {"DATABASE_URL": self.url, **environment(self.directory, name, self.lease, clock=clock)}
         process = Worker(arguments[kind], variables, PROGRAMS[kind])

@@ -1,7 +1,8 @@
-"""A process of a run that publishes: ``python -m tests.proof.publisher POST SEED``.
+"""A process of a run that publishes: ``python -m tests.proof.publisher POST SEED RATE``.
 
-It publishes in every way there is, in transactions of its own, with others held open in a second thread.
-It rests while the file ``hold`` lies in the history's directory: the backlog is long enough then.
+It publishes in every way there is, in transactions of its own, with others held open in a second thread; in bursts,
+RATE messages a second on the whole. It rests while the file ``hold`` lies in the history's directory: the backlog is
+long enough then.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from django_mqueue import OutgoingMessage, publish, publish_many  # noqa: E402
 from tests.proof.history import Closed, Ignored, Sent, Writer, now  # noqa: E402
 from tests.proof.plan import KEYS, LEDGER, LEDGER_KEYS, ORDERS, my_name, my_writer, wish  # noqa: E402
 
+BURST = 500
+
 _pause = threading.Event()
 
 
@@ -37,7 +40,7 @@ class Publisher:
     def __init__(self, post: str, label: str, seed: int, history: Writer, *, ledger: bool) -> None:
         self.post, self.name, self.history, self.ledger = post, f"{my_name()}.{label}", history, ledger
         self.dice = random.Random(seed)
-        self._transactions = self._messages = 0
+        self._transactions = self.messages = 0
         self._recent: list[tuple[str, str]] = []
 
     def once(self) -> None:
@@ -131,8 +134,8 @@ class Publisher:
 
     def _sent(self, name: str, topic: str, key: str | None) -> dict[str, str]:
         """Write down that a message is about to be sent; its payload."""
-        self._messages += 1
-        message = f"{self.name}-{self._messages}"
+        self.messages += 1
+        message = f"{self.name}-{self.messages}"
         self.history.write(Sent(now(), self.name, name, message, topic, key))
         return {"m": message, **wish(self.dice)}
 
@@ -149,7 +152,7 @@ class Publisher:
             self.history.write(Ignored(now(), payload["m"]))
 
 
-def main(post: str, seed: int) -> None:
+def main(post: str, seed: int, rate: float) -> None:
     ending = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ending.set())
     history, hold = my_writer(), Path(os.environ["PROOF_HISTORY"]) / "hold"
@@ -167,9 +170,13 @@ def main(post: str, seed: int) -> None:
 
     thread = threading.Thread(target=hold_transactions)
     thread.start()
+    begun = now()
     while not ending.is_set():
+        ahead = busy.messages - rate * (now() - begun) / 1e9
         if hold.exists():
             ending.wait(0.2)
+        elif ahead > BURST:
+            ending.wait(ahead / rate)
         else:
             busy.once()
             ending.wait(busy.dice.random() * 0.1)
@@ -177,4 +184,4 @@ def main(post: str, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]))

@@ -29,11 +29,13 @@ SLACK = 3.0
 
 @dataclass(frozen=True)
 class Options:
-    """``every``: seconds between faults, on average. ``drain``: how long the rest may take."""
+    """``every``: seconds between faults, on average. ``rate``: messages a second. ``drain``: how long the rest may take
+    """
 
     seed: int
     seconds: float
     every: float = 3.0
+    rate: float = 400.0
     lease: float = 5.0
     threads: int = 8
     workers: int = 3
@@ -73,6 +75,7 @@ class Run:
             random.Random(dice.random()),
             lease=options.lease,
             threads=options.threads,
+            rate=options.rate / options.publishers,
         )
         self.observer = Observer(parameters, directory, self.history, options.lease)
         self.scene = Scene(
