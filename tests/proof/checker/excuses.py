@@ -20,13 +20,13 @@ def started_late(world: World, run: Run, rules: Rules) -> bool:
 def answer_may_be_lost(world: World, run: Run, rules: Rules) -> bool:
     """Whether a finished run's answer may rightly have changed nothing.
 
-    An answer follows the end of a run at once (within the slack). It does not count if the worker died before it
-    was given, or if the worker had lost the lease by then. A broken connection is no excuse: what was answered
-    then is repeated, and recognised by its token.
+    An answer follows at once (within the slack) when the run has ended, or the batch that its worker had in hand. It
+    does not count if the worker died before it was given, or had lost the lease by then. A broken connection
+    is no excuse: what was answered then is repeated, and recognised by its token.
     """
     if run.finished is None:
         return True
-    last = run.end + rules.slack_ns
+    last = run.batch_end + rules.slack_ns
     worker = run.started.worker
     return world.killed(worker, run.end, last) or world.shaken(
         worker, run.lease, run.at - rules.slack_ns, last

@@ -24,7 +24,7 @@ from ..history import (
 from .stories import Fate, Run, Sending, Story
 from .world import World
 
-NAMED = {"killed", "stopped", "continued", "left", "joined"}
+NAMED = {"killed", "stopped", "continued", "left", "joined", "abandoned", "silent", "heard"}
 """Faults whose target is a worker or publisher."""
 
 
@@ -48,7 +48,7 @@ class History:
         self.unowned: list[Unowned] = []
         self.left: list[Left] = []
         self._publishers: set[str] = set()
-        self._active: defaultdict[str, set[Run]] = defaultdict(set)
+        self._active: defaultdict[str, dict[Run, None]] = defaultdict(dict)
         """What each worker runs."""
         self._gone: set[str] = set()
         """Workers that are no more."""
@@ -72,7 +72,10 @@ class History:
         if not found:
             return ()
         first, last = min(e.at for e in found) - slack, max(e.at for e in found) + slack
-        names = {getattr(e, "worker", None) or getattr(e, "publisher", None) for e in found}
+        names = {e.worker for e in found if isinstance(e, Started | Finished)}
+        for event in found:
+            if isinstance(event, Sent):
+                names.update(_names(event.publisher))
         found += [f for f in self.faults if first <= f.at <= last and _concerns(f, names, leases)]
         once = {id(event): event for event in found}.values()
         return tuple(sorted(once, key=attrgetter("at")))
@@ -107,7 +110,8 @@ class History:
         story = self._story(event.message)
         story.sendings.append(Sending(event))
         self.transactions[event.transaction].append(story)
-        self._publishers.add(event.publisher)
+        if event.publisher not in self._publishers:
+            self._publishers.update(_names(event.publisher))
 
     def _on_ignored(self, event: Ignored) -> None:
         story = self._story(event.message)
@@ -132,7 +136,7 @@ class History:
             run.beside = event.at
             for other in active:
                 other.beside = min(other.beside, event.at)
-        active.add(run)
+        active[run] = None
 
     def _on_finished(self, event: Finished) -> None:
         story = self._story(event.message)
@@ -145,7 +149,9 @@ class History:
                 and one.attempt == event.attempt
             ):
                 run.finished, run.end = event, event.at
-                self._active[event.worker].discard(run)
+                active = self._active[event.worker]
+                active.pop(run, None)
+                run.company = next((r for r in reversed(active) if r.started.group == event.group), None)
                 return
         story.others.append(event)
 
@@ -162,13 +168,15 @@ class History:
         target = event.target
         if target in self._publishers:
             return  # What they suffer excuses no worker.
+        if event.kind in ("killed", "left") and target in self._gone:
+            return  # It has said so itself.
         active = self._active.get(target)
         self.world.note(event.kind, target, event.at, idle=not active)
         if event.kind in ("killed", "left"):
             self._gone.add(target)
         elif event.kind == "joined":
             self._gone.discard(target)
-        else:
+        elif event.kind != "abandoned":
             return
         for run in active or ():
             run.end = event.at
@@ -198,6 +206,12 @@ class History:
         return [one for one in stored if self.outcome(one) != "rolled back"] == [transaction]
 
 
+def _names(publisher: str) -> set[str]:
+    """How faults may name a publisher: what writes under ``p.1.slow`` may be a thread of the process ``p.1``."""
+    parts = publisher.split(".")
+    return {".".join(parts[:count]) for count in range(1, len(parts) + 1)}
+
+
 def _events_of(story: Story, closed: dict[str, list[Closed]]) -> Iterator[Event]:
     for sending in story.sendings:
         yield sending.sent
@@ -211,7 +225,7 @@ def _events_of(story: Story, closed: dict[str, list[Closed]]) -> Iterator[Event]
     yield from story.others
 
 
-def _concerns(fault: Fault, names: set[str | None], leases: set[str]) -> bool:
+def _concerns(fault: Fault, names: set[str], leases: set[str]) -> bool:
     """Whether a fault belongs into a story: one of its workers', its lease's, or everybody's."""
     if fault.kind in NAMED:
         return fault.target in names

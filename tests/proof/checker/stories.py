@@ -15,13 +15,15 @@ Fate = Literal["committed", "never", "maybe"]
 class Run:
     """A message in a handler.
 
-    ``end``: when it finished, or its worker died; ``beside``: when it first was not alone in its worker.
+    ``end``: when it finished, or its worker died; ``beside``: when it first was not alone in its worker. ``company``:
+    the latest of its group that its worker still had in hand when it ended (a batch may be acked together).
     """
 
     started: Started
     finished: Finished | None = None
     end: int = FOREVER
     beside: int = FOREVER
+    company: Run | None = None
 
     @property
     def at(self) -> int:
@@ -30,6 +32,11 @@ class Run:
     @property
     def outcome(self) -> str:
         return self.finished.outcome if self.finished else ""
+
+    @property
+    def batch_end(self) -> int:
+        """When those that were in hand with it had ended, too: it is answered right after that at the latest."""
+        return max(self.end, self.company.end) if self.company else self.end
 
     @property
     def lease(self) -> str:

@@ -52,7 +52,12 @@ class Single(Spans):
 
 
 class World:
-    """The faults of a run, to be asked what may have happened to a worker in a span of time."""
+    """The faults of a run, to be asked what may have happened to a worker in a span of time.
+
+    Of a worker that consumes by hand there is more: ``silent`` and ``heard``, when it has not polled and so not renewed
+    its leases, which is as if it had been stopped; ``abandoned``, when it gave up what it had in hand (an error in
+    the midst of a batch) and began anew, which is as if it had been killed.
+    """
 
     def __init__(self) -> None:
         self.down = Single()
@@ -75,6 +80,13 @@ class World:
                 self._span(self.stops[target], at, begins=True, idle=idle)
         elif kind == "continued":
             self._goes_on(target, at)
+        elif kind == "silent":
+            self.stops[target].begin(at)
+        elif kind == "heard":
+            self.stops[target].end(at)
+        elif kind == "abandoned":
+            self.kills[target].moment(at)
+            self._dies(at, idle)
         elif kind == "joined":
             self.lives[target].begin(at)
         elif kind in ("killed", "left"):
