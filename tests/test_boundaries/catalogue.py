@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from . import walks_answers, walks_claims, walks_leases, walks_publish, walks_topics
+from . import walks_answers, walks_claims, walks_leases, walks_publish, walks_runner, walks_topics
 from .walks import WALKS
 
-__all__ = ["WALKS", "walks_answers", "walks_claims", "walks_leases", "walks_publish", "walks_topics"]
+__all__ = [
+    "WALKS",
+    "walks_answers",
+    "walks_claims",
+    "walks_leases",
+    "walks_publish",
+    "walks_runner",
+    "walks_topics",
+]

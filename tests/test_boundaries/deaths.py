@@ -29,6 +29,8 @@ class Death:
     boundaries: int
     phase: str
     statement: str
+    heard: list[tuple[int, int]]
+    """(payload, attempt) of each message that its handlers were given."""
 
     def __str__(self) -> str:
         return "after the operation" if self.completed else f"{self.phase} {self.statement!r}"
@@ -57,7 +59,9 @@ class Zygote:
         wait_until(
             lambda: not _still_there(ids), "the server ends the dead process's connections", every=0.001
         )
-        return Death(completed, said.get("boundaries", 0), said.get("phase", ""), said.get("statement", ""))
+        heard = [(payload, attempt) for payload, attempt in said["heard"]]
+        where = said.get("phase", ""), said.get("statement", "")
+        return Death(completed, said.get("boundaries", 0), *where, heard)
 
 
 @contextmanager

@@ -67,10 +67,13 @@ class Options(TypedDict, total=False):
 
 
 class Scene:
-    """Where a walk plays, in the process that will die: a topic of its own, with both groups registered."""
+    """Where a walk plays, in the process that will die: a topic of its own, with both groups registered.
 
-    def __init__(self, topic: str) -> None:
-        self.topic = topic
+    ``heard``: (payload, attempt) of what handlers were given, told to the test with the last words.
+    """
+
+    def __init__(self, topic: str, heard: list[tuple[int, int]]) -> None:
+        self.topic, self.heard = topic, heard
         self.subscriptions: list[Subscription] = []
         for group in (FIRST, SECOND):
             subscribe(topic, group)
@@ -135,6 +138,7 @@ Look = Callable[[str], Hashable]
 @dataclass(frozen=True)
 class Walk:
     """``look`` sees, after a death, how far the operation came: ``stages`` in their order, none left out.
+    Without stages it is an operation that a test of its own judges.
 
     ``again``: what the dead process's user would do then, ending in the last stage.
     """
@@ -146,9 +150,9 @@ class Walk:
     quick: bool
     again: Callable[[str], object] | None
 
-    def begin(self, topic: str) -> Callable[[], None]:
+    def begin(self, scene: Scene) -> Callable[[], None]:
         """Prepare; returns the operation itself."""
-        steps = self.operation(Scene(topic))
+        steps = self.operation(scene)
         next(steps)
 
         def operate() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Unpack
 
+from django_mqueue.models import Message
+from django_mqueue.service.claiming import Choice
 from django_mqueue.service.engine import Engine
 from tests.support.subscribers import engine_of
 
@@ -130,6 +132,32 @@ def bury_a_suspect(scene: Scene) -> Iterator[None]:
     engine = at_work(scene, max_attempts=1)
     yield
     assert engine.claiming.suspect(alone=True) == []
+
+
+@walk(in_flight, Stage(((1, 1, 0),), {0: 2}), Stage(((0, 0, 0),), {0: 1}))
+def undo_a_claim_whose_commit_was_lost(scene: Scene) -> Iterator[None]:
+    """The connection broke at the COMMIT, which took place: nobody was handed the message."""
+    (delivery,) = scene.claimed(0)
+    claiming = scene.engine.claiming
+    claiming._unsure = (delivery.hold.ticket.token, Choice(fresh=[("k", delivery.offset)]))
+    yield
+    claiming.make_sure()
+
+
+@walk(
+    ended,
+    Stage(((), ()), {0: Dead(1)}, {0: Dead(1)}),
+    Stage(((False,), ()), {0: Dead(1)}, {0: Dead(1)}),
+    Stage(((True,), ((0, "first", 1),)), {0: Dead(1)}, {0: Dead(1)}),
+)
+def claim_what_cannot_be_decoded(scene: Scene) -> Iterator[None]:
+    """No handler can be given it: whoever claims it buries it, one letter for each group."""
+    scene.publish(0)
+    metadata = {"kind": "", "headers": {}, "encoding": "of another age"}
+    Message.objects.filter(topic=scene.topic).update(metadata=metadata)
+    engine = at_work(scene)
+    yield
+    assert engine.claiming.crowd(1, start_now=1) == []
 
 
 @walk(

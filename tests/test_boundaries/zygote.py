@@ -23,16 +23,17 @@ from example_project.environment.lineage import die_with_parent
 
 def child(request: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> None:
     """Prepare, operate, and be gone without a farewell, wherever that is."""
-    from .walks import WALKS
+    from .walks import WALKS, Scene
     from .wire import Wire
 
-    wire = Wire(request["die_at"], say)
+    heard: list[tuple[int, int]] = []
+    wire = Wire(request["die_at"], lambda words: say({**words, "heard": heard}))
     wire.install()
-    operate = WALKS[request["walk"]].begin(request["topic"])
+    operate = WALKS[request["walk"]].begin(Scene(request["topic"], heard))
     wire.counting = True
     operate()
     wire.counting = False
-    say({"boundaries": wire.count, "connections": sorted(wire.connections)})
+    wire.last_words({"boundaries": wire.count, "connections": sorted(wire.connections)})
 
 
 def spawn(request: dict[str, Any], with_parent: Callable[[], None]) -> dict[str, Any]:

@@ -1,0 +1,87 @@
+"""A whole ``runconsumer`` dies at each boundary of all that it sends, from joining to leaving.
+
+What its handlers were given is known from the dying process itself; where it left each message is read from the
+tables. Both must fit: an attempt that a handler made is counted and never made again, and but for what the other
+thread was just about to start none is counted that no handler made. Then others take over, as in the other walks.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from django_mqueue.models import DeliveryState
+from tests.support.subscribers import in_log
+
+from .deaths import Death, Zygote
+from .looks import letters, payloads
+from .recovery import recover
+from .walks import DONE, FIRST, Dead, Fate, Stage
+from .walks_runner import FAILS_ALWAYS, MAX_ATTEMPTS, NUMBERS, THREADS, run_until_drained
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+MANY = 1000
+"""More boundaries than a run has."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_runner_that_dies_anywhere_breaks_no_promise(mother: Zygote) -> None:
+    """No two runs issue quite the same statements: the walk ends when three in a row have come through."""
+    name, completed = run_until_drained.__name__, 0
+    for die_at in range(MANY):
+        topic = f"{name}-{die_at}"
+        death = mother.walk(name, topic, die_at)
+        try:
+            stage = left_by(topic)
+            assert_attempts_are_real(stage, death)
+            recover(topic, stage, same_name=bool(die_at % 2))
+        except AssertionError as error:
+            error.add_note(f"boundary {die_at}: died {death}; its handlers were given {death.heard}")
+            raise
+        completed = completed + 1 if death.completed else 0
+        if completed:
+            assert set((stage.first or {}).values()) == {DONE, Dead(MAX_ATTEMPTS)}
+        if completed == 3:
+            break
+    assert completed == 3
+    print(f"{name}: {death.boundaries} boundaries")
+
+
+def left_by(topic: str) -> Stage:
+    """What each message must come to, by what the tables say of it."""
+    assert payloads(topic) == tuple(NUMBERS), "nothing may go before the second group is done"
+    offsets = dict(zip(NUMBERS, in_log(topic), strict=True))
+    states = {s.message_offset: s for s in DeliveryState.objects.filter(topic=topic, consumer_group=FIRST)}
+    dead = {payload: failures for payload, _, failures in letters(topic)}
+    fates: dict[int, Fate] = {}
+    for number in NUMBERS:
+        state = states.get(offsets[number])
+        if state is None:
+            fates[number] = 1
+        elif state.acked:
+            fates[number] = Dead(dead.pop(number)) if number in dead else DONE
+        else:
+            fates[number] = state.retry_count + state.handed + 1
+    assert not dead, f"a letter of what is not given up: {dead}"
+    return Stage((), fates)
+
+
+def assert_attempts_are_real(stage: Stage, death: Death) -> None:
+    """Held against what handlers were really given."""
+    about_to_start = 0
+    for number, fate in (stage.first or {}).items():
+        made = [attempt for payload, attempt in death.heard if payload == number]
+        assert made == list(range(1, len(made) + 1)), f"{number}: attempts {made}"
+        if isinstance(fate, Dead):
+            assert (number, fate.failures, len(made)) == (FAILS_ALWAYS, MAX_ATTEMPTS, MAX_ATTEMPTS)
+        elif fate == DONE:
+            assert made
+            assert number != FAILS_ALWAYS
+        else:
+            uncounted = fate - 1 - len(made)
+            assert uncounted in (0, 1), f"{number}: attempt {fate} comes next, handlers made {made}"
+            about_to_start += uncounted
+    assert about_to_start <= THREADS
+    if death.completed:
+        assert about_to_start == 0
