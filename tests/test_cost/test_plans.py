@@ -44,7 +44,7 @@ NUMBERS = (
 """A derived table of the numbers below 100,000."""
 
 
-def in_chunks(sql: str, params: list[object], first: int, count: int) -> None:
+def in_chunks(sql: str, params: list[str | int], first: int, count: int) -> None:
     """INSERT … SELECT for the numbers or offsets ``first`` to ``first + count``, a chunk and a commit at a time."""
     with connection.cursor() as cursor:
         for start in range(first, first + count, CHUNK):

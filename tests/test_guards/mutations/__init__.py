@@ -1,0 +1,15 @@
+"""The guards, each with the text that takes it out."""
+
+from __future__ import annotations
+
+from . import attempts, fencing, groups, settling
+from .mutation import Mutation
+
+PARTS: dict[str, tuple[Mutation, ...]] = {
+    "Commits that come late": settling.MUTATIONS,
+    "Former owners": fencing.MUTATIONS,
+    "What is kept, and for whom": groups.MUTATIONS,
+    "Attempts, order, shares": attempts.MUTATIONS,
+}
+
+MUTATIONS = tuple(mutation for part in PARTS.values() for mutation in part)

@@ -1,0 +1,161 @@
+"""Guards against former owners: leases, claims, the compare-and-set of each answer, retries of what deadlocks."""
+
+from __future__ import annotations
+
+from .mutation import Mutation, mutation
+
+_STALE = "test_fencing/test_stale_workers.py"
+_RACES = "test_fencing/test_races.py"
+_LOCKS = "test_workers/test_lock_errors.py"
+_HELD = "test_guards/test_held_locks.py"
+_AHEAD = "test_guards/test_claimed_ahead.py"
+
+_TOKEN_OF_UPDATE = 'one = "(s.partition_key = %s AND s.message_offset = %s AND s.delivery_token = %s)"'
+_HOLDER_OF_UPDATE = "AND l.holder = %s SET {assignments}"
+
+_STATEMENTS = {
+    "ack": "'s.acked = 1' in assignments and 's.failure_count' not in assignments",
+    "nack": "'s.failure_count' in assignments and 's.acked = 1' not in assignments",
+    "reject": "'s.failure_count' in assignments and 's.acked = 1' in assignments",
+    "postpone": "'s.handed = 0' in assignments",
+    "extend": "assignments.startswith('s.invisible_until')",
+    "starting what was claimed ahead": "assignments == 's.handed = 1'",
+}
+"""How the statement that all answers share knows whose it is."""
+
+_VERBS = {"starting what was claimed ahead": "hand over"}
+
+
+def _without_token(verb: str) -> Mutation:
+    return mutation(
+        f"{verb}: compares the delivery's token",
+        "a delivery that ran out and was made again is answered by the older one",
+        "store/answers.py",
+        _TOKEN_OF_UPDATE,
+        'one = f"(s.partition_key = %s AND s.message_offset = %s'
+        f' AND (s.delivery_token = %s OR {{int({_STATEMENTS[verb]})}}))"',
+        f"{_AHEAD}::test_what_was_delivered_again_is_not_started"
+        if verb not in ("ack", "nack", "reject", "postpone", "extend")
+        else f"{_STALE}::test_after_its_visibility_ran_out_and_it_was_delivered_again_a_delivery_is_void[{verb}]",
+    )
+
+
+def _without_holder(verb: str) -> Mutation:
+    return mutation(
+        f"{verb}: compares the lease's holder",
+        "a worker that has lost its partition answers for the new owner",
+        "store/answers.py",
+        _HOLDER_OF_UPDATE,
+        f"AND (l.holder = %s OR {{int({_STATEMENTS[verb]})}}) SET {{assignments}}",
+        f"{_AHEAD}::test_what_was_stolen_is_not_started"
+        if verb not in ("ack", "nack", "reject", "postpone", "extend")
+        else f"{_STALE}::test_after_its_lease_was_stolen_a_worker_can_do_nothing[{verb}]",
+    )
+
+
+MUTATIONS: tuple[Mutation, ...] = (
+    mutation(
+        "a lease is taken only when free or expired",
+        "two workers take a partition from one another, and each message is delivered by both",
+        "store/leases.py",
+        "free = f\"({held}.holder = '' OR {held}.lease_renewed_at <= {NOW_MS} - %s)\"",
+        "free = f\"({held}.holder <> '' OR {held}.lease_renewed_at <= {NOW_MS} - %s OR 1)\"",
+        f"{_HELD}::test_a_lease_that_is_held_is_not_taken",
+    ),
+    mutation(
+        "a worker renews its own leases alone",
+        "the leases of a dead worker live on: nobody takes its partitions",
+        "store/leases.py",
+        'f"UPDATE queue_partition_leases SET lease_renewed_at = {NOW_MS}"\n'
+        '        " WHERE consumer_group = %s AND topic = %s AND holder = %s",',
+        'f"UPDATE queue_partition_leases SET lease_renewed_at = {NOW_MS}"\n'
+        "        \" WHERE consumer_group = %s AND topic = %s AND %s <> ''\",",
+        "test_leases/test_shares.py::test_one_that_dies_is_replaced_within_the_lease",
+    ),
+    mutation(
+        "a worker that leaves releases its own leases alone",
+        "the partitions of its successor become free while that one works on them",
+        "store/leases.py",
+        "f\"UPDATE queue_partition_leases SET holder = '', leased_by = '', lease_renewed_at = {NOW_MS}\"\n"
+        '        " WHERE consumer_group = %s AND topic = %s AND holder = %s",',
+        "f\"UPDATE queue_partition_leases SET holder = '', leased_by = '', lease_renewed_at = {NOW_MS}\"\n"
+        "        \" WHERE consumer_group = %s AND topic = %s AND %s <> ''\",",
+        f"{_STALE}::test_a_fenced_subscriber_that_closes_leaves_its_successors_leases_alone",
+    ),
+    mutation(
+        "a claim checks its leases",
+        "a worker delivers what it had read ahead of a partition that is another's by now",
+        "store/leases.py",
+        'f" AND l.partition_key IN ({marks(partitions)}) AND l.holder = %s LOCK IN SHARE MODE"',
+        "f\" AND l.partition_key IN ({marks(partitions)}) AND %s <> '' LOCK IN SHARE MODE\"",
+        f"{_STALE}::test_it_can_not_claim_either_whatever_it_had_prefetched",
+    ),
+    mutation(
+        "a claim locks its leases",
+        "a partition is stolen between the check and the claim: a message is delivered as new by both",
+        "store/leases.py",
+        'f" AND l.partition_key IN ({marks(partitions)}) AND l.holder = %s LOCK IN SHARE MODE"',
+        'f" AND l.partition_key IN ({marks(partitions)}) AND l.holder = %s"',
+        f"{_HELD}::test_a_claim_holds_its_lease",
+    ),
+    mutation(
+        "a claim is one transaction",
+        "its leases are free again before it has marked anything",
+        "service/claiming.py",
+        "mine, rows = session.run(context.using, work)",
+        "mine, rows = session.single(context.using, work)",
+        f"{_HELD}::test_a_claim_holds_its_lease",
+    ),
+    mutation(
+        "a claim whose commit is in doubt is undone",
+        "what it marked waits until its lease or its visibility runs out, and a later one of its key comes first",
+        "service/claiming.py",
+        "                self._unsure = (claim.token, choice)\n",
+        "                pass\n",
+        "test_hostile/test_dying_connections.py::"
+        "test_a_claim_whose_commit_was_not_heard_of_keeps_the_order_of_keys[3]",
+    ),
+    *map(_without_token, _STATEMENTS),
+    *map(_without_holder, _STATEMENTS),
+    mutation(
+        "an answer counts once",
+        "one that is repeated because its commit was not heard of counts a second failure, or undoes an ack",
+        "store/answers.py",
+        '" AND s.acked = 0 AND s.in_flight = 1",',
+        '"",',
+        "test_guards/test_repeated_answers.py::test_an_answer_given_again_changes_nothing[nack]",
+    ),
+    mutation(
+        "a start takes over from the same name",
+        "a worker that is started again waits for its own lease",
+        "service/membership.py",
+        "            if predecessor:\n",
+        "            if not predecessor:\n",
+        f"{_STALE}::test_a_subscriber_of_the_same_name_takes_over_at_once_and_the_older_is_told",
+    ),
+    mutation(
+        "heartbeats compare the incarnation",
+        "the older one of two with the same name never learns that it was replaced",
+        "store/heartbeats.py",
+        '" AND incarnation = %s",\n            [me.group, me.topic, me.name, me.incarnation],\n        )\n    )',
+        "\" AND %s <> ''\",\n            [me.group, me.topic, me.name, me.incarnation],\n        )\n    )",
+        f"{_STALE}::test_a_subscriber_of_the_same_name_takes_over_at_once_and_the_older_is_told",
+    ),
+    mutation(
+        "deadlocks are tried again",
+        "an answer is lost, and its message delivered a second time, whenever the server chooses it as the victim",
+        "store/dialect.py",
+        "RETRIABLE = frozenset({DEADLOCK, LOCK_WAIT_TIMEOUT, RECORD_CHANGED})",
+        "RETRIABLE = frozenset({LOCK_WAIT_TIMEOUT, RECORD_CHANGED})",
+        f"{_LOCKS}::test_an_ack_that_is_the_victim_of_a_deadlock_is_tried_again",
+        f"{_LOCKS}::test_a_claim_that_is_the_victim_of_a_deadlock_is_tried_again",
+    ),
+    mutation(
+        "lock waits that time out are tried again",
+        "the same, whenever somebody holds a row for long",
+        "store/dialect.py",
+        "RETRIABLE = frozenset({DEADLOCK, LOCK_WAIT_TIMEOUT, RECORD_CHANGED})",
+        "RETRIABLE = frozenset({DEADLOCK, RECORD_CHANGED})",
+        f"{_LOCKS}::test_an_answer_whose_lock_wait_times_out_is_tried_again[ack]",
+    ),
+)

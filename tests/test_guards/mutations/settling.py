@@ -1,0 +1,114 @@
+"""Guards against commits that come late: the gate, what it bounds, and the second look."""
+
+from __future__ import annotations
+
+from .mutation import Edit, Mutation, mutation
+
+_GATE = "test_settling/test_gate.py"
+
+MUTATIONS: tuple[Mutation, ...] = (
+    mutation(
+        "publishers lock a slot of the gate",
+        "who settles finds every slot free: a message that commits late is below the watermark, and lost",
+        "store/gates.py",
+        "return sql, [topic, slot_name(gate_of(topic), 0)[:-2]]",
+        'return "%s", [topic]',
+        f"{_GATE}::test_a_publisher_holds_one_slot_until_its_transaction_ends[READ COMMITTED-publish]",
+        f"{_GATE}::test_nothing_at_or_above_an_open_offset_is_settled",
+    ),
+    mutation(
+        "settling waits until each slot was free",
+        "an offset is called settled while its transaction is open: the message is lost when it commits",
+        "service/settling.py",
+        "self._busy -= session.run(self.using, look)",
+        "self._busy -= wanted | session.run(self.using, look)",
+        f"{_GATE}::test_nothing_at_or_above_an_open_offset_is_settled",
+    ),
+    mutation(
+        "what is free now is asked of the locks",
+        "a slot that a publisher holds is called free: the message is lost when it commits",
+        "store/gates.py",
+        " FOR UPDATE SKIP LOCKED",
+        "",
+        f"{_GATE}::test_a_held_slot_is_found_however_many_are_asked_for",
+    ),
+    mutation(
+        "the publisher's side of the gate names its index",
+        "the lock may fall on an entry of an index that nobody looks at: the gate is open",
+        "store/gates.py",
+        'f"(SELECT %s FROM queue_offsets {_INDEX} WHERE',
+        'f"(SELECT %s FROM queue_offsets WHERE',
+        "test_guards/test_gate_index.py::test_publishing_names_the_index_of_its_lock",
+    ),
+    mutation(
+        "the settler's side of the gate names its index",
+        "held slots look free by way of another index: the gate is open",
+        "store/gates.py",
+        'f"SELECT partition_key FROM queue_offsets {_INDEX} WHERE',
+        'f"SELECT partition_key FROM queue_offsets FORCE INDEX (queue_offsets_groups) WHERE',
+        f"{_GATE}::test_a_held_slot_is_found_however_many_are_asked_for",
+        f"{_GATE}::test_both_sides_of_the_gate_use_the_same_index",
+    ),
+    mutation(
+        "dead letters go through the gate",
+        "a dead letter whose transaction commits late is lost for the groups of its topic",
+        "store/dead.py",
+        "gate, gate_params = locking_topic(dead_topic)",
+        'gate, gate_params = "%s", [dead_topic]',
+        f"{_GATE}::test_a_dead_letter_goes_through_the_gate_too",
+    ),
+    mutation(
+        "without its gate's row nothing is published",
+        "in a database whose gate rows were deleted, messages are published with no lock at all, and may be lost",
+        "store/gates.py",
+        'f"(SELECT %s FROM queue_offsets {_INDEX} WHERE',
+        'f"(SELECT MAX(t) FROM (SELECT %s AS t) x LEFT JOIN queue_offsets {_INDEX} ON',
+        f"{_GATE}::test_without_its_gate_nothing_is_published[STRICT_TRANS_TABLES-publish]",
+    ),
+    mutation(
+        "a watermark stays at or below what is settled",
+        "it passes a message that is not committed yet, which is never delivered then",
+        "service/watermarks.py",
+        "settled = self.feed.settled(context.topic)",
+        "settled = context.tail",
+        "test_guards/test_watermark.py::test_a_watermark_stays_below_an_open_transaction",
+    ),
+    Mutation(
+        "a start stays at or below what is settled",
+        "a group that begins with the newest never gets a message that commits late",
+        (
+            Edit(
+                "service/registration.py",
+                "return (settled if isinstance(start, str)",
+                "return (goal if isinstance(start, str)",
+            ),
+            Edit("service/registration.py", "min(above, settled)", "above"),
+        ),
+        ("test_groups/test_starts.py::test_start_latest_loses_nothing_that_commits_late",),
+    ),
+    mutation(
+        "holes are looked at again",
+        "a message that commits late waits for as long as any other transaction of its gate is open",
+        "service/feed.py",
+        "            self._sweep(tail)\n",
+        "",
+        "test_guards/test_second_look.py::test_a_late_commit_is_delivered_while_nothing_settles",
+    ),
+    mutation(
+        "the watermark's look corrects memory",
+        "a message that memory has lost is delivered by the partition's next owner at the earliest",
+        "service/watermarks.py",
+        "            self._heal(partitions[name], offset)\n",
+        "            pass\n",
+        "test_guards/test_second_look.py::test_what_memory_has_lost_is_found_by_the_watermark",
+    ),
+    mutation(
+        "the queue's own transactions run at READ COMMITTED",
+        "where a project asks for REPEATABLE READ, a watermark is computed in a snapshot from before it was settled",
+        "store/session.py",
+        'if getattr(connection, "isolation_level", None) != "read committed":',
+        "if False:",
+        "test_settling/test_late_commits.py::"
+        "test_a_late_commit_is_delivered_where_everybody_reads_repeatably",
+    ),
+)

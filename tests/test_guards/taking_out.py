@@ -1,0 +1,112 @@
+"""Runs tests against a copy of the package that lacks a guard, in a process and a database of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+from example_project.environment.lineage import die_with_parent
+from tests.support.processes import ROOT, database_url
+
+from .mutations.mutation import Mutation
+
+COPIED = ("django_mqueue", "tests", "example_project", "pyproject.toml")
+TEST_SECONDS = 60
+RUN_SECONDS = 400
+
+NO_MUTATION = frozenset({
+    "ImportError", "ModuleNotFoundError", "SyntaxError", "IndentationError", "NameError", "UnboundLocalError",
+    "AttributeError", "TypeError", "ProgrammingError",
+})  # fmt: skip
+"""What a test meets when the edit left no working program. A guard less is a program that works, and errs."""
+
+
+AROUND = "before or after the test"
+"""Stands for the errors of fixtures: they prove nothing about a guard."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    test: str
+    error: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """What became of the tests: pytest's exit code, whose package it was, the failures and the output."""
+
+    code: int
+    package: Path
+    passed: tuple[str, ...]
+    failures: tuple[Failure, ...]
+    output: str
+
+
+def copy_of_the_project(place: Path) -> Path:
+    """All that tests need, so that worker processes that they start run the copy, too."""
+    unwanted = shutil.ignore_patterns("__pycache__", "proof", ".*")
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, place / name, ignore=unwanted)
+        else:
+            shutil.copy2(source, place / name)
+    return place
+
+
+def take_out(mutation: Mutation, place: Path) -> None:
+    """Edit the copy. Fails if a text to be replaced is not there exactly once."""
+    for edit in mutation.edits:
+        file = place / "django_mqueue" / edit.file
+        text = file.read_text(encoding="utf-8")
+        assert text.count(edit.old) == 1, (
+            f"{mutation.guard}: {edit.file} holds {edit.old!r} {text.count(edit.old)} times"
+        )
+        file.write_text(text.replace(edit.old, edit.new), encoding="utf-8")
+
+
+def run_tests(place: Path, tests: Sequence[str], database: str, *, keep: bool) -> Run:
+    """pytest in the copy. ``keep``: the test database is used again, and stays."""
+    report = place / "report.json"
+    command = [
+        sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.test_guards.witness",
+        "--tb=short", f"--timeout={TEST_SECONDS}", "--reuse-db" if keep else "--create-db",
+        *(f"tests/{test}" for test in tests),
+    ]  # fmt: skip
+    with (place / "output").open("w+", encoding="utf-8") as output:
+        process = subprocess.Popen(
+            command,
+            cwd=place,
+            env={**os.environ, "DATABASE_URL": database_named(database), "GUARDS_REPORT": str(report)},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=die_with_parent(signal.SIGKILL),
+        )
+        try:
+            process.wait(RUN_SECONDS)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        output.seek(0)
+        text = output.read()
+    assert report.exists(), f"pytest did not come to its end:\n{text}"
+    told = json.loads(report.read_text(encoding="utf-8"))
+    failures = tuple(Failure(**failure) for failure in told["failures"])
+    return Run(process.returncode, Path(told["package"]), tuple(told["passed"]), failures, text)
+
+
+def database_named(name: str) -> str:
+    """The URL of this run's server with another database."""
+    return urlunsplit(urlsplit(database_url())._replace(path=f"/{name}"))

@@ -1,0 +1,26 @@
+"""While a suspect runs alone nothing else is claimed, so that its worker's death can be nobody else's doing."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_mqueue import Subscription, publish
+from tests.support.subscribers import consume_for, poll_until
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("kept")]
+
+TOPIC, GROUP = "orders", "billing"
+
+
+def test_others_wait_while_a_suspect_runs_alone() -> None:
+    publish(TOPIC, "suspect", key="a")
+    with Subscription(TOPIC, GROUP) as gone:
+        poll_until(gone, 1)
+    publish(TOPIC, "other", key="b")
+    with Subscription(TOPIC, GROUP) as heir:
+        (suspect,) = poll_until(heir, lambda got: "suspect" in [delivery.payload for delivery in got])
+        assert consume_for(heir, 0.3) == []
+        suspect.ack()
+        (other,) = poll_until(heir, 1)
+        assert other.payload == "other"
+        other.ack()

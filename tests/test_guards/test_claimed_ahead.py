@@ -1,0 +1,75 @@
+"""Messages claimed ahead of free threads: until a handler is given them they are nobody's work."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_mqueue import Delivery, Subscription, publish
+from django_mqueue.models import DeliveryState, PartitionLease
+from tests.support.subscribers import engine_of, poll_until
+from tests.support.transactions import wait_until
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("kept")]
+
+TOPIC, GROUP = "orders", "billing"
+
+
+def claimed_ahead(subscription: Subscription) -> Delivery:
+    """The only message, claimed as a worker does whose threads are all busy."""
+    engine = engine_of(subscription)
+
+    def claim() -> list[Delivery]:
+        engine.tick()
+        with engine.context.lock:
+            return engine.claiming.crowd(1, 0)
+
+    claimed: list[Delivery] = wait_until(claim, "it is claimed")
+    (delivery,) = claimed
+    assert not DeliveryState.objects.get().handed
+    return delivery
+
+
+def start(subscription: Subscription, delivery: Delivery) -> bool:
+    """Whether a thread may have it, as a worker asks: together with the acks of what its threads have done."""
+    engine_of(subscription).answering.ack([], starting=[delivery])
+    return not delivery.hold.lost
+
+
+def test_what_was_claimed_ahead_is_noted_when_it_starts() -> None:
+    publish(TOPIC, 1, key="k")
+    with Subscription(TOPIC, GROUP) as subscription:
+        delivery = claimed_ahead(subscription)
+        assert start(subscription, delivery)
+        assert DeliveryState.objects.get().handed
+        assert delivery.ack()
+
+
+def test_what_was_stolen_is_not_started() -> None:
+    publish(TOPIC, 1, key="k")
+    with Subscription(TOPIC, GROUP) as subscription:
+        delivery = claimed_ahead(subscription)
+        PartitionLease.objects.update(holder="thief", leased_by="thief")
+        assert not start(subscription, delivery)
+    assert not DeliveryState.objects.get().handed
+
+
+def test_what_was_delivered_again_is_not_started() -> None:
+    """By somebody who had the lease in between, of which this worker knows nothing."""
+    publish(TOPIC, 1, key="k")
+    with Subscription(TOPIC, GROUP) as subscription:
+        delivery = claimed_ahead(subscription)
+        DeliveryState.objects.update(delivery_token=delivery.hold.ticket.token + 1)
+        assert not start(subscription, delivery)
+    assert not DeliveryState.objects.get().handed
+
+
+def test_what_no_handler_was_given_has_used_no_attempt() -> None:
+    """Its worker stops without a word, and another takes over."""
+    publish(TOPIC, 1, key="k")
+    with Subscription(TOPIC, GROUP, name="gone") as gone:
+        claimed_ahead(gone)
+        PartitionLease.objects.update(lease_renewed_at=0)
+        with Subscription(TOPIC, GROUP, name="heir") as heir:
+            (delivery,) = poll_until(heir, 1)
+            assert delivery.attempt == 1
+            assert delivery.ack()

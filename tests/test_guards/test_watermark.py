@@ -1,0 +1,37 @@
+"""What a watermark may pass, and what is kept until it has."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_mqueue import OutgoingMessage, Subscription, publish, publish_many
+from tests.support.subscribers import consume, consume_for, poll_until, settle, watermark, with_state
+from tests.support.transactions import HeldTransaction
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("kept")]
+
+TOPIC, GROUP = "orders", "billing"
+
+
+def test_a_watermark_stays_below_an_open_transaction() -> None:
+    """A later message of the same key is done; the earlier one may still come."""
+    with Subscription(TOPIC, GROUP) as subscription:
+        publish(TOPIC, "before", key="k")
+        consume(subscription, 1)
+        with HeldTransaction(lambda: publish(TOPIC, "late", key="k").offset) as late:
+            publish(TOPIC, "after", key="k")
+            consume(subscription, 1)
+            settle(subscription)
+            assert watermark(TOPIC, GROUP, "k") < late.result()
+
+
+def test_what_is_done_behind_an_open_message_stays_done() -> None:
+    """One of five is unanswered. What is known of the other four is kept, and the next owner gets that one alone."""
+    publish_many(TOPIC, [OutgoingMessage(n, key="k") for n in range(5)])
+    with Subscription(TOPIC, GROUP) as subscription:
+        _, *others = poll_until(subscription, 5)
+        subscription.ack(others)
+        settle(subscription)
+        assert len(with_state(TOPIC, GROUP)) == 5
+    with Subscription(TOPIC, GROUP) as heir:
+        assert [delivery.payload for delivery in consume_for(heir, 0.3)] == [0]
