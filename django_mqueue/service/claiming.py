@@ -137,12 +137,12 @@ class Claiming:
             return []
         claim = Claim(context.group, context.topic, context.me.name, new_token(), options.visible_ms, alone)
 
-        def work(cursor: CursorWrapper) -> tuple[set[str], list[dict[str, Any]]]:
+        def work(cursor: CursorWrapper) -> tuple[set[str], set[int], list[dict[str, Any]]]:
             mine = leases.lock_mine(cursor, context.me, context.life, sorted({name for name, _ in wanted}))
             allowed = choice.within(mine)
             offsets = sorted(offset for _, offset in allowed.messages())
             if not offsets:
-                return mine, []
+                return mine, set(), []
             handed = offsets[:start_now]
             if allowed.fresh:
                 state.claim_fresh(cursor, claim, [offset for _, offset in allowed.fresh], handed)
@@ -154,10 +154,10 @@ class Claiming:
             if gone := [(name, offset) for name, offset in allowed.fresh if offset not in got]:
                 # Perhaps done long ago and deleted at this moment: the INSERT still saw it, and waited for that.
                 state.forget_claim(cursor, claim, gone)
-            return mine, rows
+            return mine, set(handed), rows
 
         try:
-            mine, rows = session.run(context.using, work)
+            mine, handed, rows = session.run(context.using, work)
         except DatabaseError as error:
             self._undo(choice)
             if session.is_lost(error):
@@ -169,7 +169,8 @@ class Claiming:
         if rows:
             context.clock.set(int(rows[-1]["now"]))
         self._note_missing(choice, mine, {int(row["offset"]) for row in rows})
-        claimed = [self._delivery(claim, row, place < start_now) for place, row in enumerate(rows)]
+        # What was to be handed over and was not got leaves no place to another: that one is not marked as handed.
+        claimed = [self._delivery(claim, row, int(row["offset"]) in handed) for row in rows]
         deliveries = [delivery for delivery in claimed if delivery]
         return deliveries
 

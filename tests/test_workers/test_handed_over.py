@@ -1,0 +1,37 @@
+"""What a claim marks as handed to a handler is what a handler is given: no attempt is used unseen, none is free."""
+
+from __future__ import annotations
+
+import pytest
+from django.db.models import F
+from django.test import override_settings
+
+from django_mqueue import Subscription, publish
+from django_mqueue.models import DeliveryState
+from tests.support.subscribers import QUICK, engine_of, poll_until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@override_settings(MQUEUE={**QUICK, "LEASE_DURATION": 600, "LEASE_RENEWAL_INTERVAL": 200})
+def test_what_is_not_due_yet_leaves_its_place_to_nobody() -> None:
+    """One thread is free for three messages. Memory thinks the first one due, and SQL finds that it is not.
+
+    The second is claimed ahead, then, and must be handed over before it starts. If it started as it is, its attempt
+    would not count: one that kills its worker would come again for ever, each time as its first attempt.
+    """
+    with Subscription("orders", "g") as subscription:
+        first = publish("orders", 1, key="k").offset
+        poll_until(subscription, 1)[0].nack(delay=0)
+        publish("orders", 2, key="k")
+        publish("orders", 3, key="k")
+        engine = engine_of(subscription)
+        with engine.context.lock:
+            engine.feed.tick()
+            DeliveryState.objects.filter(message_offset=first).update(
+                invisible_until=F("invisible_until") + 60_000
+            )
+            deliveries = engine.claiming.crowd(3, 1)
+        assert [d.payload for d in deliveries] == [2, 3]
+        handed = dict(DeliveryState.objects.filter(in_flight=True).values_list("message_offset", "handed"))
+        assert {d.offset: d.hold.handed for d in deliveries} == {o: bool(h) for o, h in handed.items()}
