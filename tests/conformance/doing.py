@@ -1,0 +1,222 @@
+"""What the scenarios do again and again: gather, show that nothing comes, see who owns what, hold a transaction."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from .system import Delivery, Published, Subscriber, System
+
+PATIENCE = 20.0
+"""Seconds that anything may take on a busy machine before a test fails for having waited."""
+
+Value = TypeVar("Value")
+Subscribers = Subscriber | Sequence[Subscriber]
+
+
+def until(condition: Callable[[], Value | None], what: str, seconds: float = PATIENCE) -> Value:
+    """The first true value of ``condition``. Fails saying ``what`` was waited for."""
+    deadline, pause = time.monotonic() + seconds, threading.Event()
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {seconds:g} s in vain: {what}")
+        pause.wait(0.01)
+    return value
+
+
+def of(subscribers: Subscribers) -> Sequence[Subscriber]:
+    return subscribers if isinstance(subscribers, Sequence) else [subscribers]
+
+
+def receive(subscribers: Subscribers, count: int = 1, seconds: float = PATIENCE) -> list[Delivery]:
+    """``count`` deliveries, unanswered; more than that is a failure."""
+    got: list[Delivery] = []
+
+    def enough() -> bool:
+        for subscriber in of(subscribers):
+            got.extend(subscriber.poll(max(count - len(got), 1)))
+        return len(got) >= count
+
+    until(enough, f"{count} deliveries", seconds)
+    assert len(got) == count, f"{len(got)} came, not {count}"
+    return got
+
+
+def take(subscribers: Subscribers, count: int, seconds: float = PATIENCE) -> list[Delivery]:
+    """``count`` deliveries, each acked as it comes; more than that is a failure."""
+    got: list[Delivery] = []
+
+    def enough() -> bool:
+        for subscriber in of(subscribers):
+            for delivery in subscriber.poll():
+                assert delivery.ack()
+                got.append(delivery)
+        return len(got) >= count
+
+    until(enough, f"{count} messages", seconds)
+    assert len(got) == count, f"{len(got)} came, not {count}: {payloads(got)}"
+    return got
+
+
+def take_one(subscribers: Subscribers, seconds: float = PATIENCE) -> Delivery:
+    (only,) = take(subscribers, 1, seconds)
+    return only
+
+
+def nothing_comes(subscribers: Subscribers, seconds: float = 0.4) -> None:
+    """Polls for so long, twenty times at least, and none gives anything."""
+    deadline, pause, polls = time.monotonic() + seconds, threading.Event(), 0
+    while polls < 20 or time.monotonic() < deadline:
+        for subscriber in of(subscribers):
+            got = subscriber.poll()
+            assert not got, f"{payloads(got)} came to {subscriber.name}"
+        polls += 1
+        pause.wait(0.01)
+
+
+def polled_until(subscribers: Subscribers, condition: Callable[[], Any], what: str) -> None:
+    """Give what happens from time to time a chance, until the condition holds. Nothing may be delivered."""
+
+    def holds() -> Any:
+        for subscriber in of(subscribers):
+            got = subscriber.poll()
+            assert not got, f"{payloads(got)} came to {subscriber.name}"
+        return condition()
+
+    until(holds, what)
+
+
+def payloads(deliveries: Iterable[Delivery]) -> list[Any]:
+    return [delivery.payload for delivery in deliveries]
+
+
+def ids(deliveries: Iterable[Delivery]) -> list[str]:
+    return [delivery.id for delivery in deliveries]
+
+
+def keys(count: int) -> list[str]:
+    return [f"k{n:02d}" for n in range(count)]
+
+
+class _Undo(Exception):
+    pass
+
+
+@contextmanager
+def rolled_back(system: System) -> Iterator[None]:
+    """A transaction that comes to nothing."""
+    try:
+        with system.transaction():
+            yield
+            raise _Undo
+    except _Undo:
+        pass
+
+
+def is_in_log(system: System, topic: str, id: str, key: str | None = None) -> bool:
+    """Whether the topic still holds the message: a publish of its id, rolled back, says so."""
+    with rolled_back(system):
+        published = system.publish(topic, "is it there?", key=key, id=id)
+    return not published.created
+
+
+class Members:
+    """Subscribers of one group, and what each of them owns, seen from outside: who is given what."""
+
+    def __init__(self, system: System, topic: str, count: int, partitions: int, **options: Any) -> None:
+        self.system, self.topic, self.keys, self.options = system, topic, keys(partitions), options
+        self.members: dict[str, Subscriber] = {}
+        self.round = 0
+        for n in range(count):
+            self.join(f"w{n}")
+
+    def join(self, name: str) -> Subscriber:
+        self.members[name] = self.system.open(self.topic, "g", name, **self.options)
+        return self.members[name]
+
+    def leave(self, name: str) -> None:
+        self.members.pop(name).close()
+
+    def crash(self, name: str) -> None:
+        self.members.pop(name).crash()
+
+    @property
+    def everybody(self) -> list[Subscriber]:
+        return list(self.members.values())
+
+    def publish_round(self) -> None:
+        """One message for each partition."""
+        self.round += 1
+        self.system.publish_many(self.topic, [self.round] * len(self.keys), self.keys)
+
+    def take_round(self, seconds: float = PATIENCE) -> dict[str | None, str]:
+        """Who was given each key's message; all are acked. Fails if any comes twice, or not in time."""
+        owners: dict[str | None, str] = {}
+
+        def complete() -> bool:
+            for name, member in self.members.items():
+                for delivery in member.poll():
+                    assert delivery.key not in owners, f"{delivery.key} came twice in one round"
+                    assert delivery.payload == self.round
+                    assert delivery.ack()
+                    owners[delivery.key] = name
+            return len(owners) == len(self.keys)
+
+        until(complete, f"a message of each of {len(self.keys)} partitions", seconds)
+        return owners
+
+    def shares(self, seconds: float = PATIENCE) -> list[int]:
+        """How many partitions each member is given, most first."""
+        self.publish_round()
+        given = Counter(self.take_round(seconds).values())
+        return sorted((given[name] for name in self.members), reverse=True)
+
+    def settle(self, *shares: int, seconds: float = PATIENCE) -> None:
+        until(lambda: self.shares() == list(shares), f"the shares are {shares}", seconds)
+
+
+class Held:
+    """Publishes in a transaction that stays open, in a thread of its own, until ``commit`` or ``roll_back``."""
+
+    def __init__(self, system: System, publish: Callable[[], Published]) -> None:
+        self.system, self._publish = system, publish
+        self._done, self._end, self._keep = threading.Event(), threading.Event(), True
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        assert self._done.wait(PATIENCE)
+        assert self._error is None, self._error
+
+    def commit(self) -> Published:
+        return self._finish(keep=True)
+
+    def roll_back(self) -> Published:
+        return self._finish(keep=False)
+
+    def _finish(self, *, keep: bool) -> Published:
+        self._keep = keep
+        self._end.set()
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive()
+        assert self._error is None, self._error
+        return self.published
+
+    def _run(self) -> None:
+        try:
+            with self.system.transaction():
+                self.published = self._publish()
+                self._done.set()
+                assert self._end.wait(5 * PATIENCE)
+                if not self._keep:
+                    raise _Undo
+        except _Undo:
+            pass
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._done.set()
+            self.system.close_connections()

@@ -1,0 +1,152 @@
+"""``django_mqueue`` as a ``System``: its public names, the ``MQUEUE`` setting, and ``runconsumer`` processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import asdict
+from types import TracebackType
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.db import connection, connections, transaction
+from django.test import override_settings
+from django.test.utils import CaptureQueriesContext
+
+import django_mqueue as mqueue
+from tests.support.processes import Worker, Workers, database_url, wait_until
+
+from .handling import DIRECTORY
+from .system import Handler
+
+MQUEUE: dict[str, Any] = {
+    "POLL_INTERVAL": 0.02,
+    "DISCOVERY_INTERVAL": 0.05,
+    "LEASE_DURATION": 1.5,
+    "LEASE_RENEWAL_INTERVAL": 0.3,
+    "GC_INTERVAL": 0.05,
+    "RETENTION": 3600,
+}
+
+
+class OurSubscriber(mqueue.Subscription):
+    """A ``Subscription`` that can be left behind."""
+
+    def crash(self) -> None:
+        """Nothing runs beside ``poll``: who is not polled is dead."""
+
+
+class OurWorker:
+    """One ``runconsumer`` process."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.process, self.pid = worker, worker.pid
+
+    @property
+    def running(self) -> bool:
+        return self.process.running
+
+    def ask_to_stop(self) -> None:
+        self.process.send(signal.SIGTERM)
+
+    def wait(self) -> int:
+        return self.process.wait()
+
+    def kill(self) -> None:
+        self.process.kill()
+
+    def stall(self) -> None:
+        self.process.send(signal.SIGSTOP)
+
+    def wake(self) -> None:
+        self.process.send(signal.SIGCONT)
+
+
+class System:
+    """The package under test."""
+
+    marks: Sequence[pytest.MarkDecorator] = (pytest.mark.django_db(transaction=True),)
+    lease = float(MQUEUE["LEASE_DURATION"])
+    look = 0.5
+    stale: type[Exception] = mqueue.StaleDelivery
+
+    def __enter__(self) -> System:
+        with ExitStack() as stack:
+            stack.enter_context(override_settings(MQUEUE=MQUEUE))
+            self._workers = stack.enter_context(Workers(MQUEUE))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    def publish(
+        self,
+        topic: str,
+        payload: Any,
+        *,
+        key: str | None = None,
+        id: str | None = None,
+        kind: str = "",
+        headers: Mapping[str, Any] | None = None,
+    ) -> mqueue.Published:
+        return mqueue.publish(topic, payload, key=key, id=id, kind=kind, headers=headers)
+
+    def publish_many(
+        self, topic: str, payloads: Sequence[Any], keys: Sequence[str]
+    ) -> Sequence[mqueue.Published]:
+        messages = [mqueue.OutgoingMessage(p, key=k) for p, k in zip(payloads, keys, strict=True)]
+        return mqueue.publish_many(topic, messages)
+
+    def transaction(self) -> AbstractContextManager[Any]:
+        return transaction.atomic()
+
+    def subscribe(self, topic: str, group: str, start: Any = "earliest") -> bool:
+        return mqueue.subscribe(topic, group, start)
+
+    def unsubscribe(self, topic: str, group: str) -> bool:
+        return mqueue.unsubscribe(topic, group)
+
+    def open(self, topic: str, group: str, name: str | None = None, **options: Any) -> OurSubscriber:
+        subscriber = OurSubscriber(topic, group, name, **options)
+        subscriber.open()
+        return subscriber
+
+    def dead_letters(self, topic: str) -> str:
+        return f"{topic}_dlq"
+
+    @contextmanager
+    def retention(self, seconds: float) -> Iterator[None]:
+        with override_settings(MQUEUE={**settings.MQUEUE, "RETENTION": seconds}):
+            yield
+
+    def start_worker(self, *handlers: Handler, threads: int = 4, clock_off_by: float = 0) -> OurWorker:
+        environment = {
+            "DJANGO_SETTINGS_MODULE": "tests.conformance.plant.settings",
+            "DATABASE_URL": database_url(),
+            "TEST_MQUEUE": json.dumps(settings.MQUEUE),
+            "TEST_CLOCK": str(clock_off_by),
+            "CONFORMANCE_HANDLERS": json.dumps([asdict(handler) for handler in handlers]),
+            DIRECTORY: os.environ.get(DIRECTORY, tempfile.gettempdir()),
+        }
+        worker = Worker(("--threads", str(threads)), environment)
+        self._workers.all.append(worker)
+        wait_until(lambda: "consuming" in worker.output() or not worker.running, "a worker is there")
+        return OurWorker(worker)
+
+    @contextmanager
+    def counting(self) -> Iterator[list[Any]]:
+        requests: list[Any] = []
+        with CaptureQueriesContext(connection) as captured:
+            yield requests
+        requests += captured.captured_queries
+
+    def close_connections(self) -> None:
+        connections.close_all()

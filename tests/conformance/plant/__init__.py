@@ -1,0 +1,1 @@
+"""An app for the worker processes of ``ours.System``."""

@@ -1,0 +1,271 @@
+"""What an implementation has to provide to be put through the scenarios.
+
+The scenarios know nothing but what stands here. Point them at an implementation by naming its class, which
+is called without arguments and entered as a context manager for each test::
+
+    MQUEUE_CONFORMANCE=package.module:Class python -m pytest tests/conformance
+
+Time limits are those of the implementation under test: a member that dies is replaced within ``System.lease``
+seconds, and whatever happens from time to time (looking for members and partitions, watermarks, deletion)
+happens within ``System.look`` seconds, on an idle machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Protocol
+
+import pytest
+
+
+class Published(Protocol):
+    """What became of a publish."""
+
+    @property
+    def offset(self) -> int:
+        """The message's place in the log; that of the stored message where the id was there already."""
+        ...
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def created(self) -> bool:
+        """False where the topic held a message of this key and id already: then nothing was stored."""
+        ...
+
+
+class Message(Protocol):
+    """A message as it is delivered."""
+
+    @property
+    def offset(self) -> int: ...
+    @property
+    def id(self) -> str: ...
+    @property
+    def topic(self) -> str: ...
+    @property
+    def key(self) -> str | None: ...
+    @property
+    def payload(self) -> Any: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def headers(self) -> dict[str, Any]: ...
+    @property
+    def group(self) -> str: ...
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first delivery that reaches a handler; postponed ones do not count."""
+        ...
+
+    @property
+    def published_at(self) -> datetime: ...
+
+    @property
+    def last_error(self) -> str:
+        """Of the newest failed attempt; '' if none failed."""
+        ...
+
+    @property
+    def failed_at(self) -> datetime | None:
+        """This and the three below: of dead letters only."""
+        ...
+
+    @property
+    def failure_count(self) -> int | None: ...
+    @property
+    def original_topic(self) -> str | None: ...
+    @property
+    def failed_group(self) -> str | None: ...
+
+
+class Delivery(Message, Protocol):
+    """One delivery and its answers.
+
+    Each answer returns True, or raises ``System.stale`` and changes nothing when the message was meanwhile
+    delivered again or finished, or its partition has another owner. Repeating the answer that succeeded is True.
+    """
+
+    def ack(self) -> bool: ...
+
+    def nack(self, *, delay: float = 0, error: str = "") -> bool:
+        """A failed attempt: again after ``delay`` seconds, or dead-lettered if it was the last one."""
+        ...
+
+    def reject(self, reason: str = "") -> bool:
+        """Dead-lettered now."""
+        ...
+
+    def postpone(self, delay: float = 0) -> bool:
+        """Again after ``delay`` seconds; no attempt is counted."""
+        ...
+
+    def extend(self, seconds: float) -> bool:
+        """Not delivered again for ``seconds`` from now, unless it is answered."""
+        ...
+
+
+class Subscriber(Protocol):
+    """A member of a group. Several of them may be polled in turn by one thread."""
+
+    @property
+    def name(self) -> str: ...
+
+    def poll(self, max_messages: int = 100) -> Sequence[Delivery]:
+        """What is this member's to handle now, perhaps nothing; never waits.
+
+        All that is due from time to time is done in here, or elsewhere. A member that is not polled is as one whose
+        process has stalled: it does nothing, and its lease expires.
+        """
+        ...
+
+    def ack(self, deliveries: Sequence[Any]) -> bool:
+        """Ack many. Raises ``System.stale`` if some were not this member's any more; the others are acked."""
+        ...
+
+    def close(self) -> None:
+        """Leave the group: others take over at once."""
+        ...
+
+    def crash(self) -> None:
+        """Never do anything again, and tell nobody. Its deliveries may still try to answer, as a zombie's."""
+        ...
+
+
+class Worker(Protocol):
+    """A process that hands messages to handlers."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def running(self) -> bool: ...
+
+    def ask_to_stop(self) -> None:
+        """Take nothing new, finish what runs, answer it, leave: SIGTERM."""
+        ...
+
+    def wait(self) -> int:
+        """The exit code, once it has ended."""
+        ...
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        ...
+
+    def stall(self) -> None:
+        """SIGSTOP."""
+        ...
+
+    def wake(self) -> None:
+        """SIGCONT."""
+        ...
+
+
+@dataclass(frozen=True)
+class Handler:
+    """What a worker shall run: ``handling.handle`` for each message of ``topic``, for ``group``.
+
+    A handler that returns has acked. One that raises ``handling.Asked`` has told what it wants (retry, reject,
+    postpone). Any other exception is a failed attempt, tried again after ``retry`` seconds.
+    """
+
+    topic: str
+    group: str
+    strict: bool = False
+    batch_size: int = 10
+    max_attempts: int = 3
+    visibility_timeout: float = 60
+    retry: float = 0.05
+
+
+class System(Protocol):
+    """An implementation, empty at the start of each test."""
+
+    marks: Sequence[pytest.MarkDecorator]
+    """Given to each scenario: what pytest has to set up first, a database for instance."""
+
+    lease: float
+    look: float
+
+    stale: type[Exception]
+    """Raised by answers that come too late."""
+
+    def __enter__(self) -> System: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End every worker and thread of this test."""
+        ...
+
+    def publish(
+        self,
+        topic: str,
+        payload: Any,
+        *,
+        key: str | None = None,
+        id: str | None = None,
+        kind: str = "",
+        headers: Mapping[str, Any] | None = None,
+    ) -> Published:
+        """In this thread's open transaction; else at once. ``payload``: what JSON can say, or bytes."""
+        ...
+
+    def publish_many(self, topic: str, payloads: Sequence[Any], keys: Sequence[str]) -> Sequence[Published]:
+        """All of them or none; ``keys`` are as many as ``payloads``."""
+        ...
+
+    def transaction(self) -> AbstractContextManager[Any]:
+        """A transaction of this thread, committed at the block's end, rolled back if an exception leaves it."""
+        ...
+
+    def subscribe(self, topic: str, group: str, start: Any = "earliest") -> bool:
+        """Register a group; whether it is new. ``start``: "earliest", "latest", an offset or a datetime."""
+        ...
+
+    def unsubscribe(self, topic: str, group: str) -> bool:
+        """Forget a group; whether it was registered."""
+        ...
+
+    def open(
+        self,
+        topic: str,
+        group: str,
+        name: str | None = None,
+        *,
+        strict: bool = False,
+        batch_size: int = 100,
+        max_attempts: int = 3,
+        visibility_timeout: float = 60,
+        start: Any = "earliest",
+    ) -> Subscriber:
+        """Register the group if it is new, and join it under a name that nobody else uses."""
+        ...
+
+    def dead_letters(self, topic: str) -> str:
+        """The topic that holds the dead letters of ``topic``."""
+        ...
+
+    def retention(self, seconds: float) -> AbstractContextManager[Any]:
+        """Messages that every group is done with stay for so long, of all that is done in the block. Else: an hour."""
+        ...
+
+    def start_worker(self, *handlers: Handler, threads: int = 4, clock_off_by: float = 0) -> Worker:
+        """A process, started so far that it obeys ``ask_to_stop``. ``clock_off_by``: its machine's clocks are
+        wrong by so many seconds."""
+        ...
+
+    def counting(self) -> AbstractContextManager[list[Any]]:
+        """A list that has one item for each request that this thread made of the server in the block, afterwards."""
+        ...
+
+    def close_connections(self) -> None:
+        """Called at the end of each thread that a scenario has started."""
+        ...

@@ -1,0 +1,184 @@
+"""Who owns which partition: fair shares, members that come, leave and die, partitions without an owner.
+
+Ownership is seen from outside: in each round one message is published for each partition, and whoever is given it
+owns the partition. Every message comes once in each round, so two members never have the same partition.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from .doing import Members, nothing_comes, payloads, receive, take_one, until
+from .system import System
+
+
+def test_rebalance_even_distribution(system: System) -> None:
+    """One member has all four partitions; when a second one joins, each has two."""
+    members = Members(system, "t", 1, partitions=4)
+    members.settle(4)
+    members.join("w1")
+    members.settle(2, 2)
+
+
+def test_rebalance_subscriber_leaves(system: System) -> None:
+    """When one of two leaves, the other has all four at once, long before any lease expires."""
+    members = Members(system, "t", 2, partitions=4)
+    members.settle(2, 2)
+    members.leave("w1")
+    left = time.monotonic()
+    members.publish_round()
+    members.take_round(seconds=system.lease + system.look)
+    assert time.monotonic() - left < system.lease, "nobody waited for a lease"
+    assert members.shares() == [4]
+
+
+def test_rebalance_odd_partitions(system: System) -> None:
+    """Five partitions over two members are three and two."""
+    Members(system, "t", 2, partitions=5).settle(3, 2)
+
+
+def test_rebalance_no_orphans(system: System) -> None:
+    """Six partitions over three; when one leaves, the other two have three each and none is without an owner."""
+    members = Members(system, "t", 3, partitions=6)
+    members.settle(2, 2, 2)
+    members.leave("w2")
+    members.settle(3, 3)
+
+
+def test_rebalance_more_subscribers_than_partitions(system: System) -> None:
+    """Two partitions, four members: two have one each. When an owner leaves, an idle member steps in."""
+    members = Members(system, "t", 4, partitions=2)
+    members.settle(1, 1, 0, 0)
+    members.publish_round()
+    owners = members.take_round()
+    members.leave(owners["k00"])
+    members.settle(1, 1, 0)
+
+
+def test_uneven_split_without_starvation(system: System) -> None:
+    """Twelve partitions over five members are 3, 3, 2, 2, 2, and stay so: nobody is left without any."""
+    members = Members(system, "t", 5, partitions=12)
+    members.settle(3, 3, 2, 2, 2)
+    for _ in range(5):
+        assert members.shares() == [3, 3, 2, 2, 2]
+
+
+def test_members_that_join_one_by_one(system: System) -> None:
+    """Shares are fair after each of four members has joined, and after each has left."""
+    members = Members(system, "t", 1, partitions=6)
+    for n, shares in enumerate([(6,), (3, 3), (2, 2, 2), (2, 2, 1, 1)]):
+        if n:
+            members.join(f"w{n}")
+        members.settle(*shares)
+    for n, shares in ((0, (2, 2, 2)), (1, (3, 3)), (2, (6,))):
+        members.leave(f"w{n}")
+        members.settle(*shares)
+
+
+def test_lease_steal_from_a_dead_worker(system: System) -> None:
+    """One of two dies without a word: within the lease the other has its partitions."""
+    members = Members(system, "t", 2, partitions=4)
+    members.settle(2, 2)
+    members.crash("w0")
+    members.publish_round()
+    members.take_round(seconds=system.lease + 2 * system.look)
+    assert members.shares() == [4]
+
+
+def test_orphan_sweep(system: System) -> None:
+    """Partitions whose owners have all gone, some with work left, are found by whoever comes next."""
+    members = Members(system, "t", 2, partitions=6)
+    members.settle(3, 3)
+    members.publish_round()
+    members.leave("w0")
+    members.crash("w1")
+    members.join("w2")
+    owners = members.take_round()
+    assert set(owners.values()) == {"w2"}
+    members.settle(6)
+
+
+def test_idle_leases_released_and_resurrected(system: System) -> None:
+    """Partitions that were idle for many leases are found again with their next message, and nothing comes twice."""
+    members = Members(system, "t", 2, partitions=4)
+    members.settle(2, 2)
+    nothing_comes(members.everybody, 3 * system.lease)
+    members.settle(2, 2)
+
+
+def test_new_partitions_find_owners(system: System) -> None:
+    """Members that have nothing to do yet share out the partitions of the first messages."""
+    members = Members(system, "t", 3, partitions=9)
+    nothing_comes(members.everybody)
+    members.settle(3, 3, 3)
+
+
+def test_a_partition_moves_with_nothing_in_flight(system: System) -> None:
+    """Who has messages of a partition in hand keeps it until they are answered, though others want it."""
+    first = system.open("t", "g", "one")
+    for n in range(4):
+        system.publish("t", n, key=f"k{n}")
+    held = receive(first, 4)
+    second = system.open("t", "g", "two")
+    nothing_comes([first, second], system.look)
+    for delivery in held:
+        assert delivery.ack()
+    got: set[str] = set()
+
+    def both_have_some() -> bool:
+        for n in range(4):
+            system.publish("t", "more", key=f"k{n}")
+        for member in (first, second):
+            for delivery in member.poll():
+                got.add(member.name)
+                delivery.ack()
+        return got == {"one", "two"}
+
+    until(both_have_some, "both have partitions")
+
+
+def test_two_workers_never_the_same_partition(system: System) -> None:
+    """While members come, leave and die, no message that was acked comes again, and none is out twice at once."""
+    members = Members(system, "t", 1, partitions=5)
+    for step in range(12):
+        match step % 4:
+            case 1:
+                members.join(f"w{step}")
+            case 3 if step < 8:
+                members.leave(next(iter(members.members)))
+            case 3:
+                members.crash(next(iter(members.members)))
+        members.publish_round()
+        members.take_round()
+    nothing_comes(members.everybody)
+
+
+def test_a_stalled_member_is_replaced_and_refused(system: System) -> None:
+    """Who was not there for longer than the lease finds its message with another, and its answer refused."""
+    stalled = system.open("t", "g", "one")
+    system.publish("t", "x", key="a")
+    (held,) = receive(stalled)
+    other = system.open("t", "g", "two")
+    (again,) = receive(other)
+    assert payloads([again]) == ["x"]
+    for answer in (held.ack, held.nack, held.reject, held.postpone, lambda: held.extend(60)):
+        with pytest.raises(system.stale):
+            answer()
+    assert again.ack()
+    nothing_comes([stalled, other])
+
+
+def test_same_name_takes_over_at_once(system: System) -> None:
+    """A worker that is started again under its name need not wait for the lease of its former self."""
+    first = system.open("t", "g", "one")
+    system.publish("t", "x", key="a")
+    (held,) = receive(first)
+    first.crash()
+    second = system.open("t", "g", "one")
+    began = time.monotonic()
+    assert take_one(second).payload == "x"
+    assert time.monotonic() - began < system.lease
+    with pytest.raises(system.stale):
+        held.ack()
