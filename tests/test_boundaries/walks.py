@@ -64,6 +64,7 @@ class Options(TypedDict, total=False):
     group: str
     name: str
     max_attempts: int
+    strict: bool
 
 
 class Scene:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pytest
 from django.db import transaction
 
-from django_mqueue import publish
+from django_mqueue import StaleDelivery, publish
 from tests.support.subscribers import engine_of
 
 from .looks import Seen, acked, ended, payloads, states
@@ -33,6 +34,16 @@ def ack_many(scene: Scene) -> Iterator[None]:
     found = scene.claimed(0, 1, 2)
     yield
     found[0].hold.answering.ack([found[2], found[0]])
+
+
+@walk(acked, Stage((False,), UNANSWERED))
+def ack_of_what_was_stolen(scene: Scene) -> Iterator[None]:
+    (delivery,) = scene.claimed(0)
+    scene.run_out()
+    engine_of(scene.subscriber(name="thief")).membership.look_again()
+    yield
+    with pytest.raises(StaleDelivery):
+        delivery.ack()
 
 
 @walk(

@@ -37,6 +37,14 @@ def claim_fresh_and_one_ahead(scene: Scene) -> Iterator[None]:
     assert len(engine.claiming.crowd(2, start_now=1)) == 2
 
 
+@walk(in_flight, Stage((), {0: 1, 1: 1}), Stage(((1, 1, 0),), {0: 2, 1: 1}))
+def claim_the_head_of_a_strict_partition(scene: Scene) -> Iterator[None]:
+    scene.publish(0, 1)
+    engine = at_work(scene, strict=True)
+    yield
+    assert len(engine.claiming.crowd(2, start_now=2)) == 1
+
+
 @walk(in_flight, Stage(((0, 1, 0),), {0: 2}), Stage(((1, 1, 1),), {0: 3}))
 def claim_again_after_nack(scene: Scene) -> Iterator[None]:
     (delivery,) = scene.claimed(0)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from django_mqueue import Subscription
-from django_mqueue.models import PartitionLease
+import pytest
+
+from django_mqueue import NotRegistered, Subscription, unsubscribe
+from django_mqueue.models import PartitionLease, SubscriberHeartbeat
 from tests.support.subscribers import collect, engine_of, settle
 
 from .looks import Seen, acked, heartbeats, leases, passed, positions
@@ -34,6 +36,26 @@ def heartbeat_and_discovery(scene: Scene) -> Iterator[None]:
     scene.run_out()
     yield
     scene.engine.membership.look_again()
+
+
+@walk(heartbeats, Stage((), {0: 2}), Stage(((WALKER, True),), {0: 2}))
+def heartbeat_of_one_whose_row_is_gone(scene: Scene) -> Iterator[None]:
+    """Nobody knows any more which incarnation had the name, so that its lease must run out."""
+    scene.claimed(0)
+    scene.run_out()
+    SubscriberHeartbeat.objects.filter(topic=scene.topic).delete()
+    yield
+    scene.engine.membership.look_again()
+
+
+@walk(leases, Stage((), {0: 1}))
+def discovery_of_one_whose_group_is_gone(scene: Scene) -> Iterator[None]:
+    scene.claimed(0)
+    engine = scene.engine
+    unsubscribe(scene.topic, FIRST)
+    yield
+    with pytest.raises(NotRegistered):
+        engine.membership.look_again()
 
 
 @walk(leases, Stage((), {0: 1}), Stage(MINE, {0: 1}))
