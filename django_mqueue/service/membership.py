@@ -246,6 +246,7 @@ class Membership:
         for some in batches(share_is_enough):
             leases.release(context.using, context.me, some)
             context.drop(some)
+            self._known.update(dict.fromkeys(some, time.monotonic()))  # News of it is not for me to take.
             logger.info(
                 "%s: group %s, topic %s: left %s partitions to others",
                 context.me.name, context.group, context.topic, len(some),
