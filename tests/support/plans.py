@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.db import connection
+
+from .statements import rows_read
 
 
 @dataclass(frozen=True)
@@ -24,12 +26,15 @@ class Access:
 
 @dataclass(frozen=True)
 class Plan:
+    """``read``: the rows that the storage engine handed over when the statement was executed."""
+
     sql: str
     accesses: tuple[Access, ...]
+    read: int = 0
 
     def __str__(self) -> str:
         lines = "\n".join(f"  {access}" for access in self.accesses)
-        return f"{self.sql[:600]}\n{lines}"
+        return f"{self.sql[:600]}\n{lines}\n  {self.read} rows read"
 
     def of(self, alias: str) -> list[Access]:
         return [access for access in self.accesses if access.table == alias]
@@ -49,7 +54,11 @@ def planned() -> Iterator[dict[str, Plan]]:
             form = shape(sql)
             if len(params or ()) > most.get(form, -1):
                 most[form] = len(params or ())
-                plans[form] = _explain(sql, params)
+                plan = _explain(sql, params)
+                first, before = rows_read(), rows_read()
+                result = execute(sql, params, many, context)
+                plans[form] = replace(plan, read=rows_read() - before - (before - first))
+                return result
         return execute(sql, params, many, context)
 
     with connection.execute_wrapper(note):

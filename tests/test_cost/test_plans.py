@@ -189,6 +189,17 @@ def test_no_statement_scans_a_table(plans: list[Plan]) -> None:
                 assert access.type not in ("ALL", "index"), str(plan)
 
 
+READ_AT_MOST = 30_000
+"""Of a million rows: a statement for 200 partitions looks at up to 50 messages of each, and at their state; discovery
+looks at all partitions of the topic; a page of deletion, at the watermarks of its thousand rows for all groups."""
+
+
+def test_no_statement_reads_more_than_its_part(plans: list[Plan]) -> None:
+    """As counted by the storage engine when it was executed, whatever the plan says."""
+    dearest = max(plans, key=lambda plan: plan.read)
+    assert 1_000 < dearest.read <= READ_AT_MOST, str(dearest)
+
+
 SORTED_ON_PURPOSE = (
     "ORDER BY subscriber_name",  # a group's few members
     "ORDER BY p.partition_key",  # a page of partitions

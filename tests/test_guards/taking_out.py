@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
@@ -74,19 +73,21 @@ def take_out(mutation: Mutation, place: Path) -> None:
         file.write_text(text.replace(edit.old, edit.new), encoding="utf-8")
 
 
-def run_tests(place: Path, tests: Sequence[str], database: str, *, keep: bool) -> Run:
-    """pytest in the copy. ``keep``: the test database is used again, and stays."""
+def run_tests(place: Path, mutation: Mutation, url: str) -> Run:
+    """pytest in the copy. The test database stays for the next one, unless its tables are this mutation's."""
+    if mutation.changes_tables:
+        url = f"{url.partition('?')[0]}_tables?{url.partition('?')[2]}"
     report = place / "report.json"
     command = [
         sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.test_guards.witness",
-        "--tb=short", f"--timeout={TEST_SECONDS}", "--reuse-db" if keep else "--create-db",
-        *(f"tests/{test}" for test in tests),
+        "--tb=short", f"--timeout={TEST_SECONDS}", "--create-db" if mutation.changes_tables else "--reuse-db",
+        *(f"tests/{test}" for test in mutation.tests),
     ]  # fmt: skip
     with (place / "output").open("w+", encoding="utf-8") as output:
         process = subprocess.Popen(
             command,
             cwd=place,
-            env={**os.environ, "DATABASE_URL": database_named(database), "GUARDS_REPORT": str(report)},
+            env={**os.environ, "DATABASE_URL": url, "GUARDS_REPORT": str(report)},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -107,6 +108,6 @@ def run_tests(place: Path, tests: Sequence[str], database: str, *, keep: bool) -
     return Run(process.returncode, Path(told["package"]), tuple(told["passed"]), failures, text)
 
 
-def database_named(name: str) -> str:
+def database_url_of(name: str) -> str:
     """The URL of this run's server with another database."""
     return urlunsplit(urlsplit(database_url())._replace(path=f"/{name}"))

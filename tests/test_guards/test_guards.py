@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 from django.db import connections
@@ -13,39 +15,77 @@ from tests.support.threads import raw_connection
 
 from .mutations import MUTATIONS
 from .mutations.mutation import Mutation
-from .taking_out import AROUND, NO_MUTATION, copy_of_the_project, run_tests, take_out
+from .taking_out import AROUND, NO_MUTATION, Run, copy_of_the_project, database_url_of, run_tests, take_out
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.django_db]
+
+AT_ONCE = 2
+"""Copies that are tested at a time, each with a database of its own."""
+NOTHING = Mutation("nothing is taken out", "", (), tuple(sorted({t for m in MUTATIONS for t in m.tests})))
 
 
 @pytest.fixture(scope="module")
-def database(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[str]:
-    """A name for the copies' database, which all of them use; beside this run's own."""
+def databases(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[list[str]]:
+    """Names beside this run's own database, and what the copies' tests leave of them is dropped."""
     with django_db_blocker.unblock():
-        name = f"{connections['default'].settings_dict['NAME'].removeprefix('test_')}_guards"
-        yield name
+        own = str(connections["default"].settings_dict["NAME"]).removeprefix("test_")
+        names = [f"{own}_guards_{number}" for number in range(AT_ONCE)]
+        yield names
         with raw_connection() as server:
-            for leftover in (name, f"{name}_tables"):
-                for database in (f"test_{leftover}", f"test_{leftover}_other"):
-                    server.execute(f"DROP DATABASE IF EXISTS `{database}`")
+            for name in names:
+                for leftover in (name, f"{name}_other", f"{name}_tables", f"{name}_tables_other"):
+                    server.execute(f"DROP DATABASE IF EXISTS `test_{leftover}`")
 
 
-def test_with_all_guards_these_tests_pass(database: str, tmp_path: Path) -> None:
-    """In the same copy, run in the same way: so what fails without a guard fails for want of it."""
-    tests = sorted({test for mutation in MUTATIONS for test in mutation.tests})
-    run = run_tests(copy_of_the_project(tmp_path), tests, database, keep=True)
-    assert run.package.is_relative_to(tmp_path)
+@pytest.fixture(scope="module")
+def runs(
+    request: pytest.FixtureRequest, databases: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Future[tuple[Path, Run]]]]:
+    """The runs of those mutations whose tests were selected, in their order, a few at a time."""
+    selected = [
+        mutation
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and item.path == Path(__file__)
+        for mutation in item.callspec.params.values()
+        if isinstance(mutation, Mutation)
+    ]
+    free: SimpleQueue[str] = SimpleQueue()
+    for name in databases:
+        free.put(database_url_of(name))
+
+    def run(mutation: Mutation, place: Path) -> tuple[Path, Run]:
+        take_out(mutation, copy_of_the_project(place))
+        url = free.get()
+        try:
+            return place, run_tests(place, mutation, url)
+        finally:
+            free.put(url)
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        yield {
+            mutation.guard: pool.submit(run, mutation, tmp_path_factory.mktemp("guard"))
+            for mutation in selected
+        }
+        pool.shutdown(cancel_futures=True)
+
+
+@pytest.mark.parametrize("mutation", [NOTHING], ids=lambda mutation: mutation.guard)
+def test_with_all_guards_these_tests_pass(
+    mutation: Mutation, runs: dict[str, Future[tuple[Path, Run]]]
+) -> None:
+    """In such a copy, run in the same way: so what fails without a guard fails for want of it."""
+    place, run = runs[mutation.guard].result()
+    assert run.package.is_relative_to(place), "the tests ran another package"
     assert run.code == 0, run.output
-    assert len(run.passed) == len(tests)
+    assert set(run.passed) == {f"tests/{test}" for test in mutation.tests}
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.guard)
-def test_without_the_guard_its_tests_fail(mutation: Mutation, database: str, tmp_path: Path) -> None:
-    place = copy_of_the_project(tmp_path)
-    take_out(mutation, place)
-    name = f"{database}_tables" if mutation.changes_tables else database
-    run = run_tests(place, mutation.tests, name, keep=not mutation.changes_tables)
-    assert run.package.is_relative_to(tmp_path), "the tests ran another package"
+def test_without_the_guard_its_tests_fail(
+    mutation: Mutation, runs: dict[str, Future[tuple[Path, Run]]]
+) -> None:
+    place, run = runs[mutation.guard].result()
+    assert run.package.is_relative_to(place), "the tests ran another package"
     assert run.code == 1, run.output
     failed = {failure.test for failure in run.failures if failure.error != AROUND}
     assert failed == {f"tests/{test}" for test in mutation.tests}, run.output

@@ -1,4 +1,4 @@
-"""A lease that a worker of a group's earlier life takes in the new one is worth nothing until it has noticed."""
+"""A worker of a group's earlier life brings nothing of it into the new one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from django.test import override_settings
 
 from django_mqueue import Subscription, publish, subscribe, unsubscribe
 from django_mqueue.models import DeliveryState, PartitionLease
-from tests.support.subscribers import QUICK, consume, consume_for, settle
+from tests.support.subscribers import QUICK, consume, consume_for, poll_until, settle
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -25,7 +25,22 @@ def test_a_lease_of_an_earlier_life_claims_nothing() -> None:
         assert subscribe(TOPIC, GROUP)
         publish(TOPIC, "new", key="other")
         assert consume_for(worker, 0.3) == []
-        assert PartitionLease.objects.filter(partition_key="other").exists(), (
-            "it took no lease: this proves nothing"
-        )
+        taken = PartitionLease.objects.filter(partition_key="other")
+        assert taken.exists(), "it took no lease: this proves nothing"
         assert not DeliveryState.objects.exists()
+
+
+@override_settings(MQUEUE={**QUICK, "LEASE_DURATION": 120, "LEASE_RENEWAL_INTERVAL": 60, "RETENTION": 3600})
+def test_a_partition_that_comes_back_in_a_new_life_is_read_anew() -> None:
+    """It had done all three of the key. In the new life another did the first one, and left."""
+    with Subscription(TOPIC, GROUP, name="a") as worker:
+        for number in range(3):
+            publish(TOPIC, number, key="k")
+        consume(worker, 3)
+        settle(worker)
+        assert unsubscribe(TOPIC, GROUP)
+        assert subscribe(TOPIC, GROUP)
+        with Subscription(TOPIC, GROUP, name="b", batch_size=1) as other:
+            (first,) = poll_until(other, 1)
+            first.ack()
+        assert [delivery.payload for delivery in consume(worker, 2, seconds=5)] == [1, 2]

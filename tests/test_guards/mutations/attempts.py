@@ -73,7 +73,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "service/membership.py",
         "if p.leaving and not p.in_flight]",
         "if p.leaving]",
-        f"{_SHARES}::test_a_partition_that_moves_has_nothing_in_flight",
+        "test_guards/test_moving.py::test_what_is_in_flight_keeps_its_partition",
     ),
     mutation(
         "the clock is the database's",

@@ -88,7 +88,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "store/leases.py",
         'f" AND l.partition_key IN ({marks(partitions)}) AND l.holder = %s LOCK IN SHARE MODE"',
         "f\" AND l.partition_key IN ({marks(partitions)}) AND %s <> '' LOCK IN SHARE MODE\"",
-        f"{_STALE}::test_it_can_not_claim_either_whatever_it_had_prefetched",
+        f"{_RACES}::test_a_claim_that_meets_an_uncommitted_theft_waits_for_it_and_gets_nothing",
     ),
     mutation(
         "a claim locks its leases",
@@ -102,8 +102,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a claim is one transaction",
         "its leases are free again before it has marked anything",
         "service/claiming.py",
-        "mine, rows = session.run(context.using, work)",
-        "mine, rows = session.single(context.using, work)",
+        "rows = session.run(context.using, work)",
+        "rows = session.single(context.using, work)",
         f"{_HELD}::test_a_claim_holds_its_lease",
     ),
     mutation(
@@ -112,8 +112,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "service/claiming.py",
         "                self._unsure = (claim.token, choice)\n",
         "                pass\n",
-        "test_hostile/test_dying_connections.py::"
-        "test_a_claim_whose_commit_was_not_heard_of_keeps_the_order_of_keys[3]",
+        "test_guards/test_doubt.py::test_what_a_doubtful_claim_took_is_delivered_at_once",
     ),
     *map(_without_token, _STATEMENTS),
     *map(_without_holder, _STATEMENTS),
@@ -139,7 +138,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "store/heartbeats.py",
         '" AND incarnation = %s",\n            [me.group, me.topic, me.name, me.incarnation],\n        )\n    )',
         "\" AND %s <> ''\",\n            [me.group, me.topic, me.name, me.incarnation],\n        )\n    )",
-        f"{_STALE}::test_a_subscriber_of_the_same_name_takes_over_at_once_and_the_older_is_told",
+        "test_guards/test_incarnations.py::test_only_the_younger_one_of_a_name_beats",
     ),
     mutation(
         "deadlocks are tried again",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .mutation import Mutation, mutation
+from .mutation import Edit, Mutation, mutation
 
 _REGISTRATION = "test_groups/test_registration.py"
 _RACES = "test_groups/test_races.py"
@@ -21,7 +21,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "service/collecting.py",
         "starts[group]) for group in groups):",
         "starts[group]) for group in groups if (partition, group) in marks):",
-        f"{_REGISTRATION}::test_a_group_that_never_ran_holds_back_partitions_it_never_saw",
+        f"{_REGISTRATION}::test_a_registered_group_that_is_down_gets_everything",
     ),
     mutation(
         "a topic without a group forgets nothing",
@@ -61,7 +61,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "store/garbage.py",
         '        " FOR UPDATE SKIP LOCKED",\n        [interval_ms, topic],',
         '        "",\n        [interval_ms, topic],',
-        f"{_RACES}::test_collection_leaves_a_topic_where_a_registration_is_under_way",
+        "test_guards/test_held_locks.py::test_deletion_holds_the_topic",
     ),
     mutation(
         "a page of deletion is one transaction",
@@ -142,13 +142,22 @@ MUTATIONS: tuple[Mutation, ...] = (
         "AND r.id <> -%s AND r.paused = 0",
         "test_guards/test_lives.py::test_a_lease_of_an_earlier_life_claims_nothing",
     ),
-    mutation(
-        "memory ends with the registration's life",
+    Mutation(
+        "memory ends with the registration's life, and with the lease",
         "after subscribing again, a worker skips what it had done in the earlier life",
-        "service/membership.py",
-        "if context.life and registration.life != context.life:",
-        "if not registration.life:",
-        f"{_LIVES}::test_partitions_that_come_back_to_their_owner_of_an_earlier_life_are_read_anew",
+        (
+            Edit(
+                "service/membership.py",
+                "if context.life and registration.life != context.life:",
+                "if not registration.life:",
+            ),
+            Edit(
+                "service/membership.py",
+                "context.drop([name for name in wanted if name in context.partitions])",
+                "context.drop([])",
+            ),
+        ),
+        ("test_guards/test_lives.py::test_a_partition_that_comes_back_in_a_new_life_is_read_anew",),
     ),
     mutation(
         "a dead letter's id names the group",

@@ -38,7 +38,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "store/gates.py",
         'f"(SELECT %s FROM queue_offsets {_INDEX} WHERE',
         'f"(SELECT %s FROM queue_offsets WHERE',
-        "test_guards/test_gate_index.py::test_publishing_names_the_index_of_its_lock",
+        "test_guards/test_gate.py::test_publishing_names_the_index_of_its_lock",
     ),
     mutation(
         "the settler's side of the gate names its index",
@@ -55,7 +55,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "store/dead.py",
         "gate, gate_params = locking_topic(dead_topic)",
         'gate, gate_params = "%s", [dead_topic]',
-        f"{_GATE}::test_a_dead_letter_goes_through_the_gate_too",
+        "test_guards/test_gate.py::test_a_dead_letter_holds_a_slot_until_its_transaction_ends",
     ),
     mutation(
         "without its gate's row nothing is published",
@@ -104,11 +104,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     mutation(
         "the queue's own transactions run at READ COMMITTED",
-        "where a project asks for REPEATABLE READ, a watermark is computed in a snapshot from before it was settled",
+        "where a project asks for REPEATABLE READ, looks are older than what they decide, and locks cover more",
         "store/session.py",
         'if getattr(connection, "isolation_level", None) != "read committed":',
         "if False:",
-        "test_settling/test_late_commits.py::"
-        "test_a_late_commit_is_delivered_where_everybody_reads_repeatably",
+        "test_guards/test_isolation.py::test_own_transactions_read_what_is_committed",
     ),
 )

@@ -1,0 +1,22 @@
+"""A claim that was committed, which its worker does not know: it is undone, and made anew."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_mqueue import OutgoingMessage, Subscription, publish_many
+from tests.support.subscribers import poll_until
+from tests.test_hostile.breaking import lost_answer_to_commit
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("kept")]
+
+
+def test_what_a_doubtful_claim_took_is_delivered_at_once() -> None:
+    """Not after its visibility, and no other one of its key before it."""
+    publish_many("t", [OutgoingMessage(n, key="k") for n in range(2)])
+    with (
+        Subscription("t", "g", strict=True) as subscription,
+        lost_answer_to_commit("INSERT INTO queue_delivery_state"),
+    ):
+        (delivery,) = poll_until(subscription, 1, seconds=3)
+        assert (delivery.payload, delivery.attempt) == (0, 1)

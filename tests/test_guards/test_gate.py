@@ -1,0 +1,56 @@
+"""The gate, looked at from outside: which index its two sides name, and that dead letters go through it."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import connection, transaction
+
+from django_mqueue import Subscription, publish, publish_many
+from django_mqueue.service.settling import Settler
+from django_mqueue.store import gates
+from tests.support.subscribers import poll_until
+from tests.support.transactions import Background, statements
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+INDEX = "FROM queue_offsets FORCE INDEX (queue_offsets_partition) WHERE"
+
+
+def test_publishing_names_the_index_of_its_lock() -> None:
+    """Today's servers choose it by themselves, by the luck of a tie; another's statistics may lead elsewhere."""
+    with statements() as seen:
+        publish("t", 1)
+        publish("t", 1, id="given")
+        publish_many("t", [1, 2])
+    inserts = [sql for sql in seen if "INSERT INTO queue_messages" in sql]
+    assert len(inserts) == 3
+    for sql in inserts:
+        assert INDEX in sql
+
+
+def test_settling_names_the_index_of_the_locks_that_it_looks_for() -> None:
+    publish("t", 1)
+    with statements() as seen:
+        Settler("default", "t").advance()
+    looks = [sql for sql in seen if "topic = '' AND partition_key IN" in sql]
+    assert looks
+    for sql in looks:
+        assert INDEX in sql
+
+
+def test_a_dead_letter_holds_a_slot_until_its_transaction_ends() -> None:
+    """As every row of the log: it may be read by groups of its own, and may commit late."""
+    names = gates.slots(gates.gate_of("t_dlq"))
+
+    def held() -> int:
+        with transaction.atomic(), connection.cursor() as cursor:
+            return len(names - gates.free_slots(cursor, names))
+
+    publish("t", 1)
+    with Subscription("t", "g") as subscription:
+        (delivery,) = poll_until(subscription, 1)
+        with transaction.atomic():
+            delivery.reject("no")
+            with Background(held) as meanwhile:
+                assert meanwhile.result() == 1
+        assert held() == 0

@@ -1,0 +1,17 @@
+"""Two subscribers of one name: the row of the name is the younger one's."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_mqueue import Subscription
+from django_mqueue.store import heartbeats
+from tests.support.subscribers import engine_of
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("kept")]
+
+
+def test_only_the_younger_one_of_a_name_beats() -> None:
+    with Subscription("t", "g", name="twin") as old, Subscription("t", "g", name="twin") as new:
+        assert heartbeats.beat("default", engine_of(new).context.me)
+        assert not heartbeats.beat("default", engine_of(old).context.me)
