@@ -65,3 +65,8 @@ def values_table(columns: Sequence[str], count: int) -> str:
     first = ", ".join(f"%s AS {column}" for column in columns)
     more = " UNION ALL SELECT " + ", ".join(["%s"] * len(columns))
     return f"(SELECT {first}{more * (count - 1)})"
+
+
+def numbers_table(name: str, column: str) -> str:
+    """A derived table made of one placeholder: a JSON list of whole numbers, however long."""
+    return f"JSON_TABLE(%s, '$[*]' COLUMNS ({column} BIGINT PATH '$')) {name}"

@@ -1,22 +1,28 @@
-"""What nobody needs any more: found by index, deleted by primary key, in small batches."""
+"""What nobody needs any more: found by index, deleted by primary key, in small batches.
+
+Each statement that locks names its index (a DELETE can do so only in the form with FROM). With long lists or small
+tables both servers would else now and then go through the whole table, and wait for every row on the way.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from django.db.backends.utils import CursorWrapper
 
-from .dialect import NOW_MS, marks
+from .dialect import NOW_MS, marks, numbers_table
 from .session import Row
 
+_INDEX = "FORCE INDEX (queue_offsets_partition)"
 _TOPIC_ROW = " WHERE consumer_group = '' AND topic = %s AND partition_key = ''"
 
 
 def lock_topic_if_due(cursor: CursorWrapper, topic: str, interval_ms: int) -> tuple[int, int] | None:
     """(settled offset, cursor) of a topic whose last pass ended an interval ago; None if not due or taken."""
     cursor.execute(
-        f"SELECT offset_acked, scan_offset, updated_at <= {NOW_MS} - %s FROM queue_offsets{_TOPIC_ROW}"
-        " FOR UPDATE SKIP LOCKED",
+        f"SELECT offset_acked, scan_offset, updated_at <= {NOW_MS} - %s FROM queue_offsets {_INDEX}"
+        f"{_TOPIC_ROW} FOR UPDATE SKIP LOCKED",
         [interval_ms, topic],
     )
     row = cursor.fetchone()
@@ -26,7 +32,9 @@ def lock_topic_if_due(cursor: CursorWrapper, topic: str, interval_ms: int) -> tu
 def move_cursor(cursor: CursorWrapper, topic: str, to: int, *, done: bool) -> None:
     """Where the next batch begins; ``done`` starts the wait for the next pass."""
     at = NOW_MS if done else "updated_at"
-    cursor.execute(f"UPDATE queue_offsets SET scan_offset = %s, updated_at = {at}{_TOPIC_ROW}", [to, topic])
+    cursor.execute(
+        f"UPDATE queue_offsets {_INDEX} SET scan_offset = %s, updated_at = {at}{_TOPIC_ROW}", [to, topic]
+    )
 
 
 def starts(cursor: CursorWrapper, topic: str) -> dict[str, int]:
@@ -68,17 +76,24 @@ def old_enough(cursor: CursorWrapper, offsets: Sequence[int], retention_ms: int)
 
 
 def delete(cursor: CursorWrapper, topic: str, groups: Sequence[str], rows: Sequence[tuple[str, int]]) -> None:
-    """Delete log rows, given as (partition, offset), with the state that any of the groups keeps for them."""
-    offsets = [offset for _, offset in rows]
+    """Delete log rows, given as (partition, offset), with the state that any of the groups keeps for them.
+
+    Each row is looked up by its key. Given a list of offsets the servers read the whole table where these rows are
+    much of it, with locks, and wait for every publisher with a transaction open, of whatever topic.
+    """
+    doomed, offsets = numbers_table("doomed", "o"), json.dumps([offset for _, offset in rows])
     for group in groups:
         cursor.execute(
-            "DELETE s FROM queue_messages m STRAIGHT_JOIN queue_delivery_state s FORCE INDEX (PRIMARY)"
-            " ON s.consumer_group = %s"
+            f"DELETE s FROM {doomed} STRAIGHT_JOIN queue_messages m FORCE INDEX (PRIMARY) ON m.`offset` = doomed.o"
+            " STRAIGHT_JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s"
             " AND s.topic = m.topic AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
-            f" WHERE m.topic = %s AND m.`offset` IN ({marks(offsets)})",
-            [group, topic, *offsets],
+            " WHERE m.topic = %s",
+            [offsets, group, topic],
         )
-    cursor.execute(f"DELETE FROM queue_messages WHERE `offset` IN ({marks(offsets)})", offsets)
+    cursor.execute(
+        f"DELETE m FROM {doomed} STRAIGHT_JOIN queue_messages m FORCE INDEX (PRIMARY) ON m.`offset` = doomed.o",
+        [offsets],
+    )
 
 
 def forget_empty(cursor: CursorWrapper, topic: str, partitions: Sequence[str]) -> None:
@@ -95,9 +110,11 @@ def forget_empty(cursor: CursorWrapper, topic: str, partitions: Sequence[str]) -
     empty = sorted(set(partitions) - {partition for (partition,) in cursor.fetchall()})
     if empty:
         cursor.execute(
-            "DELETE o FROM queue_offsets o WHERE o.topic = %s AND o.consumer_group > ''"
+            "DELETE o FROM queue_offsets o FORCE INDEX (queue_offsets_groups)"
+            " WHERE o.topic = %s AND o.consumer_group > ''"
             f" AND o.partition_key IN ({marks(empty)})"
-            " AND NOT EXISTS (SELECT 1 FROM queue_partition_leases l WHERE l.consumer_group = o.consumer_group"
+            " AND NOT EXISTS (SELECT 1 FROM queue_partition_leases l FORCE INDEX (queue_leases_partition)"
+            " WHERE l.consumer_group = o.consumer_group"
             " AND l.topic = o.topic AND l.partition_key = o.partition_key)",
             [topic, *empty],
         )

@@ -8,6 +8,7 @@ from . import session
 from .dialect import NOW_MS
 from .leases import Holder
 
+_INDEX = "FORCE INDEX (queue_heartbeats_subscriber)"
 _ROW = " WHERE consumer_group = %s AND topic = %s AND subscriber_name = %s"
 
 
@@ -23,7 +24,7 @@ def announce(cursor: CursorWrapper, me: Holder) -> str | None:
     )
     before = str(cursor.fetchone()[0])
     cursor.execute(
-        f"UPDATE queue_subscriber_heartbeats SET incarnation = %s, heartbeat_at = {NOW_MS},"
+        f"UPDATE queue_subscriber_heartbeats {_INDEX} SET incarnation = %s, heartbeat_at = {NOW_MS},"
         f" deregistered_at = NULL{_ROW}",
         [me.incarnation, me.group, me.topic, me.name],
     )
@@ -35,7 +36,7 @@ def beat(using: str, me: Holder) -> bool:
     return bool(
         session.execute(
             using,
-            f"UPDATE queue_subscriber_heartbeats SET heartbeat_at = {NOW_MS}, deregistered_at = NULL{_ROW}"
+            f"UPDATE queue_subscriber_heartbeats {_INDEX} SET heartbeat_at = {NOW_MS}, deregistered_at = NULL{_ROW}"
             " AND incarnation = %s",
             [me.group, me.topic, me.name, me.incarnation],
         )
@@ -63,7 +64,7 @@ def members(using: str, group: str, topic: str, lease_ms: int) -> list[str]:
 
 def deregister(cursor: CursorWrapper, me: Holder) -> None:
     cursor.execute(
-        f"UPDATE queue_subscriber_heartbeats SET deregistered_at = {NOW_MS}{_ROW} AND incarnation = %s",
+        f"UPDATE queue_subscriber_heartbeats {_INDEX} SET deregistered_at = {NOW_MS}{_ROW} AND incarnation = %s",
         [me.group, me.topic, me.name, me.incarnation],
     )
 
@@ -72,7 +73,7 @@ def forget_dead(using: str, group: str, topic: str, older_than_ms: int) -> int:
     """Delete rows of subscribers long gone: names are new with each start, so the rows would pile up."""
     return session.execute(
         using,
-        "DELETE FROM queue_subscriber_heartbeats WHERE consumer_group = %s AND topic = %s"
+        f"DELETE h FROM queue_subscriber_heartbeats h {_INDEX} WHERE consumer_group = %s AND topic = %s"
         f" AND GREATEST(heartbeat_at, COALESCE(deregistered_at, 0)) < {NOW_MS} - %s",
         [group, topic, older_than_ms],
     )

@@ -82,7 +82,7 @@ def renew(using: str, me: Holder) -> int:
     """Renew all my leases in one statement: how many there are."""
     return session.execute(
         using,
-        f"UPDATE queue_partition_leases SET lease_renewed_at = {NOW_MS}"
+        f"UPDATE queue_partition_leases FORCE INDEX (queue_leases_holder) SET lease_renewed_at = {NOW_MS}"
         " WHERE consumer_group = %s AND topic = %s AND holder = %s",
         [me.group, me.topic, me.incarnation],
     )
@@ -138,7 +138,8 @@ def release(using: str, me: Holder, partitions: Sequence[str]) -> None:
     """Set my leases on the partitions free for others."""
     session.execute(
         using,
-        f"UPDATE queue_partition_leases SET holder = '', leased_by = '', lease_renewed_at = {NOW_MS}"
+        "UPDATE queue_partition_leases FORCE INDEX (queue_leases_partition)"
+        f" SET holder = '', leased_by = '', lease_renewed_at = {NOW_MS}"
         f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({marks(partitions)}) AND holder = %s",
         [me.group, me.topic, *sorted(partitions), me.incarnation],
     )
@@ -147,7 +148,8 @@ def release(using: str, me: Holder, partitions: Sequence[str]) -> None:
 def give_up(cursor: CursorWrapper, me: Holder, partitions: Sequence[str]) -> None:
     """Forget my leases on partitions that have been drained for long."""
     cursor.execute(
-        "DELETE FROM queue_partition_leases WHERE consumer_group = %s AND topic = %s"
+        "DELETE l FROM queue_partition_leases l FORCE INDEX (queue_leases_partition)"
+        " WHERE consumer_group = %s AND topic = %s"
         f" AND partition_key IN ({marks(partitions)}) AND holder = %s",
         [me.group, me.topic, *sorted(partitions), me.incarnation],
     )
@@ -156,7 +158,8 @@ def give_up(cursor: CursorWrapper, me: Holder, partitions: Sequence[str]) -> Non
 def release_all(cursor: CursorWrapper, group: str, topic: str, incarnation: str) -> None:
     """Set all leases of one incarnation free: it stops, or its successor has come."""
     cursor.execute(
-        f"UPDATE queue_partition_leases SET holder = '', leased_by = '', lease_renewed_at = {NOW_MS}"
+        "UPDATE queue_partition_leases FORCE INDEX (queue_leases_holder)"
+        f" SET holder = '', leased_by = '', lease_renewed_at = {NOW_MS}"
         " WHERE consumer_group = %s AND topic = %s AND holder = %s",
         [group, topic, incarnation],
     )

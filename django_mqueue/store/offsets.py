@@ -88,7 +88,8 @@ def note_settled(using: str, topic: str, offset: int) -> bool:
 def raise_settled(cursor: CursorWrapper, topic: str, offset: int) -> None:
     """Write down what is settled, in the topic's row that this transaction has locked."""
     cursor.execute(
-        "UPDATE queue_offsets SET offset_acked = GREATEST(offset_acked, %s)"
+        "UPDATE queue_offsets FORCE INDEX (queue_offsets_partition)"
+        " SET offset_acked = GREATEST(offset_acked, %s)"
         " WHERE consumer_group = '' AND topic = %s AND partition_key = ''",
         [offset, topic],
     )
@@ -117,12 +118,20 @@ def unregister(cursor: CursorWrapper, group: str, topic: str) -> bool:
     The registration goes first: with its row locked no claim and no watermark is under way.
     """
     cursor.execute(
-        "DELETE FROM queue_offsets WHERE consumer_group = %s AND topic = %s AND partition_key = ''",
+        "DELETE o FROM queue_offsets o FORCE INDEX (queue_offsets_partition)"
+        " WHERE consumer_group = %s AND topic = %s AND partition_key = ''",
         [group, topic],
     )
     was = bool(cursor.rowcount)
-    for table in ("queue_offsets", "queue_partition_leases", "queue_subscriber_heartbeats"):
-        cursor.execute(f"DELETE FROM {table} WHERE consumer_group = %s AND topic = %s", [group, topic])
+    for table, index in (
+        ("queue_offsets", "queue_offsets_partition"),
+        ("queue_partition_leases", "queue_leases_partition"),
+        ("queue_subscriber_heartbeats", "queue_heartbeats_subscriber"),
+    ):
+        cursor.execute(
+            f"DELETE t FROM {table} t FORCE INDEX ({index}) WHERE consumer_group = %s AND topic = %s",
+            [group, topic],
+        )
     return was
 
 

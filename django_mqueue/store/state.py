@@ -41,7 +41,7 @@ def claim_fresh(cursor: CursorWrapper, claim: Claim, offsets: Sequence[int], han
         " invisible_until, retry_count, failure_count, delivery_token, handed, alone, delivered_to, delivered_at)"
         f" SELECT %s, m.topic, m.partition_key, m.`offset`, 0, 1, {NOW_MS} + %s, 0, 0, %s,"
         f" m.`offset` IN ({marks(handed or [0])}), 0, %s, {NOW_MS}"
-        f" FROM queue_messages m WHERE m.`offset` IN ({marks(offsets)}) AND m.topic = %s"
+        f" FROM queue_messages m FORCE INDEX (PRIMARY) WHERE m.`offset` IN ({marks(offsets)}) AND m.topic = %s"
         " ON DUPLICATE KEY UPDATE delivery_token = queue_delivery_state.delivery_token",
         [claim.group, claim.visible_ms, claim.token, *(handed or [0]), claim.name, *offsets, claim.topic],
     )
@@ -62,7 +62,8 @@ def claim_again(
     one_suspect = "(partition_key = %s AND message_offset = %s AND in_flight = 1 AND delivery_token = %s)"
     which = " OR ".join([one_due.format(now=NOW_MS)] * len(due) + [one_suspect] * len(suspects))
     cursor.execute(
-        "UPDATE queue_delivery_state s SET s.errors = IF(s.alone, " + failures.grown() + ", s.errors),"
+        "UPDATE queue_delivery_state s FORCE INDEX (PRIMARY)"
+        " SET s.errors = IF(s.alone, " + failures.grown() + ", s.errors),"
         " failure_count = failure_count + alone, retry_count = retry_count + handed, delivery_token = %s,"
         f" in_flight = 1, handed = message_offset IN ({marks(handed or [0])}), alone = %s,"
         f" invisible_until = {NOW_MS} + %s, delivered_to = %s, delivered_at = {NOW_MS}"
@@ -89,8 +90,8 @@ def claimed(cursor: CursorWrapper, group: str, offsets: Sequence[int], token: in
         "SELECT m.`offset`, m.partition_key, m.id, m.payload, m.metadata, m.published_at, m.failed_at,"
         " m.failure_count, m.last_error, m.original_topic, m.failed_group, m.original_id, s.retry_count,"
         f" s.failure_count, s.errors, s.invisible_until, {NOW_MS}"
-        " FROM queue_messages m STRAIGHT_JOIN queue_delivery_state s FORCE INDEX (PRIMARY)"
-        " ON s.consumer_group = %s AND s.topic = m.topic"
+        " FROM queue_messages m FORCE INDEX (PRIMARY)"
+        " STRAIGHT_JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
         " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
         f" WHERE m.`offset` IN ({marks(offsets)}) AND s.delivery_token = %s AND s.in_flight = 1 ORDER BY m.`offset`",
         [group, *offsets, token],
@@ -102,7 +103,7 @@ def forget_claim(cursor: CursorWrapper, claim: Claim, messages: Sequence[tuple[s
     """Take back the state that this claim has just made for messages that turned out to be deleted meanwhile."""
     which = " OR ".join(["(partition_key = %s AND message_offset = %s)"] * len(messages))
     cursor.execute(
-        "DELETE FROM queue_delivery_state"
+        "DELETE s FROM queue_delivery_state s FORCE INDEX (PRIMARY)"
         f" WHERE consumer_group = %s AND topic = %s AND ({which}) AND delivery_token = %s",
         [claim.group, claim.topic, *flat(messages), claim.token],
     )
@@ -113,7 +114,8 @@ def unclaim(using: str, group: str, topic: str, token: int, messages: Sequence[t
     which = " OR ".join(["(partition_key = %s AND message_offset = %s)"] * len(messages))
     session.execute(
         using,
-        f"UPDATE queue_delivery_state SET in_flight = 0, handed = 0, alone = 0, invisible_until = {NOW_MS}"
+        "UPDATE queue_delivery_state FORCE INDEX (PRIMARY)"
+        f" SET in_flight = 0, handed = 0, alone = 0, invisible_until = {NOW_MS}"
         f" WHERE consumer_group = %s AND topic = %s AND ({which}) AND delivery_token = %s AND in_flight = 1",
         [group, topic, *flat(messages), token],
     )
@@ -152,7 +154,8 @@ def waiting(
 def delete_group(cursor: CursorWrapper, group: str, topic: str, limit: int = 1000) -> bool:
     """Delete up to ``limit`` rows of a group that is not registered; whether there may be more."""
     cursor.execute(
-        f"DELETE FROM queue_delivery_state WHERE consumer_group = %s AND topic = %s LIMIT {limit:d}",
+        "DELETE FROM queue_delivery_state WHERE consumer_group = %s AND topic = %s"
+        f" ORDER BY consumer_group, topic, partition_key, message_offset LIMIT {limit:d}",
         [group, topic],
     )
     return int(cursor.rowcount) == limit

@@ -1,0 +1,85 @@
+"""Workers wait for no transaction of the application, however long it stays open: not for its rows, nor for the gate.
+
+In small tables, and with long lists in large ones, servers like to read a whole table. A statement that locks what it
+reads then waits for rows that are none of its business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from django.db import connection
+from django.test import override_settings
+
+from django_mqueue import OutgoingMessage, Subscription, publish, publish_many, subscribe, unsubscribe
+from django_mqueue.store import session
+from tests.support.subscribers import QUICK, collect, consume, engine_of, in_log, settle
+from tests.support.transactions import HeldTransaction
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+KEYS = [f"k{n}" for n in range(5)]
+TOPIC, OTHER = "orders", "letters"
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A statement that waits for a second fails, and is not tried again."""
+    monkeypatch.setattr(session, "ATTEMPTS", 1)
+    with override_settings(MQUEUE={**QUICK, "LEASE_DURATION": 600, "GC_INTERVAL": 3600}):
+        with connection.cursor() as cursor:
+            cursor.execute("SET SESSION innodb_lock_wait_timeout = 1")
+        yield
+        with connection.cursor() as cursor:
+            cursor.execute("SET SESSION innodb_lock_wait_timeout = 50")
+
+
+def publish_everywhere(many: int) -> None:
+    for topic in (TOPIC, OTHER):
+        publish_many(topic, [OutgoingMessage(n, key=KEYS[n % len(KEYS)]) for n in range(many)])
+        publish(topic, "keyless")
+
+
+@pytest.mark.parametrize("many", [1, 20, 1_500])
+def test_all_that_a_worker_does_beside_an_open_transaction_with_messages_in_every_partition(many: int) -> None:
+    """A (an application): has published to each partition, in two topics, and thinks. B (a worker): does everything."""
+    subscribe(TOPIC, "g")
+    publish_everywhere(many)
+    with (
+        Subscription(TOPIC, "g", "w", batch_size=1000) as subscription,
+        Subscription(OTHER, "g", "w", batch_size=1000) as other,
+    ):
+        consume(subscription, many + 1)
+        consume(other, many + 1)
+        settle(subscription)
+        settle(other)
+        with HeldTransaction(lambda: publish_everywhere(5)):
+            collect(TOPIC)
+            publish_everywhere(len(KEYS))
+            deliveries = subscription.poll(100)
+            for verb, delivery in zip(("nack", "reject", "postpone", "ack"), deliveries, strict=False):
+                getattr(delivery, verb)()
+            deliveries[4].extend(30)
+            subscription.ack(deliveries[4:])
+            collect(OTHER)
+            subscribe(TOPIC, "h")
+            with Subscription(TOPIC, "h") as late:
+                late.ack(late.poll(1000))
+                membership = engine_of(late).membership
+                membership._renew()
+                membership._give_up([name for name in late._engine.context.partitions])  # type: ignore[union-attr]
+            unsubscribe(TOPIC, "h")
+            settle(subscription)
+            collect(TOPIC)
+        assert len(in_log(OTHER)) == len(KEYS) + 1, "what was done is deleted, beside the open transaction"
+
+
+def test_publishers_do_not_wait_for_a_collection_under_way() -> None:
+    """A (collection): has deleted, and not committed. B (applications): publish to the same partitions."""
+    publish_everywhere(20)
+    with Subscription(TOPIC, "g") as subscription:
+        consume(subscription, 21)
+        settle(subscription)
+        with HeldTransaction(lambda: collect(TOPIC)):
+            publish_everywhere(20)
