@@ -5,32 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
-from django.db import DatabaseError, connection
-
 from django_mqueue import (
     Delivery,
     FencedSubscription,
     NotRegistered,
-    OutgoingMessage,
-    Published,
     StaleDelivery,
     Subscription,
-    publish,
-    publish_many,
     subscribe,
     unsubscribe,
 )
 from django_mqueue.models import Message
-from django_mqueue.policy.names import spread_partition
-from django_mqueue.store.session import is_lost
 from tests.support.subscribers import collect, in_log, settle
-from tests.support.threads import RawConnection
-from tests.support.transactions import HeldTransaction
 
 from . import time_passing
-from .cutting import killed_before
-from .model import Model
-from .things import Breach, Handout, Stored, Worker
+from .publisher import Publisher, partition_of
+from .things import Breach, Handout, Worker
 
 BATCH_SIZE = 2
 
@@ -43,18 +32,6 @@ VERBS: dict[str, Callable[[Delivery, float], object]] = {
 }
 
 
-def partition_of(key: str | None, id: str) -> str:
-    return key if key is not None else spread_partition(id, time_passing.SETTINGS["SPREAD"])
-
-
-@dataclass(eq=False)
-class Held:
-    """A transaction that has published and is still open."""
-
-    transaction: HeldTransaction[list[Published]]
-    messages: list[Stored]
-
-
 @dataclass(eq=False)
 class Member:
     """A subscriber and the model's view of it. ``fenced``: a newer one has taken its name."""
@@ -65,83 +42,11 @@ class Member:
 
 
 @dataclass
-class Driver:
-    """The queue, the model, and what connects them. ``story`` tells what was done, one line for each step."""
+class Driver(Publisher):
+    """Groups, subscribers, deliveries."""
 
-    model: Model
-    killer: RawConnection
-    topic: str
     members: list[Member] = field(default_factory=list)
-    held: list[Held] = field(default_factory=list)
     answers: list[tuple[Delivery, Handout]] = field(default_factory=list)
-    story: list[str] = field(default_factory=list)
-    count: int = 0
-
-    def tell(self, line: str) -> None:
-        self.story.append(line)
-
-    def attempted(self, what: str, call: Callable[[], object], cut: int | None) -> bool:
-        """Whether the call went through; False if the connection was killed in it, and nothing came of it."""
-        try:
-            with killed_before(cut, self.killer):
-                call()
-        except DatabaseError as error:
-            if cut is None or not is_lost(error):
-                raise
-            connection.close()
-            self.tell(f"  (killed before statement {cut} of {what})")
-            return False
-        return True
-
-    # Publishing
-
-    def is_pending(self, key: str | None, id: str) -> bool:
-        """Whether an open transaction has published that id: another publisher of it would wait."""
-        name = (partition_of(key, id), id)
-        return any((m.partition, m.id) == name for held in self.held for m in held.messages)
-
-    def is_stored(self, key: str | None, id: str) -> bool:
-        return self.model.stored(partition_of(key, id), id) is not None
-
-    def new_id(self) -> str:
-        self.count += 1
-        return f"n{self.count}"
-
-    def publish(self, items: Sequence[tuple[str | None, str]], cut: int | None = None) -> None:
-        """One message by ``publish``, several by ``publish_many``."""
-        got: list[Published] = []
-        if not self.attempted("publish", lambda: got.extend(self._publish(items)), cut):
-            return
-        self.tell(f"publish {[(p.offset, p.key, p.id, p.created) for p in got]}")
-        for one in got:
-            self.model.published(one.offset, partition_of(one.key, one.id), one.id, one.created)
-
-    def _publish(self, items: Sequence[tuple[str | None, str]]) -> list[Published]:
-        if len(items) == 1:
-            ((key, id),) = items
-            return [publish(self.topic, {"id": id, "key": key}, key=key, id=id)]
-        return publish_many(
-            self.topic, [OutgoingMessage({"id": id, "key": key}, key=key, id=id) for key, id in items]
-        )
-
-    def hold(self, items: Sequence[tuple[str | None, str]]) -> None:
-        """Publish in a transaction that stays open; none of the ids is in the log."""
-        transaction = HeldTransaction(lambda: self._publish(items)).start()
-        got = transaction.result()
-        self.tell(f"hold {[(p.offset, p.key, p.id) for p in got]}")
-        new = [Stored(p.offset, partition_of(p.key, p.id), p.id) for p in got if p.created]
-        self.held.append(Held(transaction, new))
-
-    def end(self, held: Held, *, commit: bool) -> None:
-        self.held.remove(held)
-        offsets = [m.offset for m in held.messages]
-        self.tell(f"{'commit' if commit else 'roll back'} {offsets}")
-        if commit:
-            held.transaction.commit()
-            self.model.committed(held.messages)
-        else:
-            held.transaction.rollback()
-            self.model.undone(offsets)
 
     # Groups and members
 
@@ -170,14 +75,10 @@ class Driver:
             visibility_timeout=4 * time_passing.HOUR,
         ).open()
         self.model.subscribed(group, new)
-        for handout in {
-            h.worker for h in self.model.handouts if (h.worker.group, h.worker.name) == (group, name)
-        }:
-            self.model.gone(handout)
+        for worker in self._named(group, name):
+            self.model.superseded(worker)
         for member in self.members:
-            if (member.worker.group, member.worker.name) == (group, name):
-                self.model.gone(member.worker)
-                member.fenced = True
+            member.fenced = member.fenced or (member.worker.group, member.worker.name) == (group, name)
         self.members.append(Member(Worker(group, name, strict, BATCH_SIZE), subscription))
 
     def close(self, member: Member) -> None:
@@ -201,9 +102,13 @@ class Driver:
         """Its leases run out while it may still believe to have them."""
         self.tell(f"leases of {worker.group}/{worker.name} run out")
         time_passing.leases_pass(self.topic, worker.group, worker.name)
-        for other in {h.worker for h in self.model.handouts} | {m.worker for m in self.members} | {worker}:
-            if (other.group, other.name) == (worker.group, worker.name):
-                self.model.leases_ran_out(other)
+        for other in self._named(worker.group, worker.name):
+            self.model.leases_ran_out(other)
+
+    def _named(self, group: str, name: str) -> set[Worker]:
+        """Whoever has that name or had it."""
+        all_of_them = {h.worker for h in self.model.handouts} | {m.worker for m in self.members}
+        return {worker for worker in all_of_them if (worker.group, worker.name) == (group, name)}
 
     def name(self, member: Member) -> str:
         return f"{member.worker.group}/{member.worker.name}{' (fenced)' if member.fenced else ''}"
@@ -237,6 +142,7 @@ class Driver:
         self._check_refusal(member, refused)
         if "renew" in due and not refused:
             worker.expired = False
+        self.look()  # What it dead-lettered, it did before.
         for delivery in got:
             alone = delivery.hold.alone
             handout = self.model.delivered(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
 import sys
+from pathlib import Path
 from typing import Any
 
 from hypothesis import note
@@ -14,8 +16,9 @@ from django_mqueue import Delivery
 from tests.support.threads import RawConnection
 
 from .drain import drain
-from .driver import Driver, Held, Member
+from .driver import Driver, Member
 from .model import Model
+from .publisher import Held
 from .things import Handout, Worker
 from .time_passing import PERIODIC
 
@@ -24,6 +27,8 @@ NAMES = ("one", "two", "three")
 KEYS = ("a", "b", None)
 IDS = ("x", "y")
 MOST_MEMBERS = 5
+OLDEST = 8
+"""So many of the last deliveries are answered, in whatever order."""
 
 numbers = itertools.count()
 """Each story has a topic of its own: ids that were deleted a moment ago still make others wait."""
@@ -86,6 +91,7 @@ class Machine(RuleBasedStateMachine):
     def subscribe(self, group: str, latest: bool) -> None:
         self.driver.subscribe(group, latest=latest)
 
+    @precondition(lambda self: len(self.driver.answers) > 2)
     @rule(group=groups)
     def unsubscribe(self, group: str) -> None:
         self.driver.unsubscribe(group)
@@ -140,10 +146,15 @@ class Machine(RuleBasedStateMachine):
         )
         self.driver.poll(member, count, due, cut=cut, patient=patient)
 
+    @precondition(lambda self: self.driver.members)
+    @rule(data=st.data(), count=st.integers(1, 5))
+    def poll_again(self, data: Any, count: int) -> None:
+        """With everything due, and nothing in the way."""
+        self.driver.poll(self._member(data), count, PERIODIC)
+
     @precondition(lambda self: self.driver.answers)
     @rule(data=st.data(), verb=verbs, delay=st.booleans(), cut=short_cuts)
     def answer(self, data: Any, verb: str, delay: bool, cut: int | None) -> None:
-        """Any delivery there ever was, the newest first."""
         delivery, handout = self._delivery(data)
         self.driver.answer(delivery, handout, verb, delay=delay, cut=cut)
 
@@ -161,7 +172,7 @@ class Machine(RuleBasedStateMachine):
         self.driver.run_out(*self._delivery(data))
 
     def _delivery(self, data: Any) -> tuple[Delivery, Handout]:
-        ago: int = data.draw(st.integers(0, len(self.driver.answers) - 1))
+        ago: int = data.draw(st.integers(0, min(len(self.driver.answers), OLDEST) - 1))
         return self.driver.answers[-1 - ago]
 
     # Time
@@ -194,14 +205,21 @@ class Machine(RuleBasedStateMachine):
         """Everybody is well again and does what is left; unless a step has failed already."""
         if not hasattr(self, "driver"):
             return
+        failed = sys.exc_info()[1]
         try:
-            if sys.exc_info()[0] is None:
+            if failed is None:
                 drain(self.driver)
-        except BaseException:
-            note("\n".join(self.driver.story))
+        except BaseException as error:
+            failed = error
             raise
-        else:
-            if sys.exc_info()[0] is not None:
-                note("\n".join(self.driver.story))
         finally:
+            if failed is not None and type(failed).__name__ != "StopTest":
+                self._tell(f"{type(failed).__name__}: {failed}")
             self.driver.leave()
+
+    def _tell(self, failure: str) -> None:
+        story = "\n".join([*self.driver.story, failure, ""])
+        note(story)
+        if path := os.environ.get("MQUEUE_MODEL_STORIES"):
+            with Path(path).open("a") as file:
+                file.write(f"{story}\n")

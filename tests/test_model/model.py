@@ -94,10 +94,15 @@ class Model:
         return [h for h in self._flying(worker.group) if h.worker is worker]
 
     def gone(self, worker: Worker) -> None:
-        """It closed, or a newer one took its name: its leases are not its any more, for ever."""
+        """It closed: its leases are not its any more, for ever."""
         worker.gone = True
         for handout in self.open_of(worker):
             handout.void = True
+
+    def superseded(self, worker: Worker) -> None:
+        """A newer one took its name, and its leases are free. Until it is told it may take such as nobody has."""
+        for handout in self.open_of(worker):
+            handout.risky = True
 
     def leases_ran_out(self, worker: Worker) -> None:
         """From now on others may take what it has; until they do, its answers count."""

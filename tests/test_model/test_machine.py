@@ -5,7 +5,8 @@ The suite runs the same stories each time. To run others, and more of them:
     MQUEUE_MODEL_EXAMPLES=5000 MQUEUE_MODEL_SEED=random python -m pytest -m slow tests/test_model --timeout 0
 
 ``MQUEUE_MODEL_SEED`` is a number, to repeat a run, or ``random``; without it the stories are the suite's. A failure
-prints the shortest story that fails, each operation as it was and what came of it.
+prints the shortest story that fails, each operation as it was and what came of it; finding the shortest takes minutes.
+``MQUEUE_MODEL_STORIES`` names a file that gets each failing story as soon as it was met.
 """
 
 from __future__ import annotations

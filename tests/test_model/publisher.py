@@ -1,0 +1,107 @@
+"""Publishes, and tells the model what came of it; in transactions of its own or in such as stay open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from django.db import DatabaseError, connection
+
+from django_mqueue import OutgoingMessage, Published, publish, publish_many
+from django_mqueue.policy.names import spread_partition
+from django_mqueue.store.session import is_lost
+from tests.support.threads import RawConnection
+from tests.support.transactions import HeldTransaction
+
+from . import time_passing
+from .cutting import killed_before
+from .model import Model
+from .things import Stored
+
+
+def partition_of(key: str | None, id: str) -> str:
+    return key if key is not None else spread_partition(id, time_passing.SETTINGS["SPREAD"])
+
+
+@dataclass(eq=False)
+class Held:
+    """A transaction that has published and is still open."""
+
+    transaction: HeldTransaction[list[Published]]
+    messages: list[Stored]
+
+
+@dataclass
+class Publisher:
+    """The topic, the model, and the story so far: a line for each step."""
+
+    model: Model
+    killer: RawConnection
+    topic: str
+    held: list[Held] = field(default_factory=list)
+    story: list[str] = field(default_factory=list)
+    count: int = 0
+
+    def tell(self, line: str) -> None:
+        self.story.append(line)
+
+    def attempted(self, what: str, call: Callable[[], object], cut: int | None) -> bool:
+        """Whether the call went through; False if the connection was killed in it, and nothing came of it."""
+        try:
+            with killed_before(cut, self.killer):
+                call()
+        except DatabaseError as error:
+            if cut is None or not is_lost(error):
+                raise
+            connection.close()
+            self.tell(f"  (killed before statement {cut} of {what})")
+            return False
+        return True
+
+    def is_pending(self, key: str | None, id: str) -> bool:
+        """Whether an open transaction has published that id: another publisher of it would wait."""
+        name = (partition_of(key, id), id)
+        return any((m.partition, m.id) == name for held in self.held for m in held.messages)
+
+    def is_stored(self, key: str | None, id: str) -> bool:
+        return self.model.stored(partition_of(key, id), id) is not None
+
+    def new_id(self) -> str:
+        self.count += 1
+        return f"n{self.count}"
+
+    def publish(self, items: Sequence[tuple[str | None, str]], cut: int | None = None) -> None:
+        """One message by ``publish``, several by ``publish_many``."""
+        got: list[Published] = []
+        if not self.attempted("publish", lambda: got.extend(self._publish(items)), cut):
+            return
+        self.tell(f"publish {[(p.offset, p.key, p.id, p.created) for p in got]}")
+        for one in got:
+            self.model.published(one.offset, partition_of(one.key, one.id), one.id, one.created)
+
+    def _publish(self, items: Sequence[tuple[str | None, str]]) -> list[Published]:
+        if len(items) == 1:
+            ((key, id),) = items
+            return [publish(self.topic, {"id": id, "key": key}, key=key, id=id)]
+        return publish_many(
+            self.topic, [OutgoingMessage({"id": id, "key": key}, key=key, id=id) for key, id in items]
+        )
+
+    def hold(self, items: Sequence[tuple[str | None, str]]) -> None:
+        """Publish in a transaction that stays open; none of the ids is in the log."""
+        transaction = HeldTransaction(lambda: self._publish(items)).start()
+        got = transaction.result()
+        self.tell(f"hold {[(p.offset, p.key, p.id) for p in got]}")
+        new = [Stored(p.offset, partition_of(p.key, p.id), p.id) for p in got if p.created]
+        self.held.append(Held(transaction, new))
+
+    def end(self, held: Held, *, commit: bool) -> None:
+        self.held.remove(held)
+        offsets = [m.offset for m in held.messages]
+        self.tell(f"{'commit' if commit else 'roll back'} {offsets}")
+        if commit:
+            held.transaction.commit()
+            self.model.committed(held.messages)
+        else:
+            held.transaction.rollback()
+            self.model.undone(offsets)
