@@ -47,14 +47,14 @@ def receive(subscribers: Subscribers, count: int = 1, seconds: float = PATIENCE)
 
 
 def take(subscribers: Subscribers, count: int, seconds: float = PATIENCE) -> list[Delivery]:
-    """``count`` deliveries, each acked as it comes; more than that is a failure."""
+    """``count`` deliveries, acked as they come; more than that is a failure."""
     got: list[Delivery] = []
 
     def enough() -> bool:
         for subscriber in of(subscribers):
-            for delivery in subscriber.poll():
-                assert delivery.ack()
-                got.append(delivery)
+            some = subscriber.poll()
+            assert not some or subscriber.ack(some)
+            got.extend(some)
         return len(got) >= count
 
     until(enough, f"{count} messages", seconds)
@@ -67,7 +67,7 @@ def take_one(subscribers: Subscribers, seconds: float = PATIENCE) -> Delivery:
     return only
 
 
-def nothing_comes(subscribers: Subscribers, seconds: float = 0.4) -> None:
+def nothing_comes(subscribers: Subscribers, seconds: float = 0.25) -> None:
     """Polls for so long, twenty times at least, and none gives anything."""
     deadline, pause, polls = time.monotonic() + seconds, threading.Event(), 0
     while polls < 20 or time.monotonic() < deadline:

@@ -24,7 +24,9 @@ _pause = threading.Event()
 class Asked(Exception):
     """The handler's wish about its own message."""
 
-    def __init__(self, verb: Literal["retry", "reject", "postpone"], delay: float = 0, text: str = "") -> None:
+    def __init__(
+        self, verb: Literal["retry", "reject", "postpone"], delay: float = 0, text: str = ""
+    ) -> None:
         self.verb, self.delay, self.text = verb, delay, text
         super().__init__(text or verb)
 

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict
@@ -21,8 +22,8 @@ from django.test.utils import CaptureQueriesContext
 import django_mqueue as mqueue
 from tests.support.processes import Worker, Workers, database_url, wait_until
 
+from . import system as protocol
 from .handling import DIRECTORY
-from .system import Handler
 
 MQUEUE: dict[str, Any] = {
     "POLL_INTERVAL": 0.02,
@@ -127,12 +128,14 @@ class System:
         with override_settings(MQUEUE={**settings.MQUEUE, "RETENTION": seconds}):
             yield
 
-    def start_worker(self, *handlers: Handler, threads: int = 4, clock_off_by: float = 0) -> OurWorker:
+    def start_worker(
+        self, *handlers: protocol.Handler, threads: int = 4, clock_off_by: float = 0
+    ) -> OurWorker:
         environment = {
             "DJANGO_SETTINGS_MODULE": "tests.conformance.plant.settings",
             "DATABASE_URL": database_url(),
             "TEST_MQUEUE": json.dumps(settings.MQUEUE),
-            "TEST_CLOCK": str(clock_off_by),
+            "TEST_CLOCK": str(max(clock_off_by, 1 - time.monotonic())),  # That clock reads never less than 0.
             "CONFORMANCE_HANDLERS": json.dumps([asdict(handler) for handler in handlers]),
             DIRECTORY: os.environ.get(DIRECTORY, tempfile.gettempdir()),
         }
@@ -150,3 +153,7 @@ class System:
 
     def close_connections(self) -> None:
         connections.close_all()
+
+
+FITS: type[protocol.System] = System
+"""For mypy to compare."""

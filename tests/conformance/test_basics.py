@@ -12,7 +12,9 @@ from .system import System
 def test_publish_and_subscribe(system: System) -> None:
     """What is published comes, in order, as it was: payload, key, id, headers, kind; empty headers are a dict."""
     subscriber = system.open("t", "g")
-    system.publish("t", {"text": "hello"}, key="a", id="one", kind="greeting", headers={"trace": "abc", "n": 1})
+    system.publish(
+        "t", {"text": "hello"}, key="a", id="one", kind="greeting", headers={"trace": "abc", "n": 1}
+    )
     system.publish("t", b"\x00\xff", key="a", id="two")
     first, second = take(subscriber, 2)
     assert (first.id, first.topic, first.key, first.payload) == ("one", "t", "a", {"text": "hello"})

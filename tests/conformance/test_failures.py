@@ -187,9 +187,7 @@ def test_handlers_outcomes(system: System, notes: Notes) -> None:
     until(lambda: sorted(notes.numbers("end")) == [0, 1, 3, 5], "the others have succeeded")
     worker.ask_to_stop()
     assert worker.wait() == 0
-    attempts = {
-        n: [note.attempt for note in notes.all("start") if note.n == n] for n in range(len(wanted))
-    }
+    attempts = {n: [note.attempt for note in notes.all("start") if note.n == n] for n in range(len(wanted))}
     assert attempts == {0: [1], 1: [1, 2], 2: [1, 2, 3], 3: [1, 2, 3], 4: [1], 5: [1] * 5}
     assert set(letters) == {2, 4}
     assert "number 2 fails, attempt 3" in letters[2].last_error

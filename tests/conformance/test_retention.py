@@ -106,7 +106,9 @@ def test_dead_letters_are_not_deleted(system: System) -> None:
         system.publish("t", "x", key="a", id="x")
         (delivery,) = receive(subscriber)
         assert delivery.reject("never")
-        polled_until(subscriber, lambda: not is_in_log(system, "t", "x", key="a"), "the original leaves the log")
+        polled_until(
+            subscriber, lambda: not is_in_log(system, "t", "x", key="a"), "the original leaves the log"
+        )
         dead = system.dead_letters("t")
         letters = system.open(dead, "undertaker")
         take_one(letters)

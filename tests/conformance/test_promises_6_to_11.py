@@ -1,0 +1,271 @@
+"""Promises 6 to 11, one class each. The other modules say more about some of them."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from .doing import Members, keys, nothing_comes, payloads, receive, take, take_one, until
+from .handling import Notes
+from .system import Delivery, Handler, System
+
+
+class TestPromise6Fenced:
+    """A worker that lost its lease or its delivery changes nothing any more."""
+
+    def test_by_no_answer(self, system: System) -> None:
+        """The other has not answered yet, and its delivery stands whatever the former owner tries."""
+        first = system.open("t", "g", "one", max_attempts=2)
+        system.publish("t", "x", key="a")
+        (old,) = receive(first)
+        second = system.open("t", "g", "two", max_attempts=2)
+        (new,) = receive(second)
+        tries = (
+            old.ack,
+            old.nack,
+            old.reject,
+            old.postpone,
+            lambda: old.extend(60),
+            lambda: first.ack([old]),
+        )
+        for answer in tries:
+            with pytest.raises(system.stale):
+                answer()
+        nothing_comes([second])
+        assert new.ack()
+        nothing_comes([first, second])
+        nothing_comes(system.open(system.dead_letters("t"), "undertaker"))
+
+    def test_by_no_answer_after_the_other_has_finished(self, system: System) -> None:
+        first = system.open("t", "g", "one")
+        system.publish("t", "x", key="a")
+        (old,) = receive(first)
+        take_one(system.open("t", "g", "two"))
+        for answer in (old.nack, old.reject, old.postpone, old.ack):
+            with pytest.raises(system.stale):
+                answer()
+        nothing_comes([first])
+
+    def test_nor_by_delivering_the_next(self, system: System) -> None:
+        """A member that wakes after its lease was taken delivers nothing of what is another's now."""
+        first = system.open("t", "g", "one", batch_size=1)
+        for n in range(3):
+            system.publish("t", n, key="a")
+        (held,) = receive(first)
+        second = system.open("t", "g", "two", batch_size=1)
+        (again,) = receive(second)
+        assert again.payload == held.payload == 0
+        for _ in range(5):
+            assert payloads(first.poll()) == []
+        assert again.ack()
+        assert payloads(take([second], 2)) == [1, 2]
+
+    def test_many_acked_at_once_of_which_some_are_stale(self, system: System) -> None:
+        """The others of the same call are acked."""
+        subscriber = system.open("t", "g")
+        for n in range(3):
+            system.publish("t", n, key="a")
+        held = receive(subscriber, 3)
+        assert held[1].nack(delay=0.05)
+        with pytest.raises(system.stale):
+            subscriber.ack(held)
+        assert take_one(subscriber).payload == 1
+        nothing_comes(subscriber)
+
+
+class TestPromise7AttemptsAreReal:
+    """Only what was handed to a handler has used an attempt; a message that kills workers is dead-lettered alone."""
+
+    def test_what_no_handler_saw_uses_no_attempt(self, system: System, notes: Notes) -> None:
+        """A worker with one thread is killed while its handler runs and four messages wait behind it."""
+        for n in range(5):
+            system.publish("t", {"n": n, "do": "wait", "door": f"{n}"}, key="a")
+        notes.open_door("1")
+        worker = system.start_worker(Handler("t", "g", max_attempts=5), threads=1)
+        until(lambda: notes.numbers("start") == [0], "the first runs")
+        worker.kill()
+        for n in range(5):
+            notes.open_door(str(n))
+        worker = system.start_worker(Handler("t", "g", max_attempts=5), threads=1)
+        until(lambda: sorted(notes.numbers("end")) == [*range(5)], "all were handled")
+        assert {note.n: note.attempt for note in notes.all("end")} == {0: 2, 1: 1, 2: 1, 3: 1, 4: 1}
+        worker.kill()
+
+    def test_a_poison_message_is_dead_lettered_and_its_neighbours_are_not(
+        self, system: System, notes: Notes
+    ) -> None:
+        """It kills every worker that handles it, in the middle of others."""
+        for n in range(6):
+            system.publish("t", {"n": n, "do": "die"} if n == 2 else {"n": n}, key=f"k{n % 2}")
+        letters = system.open(system.dead_letters("t"), "undertaker")
+        dead: list[Delivery] = []
+        worker = system.start_worker(Handler("t", "g", max_attempts=2))
+
+        def buried() -> bool:
+            nonlocal worker
+            if not worker.running:
+                worker = system.start_worker(Handler("t", "g", max_attempts=2))
+            dead.extend(letters.poll())
+            return bool(dead)
+
+        until(buried, "the poison is a dead letter", 60)
+        until(lambda: sorted({*notes.numbers("end")}) == [0, 1, 3, 4, 5], "its neighbours were handled")
+        assert [letter.payload["n"] for letter in dead] == [2]
+        worker.ask_to_stop()
+        assert worker.wait() == 0
+        nothing_comes([letters])
+
+
+class TestPromise8GroupsAreIslands:
+    """What one group does no other can notice."""
+
+    def test_nack_reject_postpone_crash_and_unsubscribe(self, system: System) -> None:
+        quiet, wild = system.open("t", "quiet"), system.open("t", "wild", max_attempts=1)
+        for n in range(6):
+            system.publish("t", n, key="a")
+        out = receive(wild, 6)
+        assert out[0].nack(error="last one")
+        assert out[1].reject("never")
+        assert out[2].postpone(300)
+        assert out[3].extend(300)
+        assert out[4].ack()
+        first = take(quiet, 6)
+        assert payloads(first) == [*range(6)]
+        assert {(each.attempt, each.last_error) for each in first} == {(1, "")}
+        wild.crash()
+        system.unsubscribe("t", "wild")
+        system.publish("t", 6, key="a")
+        assert take_one(quiet).payload == 6
+        nothing_comes(quiet)
+
+    def test_a_stuck_group_slows_nobody_down(self, system: System) -> None:
+        """One group leaves everything unanswered; another goes on, message by message."""
+        stuck, free = system.open("t", "stuck"), system.open("t", "free")
+        for n in range(10):
+            system.publish("t", n, key="a")
+            stuck.poll()
+            assert take_one(free).payload == n
+
+
+class TestPromise9FairAndAlive:
+    """Every partition with work has an owner; shares differ by one at most; who dies is replaced within the lease."""
+
+    def test_join_leave_and_die(self, system: System) -> None:
+        members = Members(system, "t", 3, partitions=8)
+        members.settle(3, 3, 2)
+        members.join("late")
+        members.settle(2, 2, 2, 2)
+        members.leave("w1")
+        members.settle(3, 3, 2)
+        members.crash("w0")
+        members.publish_round()
+        members.take_round(seconds=system.lease + 2 * system.look)
+        members.settle(4, 4)
+
+    def test_with_members_in_threads_of_their_own(self, system: System) -> None:
+        """Four members poll at the same time while messages come; everything comes once."""
+        count, got, lock, end = 400, list[int](), threading.Lock(), threading.Event()
+        failures: list[BaseException] = []
+
+        def consume(name: str) -> None:
+            try:
+                subscriber = system.open("t", "g", name)
+                while not end.wait(0.005):
+                    for delivery in subscriber.poll(20):
+                        assert delivery.ack()
+                        with lock:
+                            got.append(delivery.payload)
+                subscriber.close()
+            except BaseException as error:
+                failures.append(error)
+            finally:
+                system.close_connections()
+
+        threads = [threading.Thread(target=consume, args=(f"w{n}",)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        try:
+            for n in range(0, count, 20):
+                system.publish_many("t", [*range(n, n + 20)], [keys(10)[m % 10] for m in range(20)])
+            until(lambda: len(got) >= count or failures, "all came")
+        finally:
+            end.set()
+            for thread in threads:
+                thread.join()
+        assert failures == []
+        assert sorted(got) == [*range(count)]
+
+
+class TestPromise10FlatCost:
+    """Requests per poll do not grow with partitions, backlog, history or other groups; per message they fall."""
+
+    @staticmethod
+    def requests_of_idle_polls(system: System, topic: str, partitions: int, done: int) -> float:
+        """Per poll of a member that owns ``partitions`` and has nothing to do."""
+        subscriber = system.open(topic, "g")
+        for _ in range(done):
+            system.publish_many(topic, [0] * partitions, keys(partitions))
+        take(subscriber, partitions * done)
+        nothing_comes(subscriber, system.look)
+        with system.counting() as requests:
+            for _ in range(100):
+                subscriber.poll()
+        subscriber.close()
+        return len(requests) / 100
+
+    def test_idle_polls(self, system: System) -> None:
+        """A hundred partitions with a history cost what two do."""
+        few = self.requests_of_idle_polls(system, "few", 2, 1)
+        many = self.requests_of_idle_polls(system, "many", 100, 2)
+        assert many <= few * 1.5 + 1, f"{few} requests a poll with 2 partitions, {many} with 100"
+
+    def test_messages(self, system: System) -> None:
+        """A message costs less the more there are."""
+        costs = []
+        for count in (5, 100):
+            topic = f"t{count}"
+            subscriber = system.open(topic, "g")
+            nothing_comes(subscriber)
+            system.publish_many(topic, [*range(count)], [keys(50)[n % 50] for n in range(count)])
+            got = 0
+            with system.counting() as requests:
+                while got < count:
+                    deliveries = subscriber.poll()
+                    assert not deliveries or subscriber.ack(deliveries)
+                    got += len(deliveries)
+            costs.append(len(requests) / count)
+        assert costs[1] < costs[0] / 2, f"requests per message: {costs}"
+
+    def test_publishing_many(self, system: System) -> None:
+        """A thousand messages are a few requests; one alone is one."""
+        with system.counting() as many:
+            system.publish_many("t", [*range(1000)], ["a"] * 1000)
+        with system.transaction(), system.counting() as one:
+            system.publish("t", 1, key="a")
+        assert len(many) <= 10
+        assert len(one) == 1
+
+
+class TestPromise11OneClock:
+    """The database's. Workers whose clocks are wrong take no live lease, and redeliver nothing too early."""
+
+    @pytest.mark.parametrize("off_by", [-3_600, 3_600], ids=["behind", "ahead"])
+    def test_a_worker_with_a_wrong_clock(self, system: System, notes: Notes, off_by: float) -> None:
+        """Beside one whose clock is right: a running handler keeps its message, a retry comes when it is due."""
+        system.publish("t", {"n": 0, "do": "wait", "door": "long"}, key="a")
+        right = system.start_worker(Handler("t", "g"))
+        until(lambda: notes.numbers("start") == [0], "it runs where the clock is right")
+        wrong = system.start_worker(Handler("t", "g"), clock_off_by=off_by)
+        nothing_comes([], 1.5 * system.lease)
+        assert notes.numbers("start") == [0], "the lease was not taken"
+        notes.open_door("long")
+        until(lambda: notes.numbers("end") == [0], "it ended")
+        right.ask_to_stop()
+        assert right.wait() == 0
+        system.publish("t", {"n": 1, "do": "retry", "times": 1, "delay": 0.3}, key="a")
+        system.publish("t", {"n": 2}, key="b")
+        until(lambda: sorted(notes.numbers("end")) == [0, 1, 2], "the other goes on alone")
+        assert [note.attempt for note in notes.all("start") if note.n == 1] == [1, 2]
+        wrong.ask_to_stop()
+        assert wrong.wait() == 0
