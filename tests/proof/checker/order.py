@@ -18,8 +18,7 @@ from .world import FOREVER
 class Turn:
     """A message of a key as the order of one group sees it.
 
-    ``born``: known to be committed by then; ``over``: done for the group; ``last``: its last start without an
-    excuse.
+    ``born``: known to be committed by then; ``over``: done for the group; ``first``: its first start.
     """
 
     story: Story
@@ -27,7 +26,7 @@ class Turn:
     born: int
     over: int
     first: int
-    last: int
+    runs: list[Run]
 
 
 def out_of_order(history: History, rules: Rules) -> Iterator[Finding]:
@@ -48,8 +47,8 @@ def out_of_order(history: History, rules: Rules) -> Iterator[Finding]:
             if group.strict:
                 turns = [_turn(history, rules, story, group.group) for story in stories]
                 where = f"of key {name[1]!r} in strict group {group.group!r}"
-                yield from _across(turns, where)
-                yield from _inside(history, turns, where)
+                yield from _across(history, rules, turns, where)
+                yield from _inside(history, rules, turns, where)
 
 
 def _by_key(history: History) -> dict[tuple[str, str], list[Story]]:
@@ -66,21 +65,14 @@ def _turn(history: History, rules: Rules, story: Story, group: str) -> Turn:
     closed = history.closed.get(sending.transaction)
     born = closed[0].at if closed and closed[0].outcome == "committed" else FOREVER
     runs = story.runs_of(group)
-    starts = [run.at for run in runs]
     done = [run.end for run in runs if run.outcome == "done"]
     done += [letter.at - rules.slack_ns for letter in story.dead if letter.group == group]
-    last = max((run.at for run in runs if not _excused(history, rules, run)), default=0)
-    seen = min((run.at for run in story.runs), default=FOREVER)
-    return Turn(
-        story, sending.at, min(born, seen), min(done, default=FOREVER), min(starts, default=FOREVER), last
-    )
+    seen = story.runs[0].at if story.runs else FOREVER
+    first = runs[0].at if runs else FOREVER
+    return Turn(story, sending.at, min(born, seen), min(done, default=FOREVER), first, runs)
 
 
-def _excused(history: History, rules: Rules, run: Run) -> bool:
-    return started_late(history.world, run, rules)
-
-
-def _across(turns: Sequence[Turn], where: str) -> Iterator[Finding]:
+def _across(history: History, rules: Rules, turns: Sequence[Turn], where: str) -> Iterator[Finding]:
     """Pairs by time: A was born before B was sent."""
     by_birth = sorted((turn for turn in turns if turn.born < FOREVER), key=lambda turn: turn.born)
     births = [turn.born for turn in by_birth]
@@ -100,10 +92,10 @@ def _across(turns: Sequence[Turn], where: str) -> Iterator[Finding]:
     for a in by_birth:
         place = bisect_right(sendings, a.born)
         if place < len(earliest):
-            yield from _too_late(a, earliest[place], where)
+            yield from _too_late(history, rules, a, earliest[place], where)
 
 
-def _inside(history: History, turns: Sequence[Turn], where: str) -> Iterator[Finding]:
+def _inside(history: History, rules: Rules, turns: Sequence[Turn], where: str) -> Iterator[Finding]:
     """Pairs by transaction: A was sent before B in the same one."""
     together: defaultdict[str, list[Turn]] = defaultdict(list)
     for turn in turns:
@@ -115,7 +107,7 @@ def _inside(history: History, turns: Sequence[Turn], where: str) -> Iterator[Fin
             latest = b if b.over > latest.over else latest
         earliest = ones[-1]
         for a in reversed(ones[:-1]):
-            yield from _too_late(a, earliest, where)
+            yield from _too_late(history, rules, a, earliest, where)
             earliest = a if a.first < earliest.first else earliest
 
 
@@ -125,7 +117,7 @@ def _too_early(a: Turn, b: Turn, where: str) -> Iterator[Finding]:
         yield Finding(b.story.message, text, (a.story, b.story))
 
 
-def _too_late(a: Turn, b: Turn, where: str) -> Iterator[Finding]:
-    if a.last > b.first:
+def _too_late(history: History, rules: Rules, a: Turn, b: Turn, where: str) -> Iterator[Finding]:
+    if any(run.at > b.first and not started_late(history.world, run, rules) for run in a.runs):
         text = f"started after {b.story.message} {where} had started, which was published after it"
         yield Finding(a.story.message, text, (a.story, b.story))

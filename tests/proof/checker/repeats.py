@@ -25,14 +25,18 @@ def again(history: History, rules: Rules) -> Iterator[Finding]:
 def _of(history: History, story: Story, rules: Rules) -> Iterator[Finding]:
     world = history.world
     letters = {letter.group: letter.at for letter in story.dead}
-    over: dict[tuple[str, int], Run] = {}
+    over: dict[tuple[str, int], list[Run]] = {}
     for run in story.runs:
         group, place = run.started.group, (run.started.group, run.started.offset)
-        before = over.get(place)
-        if before and before.end < run.at and not started_late(world, run, rules):
+        before = next((one for one in over.get(place, ()) if _is_answered(history, one, run, rules)), None)
+        if before and not started_late(world, run, rules):
             text = f"given to group {group!r} again, though a run of it was {before.outcome} before"
             yield Finding(story.message, text, (story,))
         elif letters.get(group, run.at) + rules.slack_ns < run.at and not started_late(world, run, rules):
             yield Finding(story.message, f"given to group {group!r} after its dead letter", (story,))
-        if run.outcome in ("done", "rejected") and not answer_may_be_lost(world, run, rules):
-            over[place] = run
+        if run.outcome in ("done", "rejected"):
+            over.setdefault(place, []).append(run)
+
+
+def _is_answered(history: History, before: Run, run: Run, rules: Rules) -> bool:
+    return before.end < run.at and not answer_may_be_lost(history.world, before, rules)
