@@ -78,6 +78,11 @@ def nothing_comes(subscribers: Subscribers, seconds: float = 0.25) -> None:
         pause.wait(0.01)
 
 
+def let_pass(seconds: float) -> None:
+    """Let time pass where time is the subject: what must not happen in it."""
+    threading.Event().wait(seconds)
+
+
 def polled_until(subscribers: Subscribers, condition: Callable[[], Any], what: str) -> None:
     """Give what happens from time to time a chance, until the condition holds. Nothing may be delivered."""
 

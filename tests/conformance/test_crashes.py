@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from .doing import ids, keys, nothing_comes, payloads, receive, take, take_one, until
+from .doing import ids, keys, let_pass, nothing_comes, payloads, receive, take, take_one, until
 from .handling import Notes
 from .system import Handler, System
+
+pytestmark = pytest.mark.slow
 
 
 def test_crash_recovery(system: System) -> None:
@@ -72,7 +74,7 @@ def test_graceful_shutdown_of_a_worker(system: System, notes: Notes) -> None:
     worker = system.start_worker(Handler("t", "g"), threads=2)
     until(lambda: sorted(notes.numbers("start")) == [0, 1], "two run")
     worker.ask_to_stop()
-    nothing_comes([], 0.2)
+    let_pass(0.2)
     assert worker.running, "it waits for them"
     notes.open_door("stop")
     assert worker.wait() == 0
@@ -118,7 +120,6 @@ def test_stalled_worker_changes_nothing_when_it_wakes(system: System, notes: Not
     nothing_comes(system.open("t", "g"))
 
 
-@pytest.mark.slow
 def test_all_workers_killed_at_once(system: System, notes: Notes) -> None:
     """Every worker is killed under load: others finish everything, and nothing that ended before is lost or repeated
     beyond what was in hand."""

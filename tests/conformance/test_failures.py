@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from .doing import nothing_comes, payloads, receive, take, take_one, until
+from .doing import let_pass, nothing_comes, payloads, receive, take, take_one, until
 from .handling import Notes
 from .system import Handler, System
 
@@ -170,6 +170,7 @@ def test_dead_letters_of_dead_letters(system: System) -> None:
     assert last.failed_group == "undertaker"
 
 
+@pytest.mark.slow
 def test_handlers_outcomes(system: System, notes: Notes) -> None:
     """A worker: a handler that fails is tried again, then dead-lettered; it may ask for a retry, reject, postpone."""
     wanted = [
@@ -194,13 +195,14 @@ def test_handlers_outcomes(system: System, notes: Notes) -> None:
     assert "never" in letters[4].last_error
 
 
+@pytest.mark.slow
 def test_visibility_is_extended_while_a_handler_runs(system: System, notes: Notes) -> None:
     """A worker: a handler that takes longer than its visibility timeout is not given the message again."""
     system.publish("t", {"n": 0, "do": "wait", "door": "long"}, key="a")
     worker = system.start_worker(Handler("t", "g", visibility_timeout=0.5))
     until(lambda: notes.numbers("start") == [0], "it runs")
     other = system.start_worker(Handler("t", "g", visibility_timeout=0.5))
-    nothing_comes([], 1.5)
+    let_pass(1.5)
     notes.open_door("long")
     until(lambda: notes.numbers("end") == [0], "it has ended")
     for each in (worker, other):

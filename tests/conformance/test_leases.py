@@ -87,6 +87,7 @@ def test_lease_steal_from_a_dead_worker(system: System) -> None:
     assert members.shares() == [4]
 
 
+@pytest.mark.slow
 def test_orphan_sweep(system: System) -> None:
     """Partitions whose owners have all gone, some with work left, are found by whoever comes next."""
     members = Members(system, "t", 2, partitions=6)
@@ -100,6 +101,7 @@ def test_orphan_sweep(system: System) -> None:
     members.settle(6)
 
 
+@pytest.mark.slow
 def test_idle_leases_released_and_resurrected(system: System) -> None:
     """Partitions that were idle for many leases are found again with their next message, and nothing comes twice."""
     members = Members(system, "t", 2, partitions=4)
@@ -139,6 +141,7 @@ def test_a_partition_moves_with_nothing_in_flight(system: System) -> None:
     until(both_have_some, "both have partitions")
 
 
+@pytest.mark.slow
 def test_two_workers_never_the_same_partition(system: System) -> None:
     """While members come, leave and die, no message that was acked comes again, and none is out twice at once."""
     members = Members(system, "t", 1, partitions=5)
@@ -155,6 +158,7 @@ def test_two_workers_never_the_same_partition(system: System) -> None:
     nothing_comes(members.everybody)
 
 
+@pytest.mark.slow
 def test_a_stalled_member_is_replaced_and_refused(system: System) -> None:
     """Who was not there for longer than the lease finds its message with another, and its answer refused."""
     stalled = system.open("t", "g", "one")

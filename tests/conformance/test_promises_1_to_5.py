@@ -23,6 +23,7 @@ class TestPromise1AtomicPublish:
     """A message exists exactly when the transaction that published it commits."""
 
     def test_visible_with_the_commit_and_not_before(self, system: System) -> None:
+        """While the transaction is open nothing comes; with its commit the message does."""
         subscriber = system.open("t", "g")
         held = Held(system, lambda: system.publish("t", "x", key="a"))
         nothing_comes(subscriber)
@@ -30,6 +31,7 @@ class TestPromise1AtomicPublish:
         assert take_one(subscriber).payload == "x"
 
     def test_rolled_back_it_never_was(self, system: System) -> None:
+        """Single messages and batches of a transaction that is rolled back never come, and their ids are free."""
         subscriber = system.open("t", "g")
         with rolled_back(system):
             assert system.publish("t", "undone", key="a", id="x").created
@@ -40,6 +42,7 @@ class TestPromise1AtomicPublish:
         nothing_comes(subscriber)
 
     def test_two_topics_in_one_transaction(self, system: System) -> None:
+        """Messages to several topics exist together or not at all."""
         one, two = system.open("one", "g"), system.open("two", "g")
         with rolled_back(system):
             system.publish("one", 1, key="a")
@@ -100,6 +103,7 @@ class TestPromise2NothingIsLost:
             nothing_comes(second)
 
     def test_a_group_that_begins_with_the_latest_misses_no_late_commit(self, system: System) -> None:
+        """A transaction that was open when the group registered commits after it: the message comes."""
         held = Held(system, lambda: system.publish("t", "late", key="a"))
         system.publish("t", "early", key="a")
         system.subscribe("t", "g", "latest")
