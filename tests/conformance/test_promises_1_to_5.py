@@ -137,6 +137,7 @@ class TestPromise3AtLeastOnce:
     """What was not answered comes again. (Exactly once, with ``atomic``, comes with the next release.)"""
 
     def test_whatever_a_dead_member_had_in_hand_comes_again(self, system: System) -> None:
+        """Three of eight are acked when it dies; another member gets the other five, as second attempts."""
         first = system.open("t", "g", "one")
         for n in range(8):
             system.publish("t", n, key=f"k{n % 2}")
@@ -219,6 +220,7 @@ class TestPromise5NobodyIsHeldUp:
     """A waiting, failing or delayed message costs the others nothing, however many pile up behind it."""
 
     def test_behind_a_message_that_waits(self, system: System) -> None:
+        """Five hundred messages behind one that waits for its retry come, in order."""
         subscriber = system.open("t", "g", batch_size=10)
         system.publish("t", "waits", key="a")
         (delivery,) = receive(subscriber)
