@@ -188,13 +188,15 @@ def freeze_writes(scene: Scene) -> None:
     threading.Thread(target=freeze, daemon=True).start()
 
 
-def fill_the_disk(scene: Scene) -> Later | None:
-    """The server's disk is full for a second or so: what it does then, and whether it survives, is its own affair."""
+def fill_the_disk(scene: Scene) -> None:
+    """The server's disk is full for a second or so. What it refuses then, and whether it survives, is its own affair."""
     if scene.disk is None or scene.server is None:
-        return None
-    scene.note("disk full")
+        return
+    scene.note("server down", "disk full")
     scene.disk.fill()
-    return scene.dice.random() * 2, scene.disk.free
+    threading.Event().wait(scene.dice.random() * 2)
+    scene.disk.free()
+    scene.note("server up")
 
 
 FAULTS: dict[FaultOf, float] = {

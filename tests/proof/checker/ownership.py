@@ -69,7 +69,9 @@ def _presence(history: History, rules: Rules) -> defaultdict[tuple[str, str], li
                 groups[one.worker].add((one.topic, one.group))
             first_seen[one.worker] = min(first_seen.get(one.worker, FOREVER), one.at)
     world = history.world
-    without = [(begin, end + rules.lease_ns) for begin, end in world.down.all()]
+    without = [
+        (begin, end + rules.lease_ns) for spans in (world.down, world.full) for begin, end in spans.all()
+    ]
     there: defaultdict[tuple[str, str], list[Span]] = defaultdict(list)
     for worker, places in groups.items():
         lives = list(world.lives.get(worker, Single()).all()) or [(first_seen[worker], FOREVER)]

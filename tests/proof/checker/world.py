@@ -54,13 +54,14 @@ class Single(Spans):
 class World:
     """The faults of a run, to be asked what may have happened to a worker in a span of time.
 
+    ``disk full`` and ``disk free`` are as if the server had been down in between; without the latter, nothing.
     Of a worker that consumes by hand there is more: ``silent`` and ``heard``, when it has not polled and so not renewed
     its leases, which is as if it had been stopped; ``abandoned``, when it gave up what it had in hand (an error in
     the midst of a batch) and began anew, which is as if it had been killed.
     """
 
     def __init__(self) -> None:
-        self.down = Single()
+        self.down, self.full = Single(), Single()
         self.stops: defaultdict[str, Single] = defaultdict(Single)
         self.kills: defaultdict[str, Single] = defaultdict(Single)
         self.lives: defaultdict[str, Single] = defaultdict(Single)
@@ -68,11 +69,19 @@ class World:
         self.deaths, self.idle_deaths = Spans(), Spans()
         """All that may keep a delivery from its handler; and those of workers that ran nothing then."""
         self._idle_stops: set[str] = set()
+        self._full_since = 0
 
     def note(self, kind: str, target: str, at: int, *, idle: bool) -> None:
         """One fault, in the order of time. ``idle``: the worker ``target`` ran nothing then."""
         if kind in ("server down", "server up"):
             self._span(self.down, at, begins=kind == "server down", idle=True)
+        elif kind == "disk full":
+            self._full_since = self._full_since or at
+        elif kind == "disk free" and self._full_since:
+            self.full.begin(self._full_since)
+            self.full.end(at)
+            self._dies(at, idle=True)
+            self._full_since = 0
         elif kind == "stopped":
             if not self.stops[target].open:
                 if idle:
@@ -120,11 +129,12 @@ class World:
     def shaken(self, worker: str, lease: str, first: int, last: int) -> bool:
         """Whether a worker may rightly have lost a lease in that time.
 
-        It was stopped, or the server was down (nothing could be renewed), or the lease was stolen.
+        It was stopped, or the server was down or its disk full (nothing could be renewed), or the lease was stolen.
         """
         return (
             self.stopped(worker, first, last)
             or self.down.count(first, last) > 0
+            or self.full.count(first, last) > 0
             or (lease in self.thefts and self.thefts[lease].count(first, last) > 0)
         )
 
