@@ -26,6 +26,7 @@ def test_visibility_timeout_and_retry(system: System) -> None:
     assert second.ack()
 
 
+@pytest.mark.slow
 def test_extend_visibility(system: System) -> None:
     """Extended, it does not come again when the first time is over, and can be acked after that."""
     subscriber = system.open("t", "g", visibility_timeout=0.5)

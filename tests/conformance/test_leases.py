@@ -65,6 +65,7 @@ def test_uneven_split_without_starvation(system: System) -> None:
         assert members.shares() == [3, 3, 2, 2, 2]
 
 
+@pytest.mark.slow
 def test_members_that_join_one_by_one(system: System) -> None:
     """Shares are fair after each of four members has joined, and after each has left."""
     members = Members(system, "t", 1, partitions=6)
@@ -77,6 +78,7 @@ def test_members_that_join_one_by_one(system: System) -> None:
         members.settle(*shares)
 
 
+@pytest.mark.slow
 def test_lease_steal_from_a_dead_worker(system: System) -> None:
     """One of two dies without a word: within the lease the other has its partitions."""
     members = Members(system, "t", 2, partitions=4)
@@ -110,6 +112,7 @@ def test_idle_leases_released_and_resurrected(system: System) -> None:
     members.settle(2, 2)
 
 
+@pytest.mark.slow
 def test_new_partitions_find_owners(system: System) -> None:
     """Members that have nothing to do yet share out the partitions of the first messages."""
     members = Members(system, "t", 3, partitions=9)

@@ -52,7 +52,7 @@ def test_batch_size_one_strict_serialization(system: System) -> None:
     for n in range(4):
         (delivery,) = receive(subscriber)
         assert delivery.payload == n
-        nothing_comes(subscriber, 0.1)
+        nothing_comes(subscriber, 0.05)
         assert delivery.ack()
     nothing_comes(subscriber)
 
@@ -97,6 +97,7 @@ def test_not_strict_lets_a_batch_out_at_once(system: System) -> None:
     assert payloads(take(subscriber, 2)) == [3, 4]
 
 
+@pytest.mark.slow
 def test_consumer_per_partition_isolation(system: System, notes: Notes) -> None:
     """A worker: a handler that blocks on one key does not keep the other key's message waiting."""
     system.publish("t", {"n": 1, "do": "wait", "door": "a"}, key="a")
@@ -111,6 +112,7 @@ def test_consumer_per_partition_isolation(system: System, notes: Notes) -> None:
     assert notes.numbers("end") == [2, 1]
 
 
+@pytest.mark.slow
 def test_consumer_partition_ordering(system: System, notes: Notes) -> None:
     """A worker with four threads, strict: messages of one key are handled one after the other, in order."""
     for n in range(12):
@@ -122,6 +124,7 @@ def test_consumer_partition_ordering(system: System, notes: Notes) -> None:
     worker.kill()
 
 
+@pytest.mark.slow
 def test_consumer_multi_partition_throughput(system: System, notes: Notes) -> None:
     """A worker handles messages of several keys at the same time: none ends before all have started."""
     system.publish_many("t", [{"n": n, "do": "wait", "door": "all"} for n in range(3)], keys(3))

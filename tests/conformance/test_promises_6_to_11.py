@@ -37,6 +37,7 @@ class TestPromise6Fenced:
         nothing_comes([first, second])
         nothing_comes(system.open(system.dead_letters("t"), "undertaker"))
 
+    @pytest.mark.slow
     def test_by_no_answer_after_the_other_has_finished(self, system: System) -> None:
         """The other has acked the message: nothing brings it back, or into the dead letters."""
         first = system.open("t", "g", "one")
@@ -48,6 +49,7 @@ class TestPromise6Fenced:
                 answer()
         nothing_comes([first])
 
+    @pytest.mark.slow
     def test_nor_by_delivering_the_next(self, system: System) -> None:
         """A member that wakes after its lease was taken delivers nothing of what is another's now."""
         first = system.open("t", "g", "one", batch_size=1)
@@ -155,6 +157,7 @@ class TestPromise8GroupsAreIslands:
 class TestPromise9FairAndAlive:
     """Every partition with work has an owner; shares differ by one at most; who dies is replaced within the lease."""
 
+    @pytest.mark.slow
     def test_join_leave_and_die(self, system: System) -> None:
         """Shares are fair after a member has joined, left and died; a dead one's messages wait for its lease alone."""
         members = Members(system, "t", 3, partitions=8)
@@ -219,6 +222,7 @@ class TestPromise10FlatCost:
         subscriber.close()
         return len(requests) / 100
 
+    @pytest.mark.slow
     def test_idle_polls(self, system: System) -> None:
         """A hundred partitions with a history cost what two do."""
         few = self.requests_of_idle_polls(system, "few", 2, 1)
