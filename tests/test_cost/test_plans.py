@@ -205,6 +205,7 @@ SORTED_ON_PURPOSE = (
     "ORDER BY p.partition_key",  # a page of partitions
     "ORDER BY message_offset",  # what of one strict key waits for its retry: one message
     "SELECT partition_key FROM queue_messages",  # the partitions of one page of garbage
+    "FORCE INDEX (queue_leases_holder) SET",  # one's own leases, noted before the index that found them is changed
 )
 """Few rows, whatever the tables hold."""
 
@@ -214,8 +215,8 @@ def test_no_statement_sorts_or_needs_a_temporary_table(plans: list[Plan]) -> Non
         if any(part in plan.sql for part in SORTED_ON_PURPOSE):
             continue
         for access in plan.accesses:
-            if access.table.startswith("<union"):
-                continue  # the branches' rows, put together
+            if access.table.startswith("<union") or "Table function" in access.extra:
+                continue  # the branches' rows, put together; a list of offsets as a table
             assert "filesort" not in access.extra, str(plan)
             assert "temporary" not in access.extra, str(plan)
 
@@ -246,7 +247,7 @@ def test_what_was_left_unanswered_is_found_by_the_same_index(plans: list[Plan]) 
 
 
 def test_a_claim_is_read_back_by_primary_keys(plans: list[Plan]) -> None:
-    plan = the(plans, "FROM queue_messages m STRAIGHT_JOIN queue_delivery_state s", "m.payload")
+    plan = the(plans, "SELECT m.`offset`", "STRAIGHT_JOIN queue_delivery_state s", "m.payload")
     assert {(a.key, a.type) for a in plan.of("m")} <= {("PRIMARY", "range"), ("PRIMARY", "const")}, str(plan)
     assert {a.key for a in plan.of("s")} == {"PRIMARY"}, str(plan)
     assert max(a.rows for a in plan.of("m")) <= 250, str(plan)
@@ -259,7 +260,7 @@ def test_a_claim_marks_messages_by_their_offsets(plans: list[Plan]) -> None:
 
 
 def test_redeliveries_are_marked_by_primary_key(plans: list[Plan]) -> None:
-    plan = the(plans, "UPDATE queue_delivery_state s SET", "retry_count = retry_count + handed")
+    plan = the(plans, "UPDATE queue_delivery_state s", "retry_count = retry_count + handed")
     (access,) = plan.accesses
     assert access.key == "PRIMARY", str(plan)
     assert access.rows <= 250, str(plan)
@@ -285,7 +286,7 @@ def test_the_first_open_message_is_found_by_partition(plans: list[Plan]) -> None
 
 
 def test_leases_are_renewed_by_holder(plans: list[Plan]) -> None:
-    plan = the(plans, "UPDATE queue_partition_leases SET lease_renewed_at", "AND holder = %s")
+    plan = the(plans, "UPDATE queue_partition_leases", "SET lease_renewed_at", "AND holder = %s")
     (access,) = plan.accesses
     assert access.key in ("queue_leases_holder", "queue_leases_partition"), str(plan)
 
@@ -300,12 +301,11 @@ def test_garbage_is_found_a_page_at_a_time_in_the_order_of_the_index(plans: list
 
 
 def test_garbage_is_deleted_by_primary_keys(plans: list[Plan]) -> None:
-    log = the(plans, "DELETE FROM queue_messages WHERE `offset` IN")
-    assert [a.key for a in log.accesses] == ["PRIMARY"], str(log)
-    state = the(plans, "DELETE s FROM queue_messages m")
-    assert {a.key for a in state.of("m")} <= {"PRIMARY", "queue_messages_tail"}, str(state)
-    assert max(a.rows for a in state.of("m")) <= 1_000, str(state)
-    assert {(a.key, a.type) for a in state.of("s")} == {("PRIMARY", "eq_ref")}, str(state)
+    log = the(plans, "DELETE m FROM")
+    assert {(a.key, a.type) for a in log.of("m")} == {("PRIMARY", "eq_ref")}, str(log)
+    state = the(plans, "DELETE s FROM", "STRAIGHT_JOIN queue_messages m")
+    for alias in ("m", "s"):
+        assert {(a.key, a.type) for a in state.of(alias)} == {("PRIMARY", "eq_ref")}, str(state)
 
 
 def test_partitions_without_an_owner_are_found_by_a_loose_scan(plans: list[Plan]) -> None:

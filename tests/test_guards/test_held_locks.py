@@ -27,6 +27,9 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 TOPIC, GROUP = "orders", "billing"
 
+DELETION = "DELETE m FROM"
+"""Of messages; their state goes before."""
+
 TOPIC_ROW = (
     "SELECT 1 FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
     f" WHERE consumer_group = '' AND topic = '{TOPIC}' AND partition_key = ''"
@@ -107,7 +110,7 @@ def test_deletion_holds_the_topic() -> None:
     done_message()
     with (
         override_settings(MQUEUE=QUICK),
-        locked_before(TOPIC_ROW, "DELETE FROM queue_messages", ""),
+        locked_before(TOPIC_ROW, DELETION, ""),
     ):
         collect(TOPIC)
     assert in_log(TOPIC) == []
@@ -116,7 +119,7 @@ def test_deletion_holds_the_topic() -> None:
 def test_state_and_message_are_deleted_together() -> None:
     offset = done_message()
     with override_settings(MQUEUE=QUICK):
-        with dying_before("DELETE FROM queue_messages"):
+        with dying_before(DELETION):
             collect(TOPIC)
         assert in_log(TOPIC) == with_state(TOPIC, GROUP) == [offset]
         collect(TOPIC)

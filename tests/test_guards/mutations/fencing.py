@@ -66,9 +66,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a worker renews its own leases alone",
         "the leases of a dead worker live on: nobody takes its partitions",
         "store/leases.py",
-        'f"UPDATE queue_partition_leases SET lease_renewed_at = {NOW_MS}"\n'
+        ' SET lease_renewed_at = {NOW_MS}"\n'
         '        " WHERE consumer_group = %s AND topic = %s AND holder = %s",',
-        'f"UPDATE queue_partition_leases SET lease_renewed_at = {NOW_MS}"\n'
+        ' SET lease_renewed_at = {NOW_MS}"\n'
         "        \" WHERE consumer_group = %s AND topic = %s AND %s <> ''\",",
         "test_leases/test_shares.py::test_one_that_dies_is_replaced_within_the_lease",
     ),
@@ -76,9 +76,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a worker that leaves releases its own leases alone",
         "the partitions of its successor become free while that one works on them",
         "store/leases.py",
-        "f\"UPDATE queue_partition_leases SET holder = '', leased_by = '', lease_renewed_at = {NOW_MS}\"\n"
+        "f\" SET holder = '', leased_by = '', lease_renewed_at = {NOW_MS}\"\n"
         '        " WHERE consumer_group = %s AND topic = %s AND holder = %s",',
-        "f\"UPDATE queue_partition_leases SET holder = '', leased_by = '', lease_renewed_at = {NOW_MS}\"\n"
+        "f\" SET holder = '', leased_by = '', lease_renewed_at = {NOW_MS}\"\n"
         "        \" WHERE consumer_group = %s AND topic = %s AND %s <> ''\",",
         f"{_STALE}::test_a_fenced_subscriber_that_closes_leaves_its_successors_leases_alone",
     ),

@@ -59,8 +59,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "deletion locks the topic",
         "a group registers between its look at the groups and its delete, and loses what it was promised",
         "store/garbage.py",
-        '        " FOR UPDATE SKIP LOCKED",\n        [interval_ms, topic],',
-        '        "",\n        [interval_ms, topic],',
+        'f"{_TOPIC_ROW} FOR UPDATE SKIP LOCKED",',
+        'f"{_TOPIC_ROW}",',
         "test_guards/test_held_locks.py::test_deletion_holds_the_topic",
     ),
     mutation(
