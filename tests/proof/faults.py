@@ -189,7 +189,7 @@ def freeze_writes(scene: Scene) -> None:
 
 
 def fill_the_disk(scene: Scene) -> None:
-    """The server's disk is full for a second or so. What it refuses then, and whether it survives, is its own affair."""
+    """The server has no room for a second or so. What it refuses then, and whether it survives, is its own affair."""
     if scene.disk is None or scene.server is None:
         return
     scene.note("server down", "disk full")
