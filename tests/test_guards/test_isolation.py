@@ -21,6 +21,8 @@ def repeatable_read() -> Iterator[None]:
     usual = options["isolation_level"]
     options["isolation_level"] = "repeatable read"
     connection.close()
+    connection.ensure_connection()
+    assert connection.isolation_level == "repeatable read"  # type: ignore[attr-defined]
     yield
     options["isolation_level"] = usual
     connection.close()
