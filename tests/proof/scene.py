@@ -17,7 +17,7 @@ from tests.proof.history import Fault, Writer, now
 
 @dataclass
 class Scene:
-    """``server`` is None where it is not ours to kill, ``disk`` where none can be filled; ``parameters``: to connect."""
+    """``server`` is None where it is not ours, ``disk`` where there is none to fill; ``parameters``: to connect."""
 
     crew: Crew
     history: Writer

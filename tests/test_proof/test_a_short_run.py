@@ -1,0 +1,28 @@
+"""The proof, for half a minute: ``python3 tests/prove.py`` runs it for as long as one likes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from django.db import connections
+
+from tests.own_server import OwnServer
+from tests.proof.run import Options, Run
+
+SHORT = Options(
+    seed=1, seconds=30, every=1.0, rate=200, lease=2.0, threads=4, workers=2, hands=1, publishers=2, slack=8.0
+)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(280)
+def test_half_a_minute_of_faults_breaks_no_promise(own_server: OwnServer, tmp_path: Path) -> None:
+    """Publishers, workers, faults; a server of its own, that is killed too. The history has no breach."""
+    parameters = connections[own_server.alias].get_connection_params()
+    run = Run(SHORT, tmp_path, own_server.url, parameters, own_server.server, None, print)
+    result = run()
+    assert not result.breaches, "\n\n".join(map(str, result.breaches))
+    assert result.summary.committed > 1_000
+    assert result.summary.faults["killed"] >= 5
+    assert sum(result.summary.deliveries.values()) > result.summary.committed
