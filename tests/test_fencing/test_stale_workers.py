@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
@@ -11,6 +12,7 @@ from django.test import override_settings
 from django_mqueue import Delivery, FencedSubscription, StaleDelivery, Subscription, publish
 from django_mqueue.models import DeliveryState, Message, PartitionLease
 from tests.support.processes import database_ms, gather, wait_until
+from tests.support.subscribers import engine_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -98,6 +100,8 @@ def test_it_can_not_claim_either_whatever_it_had_prefetched(stack: ExitStack) ->
     old, held, new, got = stolen(stack)
     assert len(held) == 3
     before = rows()
+    membership = engine_of(old).membership
+    membership._renew_at = membership._beat_at = math.inf  # or it would hear of it before it claims
     with override_settings(MQUEUE={"DISCOVERY_INTERVAL": 3600, "LEASE_RENEWAL_INTERVAL": 3600}):
         for _ in range(5):
             assert old.poll() == []

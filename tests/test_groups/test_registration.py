@@ -73,6 +73,8 @@ def test_a_group_that_never_ran_holds_back_partitions_it_never_saw() -> None:
 
 def test_a_topic_without_a_registered_group_forgets_nothing() -> None:
     """However old and however often it is collected."""
+    subscribe(TOPIC, "gone")
+    unsubscribe(TOPIC, "gone")
     publish_many(TOPIC, range(5))
     for _ in range(2):
         collect(TOPIC)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -169,9 +170,11 @@ def test_a_partition_that_moves_has_nothing_in_flight(stack: ExitStack) -> None:
     while len(held) < 4:
         held += first.poll()
     second = stack.enter_context(Subscription("t", "g", name="b"))
-    for _ in range(30):
+    pause = threading.Event()
+    for _ in range(30):  # and as many discoveries
         first.poll()
         assert second.poll() == []
+        pause.wait(0.025)
     for delivery in held:
         assert delivery.ack()
     group = Group(stack, 0)
