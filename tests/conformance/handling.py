@@ -75,7 +75,7 @@ class Notes:
 
 
 def handle(message: Message) -> None:
-    """The handler of every worker. ``do`` is one of: wait, die, fail, retry, reject, postpone."""
+    """The handler of every worker. ``do`` is one of: wait, nap, die, fail, retry, reject, postpone."""
     notes, payload = Notes(os.environ[DIRECTORY]), message.payload
 
     def note(what: str) -> None:
@@ -102,6 +102,8 @@ def _act(payload: dict[str, Any], attempt: int, notes: Notes) -> None:
                     return
                 _pause.wait(0.02)
             raise TimeoutError(f"nobody opened {payload['door']}")
+        case "nap":
+            _pause.wait(payload["seconds"])
         case "die":
             os.kill(os.getpid(), signal.SIGKILL)
             _pause.wait(PATIENCE)

@@ -6,7 +6,7 @@ import pytest
 
 from .doing import keys, nothing_comes, payloads, receive, take, take_one, until
 from .handling import Notes
-from .system import Handler, System
+from .system import Delivery, Handler, System
 
 
 def test_message_ordering_within_partition(system: System) -> None:
@@ -54,6 +54,20 @@ def test_batch_size_one_strict_serialization(system: System) -> None:
         assert delivery.payload == n
         nothing_comes(subscriber, 0.05)
         assert delivery.ack()
+    nothing_comes(subscriber)
+
+
+def test_strict_gives_one_of_each_key(system: System) -> None:
+    """Strict: however many are asked for, one of each key is out, and the next comes after its answer."""
+    subscriber = system.open("t", "g", strict=True)
+    system.publish_many("t", [1, 1, 2, 2, 3, 3], [*"ababab"])
+    for n in (1, 2, 3):
+        out: list[Delivery] = []
+        while len(out) < 2:
+            out += until(subscriber.poll, f"the messages {n}")
+        nothing_comes(subscriber, 0.05)
+        assert sorted((each.key, each.payload) for each in out) == [("a", n), ("b", n)]
+        assert subscriber.ack(out)
     nothing_comes(subscriber)
 
 

@@ -37,6 +37,23 @@ class TestPromise6Fenced:
         nothing_comes([first, second])
         nothing_comes(system.open(system.dead_letters("t"), "undertaker"))
 
+    def test_by_no_answer_to_what_nobody_has_yet(self, system: System) -> None:
+        """Its partition is another's, but its messages were not delivered again so far: it is too late all the same."""
+        first = system.open("t", "g", "one")
+        for n in range(6):
+            system.publish("t", n, key="a")
+        held = receive(first, 6)
+        second = system.open("t", "g", "two")
+        taken = receive(second)
+        left = [each for each in held if each.payload != taken[0].payload]
+        late = (left[0].ack, left[1].nack, left[2].reject, left[3].postpone, lambda: left[4].extend(60))
+        for answer in late:
+            with pytest.raises(system.stale):
+                answer()
+        assert taken[0].ack()
+        assert sorted(payloads(take([second], 5))) == sorted(payloads(left))
+        nothing_comes([first, second])
+
     @pytest.mark.slow
     def test_by_no_answer_after_the_other_has_finished(self, system: System) -> None:
         """The other has acked the message: nothing brings it back, or into the dead letters."""
@@ -82,35 +99,41 @@ class TestPromise7AttemptsAreReal:
 
     @pytest.mark.slow
     def test_what_no_handler_saw_uses_no_attempt(self, system: System, notes: Notes) -> None:
-        """A worker with one thread is killed while its handler runs and four messages wait behind it."""
-        for n in range(5):
-            system.publish("t", {"n": n, "do": "wait", "door": f"{n}"}, key="a")
-        notes.open_door("1")
-        worker = system.start_worker(Handler("t", "g", max_attempts=5), threads=1)
-        until(lambda: notes.numbers("start") == [0], "the first runs")
+        """A worker with one thread is killed in a slow handler, with quick messages claimed ahead of it, perhaps."""
+        quick, blocks, behind = range(30), 30, range(31, 40)
+        for n in quick:
+            system.publish("t", {"n": n}, key="a")
+        system.publish("t", {"n": blocks, "do": "wait", "door": "open"}, key="a")
+        for n in behind:
+            system.publish("t", {"n": n}, key="a")
+        handler = Handler("t", "g", batch_size=50)
+        worker = system.start_worker(handler, threads=1)
+        until(lambda: blocks in notes.numbers("start"), "it blocks")
         worker.kill()
-        for n in range(5):
-            notes.open_door(str(n))
-        worker = system.start_worker(Handler("t", "g", max_attempts=5), threads=1)
-        until(lambda: sorted(notes.numbers("end")) == [*range(5)], "all were handled")
-        assert {note.n: note.attempt for note in notes.all("end")} == {0: 2, 1: 1, 2: 1, 3: 1, 4: 1}
+        notes.open_door("open")
+        worker = system.start_worker(handler, threads=1)
+        until(lambda: {*notes.numbers("end")} == {*range(40)}, "all were handled")
+        attempts = {note.n: note.attempt for note in notes.all("end")}
+        assert attempts[blocks] == 2
+        assert {attempts[n] for n in behind} == {1}
         worker.kill()
 
     @pytest.mark.slow
     def test_a_poison_message_is_dead_lettered_and_its_neighbours_are_not(
         self, system: System, notes: Notes
     ) -> None:
-        """It kills every worker that handles it, in the middle of others."""
+        """It kills every worker that handles it, in the middle of others that take their time."""
         for n in range(6):
-            system.publish("t", {"n": n, "do": "die"} if n == 2 else {"n": n}, key=f"k{n % 2}")
+            nap = {"n": n, "do": "nap", "seconds": 0.3}
+            system.publish("t", {"n": n, "do": "die"} if n == 2 else nap, key=f"k{n % 2}")
         letters = system.open(system.dead_letters("t"), "undertaker")
         dead: list[Delivery] = []
-        worker = system.start_worker(Handler("t", "g", max_attempts=2))
+        worker = system.start_worker(Handler("t", "g", max_attempts=2), threads=8)
 
         def buried() -> bool:
             nonlocal worker
             if not worker.running:
-                worker = system.start_worker(Handler("t", "g", max_attempts=2))
+                worker = system.start_worker(Handler("t", "g", max_attempts=2), threads=8)
             dead.extend(letters.poll())
             return bool(dead)
 
