@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import attempts, fencing, groups, settling
+from . import attempts, fencing, groups, settling, waiting
 from .mutation import Mutation
 
 PARTS: dict[str, tuple[Mutation, ...]] = {
@@ -10,6 +10,7 @@ PARTS: dict[str, tuple[Mutation, ...]] = {
     "Former owners": fencing.MUTATIONS,
     "What is kept, and for whom": groups.MUTATIONS,
     "Attempts, order, shares": attempts.MUTATIONS,
+    "Waiting for nobody": waiting.MUTATIONS,
 }
 
 MUTATIONS = tuple(mutation for part in PARTS.values() for mutation in part)

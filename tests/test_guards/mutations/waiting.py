@@ -1,0 +1,43 @@
+"""Guards of the workers' own pace: what they wait for, and what they leave to others."""
+
+from __future__ import annotations
+
+from .mutation import Mutation, mutation
+
+_NOBODY = "test_hostile/test_waiting_for_nobody.py"
+
+MUTATIONS: tuple[Mutation, ...] = (
+    mutation(
+        "rows to delete are looked up one by one",
+        "a collection reads the whole log with locks, waits for every publisher with a transaction open, and its worker"
+        " loses its leases meanwhile",
+        "store/garbage.py",
+        'f"DELETE m FROM {doomed} STRAIGHT_JOIN queue_messages m FORCE INDEX (PRIMARY) ON',
+        'f"DELETE m FROM {doomed} STRAIGHT_JOIN queue_messages m IGNORE INDEX (PRIMARY) ON',
+        f"{_NOBODY}::test_all_that_a_worker_does_beside_an_open_transaction_with_messages_in_every_partition[20]",
+    ),
+    mutation(
+        "a claim leaves no state of what is deleted at that moment",
+        "the row stays for ever, and each later owner of the partition makes room for a suspect that is no message",
+        "service/claiming.py",
+        "state.forget_claim(cursor, claim, gone)",
+        "gone.clear()",
+        "test_fencing/test_claims_of_deleted_messages.py::test_it_leaves_no_state_behind",
+    ),
+    mutation(
+        "what was left to others is theirs",
+        "under steady traffic a partition is taken back by who has just left it: shares are never fair",
+        "service/membership.py",
+        "self._known.update(dict.fromkeys(some, time.monotonic()))",
+        "self._known.update({})",
+        "conformance/test_leases.py::test_uneven_split_without_starvation",
+    ),
+    mutation(
+        "a server that refuses is waited for",
+        "workers end when its disk is full, when it is read-only, or when it has too many connections",
+        "store/session.py",
+        "return refused or is_lost(error) or is_retriable(error)",
+        "return (refused and not refused) or is_lost(error) or is_retriable(error)",
+        "test_workers/test_outages.py::test_a_server_that_refuses_connections_is_waited_for",
+    ),
+)
