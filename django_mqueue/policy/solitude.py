@@ -6,6 +6,7 @@ a time with nothing else in the process, and only a death then is counted agains
 
 from __future__ import annotations
 
+import math
 from enum import Enum
 
 QUIET_FOR = 10.0
@@ -40,7 +41,7 @@ class Solitude:
     def __init__(self, quiet_for: float = QUIET_FOR) -> None:
         self.quiet_for = self._window = quiet_for
         self._quiet_since: float | None = None
-        self._again_at = 0.0
+        self._again_at = -math.inf
 
     def mode(self, *, in_flight: int, alone: bool, suspects: bool, now: float) -> Mode:
         """What may be claimed now; ``alone``: one of what is in flight runs alone."""

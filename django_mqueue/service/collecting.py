@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 from django.db.backends.utils import CursorWrapper
@@ -25,7 +26,7 @@ class Collector:
 
     def __init__(self, using: str, topic: str) -> None:
         self.using, self.topic = using, topic
-        self._next = 0.0
+        self._next = -math.inf
         self._fruitless = 0
 
     def tick(self) -> None:

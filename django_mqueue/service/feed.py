@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -42,12 +43,12 @@ class Tail:
     settler: Settler
     holes: Holes = field(default_factory=Holes)
     listeners: list[Listener] = field(default_factory=list)
-    sweep_at: float = 0.0
+    sweep_at: float = -math.inf
     sweep_from: int = 0
     sweep_settled: int = 0
     compacted: bool = False
     compacted_to: int = 0
-    settle_at: float = 0.0
+    settle_at: float = -math.inf
 
     def tell(self, rows: Sequence[tuple[int, str, str]]) -> None:
         if rows:

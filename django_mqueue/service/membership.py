@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Iterable, Sequence
 from zlib import crc32
@@ -36,7 +37,7 @@ class Membership:
         self._known: dict[str, float] = {}
         """Partitions of others, and when that was last seen to be so."""
         self._free_for = 0
-        self._beat_at = self._renew_at = self._scan_at = 0.0
+        self._beat_at = self._renew_at = self._scan_at = -math.inf
 
     @property
     def lease_ms(self) -> int:
@@ -123,7 +124,7 @@ class Membership:
 
     def look_again(self) -> bool:
         """Discover now, over all partitions; whether leases are free that somebody should take."""
-        self._scan_at = 0.0
+        self._scan_at = -math.inf
         self._discover()
         self._beat_at = time.monotonic() + self.interval
         return self._free_for > 0

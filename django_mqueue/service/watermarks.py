@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field
 
@@ -34,7 +35,7 @@ class Watermarks:
     def __init__(self, context: Context, feed: Feed) -> None:
         self.context, self.feed = context, feed
         self._settled = 0
-        self._next = 0.0
+        self._next = -math.inf
 
     def tick(self, *, force: bool = False) -> None:
         """Look at up to 200 partitions where something was finished, if it is time."""

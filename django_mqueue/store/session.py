@@ -49,7 +49,8 @@ def passes(error: BaseException) -> bool:
 def in_transaction(using: str) -> bool:
     """Whether the caller has a transaction open, by ``atomic`` or by autocommit turned off."""
     connection = connections[using]
-    if connection.connection is None:  # Nothing to ask, and perhaps no server: as it will be once there is one.
+    if connection.connection is None:
+        # Nothing to ask, and perhaps no server: as it will be once there is one.
         return connection.in_atomic_block or not connection.settings_dict["AUTOCOMMIT"]
     return connection.in_atomic_block or not connection.get_autocommit()
 

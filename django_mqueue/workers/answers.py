@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +26,7 @@ class Answers:
         self.finished: list[Outcome] = []
         self.counts: Counter[str] = Counter()
         self._handler_of: dict[Answering, Handler] = {e.answering: handler for e, handler in handlers.items()}
-        self._visible_at = 0.0
+        self._visible_at = -math.inf
 
     def give(self, ahead: Sequence[Delivery], start: Callable[[Delivery], None]) -> None:
         """Answer all outcomes; ``ahead`` were claimed ahead, and each is given to ``start`` once that is noted.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import queue
 import random
 import time
@@ -72,12 +73,12 @@ class Runner:
         self._running: Counter[Engine] = Counter()
         self._joined: dict[Engine, None] = {}
         self._away: list[Engine] = []
-        self._rejoin_at = 0.0
+        self._rejoin_at = -math.inf
         self._error: MQueueError | None = None
         self._answers = Answers(self._handlers)
         self._results: queue.SimpleQueue[Outcome | None] = queue.SimpleQueue()
         self._started = 0
-        self._feed_at = 0.0
+        self._feed_at = -math.inf
         self._failures, self._last_success = 0, time.monotonic()
         self._more = False
 

@@ -57,7 +57,7 @@ class Stopped(Background[Result]):
 
     def _do(self) -> None:
         connection = connections[self.using]
-        commit = connection._commit
+        commit = connection._commit  # type: ignore[attr-defined]
 
         def stop_at_commit() -> None:
             self._step(COMMIT)
@@ -67,12 +67,12 @@ class Stopped(Background[Result]):
             self._step(sql)
             return execute(sql, params, many, context)
 
-        connection._commit = stop_at_commit
+        connection._commit = stop_at_commit  # type: ignore[attr-defined]
         try:
             with connection.execute_wrapper(stop_before):
                 super()._do()
         finally:
-            del connection._commit
+            del connection._commit  # type: ignore[attr-defined]
 
     def _step(self, sql: str) -> None:
         if self._before not in sql or self._here.is_set():

@@ -87,6 +87,15 @@ def test_retries_are_due_by_the_databases_clock(clock: float) -> None:
     assert 500_000 <= third - second < 2_500_000
 
 
+def test_a_worker_whose_clocks_read_less_than_nothing_works() -> None:
+    """Where the monotonic clock begins is nobody's business: it may be below zero."""
+    publish("orders", {"n": 1}, key="k")
+    with Workers() as workers:
+        worker = workers.start("orders:billing", "--drain", clock=-time.monotonic() - HOUR)
+        assert worker.wait() == 0
+    assert Step.objects.filter(what="end").exists()
+
+
 def test_the_clocks_of_these_workers_are_wrong_indeed() -> None:
     """What the tests above rest on."""
     with Workers() as workers:
