@@ -61,7 +61,8 @@ def main(arguments: list[str]) -> int:
             keep=True,
         )
     seed = random.randrange(1 << 30) if options.seed is None else options.seed
-    directory = LOCAL / "proof" / f"{time.strftime('%Y%m%d-%H%M%S')}-{options.server}-{seed}"
+    where = "given" if os.environ.get("DATABASE_URL") else options.server
+    directory = LOCAL / "proof" / f"{time.strftime('%Y%m%d-%H%M%S')}-{where}-{seed}"
     directory.mkdir(parents=True)
     print(f"seed {seed}, history in {directory.relative_to(LOCAL.parent)}", flush=True)
     played = Options(

@@ -112,7 +112,8 @@ def _restart(scene: Scene, number: signal.Signals) -> None:
 def kill_connections(scene: Scene) -> None:
     """``KILL`` of some, whatever they are doing."""
     with suppress(MySQLdb.Error):
-        ids = [int(row[0]) for row in scene.query("SHOW PROCESSLIST") if row[4] != "Daemon"]
+        own = scene.parameters["database"]
+        ids = [int(row[0]) for row in scene.query("SHOW PROCESSLIST") if row[3] == own]
         for connection in scene.dice.sample(ids, min(len(ids), scene.dice.randrange(1, 6))):
             scene.note("disconnected", str(connection))
             with suppress(MySQLdb.Error):
@@ -190,7 +191,7 @@ def freeze_writes(scene: Scene) -> None:
 
 def fill_the_disk(scene: Scene) -> None:
     """The server has no room for a second or so. What it refuses then, and whether it survives, is its own affair."""
-    if scene.disk is None or scene.server is None:
+    if scene.disk is None:
         return
     scene.note("server down", "disk full")
     scene.disk.fill()
@@ -217,3 +218,13 @@ FAULTS: dict[FaultOf, float] = {
     fill_the_disk: 2,
 }
 """All faults, and how often each comes, of a hundred or so."""
+
+
+def possible(scene: Scene) -> dict[FaultOf, float]:
+    """Those of the faults that this scene can have."""
+    impossible: set[FaultOf] = set()
+    if scene.server is None:
+        impossible |= {kill_the_server, restart_the_server}
+    if scene.disk is None:
+        impossible.add(fill_the_disk)
+    return {fault: share for fault, share in FAULTS.items() if fault not in impossible}

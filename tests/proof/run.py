@@ -15,7 +15,7 @@ from example_project.environment.server import PrivateServer
 from tests.proof.checker import Breach, Rules, Summary, check, summary
 from tests.proof.crew import Crew
 from tests.proof.disk import Disk
-from tests.proof.faults import FAULTS
+from tests.proof.faults import possible
 from tests.proof.history import Writer, now, read
 from tests.proof.observer import Observer
 from tests.proof.plan import GROUPS
@@ -133,7 +133,8 @@ class Run:
                 )
 
     def _one_fault(self) -> None:
-        fault = self.scene.dice.choices(list(FAULTS), list(FAULTS.values()))[0]
+        faults = possible(self.scene)
+        fault = self.scene.dice.choices(list(faults), list(faults.values()))[0]
         self.faults[fault.__name__] = self.faults.get(fault.__name__, 0) + 1
         if later := fault(self.scene):
             seconds, end = later
