@@ -63,6 +63,12 @@ def test_time_without_a_server_does_not_count_nor_the_lease_after_it() -> None:
     assert breached(owned().unowned(20, 47).server_down(22, 35))
 
 
+def test_time_with_a_full_disk_does_not_count_once_it_is_known_to_have_ended() -> None:
+    full = owned().unowned(20, 35).fault(22, "disk full")
+    assert breached(full)
+    assert not breached(full.fault(26, "disk free"))
+
+
 def test_time_in_which_no_worker_runs_does_not_count() -> None:
     assert not breached(owned().unowned(20, 45).stopped(22, 40))
     assert breached(owned().unowned(20, 47).stopped(22, 40))
