@@ -106,6 +106,7 @@ class Answering:
         for delivery in todo:
             if delivery.hold.ticket not in stale:
                 delivery.hold.expires = context.clock.now() + visible_ms
+        self._after(lambda: self._take_back([d for d in todo if d.hold.ticket not in stale]))
         self._lose(stale)
         gone = [d for d in deliveries if d.hold.answer or d.hold.ticket in stale]
         if gone:
@@ -152,21 +153,22 @@ class Answering:
     def _finish_dead(self, cursor: CursorWrapper, ticket: Ticket, error: str, failures: int) -> set[Ticket]:
         """Done for this group, and a copy into the dead-letter topic: one transaction."""
         context, text = self.context, clip(error)
-        stale = self._finish(cursor, [ticket], text)
-        if not stale:
-            dead_topic = conf.dead_letter_topic(context.topic)
-            dead.copy(cursor, ticket.offset, context.group, dead_topic, failures, text)
-        return stale
+        if not answers.finish(cursor, Deliveries(context.me, [ticket]), text):
+            # Finished before: by an ack, or by this with its copy.
+            return self._unfinished(cursor, [ticket])
+        dead_topic = conf.dead_letter_topic(context.topic)
+        dead.copy(cursor, ticket.offset, context.group, dead_topic, failures, text)
+        return set()
 
-    def _finish(
-        self, cursor: CursorWrapper, tickets: Sequence[Ticket], error: str | None = None
-    ) -> set[Ticket]:
-        context, ordered = self.context, _ordered(tickets)
-        done = answers.finish(cursor, Deliveries(context.me, ordered), error)
-        if done == len(ordered):
-            return set()
-        there = answers.look(cursor, Deliveries(context.me, ordered))
-        return {t for t in ordered if t not in there or not there[t][0]}
+    def _finish(self, cursor: CursorWrapper, tickets: Sequence[Ticket]) -> set[Ticket]:
+        ordered = _ordered(tickets)
+        done = answers.finish(cursor, Deliveries(self.context.me, ordered))
+        return set() if done == len(ordered) else self._unfinished(cursor, ordered)
+
+    def _unfinished(self, cursor: CursorWrapper, tickets: Sequence[Ticket]) -> set[Ticket]:
+        """Those that were not finished by their token either, in an earlier try that was committed unseen."""
+        there = answers.look(cursor, Deliveries(self.context.me, tickets))
+        return {t for t in tickets if t not in there or not there[t][0]}
 
     def _answer(
         self,
@@ -225,6 +227,19 @@ class Answering:
                     else:
                         context.put_back(ticket.partition, ticket.offset, context.clock.now() + due_in)
                     context.touch(partition)
+
+    def _take_back(self, deliveries: Sequence[Delivery]) -> None:
+        """They had run out, and their holder asked for more time before they were delivered again."""
+        context = self.context
+        with context.lock:
+            for delivery in deliveries:
+                ticket = delivery.hold.ticket
+                partition = context.partitions.get(ticket.partition)
+                late = [s for s in partition.suspects if s.ticket == ticket] if partition else []
+                if partition and late:
+                    partition.suspects.remove(late[0])
+                    partition.in_flight.add(ticket.offset)
+                    context.flying[ticket.offset] = delivery
 
     def _lose(self, stale: set[Ticket]) -> None:
         """Forget deliveries that turned out to be another's."""

@@ -1,0 +1,48 @@
+"""What the model found: answers that come after the visibility ran out, and before anybody else had the message."""
+
+from __future__ import annotations
+
+import pytest
+from django.test import override_settings
+
+from django_mqueue import Subscription, publish
+from django_mqueue.models import Message
+from tests.support.subscribers import QUICK, engine_of, poll_until
+
+from .time_passing import visibility_passes
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_what_is_acked_late_is_no_dead_letter() -> None:
+    """It ran out while it ran alone, for the last time; its ack falls between that being noticed and its burial.
+
+    So it may be where another thread acks, where the poll failed half-way, and where a worker lost its lease to
+    itself while a handler ran.
+    """
+    with override_settings(MQUEUE=QUICK), Subscription("orders", "billing", max_attempts=1) as subscription:
+        publish("orders", 1, key="k")
+        (left,) = poll_until(subscription, 1)
+        visibility_passes(left)
+        (alone,) = poll_until(subscription, 1)
+        assert alone.attempt == 2
+        visibility_passes(alone)
+        engine_of(subscription).tick()
+        assert alone.ack()
+        assert subscription.poll() == []
+        assert not Message.objects.filter(topic="orders_dlq").exists(), "acked, and a dead letter"
+
+
+def test_what_was_extended_late_is_not_delivered_again() -> None:
+    """Another message was open, so it had not been delivered again yet; extended, it stays its holder's."""
+    with override_settings(MQUEUE=QUICK), Subscription("orders", "billing") as subscription:
+        for n in range(2):
+            publish("orders", n, key="k")
+        first, second = poll_until(subscription, 2)
+        visibility_passes(first)
+        assert subscription.poll() == [], "it waits until nothing else is open"
+        assert first.extend(500)
+        assert second.ack()
+        assert subscription.poll() == []
+        assert first.ack()
+        assert subscription.poll() == []
