@@ -27,8 +27,8 @@ NAMES = ("one", "two", "three")
 KEYS = ("a", "b", None)
 IDS = ("x", "y")
 MOST_MEMBERS = 5
-OLDEST = 8
-"""So many of the last deliveries are answered, in whatever order."""
+LAST = 4
+"""So many of the last deliveries are answered again, beside those that are open."""
 
 numbers = itertools.count()
 """Each story has a topic of its own: ids that were deleted a moment ago still make others wait."""
@@ -59,6 +59,7 @@ class Machine(RuleBasedStateMachine):
         self.driver.tell(f"max_attempts={max_attempts}")
         self.driver.subscribe(group, latest=latest)
         self.driver.open(group, "one", strict=strict)
+        self.driver.publish([("a", "x"), ("a", self.driver.new_id()), ("b", self.driver.new_id())])
 
     # Publishing
 
@@ -87,6 +88,7 @@ class Machine(RuleBasedStateMachine):
 
     # Groups and workers
 
+    @precondition(lambda self: len(self.driver.model.groups) < len(GROUPS))
     @rule(group=groups, latest=st.booleans())
     def subscribe(self, group: str, latest: bool) -> None:
         self.driver.subscribe(group, latest=latest)
@@ -101,7 +103,7 @@ class Machine(RuleBasedStateMachine):
     def open(self, group: str, name: str, strict: bool) -> None:
         self.driver.open(group, name, strict=strict)
 
-    @precondition(lambda self: self.driver.members)
+    @precondition(lambda self: len(self.driver.members) > 1)
     @rule(data=st.data())
     def close(self, data: Any) -> None:
         self.driver.close(self._member(data))
@@ -120,7 +122,7 @@ class Machine(RuleBasedStateMachine):
     def notice(self) -> None:
         self.driver.notice(self.stalled.pop(0))
 
-    @precondition(lambda self: self.driver.members)
+    @precondition(lambda self: len(self.driver.members) > 1)
     @rule(data=st.data())
     def leases_run_out(self, data: Any) -> None:
         self.driver.expire(self._member(data).worker)
@@ -147,10 +149,13 @@ class Machine(RuleBasedStateMachine):
         self.driver.poll(member, count, due, cut=cut, patient=patient)
 
     @precondition(lambda self: self.driver.members)
-    @rule(data=st.data(), count=st.integers(1, 5))
-    def poll_again(self, data: Any, count: int) -> None:
-        """With everything due, and nothing in the way."""
-        self.driver.poll(self._member(data), count, PERIODIC)
+    @rule(data=st.data(), count=st.integers(1, 5), verbs=st.lists(verbs, max_size=4), delay=st.booleans())
+    def work(self, data: Any, count: int, verbs: list[str], delay: bool) -> None:
+        """Poll with everything due and nothing in the way, and answer the first of what comes."""
+        got = self.driver.poll(self._member(data), count, PERIODIC)
+        answers = self.driver.answers[len(self.driver.answers) - len(got) :]
+        for (delivery, handout), verb in zip(answers, verbs, strict=False):
+            self.driver.answer(delivery, handout, verb, delay=delay)
 
     @precondition(lambda self: self.driver.answers)
     @rule(data=st.data(), verb=verbs, delay=st.booleans(), cut=short_cuts)
@@ -158,13 +163,16 @@ class Machine(RuleBasedStateMachine):
         delivery, handout = self._delivery(data)
         self.driver.answer(delivery, handout, verb, delay=delay, cut=cut)
 
-    @precondition(lambda self: self.driver.members)
+    @precondition(lambda self: self.driver.members and self.driver.answers)
     @rule(data=st.data(), count=st.integers(1, 5), cut=short_cuts)
     def ack_many(self, data: Any, count: int, cut: int | None) -> None:
         """The last deliveries of one subscriber, whatever has become of them."""
-        member = self._member(data)
-        mine = [pair for pair in self.driver.answers if pair[1].worker is member.worker]
-        self.driver.ack_many(member, mine[-count:], cut)
+        mine: dict[Worker, list[tuple[Delivery, Handout]]] = {}
+        for pair in self.driver.answers:
+            mine.setdefault(pair[1].worker, []).append(pair)
+        members = [m for m in self.driver.members if m.worker in mine] or self.driver.members
+        member: Member = data.draw(st.sampled_from(members))
+        self.driver.ack_many(member, mine.get(member.worker, [])[-count:], cut)
 
     @precondition(lambda self: self.driver.answers)
     @rule(data=st.data())
@@ -172,28 +180,29 @@ class Machine(RuleBasedStateMachine):
         self.driver.run_out(*self._delivery(data))
 
     def _delivery(self, data: Any) -> tuple[Delivery, Handout]:
-        ago: int = data.draw(st.integers(0, min(len(self.driver.answers), OLDEST) - 1))
-        return self.driver.answers[-1 - ago]
+        """One that is open, or one of the last."""
+        answers = self.driver.answers
+        flying = [pair for pair in answers if not (pair[1].answer or pair[1].void)]
+        return data.draw(st.sampled_from([*flying, *answers[-LAST:]]))  # type: ignore[no-any-return]
 
     # Time
 
+    @precondition(lambda self: self.driver.model.are_waiting())
     @rule()
     def delays_pass(self) -> None:
         self.driver.wait()
 
     @precondition(lambda self: self.driver.members)
-    @rule(data=st.data())
-    def hours_pass_idly(self, data: Any) -> None:
-        self.driver.idle(self._member(data))
-
-    @precondition(lambda self: self.driver.members)
-    @rule(data=st.data())
-    def settle(self, data: Any) -> None:
-        self.driver.settle(self._member(data))
-
-    @rule()
-    def collect(self) -> None:
-        self.driver.collect()
+    @rule(data=st.data(), what=st.sampled_from(("idle", "settle", "collect", "collect")))
+    def upkeep(self, data: Any, what: str) -> None:
+        """What a worker does in its idle time."""
+        member = self._member(data)
+        if what == "idle":
+            self.driver.idle(member)
+        else:
+            self.driver.settle(member)
+        if what == "collect":
+            self.driver.collect()
 
     # Checks
 

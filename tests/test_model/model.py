@@ -110,6 +110,11 @@ class Model:
         for handout in self.open_of(worker):
             handout.risky = True
 
+    def are_waiting(self) -> bool:
+        """Whether anything was put back with a delay."""
+        everything = [progress for progresses in self.groups.values() for progress in progresses.values()]
+        return any(p.status is Status.WAITING and not p.due for p in everything)
+
     def waited(self) -> None:
         """Every delay is over."""
         for progresses in self.groups.values():
@@ -192,7 +197,7 @@ class Model:
             return Expected.TRUE if handout.answer == verb else Expected.STALE
         if handout.void:
             return Expected.STALE
-        return Expected.EITHER if handout.risky else Expected.TRUE
+        return Expected.EITHER if handout.risky or handout.ran_out else Expected.TRUE
 
     def answered(self, handout: Handout, verb: str, accepted: bool, *, delay: bool = False) -> None:
         """A verb was called, and was accepted or was ``StaleDelivery``. ``delay``: it is not due at once."""

@@ -22,7 +22,10 @@ ENDED = (Status.DONE, Status.DEAD)
 
 
 class Expected(Enum):
-    """What an answer must come to. ``EITHER``: its lease ran out, and who has it now cannot be seen from outside."""
+    """What an answer must come to.
+
+    ``EITHER``: its lease or its visibility ran out; whether others have the partition now cannot be seen from outside.
+    """
 
     TRUE = "True"
     STALE = "StaleDelivery"
