@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 
 from django.db import connections, transaction
@@ -41,7 +41,7 @@ class Answering:
         def work(cursor: CursorWrapper) -> set[Ticket]:
             stale: set[Ticket] = set()
             if todo:
-                stale = self._finish(cursor, [d.hold.ticket for d in todo])
+                stale = self._finish(cursor, {d.hold.ticket: d.hold.failures for d in todo})
             if starting:
                 tickets = _ordered(d.hold.ticket for d in starting)
                 if answers.hand_over(cursor, Deliveries(context.me, tickets)) < len(tickets):
@@ -71,7 +71,7 @@ class Answering:
             mine = Deliveries(self.context.me, tickets)
             return answers.put_back(cursor, mine, delay_ms=delay_ms, failed=True, error=error)
 
-        return self._answer(delivery, "nack", back, due_in=delay_ms)
+        return self._answer(delivery, "nack", back, failures, due_in=delay_ms)
 
     def reject(self, delivery: Delivery, reason: str) -> bool:
         _check_text("reason", reason)
@@ -89,7 +89,7 @@ class Answering:
                 cursor, Deliveries(self.context.me, tickets), delay_ms=delay_ms, failed=False
             )
 
-        return self._answer(delivery, "postpone", back, due_in=delay_ms)
+        return self._answer(delivery, "postpone", back, delivery.hold.failures, due_in=delay_ms)
 
     def extend(self, deliveries: Sequence[Delivery], seconds: float | timedelta) -> bool:
         """Move the moment of redelivery to ``seconds`` from now, for all in one statement."""
@@ -146,7 +146,7 @@ class Answering:
         def work(cursor: CursorWrapper, tickets: Sequence[Ticket]) -> int:
             return 1 - len(self._finish_dead(cursor, tickets[0], error, failures))
 
-        answered = self._answer(delivery, verb, work)
+        answered = self._answer(delivery, verb, work, failures)
         delivery.hold.dead_lettered = True
         return answered
 
@@ -155,37 +155,41 @@ class Answering:
         context, text = self.context, clip(error)
         if not answers.finish(cursor, Deliveries(context.me, [ticket]), text):
             # Finished before: by an ack, or by this with its copy.
-            return self._unfinished(cursor, [ticket])
+            return self._unfinished(cursor, {ticket: failures})
         dead_topic = conf.dead_letter_topic(context.topic)
         dead.copy(cursor, ticket.offset, context.group, dead_topic, failures, text)
         return set()
 
-    def _finish(self, cursor: CursorWrapper, tickets: Sequence[Ticket]) -> set[Ticket]:
-        ordered = _ordered(tickets)
+    def _finish(self, cursor: CursorWrapper, failures: Mapping[Ticket, int]) -> set[Ticket]:
+        ordered = _ordered(failures)
         done = answers.finish(cursor, Deliveries(self.context.me, ordered))
-        return set() if done == len(ordered) else self._unfinished(cursor, ordered)
+        return set() if done == len(ordered) else self._unfinished(cursor, failures)
 
-    def _unfinished(self, cursor: CursorWrapper, tickets: Sequence[Ticket]) -> set[Ticket]:
-        """Those that were not finished by their token either, in an earlier try that was committed unseen."""
-        there = answers.look(cursor, Deliveries(self.context.me, tickets))
-        return {t for t in tickets if t not in there or not there[t][0]}
+    def _unfinished(self, cursor: CursorWrapper, failures: Mapping[Ticket, int]) -> set[Ticket]:
+        """Those that were not finished by their token either, in an earlier try that was committed unseen.
+
+        ``failures``: how many each has if it was that. An ack and a rejection at once are told apart by them.
+        """
+        there = answers.look(cursor, Deliveries(self.context.me, _ordered(failures)))
+        return {t for t in failures if there.get(t) != (True, False, failures[t])}
 
     def _answer(
         self,
         delivery: Delivery,
         verb: str,
         change: Callable[[CursorWrapper, Sequence[Ticket]], int],
+        failures: int,
         due_in: int | None = None,
     ) -> bool:
-        """Run a change of one delivery and take note of it, or raise ``StaleDelivery``."""
+        """Run a change of one delivery, which has ``failures`` then, and take note; or raise ``StaleDelivery``."""
         ticket = delivery.hold.ticket
 
         def work(cursor: CursorWrapper) -> bool:
             if change(cursor, [ticket]):
                 return True
             there = answers.look(cursor, Deliveries(self.context.me, [ticket]))
-            # Token still ours and no longer in flight: an earlier try of this answer was committed unseen.
-            return ticket in there and not there[ticket][1] and there[ticket][0] == (due_in is None)
+            # Token still ours, and all as this answer leaves it: an earlier try of it was committed unseen.
+            return there.get(ticket) == (due_in is None, False, failures)
 
         if not session.run(self.context.using, work):
             self._lose({ticket})
@@ -253,6 +257,10 @@ class Answering:
                     mine.hold.lost = True
                     if partition := context.partitions.get(ticket.partition):
                         partition.in_flight.discard(ticket.offset)
+                        # Perhaps another thread's answer has ended it, and finds nothing to take note of now.
+                        partition.waiting_more = True
+                        context.stale_waiting[ticket.partition] = None
+                        context.mark_dirty(ticket.partition)
                         context.touch(partition)
 
 

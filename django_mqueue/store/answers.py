@@ -82,14 +82,16 @@ def end_solitude(cursor: CursorWrapper, deliveries: Deliveries) -> int:
     return deliveries.update(cursor, "s.alone = 0")
 
 
-def look(cursor: CursorWrapper, deliveries: Deliveries) -> dict[Ticket, tuple[bool, bool]]:
-    """(acked, in flight) of those deliveries whose token is still theirs, whoever holds the lease."""
+def look(cursor: CursorWrapper, deliveries: Deliveries) -> dict[Ticket, tuple[bool, bool, int]]:
+    """(acked, in flight, failures) of those deliveries whose token is still theirs, whoever holds the lease."""
     cursor.execute(
-        f"SELECT x.p, x.o, x.t, s.acked, s.in_flight FROM {values_table(('p', 'o', 't'), len(deliveries.tickets))} x"
+        "SELECT x.p, x.o, x.t, s.acked, s.in_flight, s.failure_count"
+        f" FROM {values_table(('p', 'o', 't'), len(deliveries.tickets))} x"
         " STRAIGHT_JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = %s"
         " AND s.partition_key = x.p AND s.message_offset = x.o AND s.delivery_token = x.t",
         [*deliveries.values(), deliveries.me.group, deliveries.me.topic],
     )
     return {
-        Ticket(p, int(o), int(t)): (bool(acked), bool(flying)) for p, o, t, acked, flying in cursor.fetchall()
+        Ticket(p, int(o), int(t)): (bool(acked), bool(flying), int(failures))
+        for p, o, t, acked, flying, failures in cursor.fetchall()
     }
