@@ -59,7 +59,8 @@ class Collector:
                 return False
             done = self._done(cursor, starts, [(int(o), p, g) for o, p, g in rows])
             old = set(garbage.old_enough(cursor, [o for _, o in done], retention)) if done else set()
-            doomed = [(p, o) for p, o in done if o in old]
+            free = garbage.lock_free(cursor, sorted(old)) if old else set()
+            doomed = [(p, o) for p, o in done if o in free]
             if doomed:
                 garbage.delete(cursor, self.topic, sorted(starts), doomed)
                 garbage.forget_empty(cursor, self.topic, sorted({p for p, _ in doomed}))

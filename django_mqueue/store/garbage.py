@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from django.db.backends.utils import CursorWrapper
 
-from .dialect import NOW_MS, marks, numbers_table
+from .dialect import NOW_MS, marks, numbers_table, values_table
 from .session import Row
 
 _INDEX = "FORCE INDEX (queue_offsets_partition)"
@@ -73,6 +73,23 @@ def old_enough(cursor: CursorWrapper, offsets: Sequence[int], retention_ms: int)
         [*offsets, retention_ms],
     )
     return [int(offset) for (offset,) in cursor.fetchall()]
+
+
+def lock_free(cursor: CursorWrapper, offsets: Sequence[int]) -> set[int]:
+    """Lock those of the rows that no transaction holds: which they are.
+
+    A publisher who repeated one's id holds it until its transaction ends: the row, or its entry in the index of ids
+    alone. So both are asked for; who holds one of them is not waited for.
+    """
+    cursor.execute(
+        f"SELECT m.`offset` FROM {values_table(('o',), len(offsets))} doomed"
+        " STRAIGHT_JOIN queue_messages m FORCE INDEX (PRIMARY) ON m.`offset` = doomed.o"
+        " STRAIGHT_JOIN queue_messages d FORCE INDEX (queue_messages_dedupe) ON d.topic = m.topic"
+        " AND d.partition_key = m.partition_key AND d.id = m.id AND d.consumer_group = m.consumer_group"
+        " FOR UPDATE SKIP LOCKED",
+        list(offsets),
+    )
+    return {int(offset) for (offset,) in cursor.fetchall()}
 
 
 def delete(cursor: CursorWrapper, topic: str, groups: Sequence[str], rows: Sequence[tuple[str, int]]) -> None:
