@@ -1,0 +1,212 @@
+"""Steps that give, take, keep or leave a lease, two of them in one partition at once: either one first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from django_mqueue import StaleDelivery, Subscription, publish, subscribe
+from django_mqueue.models import PartitionLease, SubscriberHeartbeat
+from django_mqueue.policy.solitude import Solitude
+from django_mqueue.service.dispatch import Dispatch
+from django_mqueue.service.engine import Engine
+from django_mqueue.service.feed import Feed
+from django_mqueue.store import leases
+from tests.support.subscribers import engine_of
+from tests.support.transactions import Background, HeldTransaction, wait_for_lock_wait
+
+from .steps import COMMIT, Stopped
+from .workers import GROUP, TOPIC, acquire, claim, expire, owner, state, worker
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("still")]
+
+
+def renew(subscription: Subscription) -> None:
+    engine = engine_of(subscription)
+    with engine.context.lock:
+        engine.membership._renew()
+
+
+def has(subscription: Subscription) -> list[str]:
+    """The partitions that it believes to own."""
+    return sorted(engine_of(subscription).context.partitions)
+
+
+def test_a_theft_waits_for_a_renewal_and_takes_nothing() -> None:
+    """A: renews the leases that have run out, does not commit. B: steals: waits. A: commits. B: finds them held."""
+    publish(TOPIC, 1, key="k")
+    with worker("a") as a, worker("b") as b:
+        expire()
+        me = engine_of(a).context.me
+        with (
+            HeldTransaction(lambda: leases.renew("default", me)) as renewal,
+            Background(lambda: acquire(b)) as theft,
+        ):
+            wait_for_lock_wait(theft)
+            assert renewal.commit() == 1
+            assert theft.result() == 0
+        assert (owner(), has(a), has(b)) == ("a", ["k"], [])
+        (delivery,) = claim(a)
+        assert delivery.ack()
+
+
+def test_a_renewal_waits_for_a_theft_and_lets_go() -> None:
+    """B: steals, does not commit. A: renews: waits. B: commits. A: renews nothing, and forgets the partition."""
+    publish(TOPIC, 1, key="k")
+    with worker("a") as a, worker("b") as b:
+        expire()
+        with Stopped(lambda: acquire(b), COMMIT) as theft, Background(lambda: renew(a)) as renewal:
+            wait_for_lock_wait(renewal)
+            assert theft.go() == 1
+            renewal.result()
+        assert (owner(), has(a), has(b)) == ("b", [], ["k"])
+        assert PartitionLease.objects.get().lease_renewed_at > 0
+        (delivery,) = claim(b)
+        assert delivery.ack()
+
+
+@pytest.fixture
+def heir() -> Iterator[Subscription]:
+    """Another subscriber of the name "a", which has not said so yet: ``announce`` is its next step."""
+    subscribe(TOPIC, GROUP)
+    subscription = Subscription(TOPIC, GROUP, name="a")
+    engine = Engine(TOPIC, GROUP, "a", subscription._options, Feed("default"), expires=True)
+    engine.feed.join(TOPIC, engine)
+    engine.context.tail = engine.feed.position(TOPIC)
+    subscription._engine, subscription._dispatch = engine, Dispatch([engine], Solitude(quiet_for=0))
+    with closing(subscription):
+        yield subscription
+
+
+def announce(subscription: Subscription) -> None:
+    engine_of(subscription).membership.start()
+
+
+def leave(subscription: Subscription) -> None:
+    engine = engine_of(subscription)
+    with engine.context.lock:
+        engine.membership.stop()
+
+
+def test_a_successor_waits_for_its_predecessors_claim(heir: Subscription) -> None:
+    """A: claims, does not commit. Another A starts: waits. A: commits. The other: has its name and its leases.
+
+    What the first one claimed comes again, as a second attempt; the first one's answer is refused.
+    """
+    publish(TOPIC, 1, key="k")
+    with worker("a") as a:
+        with Stopped(lambda: claim(a), COMMIT) as claiming, Background(lambda: announce(heir)) as starting:
+            wait_for_lock_wait(starting)
+            assert owner() == "a"
+            (held,) = claiming.go()
+            starting.result()
+        (again,) = heir.poll()
+        assert (held.attempt, again.attempt) == (1, 2)
+        with pytest.raises(StaleDelivery):
+            held.ack()
+        assert again.ack()
+
+
+def test_a_claim_waits_for_a_successors_start_and_gets_nothing(heir: Subscription) -> None:
+    """Another A starts, does not commit. A: claims: waits. The other: commits. A: gets nothing.
+
+    The message is the successor's, for the first time.
+    """
+    publish(TOPIC, 1, key="k")
+    with worker("a") as a:
+        with Stopped(lambda: announce(heir), COMMIT) as starting, Background(lambda: claim(a)) as claiming:
+            wait_for_lock_wait(claiming)
+            starting.go()
+            assert claiming.result() == []
+        (delivery,) = heir.poll()
+        assert delivery.attempt == 1
+        assert delivery.ack()
+
+
+def test_a_successor_waits_for_its_predecessors_ack(heir: Subscription) -> None:
+    """A: acks, does not commit. Another A starts: waits. A: commits; the ack counts. The other: has nothing to do."""
+    publish(TOPIC, 1, key="k")
+    with worker("a") as a:
+        (delivery,) = claim(a)
+        with Stopped(delivery.ack, COMMIT) as ack, Background(lambda: announce(heir)) as starting:
+            wait_for_lock_wait(starting)
+            assert ack.go()
+            starting.result()
+        assert heir.poll() == []
+        assert has(heir) == ["k"]
+    assert state().acked
+
+
+def test_an_ack_waits_for_a_successors_start_and_is_refused(heir: Subscription) -> None:
+    """Another A starts, does not commit. A: acks: waits. The other: commits. A: is refused; the message comes again."""
+    publish(TOPIC, 1, key="k")
+    with worker("a") as a:
+        (delivery,) = claim(a)
+        with Stopped(lambda: announce(heir), COMMIT) as starting, Background(delivery.ack) as ack:
+            wait_for_lock_wait(ack)
+            starting.go()
+            with pytest.raises(StaleDelivery):
+                ack.result()
+        (again,) = heir.poll()
+        assert again.attempt == 2
+        assert again.ack()
+
+
+def test_a_successor_waits_for_its_predecessors_end(heir: Subscription) -> None:
+    """A: leaves, does not commit. Another A starts: waits. A: commits. The other: is a member, and takes over."""
+    publish(TOPIC, 1, key="k")
+    with worker("a") as a:
+        with Stopped(lambda: leave(a), COMMIT) as end, Background(lambda: announce(heir)) as starting:
+            wait_for_lock_wait(starting)
+            end.go()
+            starting.result()
+        (delivery,) = heir.poll()
+        assert delivery.attempt == 1
+        assert delivery.ack()
+        assert SubscriberHeartbeat.objects.get().deregistered_at is None
+
+
+def test_an_end_waits_for_the_successors_start_and_takes_nothing_from_it(heir: Subscription) -> None:
+    """Another A starts, does not commit. A: leaves: waits. The other: commits. A: leaves its row and leases alone."""
+    publish(TOPIC, 1, key="k")
+    with worker("a") as a:
+        with Stopped(lambda: announce(heir), COMMIT) as starting, Background(lambda: leave(a)) as end:
+            wait_for_lock_wait(end)
+            starting.go()
+            end.result()
+        assert SubscriberHeartbeat.objects.get().deregistered_at is None
+        (delivery,) = heir.poll()
+        leave(a)
+        assert (owner(), delivery.attempt) == ("a", 1)
+        assert delivery.ack()
+
+
+def test_an_acquisition_waits_for_an_end() -> None:
+    """A: leaves, does not commit. B: takes the partition: waits. A: commits. B: has it, before the lease runs out."""
+    publish(TOPIC, 1, key="k")
+    with worker("a") as a, worker("b") as b:
+        with Stopped(lambda: leave(a), COMMIT) as end, Background(lambda: acquire(b)) as taking:
+            wait_for_lock_wait(taking)
+            end.go()
+            assert taking.result() == 1
+        (delivery,) = b.poll()
+        assert delivery.ack()
+
+
+def test_an_end_waits_for_an_acquisition_in_vain() -> None:
+    """B: would take the partition, finds it held, does not commit. A: leaves: waits. B: commits. A: commits.
+
+    It is nobody's, and free: whoever looks next has it.
+    """
+    publish(TOPIC, 1, key="k")
+    with worker("a") as a, worker("b") as b:
+        with Stopped(lambda: acquire(b), COMMIT) as taking, Background(lambda: leave(a)) as end:
+            wait_for_lock_wait(end)
+            assert taking.go() == 0
+            end.result()
+        assert owner() == ""
+        assert engine_of(b).find_work()
+        (delivery,) = b.poll()
+        assert delivery.ack()

@@ -1,0 +1,193 @@
+"""Partitions that find an owner, or lose theirs for want of work, while somebody else does something about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+from django.test import override_settings
+
+from django_mqueue import Subscription, publish, subscribe
+from django_mqueue.models import Offset, PartitionLease
+from django_mqueue.store import leases, session
+from tests.support.subscribers import consume, consume_for, engine_of, in_log, settle_and_collect
+from tests.support.threads import raw_connection
+from tests.support.transactions import Background, HeldTransaction, wait_for_lock_wait
+
+from .sides import ends, give_up
+from .steps import COMMIT, Stopped
+from .workers import GROUP, STILL, TOPIC, acquire, claim, expire, owner, worker
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("still", "at_once")]
+
+LOOK, FORGET = "SELECT partition_key FROM queue_messages", "DELETE o FROM queue_offsets"
+"""What giving up does after the lease is deleted: is the log empty? Then the position goes, too."""
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What deadlocks fails, and is not run again."""
+    monkeypatch.setattr(session, "ATTEMPTS", 1)
+
+
+def test_two_take_a_new_partition() -> None:
+    """A: takes it, does not commit. B: takes it: waits. A: commits. B: has nothing. (The two are alike.)"""
+    subscribe(TOPIC, GROUP)
+    with worker("a") as a, worker("b") as b:
+        publish(TOPIC, 1, key="k")
+        with Stopped(lambda: acquire(a), COMMIT) as first, Background(lambda: acquire(b)) as second:
+            wait_for_lock_wait(second)
+            assert first.go() == 1
+            assert second.result() == 0
+        assert claim(b) == []
+        (delivery,) = claim(a)
+        assert delivery.ack()
+
+
+def test_two_take_a_new_partition_and_the_first_dies() -> None:
+    """A: takes it, and dies before its commit. B: takes it: waits, then has it."""
+    subscribe(TOPIC, GROUP)
+    with worker("a") as a, worker("b") as b:
+        publish(TOPIC, 1, key="k")
+        me = engine_of(a).context.me
+        with (
+            HeldTransaction(lambda: leases.acquire("default", me, ["k"], 600_000)) as first,
+            Background(lambda: acquire(b)) as second,
+        ):
+            wait_for_lock_wait(second)
+            first.rollback()
+            assert second.result() == 1
+        (delivery,) = claim(b)
+        assert delivery.ack()
+
+
+@pytest.mark.parametrize("others", [("c", "b", "a"), ("b", "a", "c")])
+@pytest.mark.parametrize("ours", [("a", "b"), ("b", "a")])
+def test_two_steal_overlapping_sets_in_any_order(ours: Sequence[str], others: Sequence[str]) -> None:
+    """A: steals a and b, has a, waits for b (held by a third). B: steals all three: waits for a. The third: ends.
+
+    No deadlock: both lock in one order, whatever the order in which they think. A has a and b, B has c.
+    """
+    for key in "abc":
+        publish(TOPIC, key, key=key)
+    with worker("gone"), worker("a") as a, worker("b") as b, raw_connection() as third:
+        expire()
+        third.execute("SELECT 1 FROM queue_partition_leases WHERE partition_key = 'b' FOR UPDATE")
+        with Background(lambda: acquire(a, *ours)) as first:
+            wait_for_lock_wait(first)
+            with Background(lambda: acquire(b, *others)) as second:
+                wait_for_lock_wait(second)
+                third.rollback()
+                assert (first.result(), second.result()) == (2, 1)
+        assert [owner(key) for key in "abc"] == ["a", "a", "b"]
+
+
+def test_two_take_overlapping_sets_of_new_partitions() -> None:
+    """A: takes a and b, does not commit. B: takes c, b and a: waits. A: commits. B: has c."""
+    subscribe(TOPIC, GROUP)
+    with worker("a") as a, worker("b") as b:
+        for key in "abc":
+            publish(TOPIC, key, key=key)
+        with (
+            Stopped(lambda: acquire(a, "b", "a"), COMMIT) as first,
+            Background(lambda: acquire(b, "c", "b", "a")) as second,
+        ):
+            wait_for_lock_wait(second)
+            assert first.go() == 2
+            assert second.result() == 1
+        assert [owner(key) for key in "abc"] == ["a", "a", "b"]
+        assert [delivery.payload for delivery in claim(b)] == ["c"]
+
+
+@pytest.fixture(params=["an empty log", "a log that keeps it"])
+def drained(request: pytest.FixtureRequest) -> Iterator[Subscription]:
+    """The owner of a partition whose only message is done, and in the log no more, or still."""
+    empty = request.param == "an empty log"
+    with override_settings(MQUEUE={**STILL, "RETENTION": 0 if empty else 3600}):
+        publish(TOPIC, "old", key="k")
+        with worker("a") as a:
+            consume(a, 1)
+            settle_and_collect(a)
+            assert bool(in_log(TOPIC)) != empty
+            assert Offset.objects.filter(consumer_group=GROUP, partition_key="k").exists()
+            yield a
+
+
+def test_a_partition_is_given_up_before_a_publisher_commits(drained: Subscription) -> None:
+    """A (a publisher): publishes to it, does not commit. B: gives it up, and ends. A: commits. It finds an owner.
+
+    Nobody waits: B ends while A stands still.
+    """
+    with HeldTransaction(lambda: publish(TOPIC, "new", key="k")) as publisher:
+        ends(lambda: give_up(drained, "k"))
+        assert owner() is None
+        publisher.commit()
+    assert [delivery.payload for delivery in consume(drained, 1, seconds=5)] == ["new"]
+    assert consume_for(drained, 0.1) == []
+
+
+@pytest.mark.parametrize("step", [LOOK, COMMIT])
+def test_a_message_comes_while_its_partition_is_given_up(drained: Subscription, step: str) -> None:
+    """B: gives it up: the lease is deleted, not committed. A (a publisher): publishes to it, and commits. B: commits.
+
+    The publisher does not wait. The message finds an owner, with the position kept or gone.
+    """
+    with Stopped(lambda: give_up(drained, "k"), step) as leaving:
+        ends(lambda: publish(TOPIC, "new", key="k"))
+        assert not leaving.has_gone_on
+        leaving.go()
+    assert owner() is None
+    assert [delivery.payload for delivery in consume(drained, 1, seconds=5)] == ["new"]
+    assert consume_for(drained, 0.1) == []
+
+
+def test_a_message_comes_between_the_look_and_the_deletion_of_a_position() -> None:
+    """B: gives up a partition, finds its log empty. A: publishes to it, and commits. B: deletes the position, commits.
+
+    The message is found without one: by the group's start.
+    """
+    with override_settings(MQUEUE={**STILL, "RETENTION": 0}), worker("a") as a:
+        publish(TOPIC, "old", key="k")
+        consume(a, 1)
+        settle_and_collect(a)
+        with Stopped(lambda: give_up(a, "k"), FORGET) as leaving:
+            ends(lambda: publish(TOPIC, "new", key="k"))
+            leaving.go()
+        assert not Offset.objects.filter(consumer_group=GROUP, partition_key="k").exists()
+        assert [delivery.payload for delivery in consume(a, 1, seconds=5)] == ["new"]
+        assert consume_for(a, 0.1) == []
+
+
+def test_another_takes_a_partition_while_it_is_given_up(drained: Subscription) -> None:
+    """A: gives it up, does not commit. A message comes. B: takes the partition for it: waits. A: commits. B: has it.
+
+    A, which hears of the message too, leaves it alone.
+    """
+    with worker("b") as b:
+        with Stopped(lambda: give_up(drained, "k"), COMMIT) as leaving:
+            publish(TOPIC, "new", key="k")
+            with Background(lambda: acquire(b)) as taking:
+                wait_for_lock_wait(taking)
+                leaving.go()
+                assert taking.result() == 1
+        assert consume_for(drained, 0.1) == []
+        assert [delivery.payload for delivery in consume(b, 1)] == ["new"]
+
+
+def test_a_partition_is_given_up_while_another_finds_it_held(drained: Subscription) -> None:
+    """A message comes. B: would take the partition, finds it A's, does not commit. A: gives it up: waits. B: commits.
+
+    A commits: nobody has it. The message finds an owner.
+    """
+    with worker("b") as b:
+        publish(TOPIC, "new", key="k")
+        with (
+            Stopped(lambda: acquire(b), COMMIT) as taking,
+            Background(lambda: give_up(drained, "k")) as leaving,
+        ):
+            wait_for_lock_wait(leaving)
+            assert taking.go() == 0
+            leaving.result()
+        assert not PartitionLease.objects.exists()
+        assert [delivery.payload for delivery in consume(drained, 1, seconds=5)] == ["new"]
+        assert consume_for(b, 0.1) == []
