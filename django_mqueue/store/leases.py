@@ -36,7 +36,7 @@ def acquire(using: str, me: Holder, partitions: Sequence[str], lease_ms: int) ->
             "INSERT INTO queue_partition_leases (consumer_group, topic, partition_key, leased_by, holder, leased_at,"
             f" lease_renewed_at) SELECT r.consumer_group, r.topic, p.partition_key, %s, %s, {NOW_MS}, {NOW_MS}"
             f" FROM queue_offsets r CROSS JOIN ({names}) p"
-            " WHERE r.consumer_group = %s AND r.topic = %s AND r.partition_key = ''"
+            " WHERE r.consumer_group = %s AND r.topic = %s AND r.partition_key = '' LOCK IN SHARE MODE"
             " ON DUPLICATE KEY UPDATE"
             f" leased_by = IF({free}, %s, {held}.leased_by), leased_at = IF({free}, {NOW_MS}, {held}.leased_at),"
             f" holder = IF({free}, %s, {held}.holder),"  # From here on holder is the new one, in both servers.
