@@ -179,11 +179,26 @@ class Machine(RuleBasedStateMachine):
     def visibility_runs_out(self, data: Any) -> None:
         self.driver.run_out(*self._delivery(data))
 
+    @precondition(lambda self: any(h.firm for _, h in self.driver.answers))
+    @rule(data=st.data())
+    def its_handlers_hang(self, data: Any) -> None:
+        """All that one subscriber has runs out, and comes to it again, one by one."""
+        open_ones = [pair for pair in self.driver.answers if pair[1].firm]
+        worker: Worker = data.draw(st.sampled_from([handout.worker for _, handout in open_ones]))
+        for delivery, handout in open_ones:
+            if handout.worker is worker:
+                self.driver.run_out(delivery, handout)
+        for member in self.driver.members:
+            if member.worker is worker:
+                self.driver.poll(member, 1, PERIODIC)
+                return
+
     def _delivery(self, data: Any) -> tuple[Delivery, Handout]:
-        """One that is open, or one of the last."""
+        """One that is open, one that counts no more, or one of the last."""
         answers = self.driver.answers
         flying = [pair for pair in answers if not (pair[1].answer or pair[1].void)]
-        return data.draw(st.sampled_from([*flying, *answers[-LAST:]]))  # type: ignore[no-any-return]
+        void = [pair for pair in answers if pair[1].void and not pair[1].answer]
+        return data.draw(st.sampled_from([*flying, *void[-LAST:], *answers[-LAST:]]))  # type: ignore[no-any-return]
 
     # Time
 
