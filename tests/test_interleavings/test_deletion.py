@@ -38,6 +38,9 @@ EMPTY_READ, POSITIONS_GO = "GROUP BY topic, partition_key", "DELETE o FROM"
 STEPS = [GROUPS_READ, WATERMARKS_READ, STATE_GOES, LOG_GOES, EMPTY_READ, POSITIONS_GO, COMMIT]
 """Of a collection, in their order: it stands before one of them."""
 
+SLOW = pytest.mark.slow
+"""For steps between others that are tried in every run."""
+
 FIRST_OPEN, POSITION_WRITTEN = "ORDER BY m.`offset` LIMIT 1", "INSERT INTO queue_offsets"
 
 
@@ -122,7 +125,9 @@ class TestWatermarkAndAck:
 
 
 class TestDeletionAndRegistration:
-    @pytest.mark.parametrize("step", STEPS)
+    @pytest.mark.parametrize(
+        "step", [*(pytest.param(step, marks=SLOW) for step in STEPS[1:-2]), GROUPS_READ, POSITIONS_GO, COMMIT]
+    )
     def test_a_group_registers_while_a_collection_is_under_way(self, worker: Subscription, step: str) -> None:
         """A (collection): stands. B: subscribes, and waits for A. A: deletes 1, and commits. B: begins with 2.
 
@@ -148,7 +153,10 @@ class TestDeletionAndUnsubscribe:
             settle(other)
         return offsets + finished(worker, 2)
 
-    @pytest.mark.parametrize("step", [WATERMARKS_READ, STATE_GOES, LOG_GOES, COMMIT])
+    @pytest.mark.parametrize(
+        "step",
+        [WATERMARKS_READ, pytest.param(STATE_GOES, marks=SLOW), pytest.param(LOG_GOES, marks=SLOW), COMMIT],
+    )
     def test_a_group_leaves_while_a_collection_is_under_way(self, both: list[int], step: str) -> None:
         """A (collection): has read both groups, stands. B: unsubscribes the one behind, and waits. A: deletes 1 alone.
 
@@ -161,7 +169,9 @@ class TestDeletionAndUnsubscribe:
         collect(TOPIC)
         assert in_log(TOPIC) == with_state(TOPIC, "g") == []
 
-    @pytest.mark.parametrize("step", ["DELETE o FROM", "DELETE t FROM queue_partition_leases", COMMIT])
+    @pytest.mark.parametrize(
+        "step", ["DELETE o FROM", pytest.param("DELETE t FROM queue_partition_leases", marks=SLOW), COMMIT]
+    )
     def test_a_collection_begins_while_a_group_is_leaving(self, both: list[int], step: str) -> None:
         """B: unsubscribes, stands. A (collection): leaves the topic alone, at once. B: commits. A: deletes 1 and 2."""
         with Stopped(lambda: unsubscribe(TOPIC, "behind"), step) as leaving:
@@ -184,7 +194,9 @@ class TestDeletionAndUnsubscribe:
 
 
 class TestDeletionAndWatermark:
-    @pytest.mark.parametrize("step", [STATE_GOES, LOG_GOES, EMPTY_READ, COMMIT])
+    @pytest.mark.parametrize(
+        "step", [STATE_GOES, pytest.param(LOG_GOES, marks=SLOW), pytest.param(EMPTY_READ, marks=SLOW), COMMIT]
+    )
     def test_a_watermark_moves_while_a_collection_is_under_way(self, worker: Subscription, step: str) -> None:
         """A (collection): has read watermark 1, stands. B: moves it to 2, without a wait. A: deletes 1 alone."""
         one, two = delivered(worker, 2)
@@ -215,7 +227,9 @@ class TestDeletionAndWatermark:
 
 
 class TestDeletionAndAck:
-    @pytest.mark.parametrize("step", [STATE_GOES, LOG_GOES, COMMIT])
+    @pytest.mark.parametrize(
+        "step", [pytest.param(STATE_GOES, marks=SLOW), pytest.param(LOG_GOES, marks=SLOW), COMMIT]
+    )
     def test_an_ack_while_a_collection_is_under_way(self, worker: Subscription, step: str) -> None:
         """A (collection): deletes 1, stands. B: acks 2 of the same partition, without a wait."""
         finished(worker, 1)
@@ -272,7 +286,10 @@ class TestDeletionAndClaim:
 
 
 class TestTwoCollections:
-    @pytest.mark.parametrize("step", [GROUPS_READ, STATE_GOES, POSITIONS_GO, COMMIT])
+    @pytest.mark.parametrize(
+        "step",
+        [GROUPS_READ, pytest.param(STATE_GOES, marks=SLOW), pytest.param(POSITIONS_GO, marks=SLOW), COMMIT],
+    )
     def test_a_second_worker_leaves_the_topic_to_the_first(self, worker: Subscription, step: str) -> None:
         """A: collects, stands. B: collects, and ends at once with nothing done. A: deletes all."""
         finished(worker, 1, 2)
@@ -297,7 +314,9 @@ class TestTwoCollections:
 
 class TestEmptiedPartitions:
     @pytest.mark.parametrize("leased", [True, False])
-    @pytest.mark.parametrize("step", [EMPTY_READ, POSITIONS_GO, COMMIT])
+    @pytest.mark.parametrize(
+        "step", [pytest.param(EMPTY_READ, marks=SLOW), POSITIONS_GO, pytest.param(COMMIT, marks=SLOW)]
+    )
     @pytest.mark.parametrize("begun", ["before", "meanwhile"])
     def test_a_message_comes_while_its_partition_is_found_empty(
         self, worker: Subscription, begun: str, step: str, leased: bool
