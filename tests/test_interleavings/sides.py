@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from django_mqueue import Subscription
+from django_mqueue import Subscription, publish
 from django_mqueue.service.collecting import Collector
-from tests.support.subscribers import QUICK, engine_of
+from tests.support.subscribers import QUICK, consume, engine_of, settle
 from tests.support.transactions import Background, wait_for_lock_wait
 
 from .steps import Stopped
@@ -51,3 +51,11 @@ def give_up(subscription: Subscription, partition: str) -> None:
     with engine.context.lock:
         engine.membership._give_up([partition])
         engine.context.drop([partition])
+
+
+def finished(worker: Subscription, *payloads: object, key: str = "k") -> list[int]:
+    """Offsets of messages that the worker is done with, by its watermark: a collection would delete them."""
+    offsets = [publish(worker.topic, payload, key=key).offset for payload in payloads]
+    consume(worker, len(payloads))
+    settle(worker)
+    return offsets

@@ -8,12 +8,11 @@ import pytest
 from django.test import override_settings
 
 from django_mqueue import Delivery, StaleDelivery, Subscription, publish, subscribe, unsubscribe
-from django_mqueue.models import DeliveryState, Offset
+from django_mqueue.models import DeliveryState
 from django_mqueue.service import collecting
 from tests.support.subscribers import (
     collect,
     consume,
-    consume_for,
     engine_of,
     in_log,
     poll_until,
@@ -24,7 +23,7 @@ from tests.support.subscribers import (
 )
 from tests.support.transactions import Background, HeldTransaction, wait_until
 
-from .sides import STILL, collect_page, ends, give_up, move, waits
+from .sides import STILL, collect_page, ends, finished, move, waits
 from .steps import COMMIT, Stopped
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -54,14 +53,6 @@ def still() -> Iterator[None]:
 def worker() -> Iterator[Subscription]:
     with Subscription(TOPIC, "g") as subscription:
         yield subscription
-
-
-def finished(worker: Subscription, *payloads: object, key: str = "k") -> list[int]:
-    """Offsets of messages that the worker is done with, by its watermark: a collection would delete them."""
-    offsets = [publish(TOPIC, payload, key=key).offset for payload in payloads]
-    consume(worker, len(payloads))
-    settle(worker)
-    return offsets
 
 
 def delivered(worker: Subscription, count: int) -> list[Delivery]:
@@ -310,64 +301,3 @@ class TestTwoCollections:
                 assert ends(lambda: collect_page(TOPIC)) is False
                 one.go()
             assert in_log(TOPIC) == left
-
-
-class TestEmptiedPartitions:
-    @pytest.mark.parametrize("leased", [True, False])
-    @pytest.mark.parametrize(
-        "step", [pytest.param(EMPTY_READ, marks=SLOW), POSITIONS_GO, pytest.param(COMMIT, marks=SLOW)]
-    )
-    @pytest.mark.parametrize("begun", ["before", "meanwhile"])
-    def test_a_message_comes_while_its_partition_is_found_empty(
-        self, worker: Subscription, begun: str, step: str, leased: bool
-    ) -> None:
-        """A (collection): deletes 1, the only message of k, and finds k empty; stands. B: publishes 2 to k (or has been
-        handed 2 before), commits without a wait. A: goes on, perhaps deletes k's position. 2 is delivered, 1 is not.
-
-        Publisher open all the time: test_groups/test_collection_waits_for_nobody.py.
-        """
-        finished(worker, 1)
-        if not leased:
-            give_up(worker, "k")
-        with (
-            HeldTransaction(lambda: begun == "before" and publish(TOPIC, 2, key="k")) as publisher,
-            Stopped(lambda: collect_page(TOPIC), step) as collection,
-        ):
-            if begun == "meanwhile":
-                ends(lambda: publish(TOPIC, 2, key="k"))
-            publisher.commit()
-            collection.go()
-        assert [delivery.payload for delivery in consume(worker, 1)] == [2]
-        settle_and_collect(worker)
-        assert in_log(TOPIC) == with_state(TOPIC, "g") == []
-
-    def test_a_position_is_written_while_its_partition_is_found_empty(self, worker: Subscription) -> None:
-        """A (watermark of k): has written, stands at its COMMIT. B (collection): deletes k's last message, and waits
-        for A with k's position. A: commits. B: leaves the position, as k is leased.
-        """
-        finished(worker, 1)
-        finished(worker, 2, key="other")
-        engine_of(worker).context.mark_dirty("k")
-        with Stopped(lambda: move(worker), COMMIT) as watermarks:
-            waits(watermarks, lambda: collect_page(TOPIC))
-        assert in_log(TOPIC) == []
-        assert Offset.objects.filter(consumer_group="g", partition_key="k").exists()
-
-    def test_a_new_owner_moves_the_watermark_while_the_old_position_goes(self, worker: Subscription) -> None:
-        """A (collection): deletes k's last message and k's position; nobody leases k. Stands at its COMMIT.
-        B: publishes 2 to k, takes k, acks 2, and waits for A with the watermark. A: commits. B: writes a new position.
-        """
-        finished(worker, 1)
-        give_up(worker, "k")
-
-        def begin_anew() -> list[object]:
-            publish(TOPIC, 2, key="k")
-            got = consume(worker, 1)
-            settle(worker)
-            return [delivery.payload for delivery in got]
-
-        with Stopped(lambda: collect_page(TOPIC), COMMIT) as collection:
-            assert waits(collection, begin_anew) == [2]
-        (offset,) = in_log(TOPIC)
-        assert watermark(TOPIC, "g", "k") == offset
-        assert consume_for(worker, 0.1) == []
