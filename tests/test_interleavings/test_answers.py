@@ -180,8 +180,10 @@ def test_a_refused_answer_hides_no_retry(first: str) -> None:
     The worker does not forget that the message waits: it comes again.
     """
     publish(TOPIC, 1, key="k")
+    publish(TOPIC, 2, key="k")
     with worker("a") as a:
-        (delivery,) = claim(a)
+        (delivery, other) = claim(a)
+        assert other.postpone(600), "so memory has one that waits"
         second = Background(delivery.ack)
 
         def put_back() -> bool:
@@ -194,6 +196,7 @@ def test_a_refused_answer_hides_no_retry(first: str) -> None:
             with pytest.raises(StaleDelivery):
                 second.result()
         (again,) = wait_until(lambda: claim(a), "it is delivered again", seconds=5)
+        assert again.payload == 1
         assert again.ack()
 
 

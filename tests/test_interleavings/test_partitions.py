@@ -61,25 +61,25 @@ def test_two_take_a_new_partition_and_the_first_dies() -> None:
         assert delivery.ack()
 
 
-@pytest.mark.parametrize("others", [("c", "b", "a"), ("b", "a", "c")])
-@pytest.mark.parametrize("ours", [("a", "b"), ("b", "a")])
+@pytest.mark.parametrize("others", [("b", "a", "d"), ("d", "b", "a")])
+@pytest.mark.parametrize("ours", [("a", "c", "b"), ("a", "b", "c")])
 def test_two_steal_overlapping_sets_in_any_order(ours: Sequence[str], others: Sequence[str]) -> None:
-    """A: steals a and b, has a, waits for b (held by a third). B: steals all three: waits for a. The third: ends.
+    """A: steals a, b and c, has a, waits for c (held by a third). B: steals b, a and d: waits for a. The third: ends.
 
-    No deadlock: both lock in one order, whatever the order in which they think. A has a and b, B has c.
+    No deadlock: both lock in one order, whatever the order in which they think. A has its three, B has d.
     """
-    for key in "abc":
+    for key in "abcd":
         publish(TOPIC, key, key=key)
     with worker("gone"), worker("a") as a, worker("b") as b, raw_connection() as third:
         expire()
-        third.execute("SELECT 1 FROM queue_partition_leases WHERE partition_key = 'b' FOR UPDATE")
+        third.execute("SELECT 1 FROM queue_partition_leases WHERE partition_key = 'c' FOR UPDATE")
         with Background(lambda: acquire(a, *ours)) as first:
             wait_for_lock_wait(first)
             with Background(lambda: acquire(b, *others)) as second:
                 wait_for_lock_wait(second)
                 third.rollback()
-                assert (first.result(), second.result()) == (2, 1)
-        assert [owner(key) for key in "abc"] == ["a", "a", "b"]
+                assert (first.result(), second.result()) == (3, 1)
+        assert [owner(key) for key in "abcd"] == ["a", "a", "a", "b"]
 
 
 def test_two_take_overlapping_sets_of_new_partitions() -> None:
