@@ -51,6 +51,10 @@ class Engine:
     def leave_feed(self) -> None:
         self.feed.leave(self.context.topic, self)
 
+    @property
+    def strict(self) -> bool:
+        return self.context.options.strict
+
     def arrived(self, rows: Sequence[tuple[int, str, str]]) -> None:
         """The feed's news: into the memory of my partitions, or a partition that may need an owner."""
         context = self.context

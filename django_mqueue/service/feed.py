@@ -25,7 +25,13 @@ SHARE = 0.2
 
 
 class Listener(Protocol):
-    """Who wants to know what came: (offset, partition, target group) in offset order, or late ones in any."""
+    """Who wants to know what came: (offset, partition, target group) in offset order, or late ones in any.
+
+    ``strict``: it must not hear of a message before one that was committed when that was sent.
+    """
+
+    @property
+    def strict(self) -> bool: ...
 
     def arrived(self, rows: Sequence[tuple[int, str, str]]) -> None: ...
 
@@ -103,6 +109,8 @@ class Feed:
             by_topic.setdefault(topic, []).append((int(offset), partition, group))
         for topic, news in by_topic.items():
             tail = self.tails[topic]
+            if any(listener.strict for listener in tail.listeners):
+                self._catch_up(tail)
             for first, last in gaps(tail.position, [offset for offset, _, _ in news]):
                 tail.holes.add(first, last)
             tail.position = news[-1][0]
@@ -136,6 +144,18 @@ class Feed:
         now = time.monotonic()
         pause = (now - started) / SHARE
         tail.sweep_at = now + (pause if tail.sweep_from else max(SWEEP_EVERY, pause))
+
+    def _catch_up(self, tail: Tail) -> None:
+        """Before news is told in strict order: what is in the holes by now may have been committed before it came."""
+        while len(tail.holes) > RANGES and tail.compacted_to < tail.position:
+            self._compact(tail)
+        start = 0
+        while ranges := tail.holes.some(start, RANGES):
+            rows = log.within(self.using, tail.topic, ranges, ROWS)
+            self._take(tail, [(int(offset), partition, group) for offset, partition, group in rows])
+            if len(rows) < ROWS and len(ranges) < RANGES:
+                return
+            start = int(rows[-1][0]) + 1 if len(rows) == ROWS else ranges[-1][1] + 1
 
     def _look(self, tail: Tail) -> None:
         """One part of a pass: up to ``RANGES`` holes, up to ``ROWS`` rows."""

@@ -86,13 +86,21 @@ def read_waiting(context: Context, names: Sequence[str]) -> None:
 
 
 def read_fresh(context: Context, names: Sequence[str]) -> None:
-    """Read the next undelivered messages of the partitions (at most ``PER_STATEMENT`` of them)."""
+    """Read the next undelivered messages of the partitions (at most ``PER_STATEMENT`` of them).
+
+    In strict order also those that committed late, below what was read: one that comes now may have been sent after.
+    """
     found: dict[str, list[int]] = {name: [] for name in names}
-    positions = [(name, context.partitions[name].read_to) for name in names]
+    strict = context.options.strict
+    places = [(name, context.partitions[name]) for name in names]
+    positions = [(name, place.scanned if strict else place.read_to) for name, place in places]
     for name, offset in log.first_rows(context.using, context.group, context.topic, positions, READ_AHEAD):
         found[name].append(offset)
     for name, news in found.items():
         partition = context.partitions[name]
+        for offset in news:
+            if offset <= partition.read_to:
+                partition.late(offset)
         partition.read(sorted(news), READ_AHEAD, context.tail)
         context.thin.pop(name, None)
         if partition.fresh:

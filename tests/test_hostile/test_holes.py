@@ -42,9 +42,8 @@ def offered() -> Iterator[Counter[int]]:
 
     def look(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
         if sql.startswith("INSERT INTO queue_delivery_state"):
-            count = (
-                sql.partition("FROM queue_messages m WHERE m.`offset` IN (")[2].partition(")")[0].count("%s")
-            )
+            count = sql.partition("WHERE m.`offset` IN (")[2].partition(")")[0].count("%s")
+            assert count, sql
             times.update(params[-1 - count : -1])
         return execute(sql, params, many, context)
 
