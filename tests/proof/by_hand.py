@@ -12,9 +12,17 @@ from django.db import DatabaseError, InterfaceError, connection
 
 django.setup()
 
-from django_mqueue import Delivery, Postpone, Reject, StaleDelivery, Subscription  # noqa: E402
-from tests.proof.plan import HAND, MAX_ATTEMPTS, VISIBILITY  # noqa: E402
-from tests.proof.plant.acting import act, given  # noqa: E402
+from django_mqueue import (  # noqa: E402
+    Delivery,
+    Postpone,
+    Reject,
+    StaleDelivery,
+    Subscription,
+    conf,
+)
+from tests.proof.history import Fault, now  # noqa: E402
+from tests.proof.plan import HAND, MAX_ATTEMPTS, VISIBILITY, my_name  # noqa: E402
+from tests.proof.plant.acting import act, given, history  # noqa: E402
 
 ATONCE = 100
 
@@ -51,6 +59,14 @@ def round_of(subscription: Subscription) -> int:
     return len(deliveries)
 
 
+def pay_attention(polled: int) -> int:
+    """Say so if the last poll was so long ago that the leases may have run out: the moment of this one."""
+    moment = now()
+    if moment - polled > float(conf.get("LEASE_DURATION", HAND.topic)) * 1e9 / 2:
+        history().write(Fault(polled, "silent", my_name()), Fault(moment, "heard", my_name()))
+    return moment
+
+
 def main(name: str) -> None:
     ending = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ending.set())
@@ -59,10 +75,14 @@ def main(name: str) -> None:
             with Subscription(
                 HAND.topic, HAND.name, name, max_attempts=MAX_ATTEMPTS, visibility_timeout=2 * VISIBILITY
             ) as subscription:
+                polled = now()
                 while not ending.is_set():
                     if not round_of(subscription):
                         ending.wait(0.05)
+                    polled = pay_attention(polled)
         except (DatabaseError, InterfaceError) as error:
+            # What it had in hand it will not answer any more.
+            history().write(Fault(now(), "abandoned", my_name()))
             print(f"starting again: {error}", flush=True)
             connection.close()
             ending.wait(0.3)

@@ -61,7 +61,8 @@ class Crew:
         """Start a process at a post. Workers of one post have one name, or a new one each: the dice say."""
         self._count += 1
         name = f"{post}.{self._count}"
-        subscriber = post if self.dice.random() < 0.5 else name
+        taken = any(member.post == post for member in self.members)
+        subscriber = post if self.dice.random() < 0.5 and not taken else name
         arguments: dict[Kind, tuple[str, ...]] = {
             "worker": ("orders:billing", "ledger:books", f"--threads={self.threads}", f"--name={subscriber}"),
             "hand": (subscriber,),

@@ -20,9 +20,12 @@ OLDEST_DJANGO, NEWEST_DJANGO = "5.2", "6.1"
 
 @dataclass(frozen=True)
 class Combination:
+    """``again``: these tests have run on another server in this run."""
+
     interpreter: Interpreter
     django: str
     quick: bool
+    again: bool = False
 
     @property
     def name(self) -> str:
@@ -50,8 +53,9 @@ def run_lane(combination: Combination, url: str, server: str, options: Options) 
 
 def _arguments(combination: Combination, options: Options) -> Sequence[str | Path]:
     chosen: list[str | Path] = []
-    if combination.quick:
-        chosen += ["-m", "not slow"]
+    left_out = [mark for mark, out in (("slow", combination.quick), ("once", combination.again)) if out]
+    if left_out:
+        chosen += ["-m", " and ".join(f"not {mark}" for mark in left_out)]
     if options.ci:
         chosen += ["--color=no", "--durations=15", "-p", "no:cacheprovider"]
     return [*chosen, *options.pytest]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from example_project.environment.database import FLAVOURS
@@ -25,10 +26,11 @@ def outcomes_of(options: Options) -> list[Outcome]:
     oldest = Combination(running(), OLDEST_DJANGO, options.quick)
     python = oldest.environment.ensure()
     outcomes = list(static_checks(python)) if options.everything else []
-    for kind in _kinds(options):
+    for place, kind in enumerate(_kinds(options)):
         try:
             with _server(kind, python) as (url, name):
-                outcomes.append(run_lane(oldest, url, name, options))
+                again = replace(oldest, again=place > 0 and options.everything)
+                outcomes.append(run_lane(again, url, name, options))
                 if kind != "mysql" and options.everything and not options.quick:
                     outcomes.append(_newest(url, name, options))
         except EnvironmentProblem as problem:

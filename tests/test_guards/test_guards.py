@@ -17,7 +17,7 @@ from .mutations import MUTATIONS
 from .mutations.mutation import Mutation
 from .taking_out import AROUND, NO_MUTATION, Run, copy_of_the_project, database_url_of, run_tests, take_out
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.django_db]
+pytestmark = [pytest.mark.slow, pytest.mark.once, pytest.mark.timeout(900), pytest.mark.django_db]
 
 AT_ONCE = 2
 """Copies that are tested at a time, each with a database of its own."""
