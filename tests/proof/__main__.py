@@ -82,7 +82,7 @@ def stage(kind: str) -> Iterator[tuple[str, PrivateServer | None, Disk | None]]:
             print("on the server that DATABASE_URL names: it is not killed", flush=True)
             yield stack.enter_context(own_database(given)), None, None
             return
-        disk = stack.enter_context(small_disk(LOCAL / "proof" / "disk"))
+        disk = stack.enter_context(small_disk(LOCAL / "proof" / f"disk-{os.getpid()}"))
         if disk is None:
             print("no small disk can be mounted here: it is never full", flush=True)
         home = disk.directory if disk else LOCAL / "proof" / "servers"

@@ -39,9 +39,11 @@ def small_disk(directory: Path) -> Iterator[Disk | None]:
     directory.mkdir(parents=True, exist_ok=True)
     words = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(directory)]
     if os.geteuid() != 0 or subprocess.run(words, capture_output=True).returncode:
+        directory.rmdir()
         yield None
         return
     try:
         yield Disk(directory)
     finally:
         subprocess.run(["umount", "--lazy", str(directory)], capture_output=True)
+        directory.rmdir()

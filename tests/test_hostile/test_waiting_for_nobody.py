@@ -42,7 +42,9 @@ def publish_everywhere(many: int) -> None:
 
 
 @pytest.mark.parametrize("many", [1, 20, 1_500])
-def test_all_that_a_worker_does_beside_an_open_transaction_with_messages_in_every_partition(many: int) -> None:
+def test_all_that_a_worker_does_beside_an_open_transaction_with_messages_in_every_partition(
+    many: int,
+) -> None:
     """A (an application): has published to each partition, in two topics, and thinks. B (a worker): does everything."""
     subscribe(TOPIC, "g")
     publish_everywhere(many)
@@ -68,7 +70,7 @@ def test_all_that_a_worker_does_beside_an_open_transaction_with_messages_in_ever
                 late.ack(late.poll(1000))
                 membership = engine_of(late).membership
                 membership._renew()
-                membership._give_up([name for name in late._engine.context.partitions])  # type: ignore[union-attr]
+                membership._give_up(list(late._engine.context.partitions))  # type: ignore[union-attr]
             unsubscribe(TOPIC, "h")
             settle(subscription)
             collect(TOPIC)
