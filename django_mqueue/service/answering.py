@@ -11,6 +11,7 @@ from django.db.backends.utils import CursorWrapper
 from .. import conf
 from ..exceptions import StaleDelivery
 from ..policy.durations import to_ms
+from ..policy.ids import new_token
 from ..store import answers, dead, leases, session
 from ..store.answers import Deliveries
 from ..store.failures import clip
@@ -135,7 +136,7 @@ class Answering:
         """Dead-letter a message that no handler has; False if it is not this subscriber's to bury."""
 
         def work(cursor: CursorWrapper) -> bool:
-            return not self._finish_dead(cursor, ticket, error, failures)
+            return not self._finish_dead(cursor, ticket, error, failures, new_token())
 
         buried = session.run(self.context.using, work)
         with self.context.lock:
@@ -150,10 +151,12 @@ class Answering:
         delivery.hold.dead_lettered = True
         return answered
 
-    def _finish_dead(self, cursor: CursorWrapper, ticket: Ticket, error: str, failures: int) -> set[Ticket]:
+    def _finish_dead(
+        self, cursor: CursorWrapper, ticket: Ticket, error: str, failures: int, token: int | None = None
+    ) -> set[Ticket]:
         """Done for this group, and a copy into the dead-letter topic: one transaction."""
         context, text = self.context, clip(error)
-        if not answers.finish(cursor, Deliveries(context.me, [ticket]), text):
+        if not answers.finish(cursor, Deliveries(context.me, [ticket]), text, token):
             # Finished before: by an ack, or by this with its copy.
             return self._unfinished(cursor, {ticket: failures})
         dead_topic = conf.dead_letter_topic(context.topic)

@@ -43,11 +43,18 @@ class Deliveries:
         return flat((t.partition, t.offset, t.token) for t in self.tickets)
 
 
-def finish(cursor: CursorWrapper, deliveries: Deliveries, error: str | None = None) -> int:
-    """Mark as done: how many were the holder's. ``error`` is kept with a message that ends by failing."""
+def finish(
+    cursor: CursorWrapper, deliveries: Deliveries, error: str | None = None, token: int | None = None
+) -> int:
+    """Mark as done: how many were the holder's. ``error`` is kept with a message that ends by failing.
+
+    ``token`` takes the place of theirs: no late answer of whoever was given them is taken for this.
+    """
     add, values = failures.appended(error)
     if error is not None:
         add += ", s.failure_count = s.failure_count + 1"
+    if token is not None:
+        add, values = f"{add}, s.delivery_token = %s", [*values, token]
     return deliveries.update(cursor, f"s.acked = 1, s.in_flight = 0, s.acked_at = {NOW_MS}{add}", values)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.test import override_settings
 
-from django_mqueue import Subscription, publish
+from django_mqueue import StaleDelivery, Subscription, publish
 from django_mqueue.models import Message
 from tests.support.subscribers import QUICK, engine_of, poll_until
 
@@ -31,6 +31,21 @@ def test_what_is_acked_late_is_no_dead_letter() -> None:
         assert alone.ack()
         assert subscription.poll() == []
         assert not Message.objects.filter(topic="orders_dlq").exists(), "acked, and a dead letter"
+
+
+def test_an_answer_after_the_burial_is_stale() -> None:
+    """It ran out while it ran alone, for the last time, and is a dead letter: no verb says that it was heard."""
+    with override_settings(MQUEUE=QUICK), Subscription("orders", "billing", max_attempts=1) as subscription:
+        publish("orders", 1, key="k")
+        (left,) = poll_until(subscription, 1)
+        visibility_passes(left)
+        (alone,) = poll_until(subscription, 1)
+        visibility_passes(alone)
+        assert subscription.poll() == []
+        assert Message.objects.filter(topic="orders_dlq").count() == 1
+        for answer in (alone.ack, alone.nack, alone.reject, alone.postpone, lambda: alone.extend(60)):
+            with pytest.raises(StaleDelivery):
+                answer()
 
 
 def test_what_was_extended_late_is_not_delivered_again() -> None:
