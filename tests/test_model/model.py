@@ -69,7 +69,11 @@ class Model:
             self.require(bool(self.groups), f"{offset} was deleted, and no group is registered")
             for group, progresses in self.groups.items():
                 progress = progresses.pop(offset)
-                over = progress.status in ENDED or (progress.optional and progress.status is Status.NEW)
+                over = (
+                    progress.status in ENDED
+                    or (progress.optional and progress.status is Status.NEW)
+                    or self._may_be_buried(group, offset, progress)
+                )
                 self.require(over, f"{offset} was deleted, and {group} is not done with it: {progress}")
             self.past.add(offset)
             del self.log[offset]
@@ -256,6 +260,13 @@ class Model:
             count == failures, f"the letter of {offset} and {group} says {count} failures, not {failures}"
         )
 
+    def _may_be_buried(self, group: str, offset: int, progress: Progress) -> bool:
+        """Left until its attempts were used up, and no letter shows it: there is one of the group's earlier life."""
+        handout = progress.handout
+        if (offset, group) not in self.letters or progress.status is not Status.FLYING or handout is None:
+            return False
+        return not handout.firm and progress.failures + handout.alone >= self.max_attempts
+
     # The end
 
     def owed(self, group: str) -> list[int]:
@@ -263,7 +274,9 @@ class Model:
         return [
             offset
             for offset, progress in self.groups[group].items()
-            if progress.status not in ENDED and not (progress.optional and progress.status is Status.NEW)
+            if progress.status not in ENDED
+            and not (progress.optional and progress.status is Status.NEW)
+            and not self._may_be_buried(group, offset, progress)
         ]
 
     def _flying(self, group: str) -> list[Handout]:
