@@ -120,4 +120,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         "if self._mine_by_rank(name)",
         "test_guards/test_orphans.py::test_new_partitions_that_their_member_does_not_take_find_an_owner",
     ),
+    mutation(
+        "strict: holes are looked through before news is told",
+        "a message is given to a handler before one of its key that had been committed when it was sent",
+        "service/feed.py",
+        "if any(listener.strict for listener in tail.listeners):",
+        "if not tail.listeners:",
+        "test_strict/test_order_of_commits.py::test_what_committed_late_comes_before_what_was_sent_after_its_commit",
+    ),
+    mutation(
+        "strict: a partition is read on from where all was delivered",
+        "the same, while a backlog is worked off",
+        "service/loading.py",
+        "place.scanned if strict else place.read_to",
+        "place.read_to",
+        "test_strict/test_order_of_commits.py::test_the_same_where_the_log_is_read_on_before_the_tail_is",
+    ),
 )

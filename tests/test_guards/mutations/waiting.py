@@ -17,6 +17,15 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_NOBODY}::test_all_that_a_worker_does_beside_an_open_transaction_with_messages_in_every_partition[20]",
     ),
     mutation(
+        "what somebody holds is deleted another time",
+        "a collection waits for an application that was told of a duplicate id and keeps its transaction open",
+        "service/collecting.py",
+        "free = garbage.lock_free(cursor, sorted(old)) if old else set()",
+        "free = old",
+        "test_interleavings/test_publishing.py::TestDuplicatesAndDeletion"
+        "::test_a_collection_waits_for_no_publisher_who_was_told_of_a_duplicate[READ COMMITTED-publish]",
+    ),
+    mutation(
         "a claim leaves no state of what is deleted at that moment",
         "the row stays for ever, and each later owner of the partition makes room for a suspect that is no message",
         "service/claiming.py",
