@@ -107,14 +107,14 @@ class Crew:
             member.leaving = True
             member.process.send(signal.SIGTERM)
 
-    def tend(self, *, replace: bool = True) -> None:
+    def tend(self) -> None:
         """Take note of processes that have ended, and put others in their place unless they were asked to leave."""
         for member in [m for m in self.members if not m.process.running]:
             code = member.process.wait()
             self._gone(member, "left" if code >= 0 else "killed")
             if code not in (0, -signal.SIGKILL, -signal.SIGTERM):
                 self._complain(member, code)
-            if replace and not member.leaving:
+            if not member.leaving:
                 self.join(member.kind, member.post)
 
     def everybody_leaves(self, *kinds: Kind) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 import random
 import threading
 import time
@@ -86,6 +87,8 @@ class Run:
         )
         self.faults: dict[str, int] = {}
         self._later: list[tuple[float, int, Callable[[], None]]] = []
+        self._number = itertools.count()
+        self._looked = 0
 
     def __call__(self) -> Result:
         try:
@@ -138,15 +141,15 @@ class Run:
         self.faults[fault.__name__] = self.faults.get(fault.__name__, 0) + 1
         if later := fault(self.scene):
             seconds, end = later
-            heapq.heappush(self._later, (time.monotonic() + seconds, len(self._later) + now(), end))
+            heapq.heappush(self._later, (time.monotonic() + seconds, next(self._number), end))
 
-    def _tick(self, *, replace: bool = True) -> None:
+    def _tick(self) -> None:
         threading.Event().wait(TICK)
         self.scene.tend_server()
-        self.crew.tend(replace=replace)
+        self.crew.tend()
         while self._later and self._later[0][0] <= time.monotonic():
             heapq.heappop(self._later)[2]()
-        if now() - getattr(self, "_looked", 0) > LOOK_EVERY * 1e9:
+        if now() - self._looked > LOOK_EVERY * 1e9:
             self._looked = now()
             self.observer.look()
 
@@ -167,7 +170,7 @@ class Run:
         self.crew.everybody_leaves(*kinds)  # type: ignore[arg-type]
         end = time.monotonic() + 60
         while any(m.kind in kinds for m in self.crew.members):
-            self._tick(replace=False)
+            self._tick()
             if time.monotonic() > end:
                 self.crew.complaints.append(f"{[m.name for m in self.crew.members]} did not leave")
                 return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,6 @@ class Scene:
     server: PrivateServer | None
     disk: Disk | None
     lease: float
-    done: dict[str, int] = field(default_factory=dict)
 
     def note(self, kind: str, target: str = "") -> None:
         self.history.write(Fault(now(), kind, target))
