@@ -74,10 +74,10 @@ def run(examples: int, steps: int) -> None:
 
 
 def test_short_stories_keep_the_promises() -> None:
-    run(examples=20, steps=30)
+    run(examples=15, steps=30)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_long_stories_keep_the_promises() -> None:
-    run(examples=120, steps=60)
+    run(examples=75, steps=60)
