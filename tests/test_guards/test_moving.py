@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from django_mqueue import OutgoingMessage, Subscription, publish_many
-from tests.support.subscribers import consume_for, poll_until
-from tests.support.transactions import wait
+from django_mqueue.models import PartitionLease
+from tests.support.subscribers import consume_for, engine_of, poll_until
+from tests.support.transactions import wait, wait_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("kept")]
 
@@ -24,3 +27,26 @@ def test_what_is_in_flight_keeps_its_partition() -> None:
                 wait(0.025)
             assert all(delivery.ack() for delivery in held)
             assert consume_for(second, 0.2) == []
+
+
+def test_what_was_left_to_others_is_not_taken_back_with_its_next_message() -> None:
+    """A member that has more than its share leaves some. Their next messages come while nobody has taken them yet."""
+    publish_many(TOPIC, [OutgoingMessage("first", key=f"k{n}") for n in range(16)])
+    with Subscription(TOPIC, GROUP, name="a") as first:
+        assert all(delivery.ack() for delivery in poll_until(first, 16))
+        with Subscription(TOPIC, GROUP, name="b"):
+            membership = engine_of(first).membership
+
+            def free() -> set[str]:
+                rows = PartitionLease.objects.filter(holder="")
+                return set(rows.values_list("partition_key", flat=True))
+
+            wait_until(lambda: (first.poll(), free())[1], "the first leaves some")
+            left = free()
+            assert any(membership._mine_by_rank(name) for name in left), (
+                "of new ones it would take some at once"
+            )
+            membership._beat_at = math.inf  # No discovery any more, which may take what stays free for long.
+            publish_many(TOPIC, [OutgoingMessage("next", key=name) for name in sorted(left)])
+            assert [first.poll() for _ in range(3)] == [[], [], []]
+            assert free() == left

@@ -39,7 +39,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "service/membership.py",
         "self._known.update(dict.fromkeys(some, time.monotonic()))",
         "self._known.update({})",
-        "conformance/test_leases.py::test_uneven_split_without_starvation",
+        "test_guards/test_moving.py::test_what_was_left_to_others_is_not_taken_back_with_its_next_message",
     ),
     mutation(
         "a server that refuses is waited for",
