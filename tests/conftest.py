@@ -7,6 +7,7 @@ MariaDB, or MySQL with ``MQUEUE_TEST_SERVER=mysql``.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -20,6 +21,9 @@ _running = ExitStack()
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell starts programs in the background so, and all the processes of the tests would inherit it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if "DATABASE_URL" in os.environ or _runs_no_test(config):
         return
     from example_project.environment.database import database

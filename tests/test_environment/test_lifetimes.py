@@ -62,10 +62,15 @@ def holder(tmp_path: Path) -> Iterator[Holder]:
 
 
 def _runs(pid: int) -> bool:
+    """Whether any thread of it does: of a killed process the first may have ended while others still hold its files."""
+    return any(_state(stat) != "Z" for stat in Path(f"/proc/{pid}/task").glob("*/stat"))
+
+
+def _state(stat: Path) -> str:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+        return stat.read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "Z"
 
 
 def _wait_for_end_of(pid: int) -> None:

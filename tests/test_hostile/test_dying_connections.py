@@ -18,6 +18,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 TOPIC, GROUP = "orders", "billing"
 
+CLAIM_OF_A_SUSPECT = "UPDATE queue_delivery_state s FORCE INDEX (PRIMARY) SET s.errors"
+
 READS = {
     "where the group stands": ("SELECT partition_key, offset_acked, scan_offset", ""),
     "what is unanswered": ("SELECT partition_key, message_offset, in_flight", "AND in_flight = 1"),
@@ -66,7 +68,7 @@ def deaths(subscription: Subscription, until_letters: int) -> list[int]:
     ("beginning", "where"),
     [
         ("INSERT INTO queue_messages", "in the burial"),
-        ("UPDATE queue_delivery_state s SET s.errors", "in a claim"),
+        (CLAIM_OF_A_SUSPECT, "in a claim"),
     ],
 )
 def test_the_connection_dies_while_a_suspect_is_dealt_with(beginning: str, where: str) -> None:
@@ -90,7 +92,7 @@ def test_the_connection_dies_while_a_suspect_that_has_failed_is_claimed_again() 
     publish(TOPIC, "poison", key="k")
     with Subscription(TOPIC, GROUP, max_attempts=2, visibility_timeout=0.1) as subscription:
         assert [delivery.attempt for delivery in poll_until(subscription, 2)] == [1, 2]
-        with killed_at("UPDATE queue_delivery_state s SET s.errors"):
+        with killed_at(CLAIM_OF_A_SUSPECT):
             assert deaths(subscription, 1) == [3]
 
 
