@@ -150,9 +150,10 @@ def tell(result: Result, directory: Path, *, keep: bool) -> int:
     for breach in result.breaches:
         print(f"\n{breach}")
     print(f"\n{len(result.breaches)} breaches", flush=True)
-    if not result.breaches and not keep:
+    failed = bool(result.breaches or result.complaints)
+    if not failed and not keep:
         shutil.rmtree(directory)
-    return 1 if result.breaches else 0
+    return int(failed)
 
 
 if __name__ == "__main__":

@@ -111,7 +111,9 @@ class Crew:
         """Take note of processes that have ended, and put others in their place unless they were asked to leave."""
         for member in [m for m in self.members if not m.process.running]:
             code = member.process.wait()
-            self._gone(member, "left" if code >= 0 else "killed")
+            self._gone(
+                member, "left" if code == 0 else "killed"
+            )  # By an error: it could answer nothing more.
             if code not in (0, -signal.SIGKILL, -signal.SIGTERM):
                 self._complain(member, code)
             if not member.leaving:

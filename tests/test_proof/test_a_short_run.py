@@ -23,6 +23,7 @@ def test_half_a_minute_of_faults_breaks_no_promise(own_server: OwnServer, tmp_pa
     run = Run(SHORT, tmp_path, own_server.url, parameters, own_server.server, None, print)
     result = run()
     assert not result.breaches, "\n\n".join(map(str, result.breaches))
+    assert not result.complaints
     assert result.summary.committed > 1_000
     assert result.summary.faults["killed"] >= 5
     assert sum(result.summary.deliveries.values()) > result.summary.committed

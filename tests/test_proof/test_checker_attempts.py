@@ -86,6 +86,14 @@ def test_a_death_that_is_noted_twice_counts_once() -> None:
     assert hidden.run(8, "a", worker="w2", attempt=4).wrong() == {("attempts", "a")}
 
 
+def test_a_worker_that_is_stopped_while_it_is_silent_hides_no_attempt_of_later_messages() -> None:
+    """Its silence and its stop are two things; the end of one is not that of the other."""
+    hidden = tale().fault(1.1, "silent", "w3").fault(1.2, "stopped", "w3").fault(1.3, "continued", "w3")
+    hidden.fault(1.4, "heard", "w3").fault(1.45, "killed", "w3")
+    assert hidden.run(8, "a", worker="w2", attempt=3).breaches() == []
+    assert hidden.run(9, "a", worker="w2", attempt=6).wrong() >= {("attempts", "a")}
+
+
 def test_a_stalled_worker_starts_late_with_a_lower_number() -> None:
     late = (
         tale().stopped(1.9, 9).run(8, "a", attempt=2, worker="w2", outcome="failed").run(9.1, "a", attempt=1)

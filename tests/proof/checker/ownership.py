@@ -75,7 +75,7 @@ def _presence(history: History, rules: Rules) -> defaultdict[tuple[str, str], li
     there: defaultdict[tuple[str, str], list[Span]] = defaultdict(list)
     for worker, places in groups.items():
         lives = list(world.lives.get(worker, Single()).all()) or [(first_seen[worker], FOREVER)]
-        stops = list(world.stops.get(worker, Single()).all())
+        stops = [*world.stops.get(worker, Single()).all(), *world.silences.get(worker, Single()).all()]
         for place in places:
             there[place] += _minus(lives, sorted([*stops, *without]))
     return there

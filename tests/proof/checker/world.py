@@ -63,6 +63,7 @@ class World:
     def __init__(self) -> None:
         self.down, self.full = Single(), Single()
         self.stops: defaultdict[str, Single] = defaultdict(Single)
+        self.silences: defaultdict[str, Single] = defaultdict(Single)
         self.kills: defaultdict[str, Single] = defaultdict(Single)
         self.lives: defaultdict[str, Single] = defaultdict(Single)
         self.thefts: defaultdict[str, Single] = defaultdict(Single)
@@ -90,9 +91,9 @@ class World:
         elif kind == "continued":
             self._goes_on(target, at)
         elif kind == "silent":
-            self.stops[target].begin(at)
+            self.silences[target].begin(at)
         elif kind == "heard":
-            self.stops[target].end(at)
+            self.silences[target].end(at)
         elif kind == "abandoned":
             self.kills[target].moment(at)
             self._dies(at, idle)
@@ -139,7 +140,10 @@ class World:
         )
 
     def stopped(self, worker: str, first: int, last: int) -> bool:
-        return worker in self.stops and self.stops[worker].count(first, last) > 0
+        """Whether it stood still or was not heard of; it may well have been both."""
+        return any(
+            worker in spans and spans[worker].count(first, last) > 0 for spans in (self.stops, self.silences)
+        )
 
     def killed(self, worker: str, first: int, last: int) -> bool:
         return worker in self.kills and self.kills[worker].count(first, last) > 0
