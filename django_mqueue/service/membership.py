@@ -199,22 +199,37 @@ class Membership:
     def _take_free(self, count: int) -> None:
         context = self.context
         while count > 0:
+            # More than are wanted, for some may be locked by one that stands still.
             some = leases.takeable(
-                context.using, context.group, context.topic, self.lease_ms, min(count, PER_STATEMENT)
+                context.using, context.group, context.topic, self.lease_ms, 2 * PER_STATEMENT
             )
-            if not some or not self._acquire(some):
+            self._forget([name for _, name in some])
+            most = min(count, PER_STATEMENT)
+            if not some or not self._begin(
+                leases.take_over(context.using, context.me, some, self.lease_ms, most)
+            ):
                 return
-            count -= len(some)
+            count -= most
 
     def _acquire(self, names: Iterable[str]) -> int:
+        """Take those of the partitions that nobody has: how many are new to me."""
         context, wanted = self.context, list(names)
-        context.drop([name for name in wanted if name in context.partitions])  # It was another's meanwhile.
+        self._forget(wanted)
         mine = leases.acquire(context.using, context.me, wanted, self.lease_ms)
         now = time.monotonic()
         for name in wanted:
             self.candidates.pop(name, None)
             if name not in mine:
                 self._known[name] = now
+        return self._begin(mine)
+
+    def _forget(self, names: Sequence[str]) -> None:
+        """What I remember of partitions that are to be taken now: they were free, or another's, meanwhile."""
+        self.context.drop([name for name in names if name in self.context.partitions])
+
+    def _begin(self, mine: Iterable[str]) -> int:
+        """Work on partitions that I have leased: how many are new to me."""
+        context = self.context
         fresh = [name for name in mine if name not in context.partitions]
         self._load(fresh)
         if fresh:

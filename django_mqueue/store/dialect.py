@@ -22,12 +22,25 @@ NO_GATE = frozenset({1048, 3819, 4025})
 
 NO_TABLE = 1146
 
-LOST = frozenset({1053, 1152, 1158, 1159, 1160, 1161, 1927, 2002, 2003, 2006, 2013, 2055})
-"""The connection or the server is gone, or not there yet."""
+LOST = frozenset({1053, 1152, 1158, 1159, 1160, 1161, 1927, 2002, 2003, 2006, 2013, 2055, 4031})
+"""The connection or the server is gone, or not there yet. 4031: MySQL ended it for being silent too long."""
 
-REFUSED = frozenset({3, 28, 1021, 1026, 1030, 1040, 1114, 1203, 1290, 1317, 1792, 1836, 1969, 3024})
+_FULL = {
+    3,
+    28,
+    1021,
+    1026,
+    1030,
+    1114,
+    1467,
+    1878,
+}  # 1467: there is no room to note which row number comes next.
+_READ_ONLY = {1290, 1792, 1836}
+_TOO_MANY = {1037, 1038, 1040, 1041, 1135, 1203, 1206, 1226, 1637}
+_ENDED = {1317, 1969, 3024}
+REFUSED = frozenset(_FULL | _READ_ONLY | _TOO_MANY | _ENDED)
 """The server cannot do it now, and has done nothing: its disk is full, it is read-only (a failover), it has too many
-connections, or somebody ended the statement."""
+connections or too little of something else, or somebody ended the statement."""
 
 
 def is_mariadb(using: str) -> bool:

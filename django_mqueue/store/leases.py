@@ -21,34 +21,73 @@ class Holder:
     incarnation: str
 
 
-def acquire(using: str, me: Holder, partitions: Sequence[str], lease_ms: int) -> list[str]:
-    """Take those of the partitions that are free or expired; those that are mine now.
+Free = tuple[int, str]
+"""A lease's row and its partition."""
 
-    Takes none when the group is no longer registered.
+
+def acquire(using: str, me: Holder, partitions: Sequence[str], lease_ms: int) -> list[str]:
+    """Take those of the partitions that nobody ever leased, or that are free or expired; those that are mine now.
+
+    Takes none when the group is no longer registered. Waits for nobody who has one of them locked, such as an owner
+    that stands still in the midst of a transaction: who waits renews nothing, and would lose what it has.
     """
     wanted = sorted(partitions)
     names = " UNION ALL ".join(["SELECT %s AS partition_key"] + ["SELECT %s"] * (len(wanted) - 1))
-    held = "queue_partition_leases"
-    free = f"({held}.holder = '' OR {held}.lease_renewed_at <= {NOW_MS} - %s)"
 
     def work(cursor: CursorWrapper) -> list[str]:
         cursor.execute(
             "INSERT INTO queue_partition_leases (consumer_group, topic, partition_key, leased_by, holder, leased_at,"
             f" lease_renewed_at) SELECT r.consumer_group, r.topic, p.partition_key, %s, %s, {NOW_MS}, {NOW_MS}"
             f" FROM queue_offsets r CROSS JOIN ({names}) p"
-            " WHERE r.consumer_group = %s AND r.topic = %s AND r.partition_key = '' LOCK IN SHARE MODE"
-            " ON DUPLICATE KEY UPDATE"
-            f" leased_by = IF({free}, %s, {held}.leased_by), leased_at = IF({free}, {NOW_MS}, {held}.leased_at),"
-            f" holder = IF({free}, %s, {held}.holder),"  # From here on holder is the new one, in both servers.
-            f" lease_renewed_at = IF({held}.holder = %s, {NOW_MS}, {held}.lease_renewed_at)",
-            [
-                me.name, me.incarnation, *wanted, me.group, me.topic,
-                lease_ms, me.name, lease_ms, lease_ms, me.incarnation, me.incarnation,
-            ],
-        )  # fmt: skip
-        return mine(cursor, me, wanted)
+            " WHERE r.consumer_group = %s AND r.topic = %s AND r.partition_key = '' AND NOT EXISTS"
+            " (SELECT 1 FROM queue_partition_leases l FORCE INDEX (queue_leases_partition)"
+            " WHERE l.consumer_group = r.consumer_group AND l.topic = r.topic AND l.partition_key = p.partition_key)"
+            " LOCK IN SHARE MODE"
+            # Another has just taken it: let it be.
+            " ON DUPLICATE KEY UPDATE leased_at = queue_partition_leases.leased_at",
+            [me.name, me.incarnation, *wanted, me.group, me.topic],
+        )
+        cursor.execute(
+            "SELECT id, partition_key, holder = %s FROM queue_partition_leases FORCE INDEX (queue_leases_partition)"
+            f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({marks(wanted)})"
+            f" AND (holder IN ('', %s) OR lease_renewed_at <= {NOW_MS} - %s)",
+            [me.incarnation, me.group, me.topic, *wanted, me.incarnation, lease_ms],
+        )
+        found = cursor.fetchall()
+        free = [(int(number), partition) for number, partition, is_mine in found if not is_mine]
+        return [partition for _, partition, is_mine in found if is_mine] + _take_over(
+            cursor, me, free, lease_ms, len(free)
+        )
 
     return session.run(using, work)
+
+
+def take_over(using: str, me: Holder, free: Sequence[Free], lease_ms: int, most: int) -> list[str]:
+    """The same for at most so many of those that were ``takeable``."""
+    return session.run(using, lambda cursor: _take_over(cursor, me, free, lease_ms, most))
+
+
+def _take_over(
+    cursor: CursorWrapper, me: Holder, free: Sequence[Free], lease_ms: int, most: int
+) -> list[str]:
+    if not free:
+        return []
+    # By their ids: through any other index MariaDB would lock rows besides that do not match.
+    cursor.execute(
+        "SELECT id, partition_key FROM queue_partition_leases FORCE INDEX (PRIMARY)"
+        f" WHERE id IN ({marks(free)}) AND (holder = '' OR lease_renewed_at <= {NOW_MS} - %s)"
+        f" LIMIT {most:d} FOR UPDATE SKIP LOCKED",
+        [*sorted(number for number, _ in free), lease_ms],
+    )
+    taken = cursor.fetchall()
+    if taken:
+        cursor.execute(
+            "UPDATE queue_partition_leases FORCE INDEX (PRIMARY)"
+            f" SET leased_by = %s, holder = %s, leased_at = {NOW_MS}, lease_renewed_at = {NOW_MS}"
+            f" WHERE id IN ({marks(taken)})",
+            [me.name, me.incarnation, *(number for number, _ in taken)],
+        )
+    return [partition for _, partition in taken]
 
 
 def mine(cursor: CursorWrapper, me: Holder, partitions: Sequence[str]) -> list[str]:
@@ -110,16 +149,16 @@ def overview(using: str, group: str, topic: str, lease_ms: int) -> tuple[int, in
     return int(total), int(free), int(now)
 
 
-def takeable(using: str, group: str, topic: str, lease_ms: int, limit: int) -> list[str]:
+def takeable(using: str, group: str, topic: str, lease_ms: int, limit: int) -> list[Free]:
     """Up to ``limit`` partitions that are free or expired."""
     rows = session.fetch(
         using,
-        "SELECT partition_key FROM queue_partition_leases FORCE INDEX (queue_leases_holder)"
+        "SELECT id, partition_key FROM queue_partition_leases FORCE INDEX (queue_leases_holder)"
         f" WHERE consumer_group = %s AND topic = %s AND (holder = '' OR lease_renewed_at <= {NOW_MS} - %s)"
         f" LIMIT {limit:d}",
         [group, topic, lease_ms],
     )
-    return [partition for (partition,) in rows]
+    return [(int(number), partition) for number, partition in rows]
 
 
 def known(using: str, group: str, topic: str, partitions: Sequence[str]) -> set[str]:

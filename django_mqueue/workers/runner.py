@@ -25,6 +25,7 @@ from ..service.feed import Feed
 from ..service.registration import is_registered, subscribe
 from ..service.subscription import default_name, refuse_in_transaction, stop_safely
 from ..store import session
+from ..store.silence import ended_when_silent
 from . import connections
 from .answers import Answers
 from .calling import Outcome, call
@@ -96,8 +97,10 @@ class Runner:
         """Work until stopped, drained, or one of the limits is reached. Raises what makes going on senseless."""
         refuse_in_transaction(self.using, "run consumers")
         deadline = None if self.options.max_seconds is None else time.monotonic() + self.options.max_seconds
-        with ThreadPoolExecutor(self.options.threads, thread_name_prefix="mqueue-handler") as pool:
-            self._pool = pool
+        with (
+            ended_when_silent(self.using, self._silence()) as self._see_to_connection,
+            ThreadPoolExecutor(self.options.threads, thread_name_prefix="mqueue-handler") as self._pool,
+        ):
             try:
                 self._protected(self._start)
                 while not (self._stopping or self._reached_limit()):
@@ -126,6 +129,7 @@ class Runner:
         """A step of the loop; when the server or the connection goes away, wait and let the caller try again."""
         while True:
             try:
+                self._see_to_connection()
                 result = bool(step())  # type: ignore[operator]
                 if self._failures:
                     logger.info("the database is back")
@@ -209,6 +213,13 @@ class Runner:
         if self.options.poll_interval is not None:
             return self.options.poll_interval
         return min(float(conf.get("POLL_INTERVAL", h.topic)) for h in self._handlers.values())
+
+    def _silence(self) -> float:
+        """Seconds without a statement after which this worker stands still: its leases have run out then."""
+        return max(2 * self._interval(), self._lease())
+
+    def _lease(self) -> float:
+        return max(float(conf.get("LEASE_DURATION", handler.topic)) for handler in self._handlers.values())
 
     def _busy(self) -> int:
         return sum(self._running.values()) + len(self._waiting) + len(self._answers.finished)
@@ -311,8 +322,7 @@ class Runner:
     def _is_too_late(self) -> bool:
         """The database is away since the leases ran out, and nothing runs: what is left to answer is not ours."""
         away = time.monotonic() - self._last_success
-        lease = max(float(conf.get("LEASE_DURATION", handler.topic)) for handler in self._handlers.values())
-        return away > lease and not sum(self._running.values())
+        return away > self._lease() and not sum(self._running.values())
 
     def _wind_up(self) -> bool:
         self._stopping = True

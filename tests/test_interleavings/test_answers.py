@@ -13,6 +13,7 @@ from django_mqueue.models import Message
 from tests.support.subscribers import engine_of, in_log
 from tests.support.transactions import PATIENCE, Background, HeldTransaction, wait_for_lock_wait, wait_until
 
+from .sides import ends
 from .steps import COMMIT, Stopped
 from .workers import TOPIC, acquire, claim, claim_suspect, expire, run_out, state, worker
 
@@ -49,23 +50,20 @@ def outcome() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_theft_waits_for_an_answer(verb: str) -> None:
-    """A: answers, does not commit. B: steals the partition: waits. A: commits; the answer counts. B: goes on from it.
+def test_a_theft_does_not_wait_for_an_answer(verb: str) -> None:
+    """A: answers, does not commit. B: would steal, takes nothing, ends. A: commits; the answer counts. B: steals.
 
-    B is given what A put back (a postponed one as if it had never been given to A), and what A still had.
-    (An answer that meets a theft not yet committed: ``test_fencing/test_races.py``.)
+    B goes on from the answer. It is given what A put back (a postponed one as if it had never been given to A), and
+    what A still had. (An answer that meets a theft not yet committed: ``test_fencing/test_races.py``.)
     """
     publish(TOPIC, 1, key="k")
     with worker("a") as a, worker("b") as b:
         (delivery,) = claim(a)
         expire()
-        with (
-            Stopped(lambda: VERBS[verb](delivery), COMMIT) as answer,
-            Background(lambda: acquire(b)) as theft,
-        ):
-            wait_for_lock_wait(theft)
+        with Stopped(lambda: VERBS[verb](delivery), COMMIT) as answer:
+            assert ends(lambda: acquire(b)) == 0
             assert answer.go()
-            assert theft.result() == 1
+        assert acquire(b) == 1
         attempts, failures = AFTER[verb]
         assert [(d.offset, d.attempt) for d in b.poll()] == [(delivery.offset, n) for n in attempts]
         assert state().failure_count == failures
@@ -246,19 +244,19 @@ def test_a_late_ack_after_a_burial() -> None:
         assert Message.objects.get(topic=f"{TOPIC}_dlq").failure_count == 1
 
 
-def test_a_theft_waits_for_the_start_of_what_was_claimed_ahead() -> None:
-    """A: gives a handler what it had claimed ahead, does not commit. B: steals: waits. A: commits; the handler starts.
+def test_a_theft_does_not_wait_for_the_start_of_what_was_claimed_ahead() -> None:
+    """A: gives a handler what it had claimed ahead, does not commit. B: would steal, takes nothing. A: commits.
 
-    That was an attempt, so B's is the second one.
+    The handler starts. B: steals. That was an attempt, so B's is the second one.
     """
     publish(TOPIC, 1, key="k")
     with worker("a") as a, worker("b") as b:
         (delivery,) = claim(a, start_now=0)
         expire()
-        with Stopped(lambda: start(a, delivery), COMMIT) as starting, Background(lambda: acquire(b)) as theft:
-            wait_for_lock_wait(theft)
+        with Stopped(lambda: start(a, delivery), COMMIT) as starting:
+            assert ends(lambda: acquire(b)) == 0
             assert starting.go()
-            assert theft.result() == 1
+        assert acquire(b) == 1
         (stolen,) = b.poll()
         assert stolen.attempt == 2
         assert stolen.ack()

@@ -10,6 +10,7 @@ from django_mqueue.store import leases
 from tests.support.subscribers import engine_of
 from tests.support.transactions import Background, HeldTransaction, wait_for_lock_wait
 
+from .sides import ends
 from .steps import COMMIT, Stopped
 from .workers import GROUP, TOPIC, acquire, claim, claim_suspect, expire, owner, run_out, state, worker
 
@@ -56,8 +57,8 @@ def test_a_former_owner_does_not_wait_for_the_new_ones_claim() -> None:
 
 
 @pytest.mark.parametrize("strict", [True, False])
-def test_a_theft_waits_for_a_claim_of_one_of_several(strict: bool) -> None:
-    """A: claims the first of three, does not commit. B: steals: waits. A: commits. B: has the partition.
+def test_a_theft_does_not_wait_for_a_claim_of_one_of_several(strict: bool) -> None:
+    """A: claims the first of three, does not commit. B: would steal, takes nothing, ends. A: commits. B: steals.
 
     B gets what A has claimed first, as a second attempt, and alone; then the others for the first time, in order.
     A's answer is refused.
@@ -66,11 +67,11 @@ def test_a_theft_waits_for_a_claim_of_one_of_several(strict: bool) -> None:
         publish(TOPIC, n, key="k")
     with worker("a", strict=strict) as a, worker("b", strict=strict) as b:
         expire()
-        with Stopped(lambda: claim(a, 1), COMMIT) as claiming, Background(lambda: acquire(b)) as theft:
-            wait_for_lock_wait(theft)
+        with Stopped(lambda: claim(a, 1), COMMIT) as claiming:
+            assert ends(lambda: acquire(b)) == 0
             assert owner() == "a"
             (held,) = claiming.go()
-            assert theft.result() == 1
+        assert acquire(b) == 1
         polls: list[list[tuple[int, int]]] = []
         while deliveries := b.poll():
             polls.append([(delivery.payload, delivery.attempt) for delivery in deliveries])
@@ -80,8 +81,8 @@ def test_a_theft_waits_for_a_claim_of_one_of_several(strict: bool) -> None:
             held.ack()
 
 
-def test_a_theft_waits_for_the_claim_of_a_retry() -> None:
-    """A: claims again what it had put back, does not commit. B: steals: waits. A: commits. B: claims it.
+def test_a_theft_does_not_wait_for_the_claim_of_a_retry() -> None:
+    """A: claims again what it had put back, does not commit. B: would steal, takes nothing. A: commits. B: steals.
 
     B's is the third attempt: each handler that was given it counts once.
     """
@@ -89,10 +90,10 @@ def test_a_theft_waits_for_the_claim_of_a_retry() -> None:
     with worker("a") as a, worker("b") as b:
         a.poll()[0].nack()
         expire()
-        with Stopped(lambda: claim(a), COMMIT) as claiming, Background(lambda: acquire(b)) as theft:
-            wait_for_lock_wait(theft)
+        with Stopped(lambda: claim(a), COMMIT) as claiming:
+            assert ends(lambda: acquire(b)) == 0
             (held,) = claiming.go()
-            assert theft.result() == 1
+        assert acquire(b) == 1
         (stolen,) = b.poll()
         assert (held.attempt, stolen.attempt, state().failure_count) == (2, 3, 1)
         with pytest.raises(StaleDelivery):
@@ -155,8 +156,8 @@ def test_a_suspect_that_its_former_owner_was_about_to_claim() -> None:
         assert delivery.ack()
 
 
-def test_a_theft_waits_for_the_claim_of_a_suspect() -> None:
-    """A: claims a suspect, alone, does not commit. B: steals: waits. A: commits, and is silent. B: claims it.
+def test_a_theft_does_not_wait_for_the_claim_of_a_suspect() -> None:
+    """A: claims a suspect, alone, does not commit. B: would steal, takes nothing. A: commits, is silent. B: steals.
 
     B's is the third attempt; the second one ran alone and was left unanswered: one failure.
     """
@@ -165,10 +166,10 @@ def test_a_theft_waits_for_the_claim_of_a_suspect() -> None:
         claim(a)
         run_out(a)
         expire()
-        with Stopped(lambda: claim_suspect(a), COMMIT) as claiming, Background(lambda: acquire(b)) as theft:
-            wait_for_lock_wait(theft)
+        with Stopped(lambda: claim_suspect(a), COMMIT) as claiming:
+            assert ends(lambda: acquire(b)) == 0
             (held,) = claiming.go()
-            assert theft.result() == 1
+        assert acquire(b) == 1
         (stolen,) = b.poll()
         assert (held.attempt, stolen.attempt, state().failure_count) == (2, 3, 1)
         with pytest.raises(StaleDelivery):

@@ -17,6 +17,7 @@ from django_mqueue.store import leases
 from tests.support.subscribers import engine_of
 from tests.support.transactions import Background, HeldTransaction, wait_for_lock_wait
 
+from .sides import ends
 from .steps import COMMIT, Stopped
 from .workers import GROUP, TOPIC, acquire, claim, expire, owner, state, worker
 
@@ -34,19 +35,42 @@ def has(subscription: Subscription) -> list[str]:
     return sorted(engine_of(subscription).context.partitions)
 
 
-def test_a_theft_waits_for_a_renewal_and_takes_nothing() -> None:
-    """A: renews the leases that have run out, does not commit. B: steals: waits. A: commits. B: finds them held."""
+def test_a_theft_does_not_wait_for_a_renewal_and_takes_nothing() -> None:
+    """A: renews the leases that have run out, does not commit. B: would steal, takes nothing, ends. A: commits."""
     publish(TOPIC, 1, key="k")
     with worker("a") as a, worker("b") as b:
         expire()
         me = engine_of(a).context.me
-        with (
-            HeldTransaction(lambda: leases.renew("default", me)) as renewal,
-            Background(lambda: acquire(b)) as theft,
-        ):
-            wait_for_lock_wait(theft)
+        with HeldTransaction(lambda: leases.renew("default", me)) as renewal:
+            assert ends(lambda: acquire(b)) == 0
             assert renewal.commit() == 1
-            assert theft.result() == 0
+        assert acquire(b) == 0
+        assert (owner(), has(a), has(b)) == ("a", ["k"], [])
+        (delivery,) = claim(a)
+        assert delivery.ack()
+
+
+def test_a_renewal_between_the_look_and_the_theft() -> None:
+    """B: sees that A's lease has run out. A: renews it, commits. B: locks what it saw, and takes nothing."""
+    publish(TOPIC, 1, key="k")
+    with worker("a") as a, worker("b") as b:
+        expire()
+        with Stopped(lambda: acquire(b), "FOR UPDATE SKIP LOCKED") as theft:
+            renew(a)
+            assert theft.go() == 0
+        assert (owner(), has(a), has(b)) == ("a", ["k"], [])
+        (delivery,) = claim(a)
+        assert delivery.ack()
+
+
+def test_a_theft_between_the_look_and_the_theft() -> None:
+    """B: sees that a lease has run out. A: steals it, commits. B: locks what it saw, and takes nothing."""
+    publish(TOPIC, 1, key="k")
+    with worker("gone"), worker("a") as a, worker("b") as b:
+        expire()
+        with Stopped(lambda: acquire(b), "FOR UPDATE SKIP LOCKED") as second:
+            assert acquire(a) == 1
+            assert second.go() == 0
         assert (owner(), has(a), has(b)) == ("a", ["k"], [])
         (delivery,) = claim(a)
         assert delivery.ack()
@@ -183,29 +207,28 @@ def test_an_end_waits_for_the_successors_start_and_takes_nothing_from_it(heir: S
         assert delivery.ack()
 
 
-def test_an_acquisition_waits_for_an_end() -> None:
-    """A: leaves, does not commit. B: takes the partition: waits. A: commits. B: has it, before the lease runs out."""
+def test_an_acquisition_does_not_wait_for_an_end() -> None:
+    """A: leaves, does not commit. B: would take the partition, takes nothing. A: commits. B: has it at once."""
     publish(TOPIC, 1, key="k")
     with worker("a") as a, worker("b") as b:
-        with Stopped(lambda: leave(a), COMMIT) as end, Background(lambda: acquire(b)) as taking:
-            wait_for_lock_wait(taking)
+        with Stopped(lambda: leave(a), COMMIT) as end:
+            assert ends(lambda: acquire(b)) == 0
             end.go()
-            assert taking.result() == 1
+        assert acquire(b) == 1
         (delivery,) = b.poll()
         assert delivery.ack()
 
 
-def test_an_end_waits_for_an_acquisition_in_vain() -> None:
-    """B: would take the partition, finds it held, does not commit. A: leaves: waits. B: commits. A: commits.
+def test_an_end_does_not_wait_for_an_acquisition_in_vain() -> None:
+    """B: would take the partition, finds it held, does not commit. A: leaves, ends. B: commits.
 
     It is nobody's, and free: whoever looks next has it.
     """
     publish(TOPIC, 1, key="k")
     with worker("a") as a, worker("b") as b:
-        with Stopped(lambda: acquire(b), COMMIT) as taking, Background(lambda: leave(a)) as end:
-            wait_for_lock_wait(end)
+        with Stopped(lambda: acquire(b), COMMIT) as taking:
+            ends(lambda: leave(a))
             assert taking.go() == 0
-            end.result()
         assert owner() == ""
         assert engine_of(b).find_work()
         (delivery,) = b.poll()

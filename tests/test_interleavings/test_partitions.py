@@ -64,22 +64,25 @@ def test_two_take_a_new_partition_and_the_first_dies() -> None:
 @pytest.mark.parametrize("others", [("b", "a", "d"), ("d", "b", "a")])
 @pytest.mark.parametrize("ours", [("a", "c", "b"), ("a", "b", "c")])
 def test_two_steal_overlapping_sets_in_any_order(ours: Sequence[str], others: Sequence[str]) -> None:
-    """A: steals a, b and c, has a, waits for c (held by a third). B: steals b, a and d: waits for a. The third: ends.
+    """A third has c locked. A: steals a, b and c, does not commit. B: steals b, a and d, ends. A: commits.
 
-    No deadlock: both lock in one order, whatever the order in which they think. A has its three, B has d.
+    Nobody waits. A has a and b, B has d; c is taken when the third has let it go.
     """
     for key in "abcd":
         publish(TOPIC, key, key=key)
     with worker("gone"), worker("a") as a, worker("b") as b, raw_connection() as third:
         expire()
-        third.execute("SELECT 1 FROM queue_partition_leases WHERE partition_key = 'c' FOR UPDATE")
-        with Background(lambda: acquire(a, *ours)) as first:
-            wait_for_lock_wait(first)
-            with Background(lambda: acquire(b, *others)) as second:
-                wait_for_lock_wait(second)
-                third.rollback()
-                assert (first.result(), second.result()) == (3, 1)
-        assert [owner(key) for key in "abcd"] == ["a", "a", "a", "b"]
+        third.execute(
+            "SELECT 1 FROM queue_partition_leases FORCE INDEX (queue_leases_partition)"
+            " WHERE consumer_group = %s AND topic = %s AND partition_key = 'c' FOR UPDATE",
+            [GROUP, TOPIC],
+        )
+        with Stopped(lambda: acquire(a, *ours), COMMIT) as first:
+            assert ends(lambda: acquire(b, *others)) == 1
+            assert first.go() == 2
+        assert [owner(key) for key in "abcd"] == ["a", "a", "gone", "b"]
+        third.rollback()
+        assert acquire(b, "c") == 1
 
 
 def test_two_take_overlapping_sets_of_new_partitions() -> None:
@@ -159,35 +162,30 @@ def test_a_message_comes_between_the_look_and_the_deletion_of_a_position() -> No
 
 
 def test_another_takes_a_partition_while_it_is_given_up(drained: Subscription) -> None:
-    """A: gives it up, does not commit. A message comes. B: takes the partition for it: waits. A: commits. B: has it.
+    """A: gives it up, does not commit. A message comes. B: would take the partition, takes nothing. A: commits.
 
-    A, which hears of the message too, leaves it alone.
+    B: has it. A, which hears of the message too, leaves it alone.
     """
     with worker("b") as b:
         with Stopped(lambda: give_up(drained, "k"), COMMIT) as leaving:
             publish(TOPIC, "new", key="k")
-            with Background(lambda: acquire(b)) as taking:
-                wait_for_lock_wait(taking)
-                leaving.go()
-                assert taking.result() == 1
+            assert ends(lambda: acquire(b)) == 0
+            leaving.go()
+        assert acquire(b) == 1
         assert consume_for(drained, 0.1) == []
         assert [delivery.payload for delivery in consume(b, 1)] == ["new"]
 
 
 def test_a_partition_is_given_up_while_another_finds_it_held(drained: Subscription) -> None:
-    """A message comes. B: would take the partition, finds it A's, does not commit. A: gives it up: waits. B: commits.
+    """A message comes. B: would take the partition, finds it A's, does not commit. A: gives it up, ends. B: commits.
 
-    A commits: nobody has it. The message finds an owner.
+    Nobody has it. The message finds an owner.
     """
     with worker("b") as b:
         publish(TOPIC, "new", key="k")
-        with (
-            Stopped(lambda: acquire(b), COMMIT) as taking,
-            Background(lambda: give_up(drained, "k")) as leaving,
-        ):
-            wait_for_lock_wait(leaving)
+        with Stopped(lambda: acquire(b), COMMIT) as taking:
+            ends(lambda: give_up(drained, "k"))
             assert taking.go() == 0
-            leaving.result()
         assert not PartitionLease.objects.exists()
         assert [delivery.payload for delivery in consume(drained, 1, seconds=5)] == ["new"]
         assert consume_for(b, 0.1) == []

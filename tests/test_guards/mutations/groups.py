@@ -153,8 +153,8 @@ MUTATIONS: tuple[Mutation, ...] = (
             ),
             Edit(
                 "service/membership.py",
-                "context.drop([name for name in wanted if name in context.partitions])",
-                "context.drop([])",
+                "self.context.drop([name for name in names if name in self.context.partitions])",
+                "self.context.drop([])",
             ),
         ),
         ("test_guards/test_lives.py::test_a_partition_that_comes_back_in_a_new_life_is_read_anew",),

@@ -42,6 +42,24 @@ MUTATIONS: tuple[Mutation, ...] = (
         "test_guards/test_moving.py::test_what_was_left_to_others_is_not_taken_back_with_its_next_message",
     ),
     mutation(
+        "who takes leases waits for nobody",
+        "a worker that stands still in the midst of a transaction holds up all the others when its leases have run out,"
+        " and they lose theirs",
+        "store/leases.py",
+        "LIMIT {most:d} FOR UPDATE SKIP LOCKED",
+        "LIMIT {most:d} FOR UPDATE",
+        "test_interleavings/test_claims.py::test_a_theft_does_not_wait_for_the_claim_of_a_retry",
+    ),
+    mutation(
+        "the server ends who stands still",
+        "the partitions of a worker whose machine is gone in the midst of its claim stay locked for hours",
+        "store/silence.py",
+        "[min(before, math.ceil(seconds))]",
+        "[before]",
+        "test_workers/test_standing_still.py"
+        "::test_a_worker_that_stands_still_in_its_claim_holds_up_one_partition_until_the_server_ends_it",
+    ),
+    mutation(
         "a server that refuses is waited for",
         "workers end when its disk is full, when it is read-only, or when it has too many connections",
         "store/session.py",
