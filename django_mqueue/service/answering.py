@@ -59,6 +59,10 @@ class Answering:
             raise StaleDelivery(gone, "ack")
         return True
 
+    def note_ack(self, delivery: Delivery) -> None:
+        """Memory of an ack that was committed with other things."""
+        self._ended([delivery], "ack")
+
     def nack(self, delivery: Delivery, delay: float | timedelta, error: str) -> bool:
         delay_ms = to_ms("delay", delay)
         _check_text("error", error)
@@ -91,6 +95,25 @@ class Answering:
             )
 
         return self._answer(delivery, "postpone", back, delivery.hold.failures, due_in=delay_ms)
+
+    def prolong(self, deliveries: Sequence[Delivery], visible_ms: int) -> None:
+        """``extend`` for those that can be at once: the others are being answered, or their handlers have locked them.
+
+        A worker that waited here for a handler of its own would renew no lease meanwhile.
+        """
+        context = self.context
+
+        def work(cursor: CursorWrapper) -> set[Ticket]:
+            every = Deliveries(context.me, _ordered(d.hold.ticket for d in deliveries))
+            mine = answers.lock_free(cursor, every)
+            if mine:
+                answers.extend(cursor, Deliveries(context.me, _ordered(mine)), visible_ms)
+            return mine
+
+        extended = session.run(context.using, work)
+        for delivery in deliveries:
+            if delivery.hold.ticket in extended:
+                delivery.hold.expires = context.clock.now() + visible_ms
 
     def extend(self, deliveries: Sequence[Delivery], seconds: float | timedelta) -> bool:
         """Move the moment of redelivery to ``seconds`` from now, for all in one statement."""
@@ -249,10 +272,18 @@ class Answering:
                     context.flying[ticket.offset] = delivery
 
     def _lose(self, stale: set[Ticket]) -> None:
-        """Forget deliveries that turned out to be another's."""
+        """Forget deliveries that turned out to be another's.
+
+        Not within a transaction of the caller's, for it has rows locked, and whoever has the memory locked may wait for
+        them: the next renewal finds out then.
+        """
         context = self.context
+        if not stale:
+            return
+        context.doubt = True
+        if session.in_transaction(context.using):
+            return
         with context.lock:
-            context.doubt = context.doubt or bool(stale)
             for ticket in stale:
                 mine = context.flying.get(ticket.offset)
                 if mine and mine.hold.ticket == ticket:

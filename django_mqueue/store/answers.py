@@ -79,6 +79,19 @@ def extend(cursor: CursorWrapper, deliveries: Deliveries, visible_ms: int) -> in
     return deliveries.update(cursor, f"s.invisible_until = {NOW_MS} + %s", [visible_ms])
 
 
+def lock_free(cursor: CursorWrapper, deliveries: Deliveries) -> set[Ticket]:
+    """Lock the rows of those that are open and that nobody else has locked; which they are."""
+    one = "(s.partition_key = %s AND s.message_offset = %s AND s.delivery_token = %s)"
+    cursor.execute(
+        "SELECT s.partition_key, s.message_offset, s.delivery_token"
+        " FROM queue_delivery_state s FORCE INDEX (PRIMARY)"
+        f" WHERE s.consumer_group = %s AND s.topic = %s AND ({' OR '.join([one] * len(deliveries.tickets))})"
+        " AND s.acked = 0 AND s.in_flight = 1 FOR UPDATE SKIP LOCKED",
+        [deliveries.me.group, deliveries.me.topic, *deliveries.values()],
+    )
+    return {Ticket(p, int(o), int(t)) for p, o, t in cursor.fetchall()}
+
+
 def hand_over(cursor: CursorWrapper, deliveries: Deliveries) -> int:
     """Note that handlers now start on what had been claimed ahead: how many were the holder's."""
     return deliveries.update(cursor, "s.handed = 1")

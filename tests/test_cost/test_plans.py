@@ -286,9 +286,20 @@ def test_the_first_open_message_is_found_by_partition(plans: list[Plan]) -> None
 
 
 def test_leases_are_renewed_by_holder(plans: list[Plan]) -> None:
-    plan = the(plans, "UPDATE queue_partition_leases", "SET lease_renewed_at", "AND holder = %s")
+    plan = the(plans, "SELECT id FROM queue_partition_leases", "AND holder = %s FOR UPDATE SKIP LOCKED")
     (access,) = plan.accesses
     assert access.key in ("queue_leases_holder", "queue_leases_partition"), str(plan)
+
+
+def test_leases_are_changed_by_their_ids(plans: list[Plan]) -> None:
+    for text in (
+        "SELECT id, partition_key FROM queue_partition_leases",
+        "SET leased_by",
+        "SET lease_renewed_at",
+    ):
+        plan = the(plans, text, "FORCE INDEX (PRIMARY)")
+        (access,) = plan.accesses
+        assert access.key == "PRIMARY", str(plan)
 
 
 def test_garbage_is_found_a_page_at_a_time_in_the_order_of_the_index(plans: list[Plan]) -> None:

@@ -76,19 +76,40 @@ def test_a_theft_between_the_look_and_the_theft() -> None:
         assert delivery.ack()
 
 
-def test_a_renewal_waits_for_a_theft_and_lets_go() -> None:
-    """B: steals, does not commit. A: renews: waits. B: commits. A: renews nothing, and forgets the partition."""
+def test_a_renewal_does_not_wait_for_a_theft_and_lets_go_at_the_next() -> None:
+    """B: steals, does not commit. A: renews what is not locked, ends. B: commits. A: renews, forgets the partition."""
     publish(TOPIC, 1, key="k")
     with worker("a") as a, worker("b") as b:
         expire()
-        with Stopped(lambda: acquire(b), COMMIT) as theft, Background(lambda: renew(a)) as renewal:
-            wait_for_lock_wait(renewal)
+        with Stopped(lambda: acquire(b), COMMIT) as theft:
+            ends(lambda: renew(a))
+            assert has(a) == ["k"]
             assert theft.go() == 1
-            renewal.result()
+        renew(a)
         assert (owner(), has(a), has(b)) == ("b", [], ["k"])
         assert PartitionLease.objects.get().lease_renewed_at > 0
         (delivery,) = claim(b)
         assert delivery.ack()
+
+
+def test_a_renewal_does_not_wait_for_an_answer_in_an_open_transaction() -> None:
+    """A: acks in a transaction of its handler's, which stays open; renews its leases meanwhile: all but that one.
+
+    B: would steal both, takes nothing: one is renewed, the other is locked.
+    """
+    publish(TOPIC, 1, key="k")
+    publish(TOPIC, 2, key="l")
+    with worker("a") as a, worker("b") as b:
+        one, _two = claim(a)
+        expire()
+        with HeldTransaction(one.ack) as handler:
+            ends(lambda: renew(a))
+            assert ends(lambda: acquire(b, "k", "l")) == 0
+            handler.commit()
+        assert has(a) == ["k", "l"]
+        renewed = dict(PartitionLease.objects.values_list("partition_key", "lease_renewed_at"))
+        assert (renewed[one.key or ""], min(renewed.values())) == (0, 0)
+        assert max(renewed.values()) > 0
 
 
 @pytest.fixture

@@ -66,10 +66,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a worker renews its own leases alone",
         "the leases of a dead worker live on: nobody takes its partitions",
         "store/leases.py",
-        ' SET lease_renewed_at = {NOW_MS}"\n'
-        '        " WHERE consumer_group = %s AND topic = %s AND holder = %s",',
-        ' SET lease_renewed_at = {NOW_MS}"\n'
-        "        \" WHERE consumer_group = %s AND topic = %s AND %s <> ''\",",
+        "AND holder = %s FOR UPDATE SKIP LOCKED",
+        "AND %s <> '' FOR UPDATE SKIP LOCKED",
         "test_leases/test_shares.py::test_one_that_dies_is_replaced_within_the_lease",
     ),
     mutation(

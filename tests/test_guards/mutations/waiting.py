@@ -51,6 +51,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "test_interleavings/test_claims.py::test_a_theft_does_not_wait_for_the_claim_of_a_retry",
     ),
     mutation(
+        "a renewal waits for nobody",
+        "a handler that answers, or asks for time, in a transaction that stays open costs its worker all its leases",
+        "store/leases.py",
+        "AND holder = %s FOR UPDATE SKIP LOCKED",
+        "AND holder = %s FOR UPDATE",
+        "test_interleavings/test_leases.py::test_a_renewal_does_not_wait_for_an_answer_in_an_open_transaction",
+    ),
+    mutation(
         "the server ends who stands still",
         "the partitions of a worker whose machine is gone in the midst of its claim stay locked for hours",
         "store/silence.py",
