@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .exceptions import BrokenTransaction as BrokenTransaction
     from .exceptions import ClosedSubscription as ClosedSubscription
     from .exceptions import DuplicateMessage as DuplicateMessage
     from .exceptions import FencedSubscription as FencedSubscription
@@ -21,10 +22,15 @@ if TYPE_CHECKING:
     from .exceptions import Reject as Reject
     from .exceptions import Retry as Retry
     from .exceptions import StaleDelivery as StaleDelivery
+    from .exceptions import WrongDatabase as WrongDatabase
     from .messages import Message as Message
     from .messages import OutgoingMessage as OutgoingMessage
     from .messages import Published as Published
+    from .policy.backoff import Delays as Delays
     from .policy.backoff import ExponentialBackoff as ExponentialBackoff
+    from .policy.backoff import FixedDelay as FixedDelay
+    from .policy.backoff import NoRetry as NoRetry
+    from .policy.backoff import RetryOn as RetryOn
     from .service.delivery import Delivery as Delivery
     from .service.publish import publish as publish
     from .service.publish import publish_many as publish_many
@@ -36,14 +42,18 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "BrokenTransaction": "exceptions",
     "ClosedSubscription": "exceptions",
+    "Delays": "policy.backoff",
     "Delivery": "service.delivery",
     "DuplicateMessage": "exceptions",
     "ExponentialBackoff": "policy.backoff",
     "FencedSubscription": "exceptions",
+    "FixedDelay": "policy.backoff",
     "HandlerError": "exceptions",
     "MQueueError": "exceptions",
     "Message": "messages",
+    "NoRetry": "policy.backoff",
     "NotMigrated": "exceptions",
     "NotRegistered": "exceptions",
     "OutgoingMessage": "messages",
@@ -51,8 +61,10 @@ _HOME = {
     "Published": "messages",
     "Reject": "exceptions",
     "Retry": "exceptions",
+    "RetryOn": "policy.backoff",
     "StaleDelivery": "exceptions",
     "Subscription": "service.subscription",
+    "WrongDatabase": "exceptions",
     "consumer": "workers.registry",
     "publish": "service.publish",
     "publish_many": "service.publish",

@@ -40,6 +40,27 @@ class StaleDelivery(MQueueError):
         )
 
 
+class BrokenTransaction(MQueueError):
+    """The transaction that was to hold a delivery's effects and its ack cannot: it was ended, or has failed.
+
+    The delivery is not acked. What was written before a COMMIT behind the queue's back stays, and comes again.
+    """
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"the delivery's transaction cannot be committed: {why}")
+
+
+class WrongDatabase(MQueueError):
+    """An atomic handler, or a ``delivery.atomic()`` block, was about to write to another database than the queue's."""
+
+    def __init__(self, alias: str, using: str) -> None:
+        self.alias, self.using = alias, using
+        super().__init__(
+            f"a write to database {alias!r} cannot be in one commit with the ack, which is in {using!r}: write to"
+            f" {using!r}, set MQUEUE['DATABASE'] to {alias!r}, or do without atomic and let a second run do no harm"
+        )
+
+
 class NotRegistered(MQueueError):
     """The group is not registered for the topic (never subscribed, or unsubscribed since)."""
 

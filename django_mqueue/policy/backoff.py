@@ -1,13 +1,24 @@
-"""How long a failed message waits before it is tried again."""
+"""How long a failed message waits before it is tried again, and whether it is."""
 
 from __future__ import annotations
 
+import inspect
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
 
-RetryPolicy = Callable[[int], float]
-"""Takes the attempt that just failed (the first is 1), gives seconds to wait, 0 or more."""
+from ..exceptions import Retry
+from .durations import to_ms
+
+Wait = float | timedelta | None
+"""Seconds, 0 or more, or a ``timedelta``; None: there is no use in trying again."""
+
+RetryPolicy = Callable[[int], Wait] | Callable[[int, BaseException], Wait]
+"""Takes the attempt that just failed (the first is 1), and if it has a place for it the exception."""
+
+Policy = Callable[[int, BaseException], Wait]
 
 
 @dataclass(frozen=True)
@@ -28,13 +39,118 @@ class ExponentialBackoff:
             raise ValueError(f"first and max must be 0 or more seconds, not {self.first!r} and {self.max!r}")
         if not self.factor >= 1:
             raise ValueError(f"factor must be at least 1, not {self.factor!r}")
-        if not 0 <= self.jitter <= 1:
-            raise ValueError(f"jitter must be from 0 to 1, not {self.jitter!r}")
+        _check_jitter(self.jitter)
 
     def __call__(self, attempt: int) -> float:
         try:
             wait = self.first * self.factor ** (attempt - 1)
         except OverflowError:
             wait = self.max
-        wait = min(wait, self.max)
-        return wait * (1 - self.jitter * random.random())
+        return _shortened(min(wait, self.max), self.jitter)
+
+
+@dataclass(frozen=True)
+class FixedDelay:
+    """The same wait after each attempt: seconds or a ``timedelta``, shortened at random by up to ``jitter`` of it.
+
+    Raises ``TypeError`` or ``ValueError`` for what is no time to wait.
+    """
+
+    delay: float | timedelta
+    jitter: float = 0
+
+    def __post_init__(self) -> None:
+        to_ms("delay", self.delay)
+        _check_jitter(self.jitter)
+
+    def __call__(self, attempt: int) -> float:
+        return _shortened(to_ms("delay", self.delay) / 1000, self.jitter)
+
+
+class Delays:
+    """A list of waits, one after each attempt: seconds or ``timedelta``. The last one is that of all further attempts.
+
+    Raises ``TypeError`` or ``ValueError`` for an empty list, and for what is no time to wait.
+    """
+
+    def __init__(self, delays: Iterable[float | timedelta]) -> None:
+        self.seconds = [to_ms(f"delays[{place}]", delay) / 1000 for place, delay in enumerate(delays)]
+        if not self.seconds:
+            raise ValueError("delays must hold at least one time to wait; for none at all give NoRetry()")
+
+    def __repr__(self) -> str:
+        return f"Delays({self.seconds!r})"
+
+    def __call__(self, attempt: int) -> float:
+        return self.seconds[min(attempt, len(self.seconds)) - 1]
+
+
+@dataclass(frozen=True)
+class NoRetry:
+    """Nothing is tried again: the first failure dead-letters, whatever ``max_attempts`` says."""
+
+    def __call__(self, attempt: int) -> None:
+        return None
+
+
+class RetryOn:
+    """Try again only after exceptions of these types (or a ``Retry`` of the handler's own); others dead-letter at once.
+
+    ``policy``: how long to wait then. Raises ``TypeError`` for what is no exception's type.
+    """
+
+    def __init__(self, *exceptions: type[BaseException], policy: RetryPolicy | None = None) -> None:
+        for found in exceptions:
+            if not (isinstance(found, type) and issubclass(found, BaseException)):
+                raise TypeError(f"RetryOn takes types of exceptions, not {found!r}")
+        if not exceptions:
+            raise TypeError("RetryOn needs at least one type of exception")
+        self.exceptions = exceptions
+        self.policy = policy_of(ExponentialBackoff() if policy is None else policy)
+
+    def __repr__(self) -> str:
+        return f"RetryOn({', '.join(found.__name__ for found in self.exceptions)})"
+
+    def __call__(self, attempt: int, exception: BaseException) -> Wait:
+        return self.policy(attempt, exception) if isinstance(exception, (Retry, *self.exceptions)) else None
+
+
+def policy_of(retry: Any) -> Policy:
+    """What a user gave as ``retry``, as a callable of attempt and exception: a policy, a list of waits, None for none.
+
+    Raises ``TypeError`` or ``ValueError`` for anything else.
+    """
+    if retry is None:
+        retry = NoRetry()
+    elif isinstance(retry, (list, tuple)):
+        retry = Delays(retry)
+    if not callable(retry):
+        raise TypeError(
+            f"retry must be callable with the attempt's number, a list of waits, or None for no retry, not {retry!r}"
+        )
+    if _takes_exception(retry):
+        return retry  # type: ignore[no-any-return]
+    return lambda attempt, exception: retry(attempt)
+
+
+def _takes_exception(retry: Any) -> bool:
+    """Whether its second parameter is for the exception: it must be given, or is called so."""
+    try:
+        parameters = list(inspect.signature(retry).parameters.values())
+    except (TypeError, ValueError):  # Some builtins do not say what they take.
+        return False
+    places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if any(p.kind == p.VAR_POSITIONAL for p in parameters):
+        return True
+    return len(places) >= 2 and (
+        places[1].default is inspect.Parameter.empty or places[1].name == "exception"
+    )
+
+
+def _check_jitter(jitter: float) -> None:
+    if not 0 <= jitter <= 1:
+        raise ValueError(f"jitter must be from 0 to 1, not {jitter!r}")
+
+
+def _shortened(wait: float, jitter: float) -> float:
+    return wait * (1 - jitter * random.random())

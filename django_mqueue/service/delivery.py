@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from ..messages import Message
 from ..policy import encoding, names
 from ..policy.durations import moment
 from ..store.state import Ticket
+from .atomically import atomically
 
 if TYPE_CHECKING:
     from .answering import Answering
@@ -44,6 +46,14 @@ class Delivery(Message):
     def ack(self) -> bool:
         """Done: this group will not see the message again."""
         return self.hold.answering.ack([self])
+
+    def atomic(self) -> AbstractContextManager[None]:
+        """A block whose writes to the queue's database, whose publishes, and the ack are one commit, or nothing at all.
+
+        Raises ``StaleDelivery`` at its end, with all rolled back, if the delivery is another's by then;
+        ``BrokenTransaction`` if the block ended the transaction; ``WrongDatabase`` at a write to another database.
+        """
+        return atomically(self)
 
     def nack(self, *, delay: float | timedelta = 0, error: str = "") -> bool:
         """This attempt failed: deliver again after ``delay`` seconds, or dead-letter it if it was the last one."""

@@ -78,16 +78,18 @@ class Answers:
             )  # fmt: skip
 
     def keep_visible(self) -> None:
-        """While handlers run, nobody else gets their messages: extend what has used a third of its time."""
+        """While handlers run, show how long they have their messages: extend what has used a third of its time.
+
+        Not those of atomic handlers: their transactions may have read the rows that this would change.
+        """
         now = time.monotonic()
         if now < self._visible_at:
             return
         self._visible_at = now + min(h.visible_ms for h in self.handlers.values()) / 6000
         for engine, handler in self.handlers.items():
+            if handler.atomic:
+                continue
             soon = engine.context.clock.now() + handler.visible_ms * 2 // 3
             aging = [d for d in list(engine.context.flying.values()) if d.hold.expires < soon]
             if aging:
-                try:
-                    engine.answering.extend(aging, handler.visible_ms / 1000)
-                except StaleDelivery as stale:
-                    logger.warning("%s: %s", handler.name, stale)
+                engine.answering.prolong(aging, handler.visible_ms)

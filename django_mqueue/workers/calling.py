@@ -11,8 +11,10 @@ from typing import Any
 
 from asgiref.sync import async_to_sync
 
-from ..exceptions import Postpone, Reject, Retry
+from ..exceptions import MQueueError, Postpone, Reject, Retry
+from ..messages import Message
 from ..policy.durations import to_ms
+from ..policy.kinds import parsed
 from ..service.delivery import Delivery
 from . import connections
 from .registry import Handler
@@ -48,7 +50,7 @@ def call(handler: Handler, delivery: Delivery) -> Outcome:
     try:
         if not connections.after_use() and verb == "ack":
             # What it wrote is gone with the transaction: an ack would lose it.
-            verb, delay, error = "nack", _backoff(handler, delivery), LEFT_OPEN
+            verb, delay, error = _failed(handler, delivery, MQueueError(LEFT_OPEN), LEFT_OPEN)
     except Exception:  # The next use finds out and reconnects.
         logger.debug("a connection could not be checked", exc_info=True)
     return Outcome(delivery, verb, time.monotonic() - started, delay, error)
@@ -63,15 +65,31 @@ def _verdict(handler: Handler, delivery: Delivery) -> tuple[str, float, str]:
     except Reject as signal:
         return "reject", 0.0, str(signal)
     except Retry as signal:
-        wait = _backoff(handler, delivery) if signal.delay is None else _seconds(signal.delay)
-        return "nack", wait, str(signal)
+        if signal.delay is not None:
+            return "nack", _seconds(signal.delay), str(signal)
+        return _failed(handler, delivery, signal, str(signal))
     except BaseException as exception:
-        return "nack", _backoff(handler, delivery), describe(exception)
+        if delivery.hold.answer == "ack":
+            # Committed, with its effects; a hook that was to run after the commit has failed.
+            logger.exception("%s: done, and failed after its commit", handler.name)
+            return "ack", 0.0, ""
+        return _failed(handler, delivery, exception, describe(exception))
     return "ack", 0.0, ""
 
 
 def _run(handler: Handler, delivery: Delivery) -> None:
-    result = handler.function(delivery)
+    if handler.filter is not None and not handler.filter(delivery):
+        return
+    message = delivery if handler.kinds is None else parsed(delivery, handler.kinds)
+    if handler.atomic:
+        with delivery.atomic():
+            _invoke(handler, message)
+    else:
+        _invoke(handler, message)
+
+
+def _invoke(handler: Handler, message: Message) -> None:
+    result = handler.function(message)
     if inspect.isawaitable(result):
         # Not asyncio.run: so its database work happens in this thread, on the connections that are looked after.
         async_to_sync(_await)(result)
@@ -87,9 +105,19 @@ def describe(exception: BaseException) -> str:
     return f"{first}\n\n{''.join(traceback.format_exception(exception))}"
 
 
-def _backoff(handler: Handler, delivery: Delivery) -> float:
+def _failed(
+    handler: Handler, delivery: Delivery, exception: BaseException, error: str
+) -> tuple[str, float, str]:
+    """The verdict on an attempt that failed, by the retry policy."""
+    wait = _backoff(handler, delivery, exception)
+    return ("reject", 0.0, error) if wait is None else ("nack", wait, error)
+
+
+def _backoff(handler: Handler, delivery: Delivery, exception: BaseException) -> float | None:
+    """Seconds, or None for no more attempts."""
     try:
-        return _seconds(handler.retry(delivery.attempt))
+        wait = handler.retry(delivery.attempt, exception)
+        return None if wait is None else _seconds(wait)
     except Exception:
         logger.exception("%s: the retry policy failed; waiting %s s", handler.name, DEFAULT_DELAY)
         return DEFAULT_DELAY

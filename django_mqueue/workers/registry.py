@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -13,8 +13,10 @@ from django.utils.module_loading import autodiscover_modules
 from ..exceptions import HandlerError
 from ..messages import Message
 from ..policy import names
-from ..policy.backoff import ExponentialBackoff, RetryPolicy
+from ..policy.backoff import ExponentialBackoff, Policy, RetryPolicy, policy_of
 from ..policy.durations import to_ms
+from ..policy.kinds import Kinds, Parser, kinds_of
+from ..policy.matching import Filter, filter_of
 from ..service.registration import Start, check_group, check_start, topic_limit
 from ..service.subscription import BATCH_MAX, check_count
 
@@ -33,9 +35,12 @@ class Handler:
     concurrency: int | None
     strict: bool
     max_attempts: int
-    retry: RetryPolicy
+    retry: Policy
     visible_ms: int
     start: Start
+    atomic: bool = False
+    filter: Callable[[Message], bool] | None = None
+    kinds: dict[str, Parser | None] | None = None
 
     def is_same_definition(self, other: Handler) -> bool:
         """Whether both are one function, imported twice."""
@@ -59,9 +64,12 @@ def consumer(
     batch_size: int = 10,
     concurrency: int | None = None,
     strict: bool = False,
+    atomic: bool = False,
     max_attempts: int = 3,
-    retry: RetryPolicy = ExponentialBackoff(),  # noqa: B008
+    retry: RetryPolicy | Sequence[float | timedelta] | None = ExponentialBackoff(),  # noqa: B008
     visibility_timeout: float | timedelta = 60,
+    filter: Filter | None = None,
+    kinds: Kinds | None = None,
     start: Start = "earliest",
 ) -> Callable[[Function], Function]:
     """Register a function as a group's handler of a topic's messages; ``runconsumer`` runs it.
@@ -69,8 +77,12 @@ def consumer(
     The function takes one ``Delivery`` (a ``Message`` with ``extend``), and may be ``async``. Returning acks;
     raising retries after
     ``retry(attempt)`` seconds until ``max_attempts`` attempts have failed, then dead-letters. ``Retry``, ``Reject``
-    and ``Postpone`` may be raised to say more. ``strict``: one message of a key at a time, in order; else up to
-    ``batch_size`` of a partition at once. ``concurrency``: how many of this handler run at once in a process
+    and ``Postpone`` may be raised to say more. ``retry`` may also take the exception, give None for "no more", and be a
+    list of waits. ``strict``: one message of a key at a time, in order; else up to
+    ``batch_size`` of a partition at once. ``atomic``: the handler's writes to the queue's database, its publishes and
+    the ack are one commit, so its effects happen once. ``filter``: headers and places in the payload that must match,
+    or a callable; what does not is acked unread. ``kinds``: the kinds taken, with what parses their payloads;
+    others are dead-lettered. ``concurrency``: how many of this handler run at once in a process
     (default: as many as there are threads). ``visibility_timeout``: seconds that a delivery is kept from others; it
     is extended while the handler runs, and cut short when its worker has died and another takes the partition.
     ``start``: where a new group begins, as for ``subscribe``. ``name``: for logs.
@@ -85,8 +97,7 @@ def consumer(
     check_count("max_attempts", max_attempts)
     if concurrency is not None:
         check_count("concurrency", concurrency)
-    if not callable(retry):
-        raise TypeError(f"retry must be callable with the attempt's number, not {retry!r}")
+    policy, wants, takes = policy_of(retry), filter_of(filter), kinds_of(kinds)
     visible_ms = to_ms("visibility_timeout", visibility_timeout, least=0.001)
 
     def register(function: Function) -> Function:
@@ -104,9 +115,12 @@ def consumer(
             concurrency,
             bool(strict),
             max_attempts,
-            retry,
+            policy,
             visible_ms,
             start,
+            bool(atomic),
+            wants,
+            takes,
         )
         before = _handlers.get((topic, group))
         if before is not None and not before.is_same_definition(handler):

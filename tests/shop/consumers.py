@@ -16,7 +16,7 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.db import connection, transaction
 
-from django_mqueue import ExponentialBackoff, Message, Postpone, Reject, Retry, consumer
+from django_mqueue import ExponentialBackoff, Message, Postpone, Reject, Retry, consumer, publish
 from tests.shop.models import Door, Sale, Step
 
 QUICK = ExponentialBackoff(first=0.05, factor=1, max=0.05, jitter=0)
@@ -150,6 +150,13 @@ def keep_books(message: Message) -> None:
 def send(message: Message) -> None:
     """Takes longer than its visibility timeout, where the payload says so."""
     act(message)
+
+
+@consumer("sales", group="till", atomic=True, retry=QUICK, batch_size=50)
+def take_money(message: Message) -> None:
+    """A sale, and a receipt for it."""
+    Sale.objects.create(number=message.payload["n"])
+    publish("receipts", message.payload["n"], key=message.key)
 
 
 @consumer("letters", group="post", retry=QUICK)

@@ -60,6 +60,19 @@ def ack_and_publish_in_one_transaction(scene: Scene) -> Iterator[None]:
 
 
 @walk(
+    lambda topic: (acked(topic), payloads(topic)),
+    Stage(((False,), (0,)), UNANSWERED),
+    Stage(((True,), (0, 1)), {0: DONE, 1: 1}),
+)
+def an_atomic_handler(scene: Scene) -> Iterator[None]:
+    """Its publish and its ack are there together, or neither is."""
+    (delivery,) = scene.claimed(0)
+    yield
+    with delivery.atomic():
+        publish(scene.topic, 1, key="k")
+
+
+@walk(
     lambda topic: states(topic, "acked", "in_flight", "handed"),
     Stage(((0, 1, 1), (0, 1, 0)), {0: 2, 1: 1}),
     Stage(((1, 0, 1), (0, 1, 1)), {0: DONE, 1: 2}),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import django
@@ -21,7 +22,9 @@ def main(document: Path) -> None:
     from django.core.management import call_command
 
     call_command("flush", interactive=False, verbosity=0)
-    namespace: dict[str, Any] = {"__name__": "docs_example"}
+    module = ModuleType("docs_example")
+    sys.modules[module.__name__] = module  # Dataclasses look there.
+    namespace = vars(module)
     exec(compile(os.environ.get("BEFORE", ""), "<before>", "exec"), namespace)
     for block in blocks(document):
         if runs(block):

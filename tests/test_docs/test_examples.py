@@ -58,6 +58,42 @@ assert [(s.acked, s.failure_count) for s in reserve] == [(1, 0), (0, 1), (0, 0),
 assert Message.objects.get(topic="orders_dlq").last_error == "no such order"
 assert DeliveryState.objects.filter(consumer_group="ledger", acked=True).count() == 4
 """,
+    "docs/how-to/take-effect-exactly-once.md": """
+from shop.orders import place_order
+place_order("ada", 30)
+"""
+    + RUN_HANDLERS
+    + """
+from django_mqueue.models import DeliveryState, Message
+assert runner.counts["ack"] >= 1
+assert Invoice.objects.count() == 1
+assert Message.objects.filter(topic="invoices").count() == 1
+assert DeliveryState.objects.filter(consumer_group="accounts", acked=True).count() == 1
+with Subscription("invoices", group="archive", name="archive-1") as subscription:
+    (delivery,) = subscription.poll()
+    with delivery.atomic():
+        Invoice.objects.update(amount=0)
+assert DeliveryState.objects.get(consumer_group="archive").acked
+""",
+    "docs/how-to/choose-what-to-handle.md": """
+publish("orders", {"amount": 5000}, headers={"type": "order"})
+publish("shop-events", {"order": 8, "colour": "red"}, kind="order.placed")
+publish("shop-events", {"order": 7}, kind="order.paid")
+"""
+    + RUN_HANDLERS
+    + """
+from django_mqueue.models import DeliveryState, Message
+assert DeliveryState.objects.filter(consumer_group__in=["exports", "big"], acked=True).count() == 2
+errors = sorted(Message.objects.filter(topic="shop-events_dlq").values_list("last_error", flat=True))
+assert "'order.paid' is none" in errors[0] and "has no field 'colour'" in errors[1], errors
+""",
+    "docs/how-to/retry-what-failed.md": """
+from django_mqueue.workers.registry import handlers as registered
+waits = {h.group: [h.retry(n, ConnectionError()) for n in (1, 2, 9)] for h in registered() if h.topic == "orders"}
+assert waits["labels"] == [10, 300, 3600] and waits["partners"] == [2, 4, 512], waits
+assert waits["couriers"] == [60, 60, 60] and all(24 <= wait <= 30 for wait in waits["stock"]), waits
+assert {h.group: h for h in registered()}["couriers"].retry(1, KeyError()) is None
+""",
     "docs/how-to/consume-by-hand.md": """
 from django_mqueue.models import DeliveryState, Message
 assert DeliveryState.objects.filter(consumer_group="archive", acked=True).count() == 4

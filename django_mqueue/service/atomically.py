@@ -1,0 +1,80 @@
+"""A delivery and its effects in one commit: the caller's writes, its own publishes, and the ack."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from django.db import DatabaseError, connections, transaction
+
+from ..exceptions import BrokenTransaction, WrongDatabase
+from ..store import session
+
+if TYPE_CHECKING:
+    from .delivery import Delivery
+
+WRITING = re.compile(
+    r"[\s(]*(INSERT|UPDATE|DELETE|REPLACE|MERGE|CREATE|ALTER|DROP|TRUNCATE|WITH\b.*\b(INSERT|UPDATE|DELETE|MERGE))\b",
+    re.IGNORECASE | re.DOTALL,
+)
+NO_SUCH_SAVEPOINT = 1305
+
+
+@contextmanager
+def atomically(delivery: Delivery) -> Iterator[None]:
+    """Run the block in a transaction of the queue's database, and ack the delivery in it.
+
+    Nothing of it stays if the block raises, or if the delivery is no longer its holder's (``StaleDelivery``): the
+    ack is the transaction's last statement, and nobody can take the delivery between it and the commit.
+    Raises ``BrokenTransaction`` if the block has ended the transaction, ``WrongDatabase`` at a write to another one.
+    """
+    answering = delivery.hold.answering
+    using = answering.context.using
+    acked = False
+    with _writes_to(using), transaction.atomic(using=using):
+        # The first of the hooks: should one of the block's own raise, what is committed is known all the same.
+        transaction.on_commit(lambda: answering.note_ack(delivery) if acked else None, using=using)
+        savepoint = transaction.savepoint(using=using)
+        yield
+        _check(savepoint, using)
+        acked = answering.ack([delivery])
+
+
+def _check(savepoint: str, using: str) -> None:
+    """Whether this is still the transaction that was begun.
+
+    A deadlock rolls all of it back, and a COMMIT (or what commits by itself, such as CREATE TABLE) ends it; what is
+    written then belongs to another one. The savepoint of the beginning is gone in both cases.
+    """
+    if transaction.get_rollback(using=using):
+        raise BrokenTransaction("something in it failed, and it can only be rolled back")
+    try:
+        transaction.savepoint_commit(savepoint, using=using)
+    except DatabaseError as error:
+        if session.error_code(error) != NO_SUCH_SAVEPOINT:
+            raise
+        raise BrokenTransaction(
+            "it was ended before the handler was through: by a deadlock whose error the handler kept to itself, or by a"
+            " COMMIT or ROLLBACK, or a statement that commits by itself"
+        ) from error
+
+
+@contextmanager
+def _writes_to(using: str) -> Iterator[None]:
+    """Refuse writes to all databases but one, before anything is written."""
+    with ExitStack() as stack:
+        for connection in connections.all():
+            if connection.alias != using:
+                stack.enter_context(connection.execute_wrapper(_refuse_writes(connection.alias, using)))
+        yield
+
+
+def _refuse_writes(alias: str, using: str) -> Callable[..., Any]:
+    def look(execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: dict[str, Any]) -> Any:
+        if WRITING.match(str(sql)):
+            raise WrongDatabase(alias, using)
+        return execute(sql, params, many, context)
+
+    return look
