@@ -64,7 +64,7 @@ class Crew:
         taken = any(member.post == post for member in self.members)
         subscriber = post if self.dice.random() < 0.5 and not taken else name
         arguments: dict[Kind, tuple[str, ...]] = {
-            "worker": ("orders:billing", "ledger:books", f"--threads={self.threads}", f"--name={subscriber}"),
+            "worker": ("orders:billing", "ledger", f"--threads={self.threads}", f"--name={subscriber}"),
             "hand": (subscriber,),
             "publisher": (post, str(self.dice.randrange(1 << 30)), str(self.rate)),
         }

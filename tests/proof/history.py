@@ -30,6 +30,8 @@ class Registered:
     group: str
     strict: bool
     max_attempts: int
+    atomic: bool = False
+    """Its handler's effects and the ack are one commit; there is an ``Effect`` for each at the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,18 @@ class DeadLettered:
 
 
 @dataclass(frozen=True, slots=True)
+class Effect:
+    """What an atomic group's handler wrote for a message is there, so many times, when all is over."""
+
+    at: int
+    topic: str
+    group: str
+    message: str
+    offset: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Deleted:
     """The message has left the log."""
 
@@ -151,6 +165,7 @@ Event = (
     | Started
     | Finished
     | DeadLettered
+    | Effect
     | Deleted
     | Unowned
     | Fault
@@ -159,7 +174,7 @@ Event = (
 KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
-        Registered, Sent, Ignored, Closed, Started, Finished, DeadLettered, Deleted, Unowned, Fault, Left,
+        Registered, Sent, Ignored, Closed, Started, Finished, DeadLettered, Effect, Deleted, Unowned, Fault, Left,
     )
 }  # fmt: skip
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import MySQLdb
 
-from tests.proof.history import DeadLettered, Deleted, Left, Unowned, Writer, now
-from tests.proof.plan import GROUPS, TOPICS
+from tests.proof.history import DeadLettered, Deleted, Effect, Left, Unowned, Writer, now
+from tests.proof.plan import GROUPS, TAXES, TOPICS
 
 NOW_MS = "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000)"
 MUCH, LITTLE = 20_000, 8_000
@@ -38,6 +38,8 @@ class Observer:
             "CREATE TRIGGER proof_deleted AFTER DELETE ON queue_messages FOR EACH ROW INSERT INTO proof_deleted"
             f" VALUES ({NOW_MS}, OLD.topic, OLD.`offset`, LEFT(OLD.payload, 200))"
         )
+
+        self._run("CREATE TABLE proof_effect (message VARCHAR(120), `offset` BIGINT, KEY (message))")
 
     def look(self) -> None:
         """Compare with the last look: the backlog, and partitions that have work and no owner."""
@@ -68,6 +70,10 @@ class Observer:
             " WHERE failed_at IS NOT NULL"
         ):
             self.history.write(DeadLettered(at * 1_000_000 + shift, topic, group, _name(head), failures))
+        for message, offset, count in self._rows(
+            "SELECT message, `offset`, COUNT(*) FROM proof_effect GROUP BY message, `offset`"
+        ):
+            self.history.write(Effect(now(), TAXES.topic, TAXES.name, message, offset, count))
         for topic, head in self._rows(
             f"SELECT topic, LEFT(payload, 200) FROM queue_messages WHERE topic IN {TOPICS}"
         ):

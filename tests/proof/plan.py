@@ -25,13 +25,15 @@ class Group:
     topic: str
     name: str
     strict: bool = False
+    atomic: bool = False
 
     def registered(self, at: int) -> Registered:
-        return Registered(at, self.topic, self.name, self.strict, MAX_ATTEMPTS)
+        return Registered(at, self.topic, self.name, self.strict, MAX_ATTEMPTS, self.atomic)
 
 
 BILLING, HAND, BOOKS = Group(ORDERS, "billing"), Group(ORDERS, "hand"), Group(LEDGER, "books", strict=True)
-GROUPS = (BILLING, HAND, BOOKS)
+TAXES = Group(LEDGER, "taxes", atomic=True)
+GROUPS = (BILLING, HAND, BOOKS, TAXES)
 TOPICS = (ORDERS, LEDGER)
 
 
@@ -85,7 +87,7 @@ def wish(dice: random.Random) -> dict[str, str]:
     for what, share in SHARES.items():
         if place < share:
             # The process that consumes by hand does one message after the other: one that dies takes all along.
-            groups = [BILLING, BOOKS] if what == "die" else GROUPS
+            groups = [BILLING, BOOKS, TAXES] if what == "die" else GROUPS
             return {"do": what, "on": dice.choice(groups).name}
         place -= share
     return {}

@@ -9,6 +9,7 @@ from tests.proof.history import (
     Closed,
     DeadLettered,
     Deleted,
+    Effect,
     Event,
     Fault,
     Finished,
@@ -34,9 +35,16 @@ class Tale:
     """A history in the making. Each method adds events and gives the tale back."""
 
     def __init__(
-        self, *, strict: bool = False, max_attempts: int = 3, groups: tuple[str, ...] = (GROUP,)
+        self,
+        *,
+        strict: bool = False,
+        atomic: bool = False,
+        max_attempts: int = 3,
+        groups: tuple[str, ...] = (GROUP,),
     ) -> None:
-        self.events: list[Event] = [Registered(0, TOPIC, group, strict, max_attempts) for group in groups]
+        self.events: list[Event] = [
+            Registered(0, TOPIC, group, strict, max_attempts, atomic) for group in groups
+        ]
         self._keys: dict[str, str | None] = {}
         self._offsets: dict[str, int] = {}
 
@@ -99,6 +107,12 @@ class Tale:
 
     def dead(self, at: float, message: str, failures: int, group: str = GROUP) -> Self:
         self.events.append(DeadLettered(ns(at), TOPIC, group, message, failures))
+        return self
+
+    def effect(self, message: str, count: int = 1, *, offset: int | None = None, group: str = GROUP) -> Self:
+        """What is there at the end."""
+        place = self._offsets.get(message, 99) if offset is None else offset
+        self.events.append(Effect(ns(90), TOPIC, group, message, place, count))
         return self
 
     def deleted(self, at: float, message: str, offset: int | None = None) -> Self:

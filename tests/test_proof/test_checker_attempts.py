@@ -94,6 +94,12 @@ def test_a_worker_that_is_stopped_while_it_is_silent_hides_no_attempt_of_later_m
     assert hidden.run(9, "a", worker="w2", attempt=6).wrong() >= {("attempts", "a")}
 
 
+def test_other_threads_of_a_process_that_kills_itself_go_on_for_a_moment() -> None:
+    """What they did is done again: they could not answer any more."""
+    again = tale().fault(1.9, "killed", "w1").run(2, "a").fault(2.5, "killed", "w1")
+    assert again.run(8, "a", worker="w2", attempt=2).breaches() == []
+
+
 def test_a_stalled_worker_starts_late_with_a_lower_number() -> None:
     late = (
         tale().stopped(1.9, 9).run(8, "a", attempt=2, worker="w2", outcome="failed").run(9.1, "a", attempt=1)

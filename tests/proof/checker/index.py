@@ -11,6 +11,7 @@ from ..history import (
     Closed,
     DeadLettered,
     Deleted,
+    Effect,
     Event,
     Fault,
     Finished,
@@ -89,6 +90,7 @@ class History:
             Started: self._on_started,
             Finished: self._on_finished,
             DeadLettered: self._on_other,
+            Effect: self._on_effect,
             Deleted: self._on_other,
             Left: self._on_left,
             Fault: self._on_fault,
@@ -155,6 +157,9 @@ class History:
                 return
         story.others.append(event)
 
+    def _on_effect(self, event: Effect) -> None:
+        self._story(event.message).effects.append(event)
+
     def _on_other(self, event: DeadLettered | Deleted) -> None:
         self._story(event.message).others.append(event)
 
@@ -169,7 +174,10 @@ class History:
         if target in self._publishers:
             return  # What they suffer excuses no worker.
         if event.kind in ("killed", "left") and target in self._gone:
-            return  # It has said so itself.
+            self.world.is_over(
+                target, event.at
+            )  # It has said so itself, and its threads have gone on for a moment.
+            return
         active = self._active.get(target)
         self.world.note(event.kind, target, event.at, idle=not active)
         if event.kind in ("killed", "left"):
@@ -222,6 +230,7 @@ def _events_of(story: Story, closed: dict[str, list[Closed]]) -> Iterator[Event]
         yield run.started
         if run.finished:
             yield run.finished
+    yield from story.effects
     yield from story.others
 
 

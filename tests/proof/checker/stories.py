@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ..history import DeadLettered, Deleted, Finished, Ignored, Left, Sent, Started
+from ..history import DeadLettered, Deleted, Effect, Finished, Ignored, Left, Sent, Started
 from .world import FOREVER
 
 Fate = Literal["committed", "never", "maybe"]
@@ -60,6 +60,7 @@ class Story:
     message: str
     sendings: list[Sending] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
     others: list[DeadLettered | Deleted | Left | Finished | Ignored] = field(default_factory=list)
     """Also answers without a run, and refusals of what was not sent: such a history contradicts itself."""
     fate: Fate = "never"
@@ -92,4 +93,7 @@ class Story:
         for other in self.others:
             if type(other) is DeadLettered and other.group == group:
                 first = min(first, other.at)
+        if first == FOREVER and any(effect.group == group for effect in self.effects):
+            # Committed, and whoever did it did not hear of it: at some time in its last run.
+            return max((run.end for run in self.runs_of(group) if run.end < FOREVER), default=0)
         return first

@@ -111,6 +111,11 @@ class World:
                 self.thefts[target[:-6]].moment(at)
             self._dies(at, idle=True)
 
+    def is_over(self, worker: str, at: int) -> None:
+        """The end of a worker whose death was noted before: until now it could not answer."""
+        if worker in self.kills:
+            self.kills[worker].moment(at)
+
     def _goes_on(self, worker: str, at: int) -> None:
         if self.stops[worker].open:
             self._span(self.stops[worker], at, begins=False, idle=worker in self._idle_stops)

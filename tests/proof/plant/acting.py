@@ -6,9 +6,12 @@ import os
 import random
 import signal
 import threading
+from collections.abc import Callable
 from functools import cache
 
-from django_mqueue import Message, Postpone, Reject
+from django.db import connection
+
+from django_mqueue import Delivery, Message, Postpone, Reject
 from tests.proof.history import Fault, Finished, Started, Writer, now
 from tests.proof.plan import VISIBILITY, my_name, my_writer
 
@@ -31,9 +34,30 @@ def given(message: Message) -> None:
 
 def act(message: Message) -> None:
     """Returns, or raises as handlers do. The end is written down before the queue hears of it."""
+    _noted(message, lambda: _act(message))
+
+
+def act_and_take_effect(delivery: Delivery) -> None:
+    """The same, with something written in one commit with the ack, as an atomic handler does.
+
+    The end is written down when it is committed. If nobody can tell whether it is, it has failed as far as one knows.
+    """
+
+    def work() -> None:
+        with delivery.atomic():
+            with connection.cursor() as cursor:
+                cursor.execute(
+                    "INSERT INTO proof_effect VALUES (%s, %s)", [delivery.payload["m"], delivery.offset]
+                )
+            _act(delivery)
+
+    _noted(delivery, work)
+
+
+def _noted(message: Message, work: Callable[[], None]) -> None:
     outcome = "failed"
     try:
-        _act(message)
+        work()
         outcome = "done"
     except Reject:
         outcome = "rejected"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from django_mqueue import ExponentialBackoff, Message, consumer
-from tests.proof.plan import BILLING, BOOKS, MAX_ATTEMPTS, VISIBILITY
-from tests.proof.plant.acting import act, given
+from django_mqueue import Delivery, ExponentialBackoff, Message, consumer
+from tests.proof.plan import BILLING, BOOKS, MAX_ATTEMPTS, TAXES, VISIBILITY
+from tests.proof.plant.acting import act, act_and_take_effect, given
 
 SOON = ExponentialBackoff(first=0.05, factor=2, max=0.5)
 
@@ -25,3 +25,12 @@ def bill(message: Message) -> None:
 def keep_books(message: Message) -> None:
     given(message)
     act(message)
+
+
+@consumer(
+    TAXES.topic, group=TAXES.name, max_attempts=MAX_ATTEMPTS, retry=SOON, visibility_timeout=VISIBILITY,
+    batch_size=50,
+)  # fmt: skip
+def pay_taxes(delivery: Delivery) -> None:
+    given(delivery)
+    act_and_take_effect(delivery)

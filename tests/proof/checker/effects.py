@@ -1,0 +1,47 @@
+"""Rule ``effects``: what an atomic handler writes is there once for each message, or there is a dead letter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..history import Registered
+from .breaches import Finding, Rules
+from .index import History
+from .stories import Story
+
+
+def not_once(history: History, rules: Rules) -> Iterator[Finding]:
+    """For each time that a message was stored, one effect or one dead letter for each atomic group.
+
+    Nothing excuses more. Of a message whose transaction did not commit there is none. What happened to workers and
+    servers meanwhile is all the same: the effect is in one commit with the ack.
+    """
+    for group in history.registered.values():
+        if not group.atomic:
+            continue
+        for story in history.stories.values():
+            if story.sent is not None and story.sent.topic == group.topic:
+                yield from _of(history, story, group)
+
+
+def _of(history: History, story: Story, group: Registered) -> Iterator[Finding]:
+    effects = [effect for effect in story.effects if effect.group == group.group]
+    head = f"for atomic group {group.group!r}"
+    for effect in effects:
+        if effect.count > 1:
+            yield Finding(story.message, f"{head} it took effect {effect.count} times", (story,))
+            return
+    letters = sum(letter.group == group.group for letter in story.dead)
+    stored = sum(
+        s.ignored is None and history.outcome(s.sent.transaction) != "rolled back" for s in story.sendings
+    )
+    if effects and story.fate == "never":
+        yield Finding(
+            story.message, f"{head} it took effect, though its transaction did not commit", (story,)
+        )
+    elif len(effects) + letters > stored:
+        text = f"{head} it took effect {len(effects)} times and has {letters} dead letters, but was stored {stored}"
+        text += " times"
+        yield Finding(story.message, text, (story,))
+    elif story.fate == "committed" and not effects and not letters:
+        yield Finding(story.message, f"{head} it took no effect, and there is no dead letter", (story,))
