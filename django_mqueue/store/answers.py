@@ -81,11 +81,14 @@ def extend(cursor: CursorWrapper, deliveries: Deliveries, visible_ms: int) -> in
 
 def lock_free(cursor: CursorWrapper, deliveries: Deliveries) -> set[Ticket]:
     """Lock the rows of those that are open and that nobody else has locked; which they are."""
-    one = "(s.partition_key = %s AND s.message_offset = %s AND s.delivery_token = %s)"
+    which = " OR ".join(
+        ["(s.partition_key = %s AND s.message_offset = %s AND s.delivery_token = %s)"]
+        * len(deliveries.tickets)
+    )
     cursor.execute(
         "SELECT s.partition_key, s.message_offset, s.delivery_token"
         " FROM queue_delivery_state s FORCE INDEX (PRIMARY)"
-        f" WHERE s.consumer_group = %s AND s.topic = %s AND ({' OR '.join([one] * len(deliveries.tickets))})"
+        f" WHERE s.consumer_group = %s AND s.topic = %s AND ({which})"
         " AND s.acked = 0 AND s.in_flight = 1 FOR UPDATE SKIP LOCKED",
         [deliveries.me.group, deliveries.me.topic, *deliveries.values()],
     )
