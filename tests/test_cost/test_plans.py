@@ -205,6 +205,7 @@ SORTED_ON_PURPOSE = (
     "ORDER BY p.partition_key",  # a page of partitions
     "ORDER BY message_offset",  # what of one strict key waits for its retry: one message
     "SELECT partition_key FROM queue_messages",  # the partitions of one page of garbage
+    "INSERT INTO queue_partition_leases",  # the partitions of one statement; it looks whether they are there already
     "FORCE INDEX (queue_leases_holder) SET",  # one's own leases, noted before the index that found them is changed
 )
 """Few rows, whatever the tables hold."""
