@@ -17,6 +17,7 @@ class OutgoingMessage:
     id: str | None = None
     kind: str = ""
     headers: Mapping[str, Any] | None = None
+    group: str | None = None
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,9 @@ isolation found a row changed since the snapshot."""
 
 DUPLICATE_ENTRY = 1062
 
-NO_GATE = frozenset({1048, 3819, 4025})
+NULL = 1048
+
+NO_GATE = frozenset({NULL, 3819, 4025})
 """What an INSERT meets whose gate row is missing: topic NULL, or its check (MySQL's, MariaDB's)."""
 
 NO_TABLE = 1146

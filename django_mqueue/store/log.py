@@ -21,30 +21,52 @@ INSERT = (
 DUPLICATE_FLAG = 1 << 62
 """Added to the stored offset in LAST_INSERT_ID: one round trip tells both that and which."""
 
-_ROW_END = f"%s, %s, '', %s, %s, {NOW_MS}, {NOW_MS}, {NOW_MS})"
+_REGISTERED = (
+    "(SELECT consumer_group FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
+    " WHERE consumer_group = %s AND topic = %s AND partition_key = '')"
+)
+"""A group's name, or NULL if it is not registered: the INSERT fails then."""
 
 
 @dataclass(frozen=True)
 class NewRow:
-    """One message about to be stored."""
+    """One message about to be stored; ``group``: the only one that it is for, '' for all."""
 
     partition: str
     id: str
     content: Encoded
+    group: str = ""
 
-    def params(self) -> list[str | bytes]:
-        return [self.partition, self.id, self.content.body, self.content.metadata]
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """What no two messages of a topic share."""
+        return self.partition, self.id, self.group
+
+    @property
+    def sql(self) -> str:
+        """Its values behind the topic."""
+        target = _REGISTERED if self.group else "''"
+        return f"%s, %s, {target}, %s, %s, {NOW_MS}, {NOW_MS}, {NOW_MS})"
+
+    def params(self, topic: str) -> list[str | bytes]:
+        target = [self.group, topic] if self.group else []
+        return [self.partition, self.id, *target, self.content.body, self.content.metadata]
 
 
 def insert(cursor: CursorWrapper, topic: str, rows: Sequence[NewRow]) -> int:
     """Append rows, whose ids must be free; the first one's offset. The others follow without gaps.
 
     One INSERT ... VALUES reserves its offsets at once on both servers. Raises ``IntegrityError`` 1062 for an id
-    that is there.
+    that is there, and 1048 for a group that is not registered.
     """
     gate, gate_params = locking_topic(topic)
-    values = ", ".join([f"({gate}, {_ROW_END}", *[f"(%s, {_ROW_END}"] * (len(rows) - 1)])
-    params: list[Any] = [*gate_params, *rows[0].params(), *flat([topic, *row.params()] for row in rows[1:])]
+    first, *others = rows
+    values = ", ".join([f"({gate}, {first.sql}", *(f"(%s, {row.sql}" for row in others)])
+    params: list[Any] = [
+        *gate_params,
+        *first.params(topic),
+        *flat([topic, *row.params(topic)] for row in others),
+    ]
     cursor.execute(INSERT + values, params)
     return int(cursor.lastrowid)
 
@@ -53,27 +75,28 @@ def insert_once(cursor: CursorWrapper, topic: str, row: NewRow) -> tuple[int, bo
     """Append a row unless its id is there: the offset of the stored row, and whether this call stored it."""
     gate, gate_params = locking_topic(topic)
     cursor.execute(
-        f"{INSERT} ({gate}, {_ROW_END} ON DUPLICATE KEY UPDATE"
+        f"{INSERT} ({gate}, {row.sql} ON DUPLICATE KEY UPDATE"
         f" available_at = IF(LAST_INSERT_ID(`offset` + {DUPLICATE_FLAG}), available_at, available_at)",
-        [*gate_params, *row.params()],
+        [*gate_params, *row.params(topic)],
     )
     offset = int(cursor.lastrowid)
     return (offset, True) if offset < DUPLICATE_FLAG else (offset - DUPLICATE_FLAG, False)
 
 
 def existing(
-    cursor: CursorWrapper, topic: str, keys: Sequence[tuple[str, str]], *, locking: bool = False
-) -> dict[tuple[str, str], int]:
-    """Offsets of the (partition, id) pairs that are in the log. ``locking`` waits for those about to commit."""
-    if not keys:
+    cursor: CursorWrapper, topic: str, places: Sequence[tuple[str, str, str]], *, locking: bool = False
+) -> dict[tuple[str, str, str], int]:
+    """Offsets of those places that the log holds. ``locking`` waits for those about to commit."""
+    if not places:
         return {}
     cursor.execute(
-        f"SELECT x.p, x.i, m.`offset` FROM {values_table(('p', 'i'), len(keys))} x STRAIGHT_JOIN queue_messages m"
-        " FORCE INDEX (queue_messages_dedupe) ON m.topic = %s AND m.partition_key = x.p AND m.id = x.i"
-        " AND m.consumer_group = ''" + (" LOCK IN SHARE MODE" if locking else ""),
-        [*flat(keys), topic],
+        f"SELECT x.p, x.i, x.g, m.`offset` FROM {values_table(('p', 'i', 'g'), len(places))} x"
+        " STRAIGHT_JOIN queue_messages m FORCE INDEX (queue_messages_dedupe) ON m.topic = %s"
+        " AND m.partition_key = x.p AND m.id = x.i AND m.consumer_group = x.g"
+        + (" LOCK IN SHARE MODE" if locking else ""),
+        [*flat(places), topic],
     )
-    return {(partition, id): offset for partition, id, offset in cursor.fetchall()}
+    return {(partition, id, group): offset for partition, id, group, offset in cursor.fetchall()}
 
 
 def newest(using: str, topic: str) -> int:

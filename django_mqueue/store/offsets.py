@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from django.db.backends.utils import CursorWrapper
@@ -38,6 +38,16 @@ def registration(using: str, group: str, topic: str) -> Registration | None:
         [group, topic],
     )
     return Registration(int(rows[0][0]), int(rows[0][1]), bool(rows[0][2])) if rows else None
+
+
+def registered_among(cursor: CursorWrapper, topic: str, groups: Collection[str]) -> set[str]:
+    """Those of the groups that are registered for the topic."""
+    cursor.execute(
+        "SELECT consumer_group FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
+        f" WHERE consumer_group IN ({marks(list(groups))}) AND topic = %s AND partition_key = ''",
+        [*groups, topic],
+    )
+    return {group for (group,) in cursor.fetchall()}
 
 
 def lock_topic(using: str, cursor: CursorWrapper, topic: str) -> int:
