@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .exceptions import ClosedSubscription as ClosedSubscription
     from .exceptions import DuplicateMessage as DuplicateMessage
     from .exceptions import FencedSubscription as FencedSubscription
+    from .exceptions import GroupActive as GroupActive
     from .exceptions import HandlerError as HandlerError
     from .exceptions import MQueueError as MQueueError
     from .exceptions import NotMigrated as NotMigrated
@@ -32,8 +33,13 @@ if TYPE_CHECKING:
     from .policy.backoff import NoRetry as NoRetry
     from .policy.backoff import RetryOn as RetryOn
     from .service.delivery import Delivery as Delivery
+    from .service.positions import pause as pause
+    from .service.positions import reset as reset
+    from .service.positions import resume as resume
     from .service.publish import publish as publish
     from .service.publish import publish_many as publish_many
+    from .service.redrive import purge as purge
+    from .service.redrive import redrive as redrive
     from .service.registration import subscribe as subscribe
     from .service.registration import unsubscribe as unsubscribe
     from .service.subscription import Subscription as Subscription
@@ -50,6 +56,7 @@ _HOME = {
     "ExponentialBackoff": "policy.backoff",
     "FencedSubscription": "exceptions",
     "FixedDelay": "policy.backoff",
+    "GroupActive": "exceptions",
     "HandlerError": "exceptions",
     "MQueueError": "exceptions",
     "Message": "messages",
@@ -66,8 +73,13 @@ _HOME = {
     "Subscription": "service.subscription",
     "WrongDatabase": "exceptions",
     "consumer": "workers.registry",
+    "pause": "service.positions",
     "publish": "service.publish",
     "publish_many": "service.publish",
+    "purge": "service.redrive",
+    "redrive": "service.redrive",
+    "reset": "service.positions",
+    "resume": "service.positions",
     "subscribe": "service.registration",
     "unsubscribe": "service.registration",
 }

@@ -71,6 +71,20 @@ class NotRegistered(MQueueError):
         )
 
 
+class GroupActive(MQueueError):
+    """A group cannot be moved while its subscribers run; ``subscribers`` are their names."""
+
+    def __init__(self, topic: str, group: str, subscribers: list[str]) -> None:
+        self.topic, self.group, self.subscribers = topic, group, subscribers
+        shown = ", ".join(subscribers[:5]) + (
+            f" and {len(subscribers) - 5} more" if len(subscribers) > 5 else ""
+        )
+        super().__init__(
+            f"group {group!r} on topic {topic!r} has subscribers that run: {shown}. Stop them, or give force=True: "
+            "what they have in hand comes again then"
+        )
+
+
 class NotMigrated(MQueueError):
     """The queue's tables, or the rows that ``migrate`` puts into them, are missing."""
 

@@ -56,7 +56,7 @@ def subscribe(topic: str, group: str, start: Start = "earliest", *, using: str |
     alias = conf.database(using)
     if offsets.registration(alias, group, topic) is not None:
         return False
-    above, known = _above(alias, topic, start)
+    above, known = start_above(alias, topic, start)
 
     def work(cursor: CursorWrapper) -> bool | None:
         settled = max(offsets.lock_topic(alias, cursor, topic), known)
@@ -104,7 +104,7 @@ def unsubscribe(topic: str, group: str, *, using: str | None = None) -> bool:
     return was
 
 
-def _above(using: str, topic: str, start: Start) -> tuple[int, int]:
+def start_above(using: str, topic: str, start: Start) -> tuple[int, int]:
     """(offset above which a start lies, settled offset): the start may not lie above what is settled."""
     if start == "earliest":
         return 0, 0

@@ -14,10 +14,10 @@ from .dialect import NOW_MS, flat, union, values_table
 from .gates import locking_topic
 from .session import Row
 
-INSERT = (
-    "INSERT INTO queue_messages (topic, partition_key, id, consumer_group, payload, metadata,"
-    " available_at, created_at, published_at) VALUES "
+INSERT_COLUMNS = (
+    "topic, partition_key, id, consumer_group, payload, metadata, available_at, created_at, published_at"
 )
+INSERT = f"INSERT INTO queue_messages ({INSERT_COLUMNS}) VALUES "
 DUPLICATE_FLAG = 1 << 62
 """Added to the stored offset in LAST_INSERT_ID: one round trip tells both that and which."""
 

@@ -122,6 +122,24 @@ def register(cursor: CursorWrapper, group: str, topic: str, start: int) -> None:
     )
 
 
+def set_paused(cursor: CursorWrapper, topic: str, group: str | None, *, paused: bool) -> int:
+    """Pause or resume a group, or all groups of a topic: how many that changes."""
+    of_group, params = ("= %s", [group]) if group is not None else ("> ''", [])
+    cursor.execute(
+        f"SELECT id FROM queue_offsets FORCE INDEX (queue_offsets_partition) WHERE consumer_group {of_group}"
+        " AND topic = %s AND partition_key = '' AND paused <> %s FOR UPDATE",
+        [*params, topic, paused],
+    )
+    ids = [int(number) for (number,) in cursor.fetchall()]
+    if ids:
+        cursor.execute(
+            f"UPDATE queue_offsets FORCE INDEX (PRIMARY) SET paused = %s, updated_at = {NOW_MS}"
+            f" WHERE id IN ({marks(ids)})",
+            [paused, *ids],
+        )
+    return len(ids)
+
+
 def unregister(cursor: CursorWrapper, group: str, topic: str) -> bool:
     """Delete a group's registration, leases, heartbeats and positions; whether it was registered.
 

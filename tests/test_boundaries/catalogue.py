@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from . import walks_answers, walks_claims, walks_leases, walks_publish, walks_runner, walks_topics
+from . import (
+    walks_answers,
+    walks_claims,
+    walks_leases,
+    walks_letters,
+    walks_publish,
+    walks_runner,
+    walks_topics,
+)
 from .walks import WALKS
 
 __all__ = [
@@ -10,6 +18,7 @@ __all__ = [
     "walks_answers",
     "walks_claims",
     "walks_leases",
+    "walks_letters",
     "walks_publish",
     "walks_runner",
     "walks_topics",

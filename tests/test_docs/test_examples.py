@@ -27,6 +27,14 @@ with Subscription("orders", group="billing") as subscription:
 """,
 }
 
+BEFORE["docs/how-to/send-dead-letters-back.md"] = """
+from django_mqueue import Subscription, publish
+publish("orders", {"order": 1}, key="ada", id="order-1")
+with Subscription("orders", group="billing") as subscription:
+    (delivery,) = subscription.poll()
+    delivery.reject("TimeoutError: no answer")
+"""
+
 AFTER = {
     "README.md": RUN_HANDLERS
     + """
@@ -103,6 +111,20 @@ assert Message.objects.get(topic="readings_dlq").last_error == "not a reading"
     "docs/how-to/look-at-dead-letters.md": """
 assert Message.objects.filter(topic="orders").count() == 3
 assert error["error"] == "no connection"
+""",
+    "docs/how-to/send-dead-letters-back.md": """
+with Subscription("orders", group="billing") as subscription:
+    deliveries = subscription.poll()
+    assert [(d.id, d.payload, d.attempt) for d in deliveries] == [("order-1", {"order": 1}, 1)], deliveries
+from django_mqueue.models import Message
+assert not Message.objects.filter(topic="orders_dlq").exists()
+""",
+    "docs/how-to/move-or-pause-a-group.md": """
+from django_mqueue import Subscription
+publish("orders", {"order": 2})
+with Subscription("orders", group="billing") as subscription:
+    payloads = [delivery.payload for delivery in subscription.poll()]
+assert payloads[-1:] == [{"order": 2}], payloads
 """,
     "docs/how-to/keep-or-delete-messages.md": """
 from django_mqueue.models import Offset

@@ -69,7 +69,10 @@ def test_every_function_and_class_with_arguments_has_its_signature() -> None:
     shown = {
         name for block in SIGNATURES for name in re.findall(r"^(?:def|class) (\w+)", block.text, re.MULTILINE)
     }
-    assert shown == {"publish", "publish_many", "consumer", "Subscription", "subscribe", "unsubscribe"}
+    assert shown == {
+        "publish", "publish_many", "consumer", "Subscription", "subscribe", "unsubscribe", "redrive", "purge",
+        "pause", "resume", "reset",
+    }  # fmt: skip
 
 
 def test_settings_are_all_there_with_their_defaults() -> None:

@@ -1,0 +1,215 @@
+"""Dead letters: sent back to the group that gave them up, or deleted."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any
+
+from django.db.backends.utils import CursorWrapper
+
+from .. import conf
+from ..exceptions import NotRegistered
+from ..messages import Message
+from ..policy import encoding, names
+from ..policy.durations import moment
+from ..policy.ids import uuid7
+from ..policy.letters import letter_filter
+from ..store import garbage, letters, log, session
+from ..store.letters import Return, Wanted
+from .registration import check_group, topic_limit
+
+AT_ONCE = 500
+BYTES_AT_ONCE = 4 * 1_048_576
+
+Filter = Mapping[str, Any] | Callable[[Message], Any]
+Edit = Callable[[Message], Any]
+Move = Callable[[CursorWrapper, Sequence["Letter"]], None]
+
+
+def redrive(
+    topic: str,
+    *,
+    group: str | None = None,
+    ids: Collection[str] | None = None,
+    filter: Filter | None = None,
+    edit: Edit | None = None,
+    limit: int | None = None,
+    rate: float | None = None,
+    dry_run: bool = False,
+    using: str | None = None,
+) -> int:
+    """Send dead letters of a topic (the original one) back, each to the group that gave it up, and to it alone.
+
+    A message keeps its id, key, kind and headers, and begins anew: its next attempt is the first. The letter is
+    deleted in the same transaction; one for each 500 letters or 4 MiB, so that a run that is cut short can be repeated.
+    Letters that come while it runs are left for another time, and so are those of groups that are not registered.
+
+    ``group``, ``ids`` (original ones) and ``filter`` say which letters; all of them must fit. ``filter`` is a callable
+    that takes the letter, or a mapping: ``error`` (the exception's name), ``failed_after`` and ``failed_before``
+    (aware datetimes), headers, and ``payload__`` paths. ``edit`` takes the letter and gives the payload to send.
+    ``limit``: so many at most; ``rate``: messages a second at most; ``dry_run``: change nothing. Returns how many.
+
+    Raises ``TypeError`` or ``ValueError`` for bad arguments, ``NotRegistered`` for a ``group`` that is not registered.
+    """
+    if edit is not None and not callable(edit):
+        raise TypeError(
+            f"edit must be a callable that takes the letter and gives its new payload, not {edit!r}"
+        )
+    if rate is not None and not rate > 0:
+        raise ValueError(f"rate must be more than 0 messages a second, not {rate!r}")
+    work = _Letters(topic, group, ids, filter, limit, dry_run, using)
+    registered = work.registered()
+    if group is not None and group not in registered:
+        raise NotRegistered(topic, group)
+    size = conf.get("MAX_PAYLOAD_BYTES", topic)
+
+    def back(cursor: CursorWrapper, found: Sequence[Letter]) -> None:
+        letters.send_back(cursor, topic, [_return(letter, edit, size) for letter in found])
+
+    return work.run(registered, back, rate)
+
+
+def purge(
+    topic: str,
+    *,
+    group: str | None = None,
+    ids: Collection[str] | None = None,
+    filter: Filter | None = None,
+    limit: int | None = None,
+    dry_run: bool = False,
+    using: str | None = None,
+) -> int:
+    """Delete dead letters of a topic (the original one): how many. The arguments are those of ``redrive``."""
+    work = _Letters(topic, group, ids, filter, limit, dry_run, using)
+    return work.run(None, lambda cursor, found: None, None)
+
+
+class _Letters:
+    """Which letters, and the walk through them."""
+
+    def __init__(
+        self,
+        topic: str,
+        group: str | None,
+        ids: Collection[str] | None,
+        filter: Filter | None,
+        limit: int | None,
+        dry_run: bool,
+        using: str | None,
+    ) -> None:
+        self.topic = names.check_topic(topic, topic_limit())
+        self.group = None if group is None else check_group(group)
+        if isinstance(ids, str):
+            raise TypeError(f"ids must be a collection of ids, not the one str {ids!r}")
+        self.ids = None if ids is None else {names.check_name("id", one, names.ID_MAX) for one in ids}
+        self.fits = letter_filter(filter)
+        if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
+            raise ValueError(f"limit must be a whole number of 1 or more, not {limit!r}")
+        self.limit = limit
+        self.dry_run, self.using = dry_run, conf.database(using)
+        self.dead_topic = conf.dead_letter_topic(topic)
+
+    def registered(self) -> set[str]:
+        """The groups that are registered for the original topic."""
+        return session.single(self.using, lambda cursor: set(garbage.starts(cursor, self.topic)))
+
+    def run(
+        self,
+        groups: set[str] | None,
+        move: Move,
+        rate: float | None,
+    ) -> int:
+        """``move`` the letters of these groups (None: of all), and delete them; page by page, oldest first."""
+        with session.explained(self.using):
+            there = letters.groups(self.using, self.dead_topic)
+            chosen = there if groups is None else there & groups
+            if self.group is not None:
+                chosen &= {self.group}
+            if not chosen or self.ids == set():
+                return 0
+            total, begun = 0, time.monotonic()
+            for page in self._pages(Wanted(self.dead_topic, sorted(chosen), self.ids and sorted(self.ids))):
+                left = None if self.limit is None else self.limit - total
+                total += session.run(self.using, partial(self._one, page=page, left=left, move=move))
+                if total == self.limit:
+                    break
+                if rate is not None and not self.dry_run:
+                    _pause.wait(max(begun + total / rate - time.monotonic(), 0))
+            return total
+
+    def _pages(self, wanted: Wanted) -> Iterator[list[int]]:
+        """Offsets, as many as are moved at once."""
+        position, last = 0, log.newest(self.using, self.dead_topic)
+        while found := letters.sizes(self.using, wanted, position, last, AT_ONCE):
+            page: list[int] = []
+            weight = 0
+            for offset, size in found:
+                if page and weight + size > BYTES_AT_ONCE:
+                    yield page
+                    page, weight = [], 0
+                page.append(offset)
+                weight += size
+            yield page
+            position = found[-1][0]
+
+    def _one(self, cursor: CursorWrapper, *, page: list[int], left: int | None, move: Move) -> int:
+        """One transaction: how many. What another has locked, who moves it too, is left to him."""
+        free = page if self.dry_run else sorted(garbage.lock_free(cursor, page))
+        found = [Letter(row, self.dead_topic) for row in letters.read(cursor, free)] if free else []
+        fitting = [letter for letter in found if self.fits(letter.message)][:left]
+        if fitting and not self.dry_run:
+            move(cursor, fitting)
+            consumers = sorted(garbage.starts(cursor, self.dead_topic))
+            rows = [(letter.row["partition"], letter.row["offset"]) for letter in fitting]
+            garbage.delete(cursor, self.dead_topic, consumers, rows)
+        return len(fitting)
+
+
+class Letter:
+    """A dead letter: its row, and what filters and editors see of it."""
+
+    def __init__(self, row: dict[str, Any], topic: str) -> None:
+        self.row, self.topic = row, topic
+
+    @cached_property
+    def message(self) -> Message:
+        row, metadata = self.row, json.loads(self.row["metadata"])
+        try:
+            payload = encoding.decode(row["payload"], metadata["encoding"])
+        except ValueError:  # It may be here just because it cannot be decoded.
+            payload = bytes(row["payload"])
+        return Message(
+            offset=int(row["offset"]),
+            id=row["original_id"],
+            topic=self.topic,
+            key=names.key_of(row["partition"]),
+            payload=payload,
+            kind=metadata["kind"],
+            headers=metadata["headers"],
+            group=row["failed_group"],
+            attempt=1,
+            published_at=moment(int(row["published_at"])),
+            last_error=row["last_error"] or "",
+            failed_at=moment(int(row["failed_at"])),
+            failure_count=row["failure_count"],
+            original_topic=row["original_topic"],
+            failed_group=row["failed_group"],
+        )
+
+
+def _return(letter: Letter, edit: Edit | None, max_bytes: int) -> Return:
+    row = letter.row
+    payload, metadata = bytes(row["payload"]), row["metadata"]
+    if edit is not None:
+        message = letter.message
+        content = encoding.encode(edit(message), message.kind, message.headers, max_bytes)
+        payload, metadata = content.body, content.metadata
+    return Return(row["partition"], uuid7(), row["failed_group"], row["original_id"], payload, metadata)
+
+
+_pause = threading.Event()
+"""Never set: waiting on it sleeps."""

@@ -1,0 +1,97 @@
+"""Dead letters as they are found, sent back and deleted. (They are made by ``dead``.)"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.backends.utils import CursorWrapper
+
+from . import session
+from .dialect import NOW_MS, flat, marks
+from .gates import locking_topic
+from .log import INSERT_COLUMNS
+
+COLUMNS = (
+    "offset", "partition", "id", "original_id", "payload", "metadata", "published_at", "failed_at",
+    "failure_count", "last_error", "original_topic", "failed_group",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which letters of a dead-letter topic: of these groups, and with these original ids where some are given."""
+
+    topic: str
+    groups: Collection[str]
+    ids: Collection[str] | None = None
+
+    @property
+    def sql(self) -> str:
+        with_ids = f" AND original_id IN ({marks(list(self.ids))})" if self.ids else ""
+        return f"topic = %s AND failed_group IN ({marks(list(self.groups))}){with_ids}"
+
+    @property
+    def params(self) -> list[str]:
+        return [self.topic, *self.groups, *(self.ids or ())]
+
+
+def sizes(using: str, wanted: Wanted, above: int, last: int, limit: int) -> list[tuple[int, int]]:
+    """(offset, bytes) of the next letters, in offset order."""
+    rows = session.fetch(
+        using,
+        "SELECT `offset`, LENGTH(payload) + LENGTH(metadata) FROM queue_messages FORCE INDEX (queue_messages_tail)"
+        f" WHERE {wanted.sql} AND `offset` > %s AND `offset` <= %s ORDER BY `offset` LIMIT {limit:d}",
+        [*wanted.params, above, last],
+    )
+    return [(int(offset), int(size)) for offset, size in rows]
+
+
+def groups(using: str, topic: str) -> set[str]:
+    """The groups that letters of the topic are of."""
+    rows = session.fetch(
+        using,
+        "SELECT failed_group FROM queue_messages FORCE INDEX (queue_messages_dead) WHERE topic = %s"
+        " AND failed_group IS NOT NULL GROUP BY topic, failed_group",
+        [topic],
+    )
+    return {group for (group,) in rows}
+
+
+def read(cursor: CursorWrapper, offsets: Sequence[int]) -> list[dict[str, Any]]:
+    """The letters, each a mapping by ``COLUMNS``, in offset order."""
+    cursor.execute(
+        "SELECT `offset`, partition_key, id, COALESCE(original_id, id), payload, metadata, published_at, failed_at,"
+        " failure_count, last_error, original_topic, failed_group FROM queue_messages FORCE INDEX (PRIMARY)"
+        f" WHERE `offset` IN ({marks(offsets)}) ORDER BY `offset`",
+        list(offsets),
+    )
+    return [dict(zip(COLUMNS, row, strict=True)) for row in cursor.fetchall()]
+
+
+@dataclass(frozen=True)
+class Return:
+    """A message on its way back to the group that gave it up. ``id`` is its row's own, ``original`` the message's."""
+
+    partition: str
+    id: str
+    group: str
+    original: str
+    payload: bytes
+    metadata: str
+
+    def params(self) -> list[str | bytes]:
+        return [self.partition, self.id, self.group, self.payload, self.metadata, self.original]
+
+
+def send_back(cursor: CursorWrapper, topic: str, messages: Sequence[Return]) -> None:
+    """Append them to the log, through the gate like every row of it."""
+    end = f"%s, %s, %s, %s, %s, {NOW_MS}, {NOW_MS}, {NOW_MS}, %s)"
+    gate, gate_params = locking_topic(topic)
+    first, *others = messages
+    values = ", ".join([f"({gate}, {end}", *[f"(%s, {end}"] * len(others)])
+    cursor.execute(
+        f"INSERT INTO queue_messages ({INSERT_COLUMNS}, original_id) VALUES {values}",
+        [*gate_params, *first.params(), *flat([topic, *message.params()] for message in others)],
+    )

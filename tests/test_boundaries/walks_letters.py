@@ -1,0 +1,42 @@
+"""Walks of dead letters' ways: back to their group, or away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from django_mqueue import purge, redrive
+
+from .looks import Seen, letters, payloads
+from .walks import DONE, FIRST, Dead, Scene, Stage, walk
+
+
+def seen(topic: str) -> Seen:
+    return letters(topic), payloads(topic)
+
+
+TWO_LETTERS = Stage((((0, FIRST, 1), (1, FIRST, 1)), (0, 1)), {0: Dead(1), 1: Dead(1)}, {0: 1, 1: 1})
+
+
+def given_up(scene: Scene) -> None:
+    for delivery in scene.claimed(0, 1):
+        delivery.reject("never")
+
+
+@walk(seen, TWO_LETTERS, Stage(((), (0, 1, 10, 11)), {0: DONE, 1: DONE, 10: 1, 11: 1}, {0: 1, 1: 1}))
+def redrive_of_two(scene: Scene) -> Iterator[None]:
+    """They are letters, or on their way back, never both and never neither; changed, to tell them from the first."""
+    given_up(scene)
+    yield
+    redrive(scene.topic, edit=lambda letter: letter.payload + 10)
+
+
+@walk(
+    seen,
+    TWO_LETTERS,
+    Stage((((1, FIRST, 1),), (0, 1)), {0: DONE, 1: Dead(1)}, {0: 1, 1: 1}),
+    quick=True,
+)
+def purge_of_one(scene: Scene) -> Iterator[None]:
+    given_up(scene)
+    yield
+    purge(scene.topic, limit=1)

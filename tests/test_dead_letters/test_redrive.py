@@ -1,0 +1,362 @@
+"""``redrive`` and ``purge``: dead letters go back to the group that gave them up, or away."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import transaction
+from django.test import override_settings
+
+from django_mqueue import (
+    Message,
+    NotRegistered,
+    OutgoingMessage,
+    StaleDelivery,
+    Subscription,
+    publish,
+    publish_many,
+    purge,
+    redrive,
+    subscribe,
+    unsubscribe,
+)
+from django_mqueue.models import DeliveryState
+from django_mqueue.models import Message as Row
+from django_mqueue.service import redrive as module
+from tests.support.subscribers import QUICK, consume, consume_for, poll_until, settle_and_collect
+from tests.support.threads import Background
+from tests.support.transactions import statements
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TOPIC, DEAD = "orders", "orders_dlq"
+
+
+@pytest.fixture(autouse=True)
+def quick() -> Iterator[None]:
+    with override_settings(MQUEUE=QUICK):
+        yield
+
+
+def give_up(*messages: Any, group: str = "billing", error: str = "no") -> None:
+    """Publish these, and let a group reject all that it has."""
+    subscribe(TOPIC, group)
+    if messages:
+        publish_many(TOPIC, messages)
+    with Subscription(TOPIC, group, batch_size=1000) as subscription:
+        for delivery in poll_until(subscription, len(messages) or 1, max_messages=1000):
+            delivery.reject(error)
+
+
+def left() -> list[Any]:
+    """Payloads of the dead letters."""
+    return [json.loads(bytes(row.payload)) for row in Row.objects.filter(topic=DEAD).order_by("offset")]
+
+
+def given(group: str, count: int) -> list[Message]:
+    with Subscription(TOPIC, group, batch_size=1000) as subscription:
+        return [*consume(subscription, count), *consume_for(subscription, 0.1)]
+
+
+def test_a_message_comes_back_as_it_was_to_the_group_that_gave_it_up() -> None:
+    """With its id, key, kind and headers, as a first attempt; and to no other group."""
+    subscribe(TOPIC, "stock")
+    give_up(OutgoingMessage({"n": 1}, key="k", id="order-1", kind="placed", headers={"a": [1]}), error="E: 1")
+    assert redrive(TOPIC) == 1
+    assert left() == []
+    (message,) = given("billing", 1)
+    assert (message.id, message.key, message.kind, message.headers) == ("order-1", "k", "placed", {"a": [1]})
+    assert (message.payload, message.attempt, message.topic) == ({"n": 1}, 1, TOPIC)
+    assert (message.last_error, message.failed_at, message.failed_group) == ("", None, None)
+    assert [message.payload for message in given("stock", 1)] == [{"n": 1}], "the one that was published"
+    assert redrive(TOPIC) == 0
+
+
+def test_two_groups_get_their_own() -> None:
+    subscribe(TOPIC, "stock")
+    give_up(1, 2)
+    give_up(group="stock")
+    assert redrive(TOPIC, group="stock") == 2
+    assert [message.payload for message in given("stock", 2)] == [1, 2]
+    assert redrive(TOPIC) == 2
+    assert [message.payload for message in given("billing", 2)] == [1, 2]
+
+
+def test_it_may_fail_again_and_again() -> None:
+    """Each time there is one letter, with the id it was published with."""
+    give_up(OutgoingMessage("poison", id="order-1", key="k"))
+    for turn in range(5):
+        assert redrive(TOPIC) == 1
+        give_up(error=f"again {turn}")
+        (letter,) = Row.objects.filter(topic=DEAD)
+        assert (letter.original_id, letter.last_error) == ("order-1", f"again {turn}")
+    with Subscription(TOPIC, "billing") as subscription:
+        settle_and_collect(subscription)
+    assert Row.objects.count() == 1
+
+
+def test_strict_order_holds_for_what_comes_back() -> None:
+    give_up(*(OutgoingMessage(n, key="k") for n in range(5)))
+    redrive(TOPIC)
+    with Subscription(TOPIC, "billing", strict=True) as subscription:
+        assert [delivery.payload for delivery in consume(subscription, 5)] == [0, 1, 2, 3, 4]
+
+
+ERRORS = {
+    "a": "ValueError: no such order\n\nTraceback …",
+    "b": "shop.errors.CardDeclined: 51",
+    "c": "TimeoutError\n\n…",
+    "d": "no such customer",
+}
+
+
+@pytest.fixture
+def several() -> None:
+    """Four letters with their errors; ``n`` is 0 to 3."""
+    subscribe(TOPIC, "billing")
+    publish_many(
+        TOPIC,
+        [OutgoingMessage({"n": n, "c": {"id": n % 2}}, id=i, headers={"h": n}) for n, i in enumerate("abcd")],
+    )
+    with Subscription(TOPIC, "billing", batch_size=1000) as subscription:
+        for delivery in poll_until(subscription, 4):
+            delivery.reject(ERRORS[delivery.id])
+
+
+SOON, BEFORE = datetime.now(UTC) + timedelta(days=2), datetime.now(UTC) - timedelta(days=2)
+
+
+@pytest.mark.parametrize("verb", [redrive, purge])
+@pytest.mark.parametrize(
+    ("chosen", "ids"),
+    [
+        ({}, "abcd"),
+        ({"ids": ["b", "d", "nobody"]}, "bd"),
+        ({"ids": []}, ""),
+        ({"filter": {"error": "ValueError"}}, "a"),
+        ({"filter": {"error": "CardDeclined"}}, "b"),
+        ({"filter": {"error": "shop.errors.CardDeclined"}}, "b"),
+        ({"filter": {"error": {"CardDeclined", "TimeoutError"}}}, "bc"),
+        ({"filter": {"error": "no such customer"}}, ""),
+        ({"filter": {"payload__c__id": 1}}, "bd"),
+        ({"filter": {"payload__c__id": 1, "error": "CardDeclined"}}, "b"),
+        ({"filter": {"h": {0, 3}}}, "ad"),
+        ({"filter": {"failed_after": BEFORE, "failed_before": SOON}}, "abcd"),
+        ({"filter": {"failed_after": SOON}}, ""),
+        ({"filter": {"failed_before": BEFORE}}, ""),
+        ({"filter": lambda letter: letter.failure_count == 1 and letter.payload["n"] > 1}, "cd"),
+        (
+            {"filter": lambda letter: letter.failed_group == "billing" and letter.original_topic == TOPIC},
+            "abcd",
+        ),
+        ({"limit": 3}, "abc"),
+        ({"limit": 9}, "abcd"),
+        ({"filter": {"payload__c__id": 1}, "limit": 1}, "b"),
+        ({"group": "billing"}, "abcd"),
+        ({"rate": 1000}, "abcd"),
+    ],
+)
+@pytest.mark.usefixtures("several")
+def test_which_letters(verb: Callable[..., int], chosen: dict[str, Any], ids: str) -> None:
+    if verb is purge and "rate" in chosen:
+        chosen = {}
+    assert verb(TOPIC, **chosen, dry_run=True) == len(ids)
+    assert len(left()) == 4
+    assert verb(TOPIC, **chosen) == len(ids)
+    assert {row.original_id for row in Row.objects.filter(topic=DEAD)} == set("abcd") - set(ids)
+    if verb is redrive:
+        assert sorted(message.id for message in given("billing", len(ids))) == sorted(ids)
+    else:
+        assert given("billing", 0) == []
+
+
+@pytest.mark.usefixtures("several")
+def test_an_edited_payload() -> None:
+    """Kind and headers stay; the letter that is edited shows its error."""
+    seen: list[str] = []
+
+    def edit(letter: Message) -> Any:
+        seen.append(letter.last_error)
+        return {**letter.payload, "fixed": True}
+
+    assert redrive(TOPIC, ids=["a"], edit=edit) == 1
+    (message,) = given("billing", 1)
+    assert (message.payload, message.headers) == ({"n": 0, "c": {"id": 0}, "fixed": True}, {"h": 0})
+    assert seen == [ERRORS["a"]]
+
+
+@pytest.mark.parametrize(
+    "edit", [lambda letter: object(), lambda letter: 1 // 0, lambda letter: "x" * 2_000_000]
+)
+@pytest.mark.usefixtures("several")
+def test_an_editor_that_fails_changes_nothing(edit: Any) -> None:
+    with pytest.raises((TypeError, ValueError, ZeroDivisionError)):
+        redrive(TOPIC, edit=edit)
+    assert len(left()) == 4
+    assert Row.objects.filter(topic=TOPIC).exclude(consumer_group="").count() == 0
+
+
+def test_a_payload_that_cannot_be_decoded_goes_back_as_it_is() -> None:
+    give_up(1)
+    Row.objects.filter(topic=DEAD).update(payload=b"{broken")
+    assert redrive(TOPIC, filter=lambda letter: letter.payload == b"{broken", dry_run=True) == 1
+    assert redrive(TOPIC) == 1
+    assert bytes(Row.objects.get(topic=TOPIC, consumer_group="billing").payload) == b"{broken"
+
+
+def test_a_rate() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "AT_ONCE", 5)
+        give_up(*range(20))
+        begun = time.monotonic()
+        assert redrive(TOPIC, rate=40) == 20
+        assert time.monotonic() - begun >= 15 / 40
+
+
+def test_letters_of_groups_that_are_gone_stay() -> None:
+    subscribe(TOPIC, "stock")
+    give_up(1)
+    give_up(group="stock")
+    unsubscribe(TOPIC, "stock")
+    assert redrive(TOPIC) == 1
+    assert [row.failed_group for row in Row.objects.filter(topic=DEAD)] == ["stock"]
+    with pytest.raises(NotRegistered, match="'stock' is not registered for topic 'orders'"):
+        redrive(TOPIC, group="stock")
+    assert purge(TOPIC, group="stock") == 1
+    assert left() == []
+
+
+def test_what_comes_while_it_runs_is_left_for_another_time() -> None:
+    """It would go round and round with a message that fails at once."""
+    give_up(*range(10))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "AT_ONCE", 2)
+        rounds: list[int] = []
+
+        def edit(letter: Message) -> Any:
+            rounds.append(letter.payload)
+            if len(rounds) == 3:
+                Background(lambda: give_up(10)).result()
+            return letter.payload
+
+        assert redrive(TOPIC, edit=edit) == 10
+    assert len(rounds) == 10
+
+
+def test_two_at_once_send_each_back_once() -> None:
+    """Each transaction takes letters that nobody else has locked."""
+    give_up(*range(200))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "AT_ONCE", 7)
+        start = threading.Barrier(3)
+
+        def work() -> int:
+            start.wait()
+            return redrive(TOPIC)
+
+        counts = [one.result() for one in [Background(work) for _ in range(3)]]
+    rest = redrive(TOPIC)
+    assert sum(counts) + rest == 200
+    assert sorted(message.payload for message in given("billing", 200)) == list(range(200))
+
+
+def test_a_run_that_is_cut_short_is_repeated() -> None:
+    give_up(*range(30))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "AT_ONCE", 10)
+
+        def edit(letter: Message) -> Any:
+            if letter.payload == 15:
+                raise KeyboardInterrupt
+            return letter.payload
+
+        with pytest.raises(KeyboardInterrupt):
+            redrive(TOPIC, edit=edit)
+        assert len(left()) == 20
+        assert redrive(TOPIC) == 20
+    assert sorted(message.payload for message in given("billing", 30)) == list(range(30))
+
+
+def test_in_the_callers_transaction() -> None:
+    give_up(1, 2)
+    with transaction.atomic():
+        assert redrive(TOPIC) == 2
+        transaction.set_rollback(True)
+    assert left() == [1, 2]
+    assert given("billing", 0) == []
+
+
+def test_whoever_consumes_the_letters_notices() -> None:
+    """One that is in a handler's hands and goes back meanwhile is that handler's no more."""
+    give_up(1, 2)
+    with Subscription(DEAD, "clerk") as clerk:
+        first, second = poll_until(clerk, 2)
+        assert redrive(TOPIC) == 2
+        with pytest.raises(StaleDelivery):
+            first.ack()
+        with pytest.raises(StaleDelivery):
+            second.nack(delay=0)
+        assert consume_for(clerk, 0.2) == []
+    assert not DeliveryState.objects.filter(topic=DEAD).exists()
+
+
+def test_three_statements_a_page_and_no_more_with_many() -> None:
+    """Statements grow with pages of 500, not with letters."""
+    give_up(*range(600))
+    with statements() as seen:
+        assert redrive(TOPIC) == 600
+    assert len(seen) <= 8 + 2 * 8
+
+
+def test_large_payloads_go_in_smaller_pages() -> None:
+    give_up(*("x" * 1_000_000 for _ in range(6)))
+    with statements() as seen:
+        assert redrive(TOPIC) == 6
+    assert sum(sql.startswith("INSERT INTO queue_messages") for sql in seen) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "match"),
+    [
+        ({"topic": ""}, ValueError, "topic must not be empty"),
+        ({"group": 5}, TypeError, "group must be a str"),
+        ({"ids": "abc"}, TypeError, "ids must be a collection of ids, not the one str"),
+        ({"ids": [5]}, TypeError, "id must be a str"),
+        ({"filter": 5}, TypeError, "filter must be a mapping or a callable"),
+        ({"filter": {}}, ValueError, "filter must name something"),
+        ({"filter": {"error": 5}}, TypeError, "error must be the name of an exception|not iterable"),
+        ({"filter": {"error": ""}}, TypeError, "error must be the name of an exception"),
+        ({"filter": {"failed_after": 5}}, TypeError, "failed_after must be an aware datetime"),
+        ({"filter": {"failed_before": datetime(2026, 1, 1)}}, ValueError, "failed_before must be an aware"),
+        ({"edit": 5}, TypeError, "edit must be a callable"),
+        ({"limit": 0}, ValueError, "limit must be a whole number"),
+        ({"rate": 0}, ValueError, "rate must be more than 0"),
+    ],
+)
+def test_bad_arguments(
+    arguments: dict[str, Any],
+    error: type[Exception],
+    match: str,
+    django_assert_num_queries: Callable[[int], Any],
+) -> None:
+    with django_assert_num_queries(0), pytest.raises(error, match=match):
+        redrive(**{"topic": TOPIC, **arguments})
+
+
+def test_publishing_the_id_again_meanwhile() -> None:
+    """What comes back takes no new message's place."""
+    give_up(OutgoingMessage(1, id="order-1", key="k"))
+    with Subscription(TOPIC, "billing") as subscription:
+        settle_and_collect(subscription)
+    assert publish(TOPIC, 2, id="order-1", key="k").created
+    assert redrive(TOPIC) == 1
+    assert sorted((message.id, message.payload) for message in given("billing", 2)) == [
+        ("order-1", 1),
+        ("order-1", 2),
+    ]
