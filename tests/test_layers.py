@@ -20,7 +20,18 @@ LEVELS = [
     {"store"},
     {"service"},
     {"workers"},
-    {"testing", "metrics", "checks", "apps", "management", "admin", "tasks", "spark", "__init__"},
+    {
+        "testing",
+        "pytest_plugin",
+        "metrics",
+        "checks",
+        "apps",
+        "management",
+        "admin",
+        "tasks",
+        "spark",
+        "__init__",
+    },
 ]
 """From the bottom to the top. A part may import what is below it, and its neighbours."""
 

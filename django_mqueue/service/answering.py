@@ -236,7 +236,7 @@ class Answering:
 
     def _after(self, note: Callable[[], None]) -> None:
         """Memory follows the database: what is rolled back with the caller's transaction never happened."""
-        if connections[self.context.using].in_atomic_block:
+        if connections[self.context.using].in_atomic_block and not self.context.options.eager:
             transaction.on_commit(note, using=self.context.using)
         else:
             note()
@@ -281,7 +281,7 @@ class Answering:
         if not stale:
             return
         context.doubt = True
-        if session.in_transaction(context.using):
+        if session.in_transaction(context.using) and not context.options.eager:
             return
         with context.lock:
             for ticket in stale:

@@ -34,13 +34,17 @@ class Clock:
 
 @dataclass(frozen=True)
 class Options:
-    """How a subscriber consumes; times in milliseconds."""
+    """How a subscriber consumes; times in milliseconds.
+
+    ``eager``: memory follows each answer, not the commit: for tests, which are one transaction that never commits.
+    """
 
     using: str
     batch_size: int = 10
     strict: bool = False
     max_attempts: int = 3
     visible_ms: int = 60_000
+    eager: bool = False
 
 
 @dataclass

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..policy.holes import Holes, gaps
-from ..store import log
+from ..store import log, session
 from .settling import Settler
 
 ROWS = 1000
@@ -92,7 +92,9 @@ class Feed:
     def _open(self, topic: str) -> Tail:
         """Begin at the newest message; what is not settled below it is one hole."""
         settler, position = Settler(self.using, topic), log.newest(self.using, topic)
-        deadline, pause = time.monotonic() + SETTLE_AT_START, threading.Event()
+        # Nothing settles in a transaction, such as a test's.
+        patience = 0 if session.in_transaction(self.using) else SETTLE_AT_START
+        deadline, pause = time.monotonic() + patience, threading.Event()
         while settler.advance() < position and time.monotonic() < deadline:
             pause.wait(0.02)
         tail = Tail(topic, position, settler)

@@ -42,7 +42,7 @@ def call(handler: Handler, delivery: Delivery) -> Outcome:
     started = time.monotonic()
     try:
         connections.before_use()
-        verb, delay, error = _verdict(handler, delivery)
+        verb, delay, error = verdict(handler, delivery)
     except BaseException:
         # An exception that cannot be told, a policy that exits: the attempt has failed all the same.
         logger.exception("%s: its outcome cannot be told", handler.name)
@@ -56,7 +56,7 @@ def call(handler: Handler, delivery: Delivery) -> Outcome:
     return Outcome(delivery, verb, time.monotonic() - started, delay, error)
 
 
-def _verdict(handler: Handler, delivery: Delivery) -> tuple[str, float, str]:
+def verdict(handler: Handler, delivery: Delivery) -> tuple[str, float, str]:
     """(verb, delay in seconds, error) of one run."""
     try:
         _run(handler, delivery)

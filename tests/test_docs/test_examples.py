@@ -159,10 +159,11 @@ def test_the_tests_that_are_shown_pass(example_shop: Project) -> None:
     code = "\n\n".join(block.text for block in blocks(ROOT / IN_A_TEST_FILE) if runs(block))
     (example_shop.directory / "shop" / "tests.py").write_text(code)
     output = example_shop.run(
-        "python", "-m", "pytest", "-q", "--create-db", "-p", "no:cacheprovider", "--rootdir=.", "--ds=config.settings",
+        "python", "-m", "pytest", "-q", "--create-db", "-p", "no:cacheprovider", "-p", "django_mqueue.pytest_plugin",
+        "--rootdir=.", "--ds=config.settings",
         "shop/tests.py",
     )  # fmt: skip
-    assert "6 passed" in output
+    assert "8 passed" in output
 
 
 def test_shell_commands_name_what_exists() -> None:

@@ -1,0 +1,159 @@
+"""Helpers for tests of projects: what was published, and handlers run to the end, in the test's own process.
+
+They work in a ``TestCase``, inside its transaction, and in a ``TransactionTestCase``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+
+from django.db import transaction
+
+from . import conf
+from .messages import Message
+from .models import Message as Row
+from .policy import encoding, names
+from .policy.durations import moment
+from .policy.solitude import Solitude
+from .service.context import Options
+from .service.delivery import Delivery
+from .service.dispatch import Dispatch
+from .service.engine import Engine
+from .service.feed import Feed
+from .service.registration import subscribe
+from .service.subscription import default_name
+from .store import session
+from .workers import connections
+from .workers.calling import verdict
+from .workers.registry import Handler, autodiscover, handlers
+
+logger = logging.getLogger("django_mqueue")
+
+AT_ONCE = 1000
+IDLE_ROUNDS = 3
+"""Looks without a delivery after which nothing is deliverable: a look may find partitions for the next one."""
+
+
+def published(topic: str | None = None, *, using: str | None = None) -> list[Message]:
+    """The messages that the log holds of a topic (None: of all), in its order: what the test has published.
+
+    Dead letters are messages of ``<topic>_dlq``. ``group`` is that for which a message was published, '' for all.
+    """
+    rows = Row.objects.using(conf.database(using)).order_by("offset")
+    return [_message(row) for row in (rows if topic is None else rows.filter(topic=topic))]
+
+
+def drain(topic: str | None = None, group: str | None = None, *, using: str | None = None) -> list[Message]:
+    """Run the registered handlers in this thread until nothing is deliverable now: the messages, in their order.
+
+    ``topic`` and ``group`` choose handlers; without them all run. A message that fails is in the list once for each
+    attempt. One that waits for its retry is not deliverable: give handlers no delay under test settings, or drain
+    again later. What handlers raise becomes of the message what would become of it in a worker, and is logged.
+
+    Inside a transaction (of a ``TestCase``) a handler whose database error would leave it unusable is undone.
+    Raises ``HandlerError`` if no such handler is registered.
+    """
+    autodiscover()
+    chosen = [f"{topic}:{group}" if group else topic] if topic else None
+    found = [handler for handler in handlers(chosen) if group in (None, handler.group)]
+    run = _Drain(found, conf.database(using))
+    try:
+        return run()
+    finally:
+        run.stop()
+
+
+class _Drain:
+    """A worker without threads, without waiting, and with one transaction at most: the caller's."""
+
+    def __init__(self, chosen: Sequence[Handler], using: str) -> None:
+        self.using, self.feed = using, Feed(using)
+        self.handlers: dict[Engine, Handler] = {}
+        for handler in chosen:
+            subscribe(handler.topic, handler.group, handler.start, using=using)
+            options = Options(
+                using,
+                handler.batch_size,
+                handler.strict,
+                handler.max_attempts,
+                handler.visible_ms,
+                eager=True,
+            )
+            engine = Engine(handler.topic, handler.group, default_name(), options, self.feed, expires=False)
+            engine.start()
+            self.handlers[engine] = handler
+        self.dispatch = Dispatch(list(self.handlers), Solitude(quiet_for=0))
+
+    def __call__(self) -> list[Message]:
+        handled: list[Message] = []
+        idle = 0
+        while self.handlers and idle < IDLE_ROUNDS:
+            for engine in self.handlers:
+                engine.tick()
+            more = self.feed.tick()
+            for engine in self.handlers:
+                engine.membership.tick()
+            deliveries = self.dispatch.claim(AT_ONCE, AT_ONCE)
+            for delivery in deliveries:
+                handled.append(delivery)
+                self._handle(delivery)
+            idle = 0 if deliveries or more else idle + 1
+            if idle == 1:
+                for engine in self.handlers:
+                    engine.find_work()
+        return handled
+
+    def stop(self) -> None:
+        for engine in self.handlers:
+            engine.stop()
+
+    def _handle(self, delivery: Delivery) -> None:
+        handler = next(h for e, h in self.handlers.items() if e.answering is delivery.hold.answering)
+        verb, delay, error = self._verdict(handler, delivery)
+        if verb == "ack":
+            delivery.ack()
+            return
+        logger.warning("%s: %s@%s: %s: %s", handler.name, delivery.topic, delivery.offset, verb, error)
+        if verb == "nack":
+            delivery.nack(delay=delay, error=error)
+        elif verb == "reject":
+            delivery.reject(error)
+        else:
+            delivery.postpone(delay)
+
+    def _verdict(self, handler: Handler, delivery: Delivery) -> tuple[str, float, str]:
+        if not session.in_transaction(self.using):
+            found = verdict(handler, delivery)
+            connections.after_use()
+            return found
+        savepoint = transaction.savepoint(using=self.using)
+        found = verdict(handler, delivery)
+        if transaction.get_rollback(using=self.using):
+            transaction.set_rollback(False, using=self.using)
+            transaction.savepoint_rollback(savepoint, using=self.using)
+        else:
+            transaction.savepoint_commit(savepoint, using=self.using)
+        return found
+
+
+def _message(row: Row) -> Message:
+    metadata = row.metadata if isinstance(row.metadata, dict) else json.loads(row.metadata)
+    return Message(
+        offset=row.offset,
+        id=row.message_id if row.original_id is None else row.original_id,
+        topic=row.topic,
+        key=names.key_of(row.partition_key),
+        payload=encoding.decode(bytes(row.payload), metadata["encoding"]),
+        kind=metadata["kind"],
+        headers=metadata["headers"],
+        group=row.consumer_group,
+        attempt=0,
+        published_at=moment(row.published_at),
+        last_error=row.last_error or "",
+        failed_at=None if row.failed_at is None else moment(row.failed_at),
+        failure_count=row.failure_count,
+        original_topic=row.original_topic,
+        failed_group=row.failed_group,
+    )
