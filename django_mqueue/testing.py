@@ -128,14 +128,8 @@ class _Drain:
             found = verdict(handler, delivery)
             connections.after_use()
             return found
-        savepoint = transaction.savepoint(using=self.using)
-        found = verdict(handler, delivery)
-        if transaction.get_rollback(using=self.using):
-            transaction.set_rollback(False, using=self.using)
-            transaction.savepoint_rollback(savepoint, using=self.using)
-        else:
-            transaction.savepoint_commit(savepoint, using=self.using)
-        return found
+        with transaction.atomic(using=self.using):  # Undone as a whole if it can only be rolled back.
+            return verdict(handler, delivery)
 
 
 def _message(row: Row) -> Message:

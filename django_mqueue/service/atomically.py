@@ -36,22 +36,22 @@ def atomically(delivery: Delivery) -> Iterator[None]:
     with _writes_to(using), transaction.atomic(using=using):
         # The first of the hooks: should one of the block's own raise, what is committed is known all the same.
         transaction.on_commit(lambda: answering.note_ack(delivery) if acked else None, using=using)
-        savepoint = transaction.savepoint(using=using)
-        yield
-        _check(savepoint, using)
+        with _still_there(), transaction.atomic(using=using):
+            yield
+            if transaction.get_rollback(using=using):
+                raise BrokenTransaction("something in it failed, and it can only be rolled back")
         acked = answering.ack([delivery])
 
 
-def _check(savepoint: str, using: str) -> None:
-    """Whether this is still the transaction that was begun.
+@contextmanager
+def _still_there() -> Iterator[None]:
+    """Whether the savepoint that the block within begins with is there at its end: whether it is still one transaction.
 
     A deadlock rolls all of it back, and a COMMIT (or what commits by itself, such as CREATE TABLE) ends it; what is
-    written then belongs to another one. The savepoint of the beginning is gone in both cases.
+    written then belongs to another one. The savepoint is gone in both cases.
     """
-    if transaction.get_rollback(using=using):
-        raise BrokenTransaction("something in it failed, and it can only be rolled back")
     try:
-        transaction.savepoint_commit(savepoint, using=using)
+        yield
     except DatabaseError as error:
         if session.error_code(error) != NO_SUCH_SAVEPOINT:
             raise
