@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import attempts, fencing, groups, settling, waiting
+from . import attempts, fencing, groups, messages, settling, waiting
 from .mutation import Mutation
 
 PARTS: dict[str, tuple[Mutation, ...]] = {
@@ -11,6 +11,7 @@ PARTS: dict[str, tuple[Mutation, ...]] = {
     "What is kept, and for whom": groups.MUTATIONS,
     "Attempts, order, shares": attempts.MUTATIONS,
     "Waiting for nobody": waiting.MUTATIONS,
+    "More than delivery": messages.MUTATIONS,
 }
 
 MUTATIONS = tuple(mutation for part in PARTS.values() for mutation in part)
