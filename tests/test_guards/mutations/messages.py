@@ -17,7 +17,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     mutation(
         "an atomic handler's transaction is one from its beginning to its end",
-        "after a deadlock that the handler keeps to itself, or a COMMIT of its own, half of it is committed with the ack",
+        "after a deadlock that the handler keeps to itself, or a COMMIT of its own, half of it goes with the ack",
         "service/atomically.py",
         "with _still_there(), transaction.atomic(using=using):",
         "with _still_there():",
