@@ -134,7 +134,8 @@ class _Letters:
             total, begun = 0, time.monotonic()
             for page in self._pages(Wanted(self.dead_topic, sorted(chosen), self.ids and sorted(self.ids))):
                 left = None if self.limit is None else self.limit - total
-                total += session.run(self.using, partial(self._one, page=page, left=left, move=move))
+                one = partial(self._one, page=page, left=left, move=move, returning=groups is not None)
+                total += session.run(self.using, one)
                 if total == self.limit:
                     break
                 if rate is not None and not self.dry_run:
@@ -156,11 +157,19 @@ class _Letters:
             yield page
             position = found[-1][0]
 
-    def _one(self, cursor: CursorWrapper, *, page: list[int], left: int | None, move: Move) -> int:
-        """One transaction: how many. What another has locked, who moves it too, is left to him."""
+    def _one(
+        self, cursor: CursorWrapper, *, page: list[int], left: int | None, move: Move, returning: bool
+    ) -> int:
+        """One transaction: how many. What another has locked, who moves it too, is left to him.
+
+        ``returning``: to groups, which must still be registered, or what is sent would be nobody's.
+        """
         free = page if self.dry_run else sorted(garbage.lock_free(cursor, page))
         found = [Letter(row, self.dead_topic) for row in letters.read(cursor, free)] if free else []
         fitting = [letter for letter in found if self.fits(letter.message)][:left]
+        if fitting and returning:
+            there = letters.lock_registered(cursor, self.topic)
+            fitting = [letter for letter in fitting if letter.row["failed_group"] in there]
         if fitting and not self.dry_run:
             move(cursor, fitting)
             consumers = sorted(garbage.starts(cursor, self.dead_topic))

@@ -59,6 +59,16 @@ def groups(using: str, topic: str) -> set[str]:
     return {group for (group,) in rows}
 
 
+def lock_registered(cursor: CursorWrapper, topic: str) -> set[str]:
+    """The groups that are registered for a topic, and stay so until this transaction ends."""
+    cursor.execute(
+        "SELECT consumer_group FROM queue_offsets FORCE INDEX (queue_offsets_groups)"
+        " WHERE topic = %s AND partition_key = '' AND consumer_group > '' LOCK IN SHARE MODE",
+        [topic],
+    )
+    return {group for (group,) in cursor.fetchall()}
+
+
 def read(cursor: CursorWrapper, offsets: Sequence[int]) -> list[dict[str, Any]]:
     """The letters, each a mapping by ``COLUMNS``, in offset order."""
     cursor.execute(

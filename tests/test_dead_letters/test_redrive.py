@@ -232,6 +232,21 @@ def test_letters_of_groups_that_are_gone_stay() -> None:
     assert left() == []
 
 
+def test_a_group_that_unsubscribes_meanwhile_keeps_its_letters() -> None:
+    """What was sent back to nobody would be deleted."""
+    give_up(*range(4))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "AT_ONCE", 2)
+
+        def chosen(letter: Message) -> bool:
+            if letter.payload == 2:
+                Background(lambda: unsubscribe(TOPIC, "billing")).result()
+            return True
+
+        assert redrive(TOPIC, filter=chosen) == 2
+    assert left() == [2, 3]
+
+
 def test_what_comes_while_it_runs_is_left_for_another_time() -> None:
     """It would go round and round with a message that fails at once."""
     give_up(*range(10))
