@@ -10,6 +10,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from pytest_django import DjangoDbBlocker
@@ -18,6 +19,13 @@ from tests.own_server import OwnServer, own_server_of_kind
 from tests.servers import adopt, kind_of_run, version_of_run
 
 _running = ExitStack()
+
+NOT_QUICK = (
+    "test_docs/", "test_environment/", "test_example/", "test_hostile/",
+    "test_cost/test_head.py", "test_groups/test_collection_waits_for_nobody.py", "test_proof/test_checker_random.py",
+    "test_workers/test_signals.py",
+)  # fmt: skip
+"""Besides what is marked ``slow`` itself: the quick lane is for units and the protocol, and takes five minutes."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -36,6 +44,14 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["DATABASE_URL"] = url
     _running.callback(os.environ.pop, "DATABASE_URL")
     adopt(url)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(here) and item.path.relative_to(here).as_posix().startswith(NOT_QUICK):
+            item.add_marker(pytest.mark.slow)
 
 
 def pytest_unconfigure() -> None:
