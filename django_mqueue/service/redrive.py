@@ -168,7 +168,7 @@ class _Letters:
         found = [Letter(row, self.dead_topic) for row in letters.read(cursor, free)] if free else []
         fitting = [letter for letter in found if self.fits(letter.message)][:left]
         if fitting and returning:
-            there = letters.lock_registered(cursor, self.topic)
+            there = letters.lock_registered(cursor, self.topic, {one.row["failed_group"] for one in fitting})
             fitting = [letter for letter in fitting if letter.row["failed_group"] in there]
         if fitting and not self.dry_run:
             move(cursor, fitting)

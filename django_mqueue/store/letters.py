@@ -59,12 +59,13 @@ def groups(using: str, topic: str) -> set[str]:
     return {group for (group,) in rows}
 
 
-def lock_registered(cursor: CursorWrapper, topic: str) -> set[str]:
-    """The groups that are registered for a topic, and stay so until this transaction ends."""
+def lock_registered(cursor: CursorWrapper, topic: str, groups: Collection[str]) -> set[str]:
+    """Those of the groups that are registered for a topic, and stay so until this transaction ends."""
     cursor.execute(
-        "SELECT consumer_group FROM queue_offsets FORCE INDEX (queue_offsets_groups)"
-        " WHERE topic = %s AND partition_key = '' AND consumer_group > '' LOCK IN SHARE MODE",
-        [topic],
+        "SELECT consumer_group FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
+        f" WHERE consumer_group IN ({marks(sorted(groups))}) AND topic = %s AND partition_key = ''"
+        " LOCK IN SHARE MODE",
+        [*sorted(groups), topic],
     )
     return {group for (group,) in cursor.fetchall()}
 
