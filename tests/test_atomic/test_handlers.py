@@ -314,7 +314,8 @@ def test_a_delivery_that_was_lost_rolls_everything_back() -> None:
     assert (sold(), len(payloads("sold")), attempts()) == ([1], 1, [(True, 0)])
 
 
-def test_a_handler_that_asks_for_more_time_does_not_hold_up_its_worker() -> None:
+@pytest.mark.parametrize("atomic", [True, False])
+def test_a_handler_that_asks_for_more_time_does_not_hold_up_its_worker(atomic: bool) -> None:
     """``extend`` locks the row until the handler's end. Meanwhile the worker goes on with others."""
     publish("orders", 0, key="a")
     seen = Seen()
@@ -322,11 +323,13 @@ def test_a_handler_that_asks_for_more_time_does_not_hold_up_its_worker() -> None
     def handle(message: Delivery) -> None:
         seen(message)
         if message.payload == 0:
-            message.extend(60)
-            Background(lambda: publish_many("orders", range(1, 4))).result()
-            wait_until(lambda: len(seen.messages) == 4, "the others are handled meanwhile")
+            with transaction.atomic():
+                message.extend(0.05)
+                threading.Event().wait(0.5)  # Its worker would extend it further meanwhile.
+                Background(lambda: publish_many("orders", range(1, 4))).result()
+                wait_until(lambda: len(seen.messages) == 4, "the others are handled meanwhile", seconds=8)
 
-    with registered("orders", handle, atomic=True, visibility_timeout=0.3, retry=None):
+    with registered("orders", handle, atomic=atomic, visibility_timeout=0.3, retry=None):
         run(threads=2)
     assert attempts() == [(True, 0)] * 4
 
