@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .messages import Message as Message
     from .messages import OutgoingMessage as OutgoingMessage
     from .messages import Published as Published
+    from .messages import ScheduledMessage as ScheduledMessage
     from .policy.backoff import Delays as Delays
     from .policy.backoff import ExponentialBackoff as ExponentialBackoff
     from .policy.backoff import FixedDelay as FixedDelay
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
     from .service.redrive import redrive as redrive
     from .service.registration import subscribe as subscribe
     from .service.registration import unsubscribe as unsubscribe
+    from .service.scheduling import cancel as cancel
+    from .service.scheduling import reschedule as reschedule
+    from .service.scheduling import scheduled as scheduled
     from .service.subscription import Subscription as Subscription
     from .workers.registry import consumer as consumer
 
@@ -69,17 +73,21 @@ _HOME = {
     "Reject": "exceptions",
     "Retry": "exceptions",
     "RetryOn": "policy.backoff",
+    "ScheduledMessage": "messages",
     "StaleDelivery": "exceptions",
     "Subscription": "service.subscription",
     "WrongDatabase": "exceptions",
+    "cancel": "service.scheduling",
     "consumer": "workers.registry",
     "pause": "service.positions",
     "publish": "service.publish",
     "publish_many": "service.publish",
     "purge": "service.redrive",
     "redrive": "service.redrive",
+    "reschedule": "service.scheduling",
     "reset": "service.positions",
     "resume": "service.positions",
+    "scheduled": "service.scheduling",
     "subscribe": "service.registration",
     "unsubscribe": "service.registration",
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 
@@ -18,18 +18,47 @@ class OutgoingMessage:
     kind: str = ""
     headers: Mapping[str, Any] | None = None
     group: str | None = None
+    delay: float | timedelta | None = None
+    at: datetime | None = None
 
 
 @dataclass(frozen=True)
 class Published:
     """What became of a publish. ``created`` is False where the id was there already: then ``offset`` is
-    the stored message's."""
+    the stored message's. ``replaced``: that one was scheduled, and has taken what was published now.
+
+    A scheduled message gets the offset of its place in the log only when it falls due; until then ``offset`` is
+    that of its place among the scheduled ones.
+    """
 
     offset: int
     id: str
     topic: str
     key: str | None
     created: bool
+    replaced: bool = False
+
+
+@dataclass(frozen=True)
+class ScheduledMessage:
+    """A message that is not due yet. ``at`` and ``created_at`` are aware UTC datetimes of the database's clock.
+
+    ``group``: the only one that it is for, '' for all. ``attempts``: how many it has had there, where it waits for a
+    retry, and ``last_error`` the last one's; 0 and '' for a message that was published to come later.
+    """
+
+    offset: int
+    id: str
+    topic: str
+    key: str | None
+    payload: Any
+    kind: str
+    group: str
+    at: datetime
+    created_at: datetime
+    headers: dict[str, Any] = field(default_factory=dict)
+    attempts: int = 0
+    last_error: str = ""
 
 
 @dataclass(frozen=True)

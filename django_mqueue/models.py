@@ -57,8 +57,11 @@ class Message(models.Model):
             models.Index(
                 fields=["topic", "offset", "partition_key", "consumer_group"], name="queue_messages_tail"
             ),
-            # Dead letters of one group, by the original id (redrive, admin).
-            models.Index(fields=["topic", "failed_group", "original_id"], name="queue_messages_dead"),
+            # Dead letters of one group, by the original id (redrive, admin). Scheduled messages have neither: those
+            # of a topic by the time when they are due (schedule, due).
+            models.Index(
+                fields=["topic", "failed_group", "original_id", "available_at"], name="queue_messages_due"
+            ),
         ]
 
     def __str__(self) -> str:

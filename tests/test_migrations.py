@@ -33,7 +33,7 @@ INDEXES: dict[str, dict[str, tuple[str, list[str]]]] = {
         "queue_messages_dedupe": (UNIQUE, ["topic", "partition_key", "id", "consumer_group"]),
         "queue_messages_partition": (PLAIN, ["topic", "partition_key", "offset", "consumer_group"]),
         "queue_messages_tail": (PLAIN, ["topic", "offset", "partition_key", "consumer_group"]),
-        "queue_messages_dead": (PLAIN, ["topic", "failed_group", "original_id"]),
+        "queue_messages_due": (PLAIN, ["topic", "failed_group", "original_id", "available_at"]),
     },
     "queue_delivery_state": {
         "PRIMARY": (PRIMARY, ["consumer_group", "topic", "partition_key", "message_offset"]),

@@ -43,16 +43,28 @@ def check_name(argument: str, value: object, limit: int) -> str:
 
 
 def check_topic(value: object, limit: int = TOPIC_MAX) -> str:
-    return check_name("topic", value, limit)
+    """A topic that may be consumed. Scheduled messages may not: they come into their topic when they are due."""
+    topic = check_name("topic", value, limit)
+    if topic.endswith(SCHEDULED_SUFFIX):
+        raise ValueError(
+            f"topic must not end in {SCHEDULED_SUFFIX!r}, which is reserved for scheduled messages: {topic!r}"
+        )
+    return topic
+
+
+def scheduled_topic(topic: str) -> str:
+    """Where messages of a topic wait until they are due."""
+    return topic + SCHEDULED_SUFFIX
 
 
 def check_publish_topic(value: object, dlq_suffixes: Iterable[str]) -> str:
     """A topic that users may publish to: the endings of derived topics are the queue's own."""
     topic = check_topic(value)
-    uses = {SCHEDULED_SUFFIX: "scheduled messages", **dict.fromkeys(dlq_suffixes, "dead letters")}
-    for suffix, use in uses.items():
+    for suffix in dlq_suffixes:
         if topic.endswith(suffix):
-            raise ValueError(f"topic must not end in {suffix!r}, which is reserved for {use}: {topic!r}")
+            raise ValueError(
+                f"topic must not end in {suffix!r}, which is reserved for dead letters: {topic!r}"
+            )
     return topic
 
 

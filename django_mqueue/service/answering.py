@@ -16,6 +16,7 @@ from ..store import answers, dead, leases, session
 from ..store.answers import Deliveries
 from ..store.failures import clip
 from ..store.state import Ticket
+from .aside import is_long, set_aside
 from .context import Context
 from .delivery import Delivery
 
@@ -72,6 +73,9 @@ class Answering:
         if failures >= self.context.options.max_attempts:
             return self._give_up(delivery, "nack", error, failures)
 
+        if is_long(self.context, delay_ms):
+            return self._answer(delivery, "nack", set_aside(self.context, delay_ms, error), failures)
+
         def back(cursor: CursorWrapper, tickets: Sequence[Ticket]) -> int:
             mine = Deliveries(self.context.me, tickets)
             return answers.put_back(cursor, mine, delay_ms=delay_ms, failed=True, error=error)
@@ -88,6 +92,10 @@ class Answering:
         delay_ms = to_ms("delay", delay)
         if self._repeated(delivery, "postpone"):
             return True
+        if is_long(self.context, delay_ms):
+            return self._answer(
+                delivery, "postpone", set_aside(self.context, delay_ms, None), delivery.hold.failures
+            )
 
         def back(cursor: CursorWrapper, tickets: Sequence[Ticket]) -> int:
             return answers.put_back(

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from ..policy.holes import Holes, gaps
 from ..store import log, session
+from .promoting import promote
 from .settling import Settler
 
 ROWS = 1000
@@ -102,13 +103,28 @@ class Feed:
         return tail
 
     def tick(self) -> bool:
-        """Read what is new and look again for what was late; whether there was more than fits."""
+        """Read what is new, look again for what was late, put into the log what is due; whether there is more now."""
         if not self.tails:
             return False
+        more, due = self._read()
+        came = [promote(self.using, topic) for topic in due]
+        if any(result.promoted for result in came):
+            more = self._read()[0] or more
+        for tail in list(self.tails.values()):
+            self._settle(tail)
+            self._sweep(tail)
+        return more or any(result.more for result in came)
+
+    def _read(self) -> tuple[bool, list[str]]:
+        """Tell what is new: whether there was more than fits, and the topics where scheduled messages are due."""
         rows = log.tails(self.using, [(tail.topic, tail.position) for tail in self.tails.values()], ROWS)
         by_topic: dict[str, list[tuple[int, str, str]]] = {}
+        due = []
         for topic, offset, partition, group in rows:
-            by_topic.setdefault(topic, []).append((int(offset), partition, group))
+            if offset == log.DUE:
+                due.append(topic)
+            else:
+                by_topic.setdefault(topic, []).append((int(offset), partition, group))
         for topic, news in by_topic.items():
             tail = self.tails[topic]
             if any(listener.strict for listener in tail.listeners):
@@ -117,10 +133,7 @@ class Feed:
                 tail.holes.add(first, last)
             tail.position = news[-1][0]
             tail.tell(news)
-        for tail in list(self.tails.values()):
-            self._settle(tail)
-            self._sweep(tail)
-        return any(len(news) == ROWS for news in by_topic.values())
+        return any(len(news) == ROWS for news in by_topic.values()), due
 
     def settle(self, topic: str) -> int:
         """Try to settle now, whatever the cadence; the settled offset."""

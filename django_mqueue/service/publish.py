@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from django.db import IntegrityError
 from django.db.backends.utils import CursorWrapper
 
 from .. import conf
-from ..exceptions import DuplicateMessage, NotRegistered
+from ..exceptions import DuplicateMessage
 from ..messages import OutgoingMessage, Published
 from ..policy import names
+from ..policy.due import Due, due_of
 from ..policy.encoding import encode
 from ..policy.ids import uuid7
-from ..store import log, offsets, session
-from ..store.dialect import DUPLICATE_ENTRY, NULL
-
-ROWS_PER_STATEMENT = 500
-BYTES_PER_STATEMENT = 4 * 1_048_576
+from ..store import session
+from ..store.log import NewRow
+from ..store.schedule import ScheduledRow
+from .storing import check_groups, known_groups, store_many, store_now, store_scheduled
 
 
 def publish(
@@ -30,8 +29,10 @@ def publish(
     id: str | None = None,
     kind: str = "",
     headers: Any = None,
+    delay: float | timedelta | None = None,
+    at: datetime | None = None,
     group: str | None = None,
-    on_duplicate: Literal["ignore", "error"] = "ignore",
+    on_duplicate: Literal["ignore", "error", "replace"] = "ignore",
     using: str | None = None,
 ) -> Published:
     """Publish one message to a topic, in the caller's transaction: it exists exactly when that commits.
@@ -43,25 +44,37 @@ def publish(
     values; both travel with it. ``group``: the message is for that consumer group alone, which must be registered; its
     ``id`` is then unique among those for that group. ``using`` is a database alias, by default ``MQUEUE["DATABASE"]``.
 
-    One statement, no commit. Raises ``TypeError`` or ``ValueError`` for bad arguments before any SQL, and
-    ``NotRegistered`` for an unknown ``group``.
-    """
-    if on_duplicate not in ("ignore", "error"):
-        raise ValueError(f'on_duplicate must be "ignore" or "error", not {on_duplicate!r}')
-    topic = names.check_publish_topic(topic, conf.dead_letter_suffixes())
-    row = _row(topic, OutgoingMessage(payload, key=key, id=id, kind=kind, headers=headers, group=group))
+    ``delay`` (seconds or a timedelta) or ``at`` (an aware datetime): delivered no earlier than then, by the database's
+    clock, and soon after if a worker runs. Until then the message is scheduled: ``scheduled``, ``cancel`` and
+    ``reschedule`` find it by its ``id``. ``on_duplicate="replace"`` puts this message in the place of one that is
+    scheduled under its ``id`` and not yet due: payload, kind, headers and time (``replaced`` is True then).
 
-    def store(cursor: CursorWrapper) -> tuple[int, bool]:
-        with _known_groups(cursor, topic, [row]):
-            if id is None:
-                return log.insert(cursor, topic, [row]), True
-            return log.insert_once(cursor, topic, row)
+    One statement, no commit; one more for a scheduled message with an ``id``, which is looked for in the log, too.
+    Raises ``TypeError`` or ``ValueError`` for bad arguments before any SQL, and ``NotRegistered`` for an unknown
+    ``group``.
+    """
+    if on_duplicate not in ("ignore", "error", "replace"):
+        raise ValueError(f'on_duplicate must be "ignore", "error" or "replace", not {on_duplicate!r}')
+    if on_duplicate == "replace" and id is None:
+        raise ValueError('on_duplicate="replace" needs the id of the message to replace')
+    topic = names.check_publish_topic(topic, conf.dead_letter_suffixes())
+    due = due_of(delay, at)
+    row = _row(topic, OutgoingMessage(payload, key=key, id=id, kind=kind, headers=headers, group=group))
+    replace = on_duplicate == "replace"
+
+    def store(cursor: CursorWrapper) -> Published:
+        with known_groups(cursor, topic, [row]):
+            if due is not None:
+                return store_scheduled(
+                    cursor, topic, ScheduledRow(row, due), given=id is not None, replace=replace
+                )
+            return store_now(cursor, topic, row, given=id is not None, replace=replace)
 
     alias = conf.database(using)
+    several = replace or (due is not None and id is not None)
     with session.explained(alias):
-        offset, created = session.single(alias, store)
-    published = _published(topic, row, offset, created)
-    if not created and on_duplicate == "error":
+        published = session.run(alias, store) if several else session.single(alias, store)
+    if on_duplicate == "error" and not published.created:
         raise DuplicateMessage(published)
     return published
 
@@ -72,7 +85,8 @@ def publish_many(
     """Publish payloads or ``OutgoingMessage`` values: what became of each, in the same order.
 
     All or nothing, in the caller's transaction or, outside one, in one of its own. One statement for each 500
-    messages or 4 MiB, and one read more where ids are given, or groups. Messages that are duplicates, of the log's or
+    messages or 4 MiB, and one read more where ids are given, or groups; those with ``delay`` or ``at`` are stored by
+    statements of their own. Messages that are duplicates, of the log's or
     of one another, are not stored again and say so. All arguments are checked before any SQL.
     """
     topic = names.check_publish_topic(topic, conf.dead_letter_suffixes())
@@ -82,10 +96,13 @@ def publish_many(
         raise TypeError(
             f"messages must be an iterable of payloads or OutgoingMessage, not {type(messages).__name__}"
         )
-    rows, given = [], []
+    rows: list[NewRow] = []
+    dues: list[Due | None] = []
+    given: list[bool] = []
     for place, message in enumerate(messages):
         outgoing = message if isinstance(message, OutgoingMessage) else OutgoingMessage(message)
         try:
+            dues.append(due_of(outgoing.delay, outgoing.at))
             rows.append(_row(topic, outgoing))
         except (TypeError, ValueError) as error:
             raise type(error)(f"message {place}: {error}") from error
@@ -94,17 +111,17 @@ def publish_many(
         return []
 
     def store(cursor: CursorWrapper) -> list[Published]:
-        return _store(cursor, topic, rows, given)
+        return store_many(cursor, topic, rows, dues, given)
 
     alias = conf.database(using)
     with session.explained(alias):
         if any(row.group for row in rows):
             # Before anything is stored: the caller's transaction can go on then.
-            session.single(alias, lambda cursor: _check_groups(cursor, topic, rows))
+            session.single(alias, lambda cursor: check_groups(cursor, topic, rows))
         return session.run(alias, store)
 
 
-def _row(topic: str, message: OutgoingMessage) -> log.NewRow:
+def _row(topic: str, message: OutgoingMessage) -> NewRow:
     if message.key is not None:
         names.check_name("key", message.key, names.KEY_MAX)
     message_id = uuid7() if message.id is None else names.check_name("id", message.id, names.ID_MAX)
@@ -113,87 +130,4 @@ def _row(topic: str, message: OutgoingMessage) -> log.NewRow:
     if partition is None:
         partition = names.spread_partition(message_id, conf.get("SPREAD", topic))
     group = "" if message.group is None else names.check_name("group", message.group, names.GROUP_MAX)
-    return log.NewRow(partition, message_id, content, group)
-
-
-@contextmanager
-def _known_groups(cursor: CursorWrapper, topic: str, rows: Sequence[log.NewRow]) -> Iterator[None]:
-    """Say which group it is that is not registered."""
-    try:
-        yield
-    except IntegrityError as error:
-        if session.error_code(error) == NULL:
-            _check_groups(cursor, topic, rows)
-        raise
-
-
-def _check_groups(cursor: CursorWrapper, topic: str, rows: Sequence[log.NewRow]) -> None:
-    groups = {row.group for row in rows if row.group}
-    if groups and (unknown := groups - offsets.registered_among(cursor, topic, groups)):
-        raise NotRegistered(topic, min(unknown))
-
-
-def _published(topic: str, row: log.NewRow, offset: int, created: bool) -> Published:
-    return Published(offset, row.id, topic, names.key_of(row.partition), created)
-
-
-def _store(cursor: CursorWrapper, topic: str, rows: list[log.NewRow], given: list[bool]) -> list[Published]:
-    results: dict[tuple[str, str, str], Published] = {}
-    answers = []
-    for chunk in _chunks(rows, given):
-        keys = [row.place for row, was_given in chunk if was_given]
-        fresh: dict[tuple[str, str, str], log.NewRow] = {}
-        for row, _ in chunk:
-            if row.place not in results:
-                fresh.setdefault(row.place, row)
-        there = log.existing(cursor, topic, [key for key in dict.fromkeys(keys) if key in fresh])
-        stored = _insert_rest(cursor, topic, fresh, there, keys)
-        for row, _ in chunk:
-            key = row.place
-            if key in results:
-                answers.append(_published(topic, row, results[key].offset, False))
-                continue
-            offset = stored.get(key)
-            results[key] = _published(
-                topic, row, there[key] if offset is None else offset, offset is not None
-            )
-            answers.append(results[key])
-    return answers
-
-
-def _insert_rest(
-    cursor: CursorWrapper,
-    topic: str,
-    fresh: dict[tuple[str, str, str], log.NewRow],
-    there: dict[tuple[str, str, str], int],
-    given: list[tuple[str, str, str]],
-) -> dict[tuple[str, str, str], int]:
-    """Insert what is not there; a publisher that stored one of the ids meanwhile is waited for and believed."""
-    while True:
-        missing = [key for key in fresh if key not in there]
-        if not missing:
-            return {}
-        try:
-            with _known_groups(cursor, topic, list(fresh.values())):
-                first = log.insert(cursor, topic, [fresh[key] for key in missing])
-        except IntegrityError as error:
-            if session.error_code(error) != DUPLICATE_ENTRY or not given:
-                raise
-            asked = [key for key in dict.fromkeys(given) if key in fresh]
-            there.update(log.existing(cursor, topic, asked, locking=True))
-            continue
-        return {key: first + place for place, key in enumerate(missing)}
-
-
-def _chunks(rows: list[log.NewRow], given: list[bool]) -> Iterable[list[tuple[log.NewRow, bool]]]:
-    chunk: list[tuple[log.NewRow, bool]] = []
-    size = 0
-    for row, was_given in zip(rows, given, strict=True):
-        weight = len(row.content.body) + len(row.content.metadata)
-        if chunk and (len(chunk) == ROWS_PER_STATEMENT or size + weight > BYTES_PER_STATEMENT):
-            yield chunk
-            chunk, size = [], 0
-        chunk.append((row, was_given))
-        size += weight
-    if chunk:
-        yield chunk
+    return NewRow(partition, message_id, content, group)

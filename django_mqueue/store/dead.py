@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.db.backends.utils import CursorWrapper
 
+from .aside import without_retry
 from .dialect import NOW_MS
 from .gates import locking_topic
 
@@ -23,6 +24,7 @@ def copy(cursor: CursorWrapper, offset: int, group: str, dead_topic: str, failur
     if row is None:
         return False
     topic, partition, payload, metadata, original_id = row
+    metadata = without_retry(metadata)
     gate, gate_params = locking_topic(dead_topic)
     cursor.execute(
         "INSERT INTO queue_messages (topic, partition_key, id, consumer_group, payload, metadata, available_at,"

@@ -52,7 +52,7 @@ def groups(using: str, topic: str) -> set[str]:
     """The groups that letters of the topic are of."""
     rows = session.fetch(
         using,
-        "SELECT failed_group FROM queue_messages FORCE INDEX (queue_messages_dead) WHERE topic = %s"
+        "SELECT failed_group FROM queue_messages FORCE INDEX (queue_messages_due) WHERE topic = %s"
         " AND failed_group IS NOT NULL GROUP BY topic, failed_group",
         [topic],
     )

@@ -9,6 +9,7 @@ from typing import Any
 from django.db.backends.utils import CursorWrapper
 
 from ..policy.encoding import Encoded
+from ..policy.names import scheduled_topic
 from . import session
 from .dialect import NOW_MS, flat, union, values_table
 from .gates import locking_topic
@@ -28,6 +29,10 @@ _REGISTERED = (
 """A group's name, or NULL if it is not registered: the INSERT fails then."""
 
 
+Place = tuple[str, str, str]
+"""Partition, id and target group: what no two messages of a topic share."""
+
+
 @dataclass(frozen=True)
 class NewRow:
     """One message about to be stored; ``group``: the only one that it is for, '' for all."""
@@ -38,15 +43,18 @@ class NewRow:
     group: str = ""
 
     @property
-    def place(self) -> tuple[str, str, str]:
-        """What no two messages of a topic share."""
+    def place(self) -> Place:
         return self.partition, self.id, self.group
+
+    @property
+    def target(self) -> str:
+        """The group's column: of a group that is not registered NULL, which the INSERT fails by."""
+        return _REGISTERED if self.group else "''"
 
     @property
     def sql(self) -> str:
         """Its values behind the topic."""
-        target = _REGISTERED if self.group else "''"
-        return f"%s, %s, {target}, %s, %s, {NOW_MS}, {NOW_MS}, {NOW_MS})"
+        return f"%s, %s, {self.target}, %s, %s, {NOW_MS}, {NOW_MS}, {NOW_MS})"
 
     def params(self, topic: str) -> list[str | bytes]:
         target = [self.group, topic] if self.group else []
@@ -84,8 +92,8 @@ def insert_once(cursor: CursorWrapper, topic: str, row: NewRow) -> tuple[int, bo
 
 
 def existing(
-    cursor: CursorWrapper, topic: str, places: Sequence[tuple[str, str, str]], *, locking: bool = False
-) -> dict[tuple[str, str, str], int]:
+    cursor: CursorWrapper, topic: str, places: Sequence[Place], *, locking: bool = False
+) -> dict[Place, int]:
     """Offsets of those places that the log holds. ``locking`` waits for those about to commit."""
     if not places:
         return {}
@@ -110,16 +118,26 @@ def newest(using: str, topic: str) -> int:
     return int(rows[0][0]) if rows else 0
 
 
+DUE = 0
+"""In place of an offset: scheduled messages of the topic are due."""
+
+
 def tails(using: str, positions: Sequence[tuple[str, int]], limit: int) -> list[Row]:
     """(topic, offset, partition, consumer_group) of up to ``limit`` rows above each topic's position.
 
-    One statement for all topics; rows of one topic are in offset order.
+    One statement for all topics; rows of one topic are in offset order, and one with the offset ``DUE`` tells
+    that scheduled messages of the topic are to be put into the log.
     """
-    branch = (
+    tail = (
         "SELECT topic, `offset`, partition_key, consumer_group FROM queue_messages FORCE INDEX (queue_messages_tail)"
         f" WHERE topic = %s AND `offset` > %s ORDER BY `offset` LIMIT {limit:d}"
     )
-    return session.fetch(using, union(branch, len(positions)), flat(positions))
+    due = (
+        f"SELECT %s, {DUE}, '', '' FROM queue_messages FORCE INDEX (queue_messages_due) WHERE topic = %s"
+        f" AND failed_group IS NULL AND original_id IS NULL AND available_at <= {NOW_MS} LIMIT 1"
+    )
+    params = flat([topic, position, topic, scheduled_topic(topic)] for topic, position in positions)
+    return session.fetch(using, union(f"{tail}) UNION ALL ({due}", len(positions)), params)
 
 
 def within(using: str, topic: str, ranges: Sequence[tuple[int, int]], limit: int) -> list[Row]:

@@ -55,7 +55,7 @@ def in_transaction(using: str) -> bool:
     return connection.in_atomic_block or not connection.get_autocommit()
 
 
-def run(using: str, work: Work[Result]) -> Result:
+def run(using: str, work: Work[Result], *, level: str = "READ COMMITTED") -> Result:
     """``work(cursor)`` in a transaction of its own, again after a deadlock or lock wait, and its result.
 
     Inside a caller's transaction it joins that one, and nothing is retried: the server has rolled back
@@ -67,9 +67,9 @@ def run(using: str, work: Work[Result]) -> Result:
             return work(cursor)
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            if getattr(connection, "isolation_level", None) != "read committed":
+            if getattr(connection, "isolation_level", None) != level.lower():
                 with connection.cursor() as cursor:
-                    cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+                    cursor.execute(f"SET TRANSACTION ISOLATION LEVEL {level}")
             with transaction.atomic(using=using), connection.cursor() as cursor:
                 return work(cursor)
         except DatabaseError as error:

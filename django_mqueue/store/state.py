@@ -34,13 +34,20 @@ class Ticket:
     token: int
 
 
+def _brought(what: str, otherwise: str) -> str:
+    """What a message brings along that was set aside (see ``aside``); no other has one by its original id and retry."""
+    found = f"COALESCE(JSON_EXTRACT(m.metadata, '$.retry.{what}'), {otherwise})"
+    return f"IF(m.original_id IS NULL, {otherwise}, {found})"
+
+
 def claim_fresh(cursor: CursorWrapper, claim: Claim, offsets: Sequence[int], handed: Sequence[int]) -> None:
     """Mark messages that have no state as delivered; those that have some are left as they are."""
     cursor.execute(
         "INSERT INTO queue_delivery_state (consumer_group, topic, partition_key, message_offset, acked, in_flight,"
-        " invisible_until, retry_count, failure_count, delivery_token, handed, alone, delivered_to, delivered_at)"
-        f" SELECT %s, m.topic, m.partition_key, m.`offset`, 0, 1, {NOW_MS} + %s, 0, 0, %s,"
-        f" m.`offset` IN ({marks(handed or [0])}), 0, %s, {NOW_MS}"
+        " invisible_until, retry_count, failure_count, delivery_token, handed, alone, delivered_to, delivered_at,"
+        f" errors) SELECT %s, m.topic, m.partition_key, m.`offset`, 0, 1, {NOW_MS} + %s,"
+        f" {_brought('count', '0')}, {_brought('failures', '0')}, %s, m.`offset` IN ({marks(handed or [0])}), 0, %s,"
+        f" {NOW_MS}, {_brought('errors', 'NULL')}"
         f" FROM queue_messages m FORCE INDEX (PRIMARY) WHERE m.`offset` IN ({marks(offsets)}) AND m.topic = %s"
         " ON DUPLICATE KEY UPDATE delivery_token = queue_delivery_state.delivery_token",
         [claim.group, claim.visible_ms, claim.token, *(handed or [0]), claim.name, *offsets, claim.topic],

@@ -1,0 +1,34 @@
+"""When a message is to come: ``delay=`` and ``at=`` of publish."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from .durations import moment_ms, to_ms
+
+
+@dataclass(frozen=True)
+class Due:
+    """A time by the database's clock: ``ms`` from its now, or, if not ``from_now``, since the epoch."""
+
+    ms: int
+    from_now: bool
+
+
+def due_of(delay: float | timedelta | None, at: datetime | None, *, zero: bool = False) -> Due | None:
+    """When a message is due; None for now, unless ``zero``: then a delay of 0 is one, too.
+
+    Raises ``TypeError`` or ``ValueError`` naming the argument. ``at`` may
+    lie in the past: by whose clock is for the database to say.
+    """
+    if delay is not None and at is not None:
+        raise ValueError("delay and at say the same in two ways: give one of them")
+    if delay is not None:
+        ms = to_ms("delay", delay)
+        return Due(ms, from_now=True) if ms or zero else None
+    if at is None:
+        return None
+    if not isinstance(at, datetime):
+        raise TypeError(f"at must be an aware datetime, not {type(at).__name__}")
+    return Due(moment_ms("at", at), from_now=False)

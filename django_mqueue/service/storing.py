@@ -1,0 +1,190 @@
+"""Storing what is published: now or later, each id once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from django.db import IntegrityError
+from django.db.backends.utils import CursorWrapper
+
+from ..exceptions import NotRegistered
+from ..messages import Published
+from ..policy import names
+from ..policy.due import Due
+from ..store import log, offsets, schedule, session
+from ..store.dialect import DUPLICATE_ENTRY, NULL
+from ..store.log import NewRow, Place
+from ..store.schedule import ScheduledRow
+
+ROWS_PER_STATEMENT = 500
+BYTES_PER_STATEMENT = 4 * 1_048_576
+
+
+@contextmanager
+def known_groups(cursor: CursorWrapper, topic: str, rows: Sequence[NewRow]) -> Iterator[None]:
+    """Say which group it is that is not registered."""
+    try:
+        yield
+    except IntegrityError as error:
+        if session.error_code(error) == NULL:
+            check_groups(cursor, topic, rows)
+        raise
+
+
+def check_groups(cursor: CursorWrapper, topic: str, rows: Sequence[NewRow]) -> None:
+    groups = {row.group for row in rows if row.group}
+    if groups and (unknown := groups - offsets.registered_among(cursor, topic, groups)):
+        raise NotRegistered(topic, min(unknown))
+
+
+def store_now(cursor: CursorWrapper, topic: str, row: NewRow, *, given: bool, replace: bool) -> Published:
+    """Append one message. ``given``: its id is the caller's; ``replace``: also takes that of a scheduled one."""
+    if not given:
+        return _published(topic, row, log.insert(cursor, topic, [row]), True)
+    replaced = replace and schedule.delete(cursor, topic, row.place)
+    offset, stored = log.insert_once(cursor, topic, row)
+    return _published(topic, row, offset, stored and not replaced, stored and replaced)
+
+
+def store_scheduled(
+    cursor: CursorWrapper, topic: str, one: ScheduledRow, *, given: bool, replace: bool
+) -> Published:
+    """Schedule one message, unless its id is scheduled or in the log.
+
+    The log is asked last: if the message of that id falls due at this moment, it has moved by then.
+    """
+    if not given:
+        return _published(topic, one.row, schedule.insert(cursor, topic, [one]), True)
+    offset, stored = schedule.insert_once(cursor, topic, one, replace=replace)
+    if stored:
+        there = log.existing(cursor, topic, [one.place], locking=True)
+        if there:
+            schedule.delete(cursor, topic, one.place)
+            return _published(topic, one.row, there[one.place], False)
+    return _published(topic, one.row, offset, stored, replace and not stored)
+
+
+def store_many(
+    cursor: CursorWrapper,
+    topic: str,
+    rows: Sequence[NewRow],
+    dues: Sequence[Due | None],
+    given: Sequence[bool],
+) -> list[Published]:
+    """Store messages, those that are due now first: what became of each, in their order."""
+    answers: dict[int, Published] = {}
+    now = [place for place, due in enumerate(dues) if due is None]
+    later = {place: ScheduledRow(rows[place], due) for place, due in enumerate(dues) if due is not None}
+    shelves: list[tuple[_Shelf, Sequence[int]]] = [
+        (_Now(cursor, topic), now),
+        # Of one id given twice the first counts.
+        (_Later(cursor, topic, {row.place: row for row in reversed(later.values())}), list(later)),
+    ]
+    for shelf, places in shelves:
+        stored = _store(shelf, topic, [(rows[place], given[place]) for place in places])
+        answers |= zip(places, stored, strict=True)
+    return [answers[place] for place in range(len(rows))]
+
+
+class _Shelf(Protocol):
+    """Where rows go."""
+
+    def existing(self, places: Sequence[Place], *, locking: bool = False) -> dict[Place, int]: ...
+
+    def insert(self, rows: Sequence[NewRow]) -> int: ...
+
+
+@dataclass
+class _Now:
+    cursor: CursorWrapper
+    topic: str
+
+    def existing(self, places: Sequence[Place], *, locking: bool = False) -> dict[Place, int]:
+        return log.existing(self.cursor, self.topic, places, locking=locking)
+
+    def insert(self, rows: Sequence[NewRow]) -> int:
+        with known_groups(self.cursor, self.topic, rows):
+            return log.insert(self.cursor, self.topic, rows)
+
+
+@dataclass
+class _Later:
+    cursor: CursorWrapper
+    topic: str
+    scheduled: Mapping[Place, ScheduledRow]
+
+    def existing(self, places: Sequence[Place], *, locking: bool = False) -> dict[Place, int]:
+        """First among the scheduled ones: what falls due at this moment is found in the log then."""
+        waiting = log.existing(self.cursor, names.scheduled_topic(self.topic), places, locking=locking)
+        return log.existing(self.cursor, self.topic, places, locking=locking) | waiting
+
+    def insert(self, rows: Sequence[NewRow]) -> int:
+        with known_groups(self.cursor, self.topic, rows):
+            return schedule.insert(self.cursor, self.topic, [self.scheduled[row.place] for row in rows])
+
+
+def _published(topic: str, row: NewRow, offset: int, created: bool, replaced: bool = False) -> Published:
+    return Published(offset, row.id, topic, names.key_of(row.partition), created, replaced)
+
+
+def _store(shelf: _Shelf, topic: str, rows: Sequence[tuple[NewRow, bool]]) -> list[Published]:
+    results: dict[Place, Published] = {}
+    answers = []
+    for chunk in _chunks(rows):
+        keys = [row.place for row, was_given in chunk if was_given]
+        fresh: dict[Place, NewRow] = {}
+        for row, _ in chunk:
+            if row.place not in results:
+                fresh.setdefault(row.place, row)
+        there = shelf.existing([key for key in dict.fromkeys(keys) if key in fresh])
+        stored = _insert_rest(shelf, fresh, there, keys)
+        for row, _ in chunk:
+            key = row.place
+            if key in results:
+                answers.append(_published(topic, row, results[key].offset, False))
+                continue
+            offset = stored.get(key)
+            results[key] = _published(
+                topic, row, there[key] if offset is None else offset, offset is not None
+            )
+            answers.append(results[key])
+    return answers
+
+
+def _insert_rest(
+    shelf: _Shelf,
+    fresh: dict[Place, NewRow],
+    there: dict[Place, int],
+    given: list[Place],
+) -> dict[Place, int]:
+    """Insert what is not there; a publisher that stored one of the ids meanwhile is waited for and believed."""
+    while True:
+        missing = [key for key in fresh if key not in there]
+        if not missing:
+            return {}
+        try:
+            first = shelf.insert([fresh[key] for key in missing])
+        except IntegrityError as error:
+            if session.error_code(error) != DUPLICATE_ENTRY or not given:
+                raise
+            asked = [key for key in dict.fromkeys(given) if key in fresh]
+            there.update(shelf.existing(asked, locking=True))
+            continue
+        return {key: first + place for place, key in enumerate(missing)}
+
+
+def _chunks(rows: Sequence[tuple[NewRow, bool]]) -> Iterator[list[tuple[NewRow, bool]]]:
+    chunk: list[tuple[NewRow, bool]] = []
+    size = 0
+    for row, was_given in rows:
+        weight = len(row.content.body) + len(row.content.metadata)
+        if chunk and (len(chunk) == ROWS_PER_STATEMENT or size + weight > BYTES_PER_STATEMENT):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append((row, was_given))
+        size += weight
+    if chunk:
+        yield chunk

@@ -1,0 +1,111 @@
+"""Scheduled messages that are due: out of ``<topic>_scheduled``, into the log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from django.db.backends.utils import CursorWrapper
+
+from ..policy.names import scheduled_topic
+from .dialect import NOW_MS, marks, numbers_table
+from .gates import locking_topic
+from .log import INSERT_COLUMNS
+from .schedule import WAITING
+
+_TOPIC_ROW = " WHERE consumer_group = '' AND topic = %s AND partition_key = ''"
+RETRY = "JSON_EXTRACT(metadata, '$.retry."
+"""What a message brings along that waits for a retry (see ``aside``)."""
+
+
+@dataclass(frozen=True)
+class Due:
+    """A message that is due. ``life``: the registration of its group that set it aside, 0 if none did."""
+
+    offset: int
+    partition: str
+    id: str
+    group: str
+    size: int
+    life: int
+
+
+def lock_promotion(cursor: CursorWrapper, topic: str) -> bool:
+    """Be the only one that puts scheduled messages of the topic into the log; False if another is. Waits for nobody.
+
+    One after the other, so that messages of one key come in the order of their times.
+    """
+    row = scheduled_topic(topic)
+    lock = f"SELECT 1 FROM queue_offsets FORCE INDEX (queue_offsets_partition){_TOPIC_ROW}"
+    cursor.execute(f"{lock} FOR UPDATE SKIP LOCKED", [row])
+    if cursor.fetchone():
+        return True
+    cursor.execute(lock, [row])
+    if cursor.fetchone():
+        return False
+    cursor.execute(
+        "INSERT INTO queue_offsets (consumer_group, topic, partition_key, offset_acked, scan_offset, paused,"
+        " updated_at) VALUES ('', %s, '', 0, 0, 0, 0) ON DUPLICATE KEY UPDATE offset_acked = offset_acked",
+        [row],
+    )
+    return True
+
+
+def lock_due(cursor: CursorWrapper, topic: str, limit: int) -> list[Due]:
+    """Lock the messages that are due, the longest due first. Those that somebody cancels or moves now are left out."""
+    cursor.execute(
+        f"SELECT `offset`, partition_key, id, consumer_group, LENGTH(payload) + LENGTH(metadata), {RETRY}life')"
+        f" FROM queue_messages FORCE INDEX (queue_messages_due) WHERE topic = %s AND {WAITING}"
+        f" AND available_at <= {NOW_MS} ORDER BY available_at, `offset` LIMIT {limit:d} FOR UPDATE SKIP LOCKED",
+        [scheduled_topic(topic)],
+    )
+    return [Due(int(o), p, i, g, int(size), int(life or 0)) for o, p, i, g, size, life in cursor.fetchall()]
+
+
+def lives(cursor: CursorWrapper, topic: str, groups: Collection[str]) -> dict[str, int]:
+    """Those of the groups that are registered, and the lives of their registrations."""
+    if not groups:
+        return {}
+    cursor.execute(
+        "SELECT consumer_group, id FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
+        f" WHERE consumer_group IN ({marks(sorted(groups))}) AND topic = %s AND partition_key = ''",
+        [*sorted(groups), topic],
+    )
+    return {group: int(life) for group, life in cursor.fetchall()}
+
+
+def in_log(cursor: CursorWrapper, topic: str, offsets: Sequence[int]) -> dict[int, int]:
+    """Those of the scheduled rows whose id the log holds: the log's offset for each.
+
+    Within READ UNCOMMITTED also those that a publisher has not committed yet: it would be waited for.
+    """
+    cursor.execute(
+        "SELECT s.`offset`, m.`offset` FROM queue_messages s FORCE INDEX (PRIMARY)"
+        " STRAIGHT_JOIN queue_messages m FORCE INDEX (queue_messages_dedupe) ON m.topic = %s"
+        " AND m.partition_key = s.partition_key AND m.id = s.id AND m.consumer_group = s.consumer_group"
+        f" WHERE s.`offset` IN ({marks(offsets)})",
+        [topic, *offsets],
+    )
+    return {int(scheduled): int(stored) for scheduled, stored in cursor.fetchall()}
+
+
+def append(cursor: CursorWrapper, topic: str, offsets: Sequence[int]) -> None:
+    """Put scheduled rows into the log, by due time, through the gate like every row of it."""
+    gate, gate_params = locking_topic(topic)
+    cursor.execute(
+        f"INSERT INTO queue_messages ({INSERT_COLUMNS}, original_id)"
+        f" SELECT {gate}, partition_key, id, consumer_group, payload, metadata, available_at, created_at,"
+        f" {NOW_MS}, JSON_UNQUOTE({RETRY}id')) FROM queue_messages FORCE INDEX (PRIMARY)"
+        f" WHERE `offset` IN ({marks(offsets)}) ORDER BY available_at, `offset`",
+        [*gate_params, *offsets],
+    )
+
+
+def delete(cursor: CursorWrapper, offsets: Sequence[int]) -> None:
+    """Each is looked up by its key: see ``garbage.delete``."""
+    cursor.execute(
+        f"DELETE m FROM {numbers_table('gone', 'o')} STRAIGHT_JOIN queue_messages m FORCE INDEX (PRIMARY)"
+        " ON m.`offset` = gone.o",
+        [json.dumps(list(offsets))],
+    )

@@ -1,0 +1,132 @@
+"""Scheduled messages: rows of ``<topic>_scheduled``, which wait there until they are due.
+
+No worker reads them as messages, no watermark knows of them, and their offsets are no places in the log. So they need
+no gate: who puts them into the log (``due``) goes through it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.backends.utils import CursorWrapper
+
+from ..policy.due import Due
+from ..policy.names import scheduled_topic
+from . import session
+from .dialect import NOW_MS, flat
+from .log import DUPLICATE_FLAG, INSERT, NewRow, Place
+
+WAITING = "failed_group IS NULL AND original_id IS NULL"
+"""With the topic, what makes the index of due times one: scheduled rows have neither."""
+
+COLUMNS = (
+    "offset", "partition", "id", "group", "payload", "metadata", "available_at", "created_at",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ScheduledRow:
+    """One message that is to come later."""
+
+    row: NewRow
+    due: Due
+
+    @property
+    def place(self) -> Place:
+        return self.row.place
+
+    @property
+    def sql(self) -> str:
+        return f"(%s, %s, %s, {self.row.target}, %s, %s, {due_sql(self.due)}, {NOW_MS}, {NOW_MS})"
+
+    def params(self, topic: str) -> list[Any]:
+        """``topic`` is the one where it is due."""
+        row = self.row
+        target = [row.group, topic] if row.group else []
+        return [
+            scheduled_topic(topic), row.partition, row.id, *target, row.content.body, row.content.metadata, self.due.ms,
+        ]  # fmt: skip
+
+
+def due_sql(due: Due) -> str:
+    return f"{NOW_MS} + %s" if due.from_now else "%s"
+
+
+def insert(cursor: CursorWrapper, topic: str, rows: Sequence[ScheduledRow]) -> int:
+    """Store rows whose ids must be free; the first one's offset, the others follow. Raises as ``log.insert`` does."""
+    cursor.execute(
+        INSERT + ", ".join(row.sql for row in rows),
+        flat(row.params(topic) for row in rows),
+    )
+    return int(cursor.lastrowid)
+
+
+def insert_once(cursor: CursorWrapper, topic: str, row: ScheduledRow, *, replace: bool) -> tuple[int, bool]:
+    """Store a row unless its id is scheduled: the stored row's offset, and whether this call stored it.
+
+    ``replace``: the one that is there takes this one's payload, kind, headers and time. If it falls due at this
+    moment, who moves it into the log is waited for.
+    """
+    taken = ""
+    values: list[Any] = []
+    if replace:
+        taken = f", payload = %s, metadata = %s, available_at = {due_sql(row.due)}"
+        values = [row.row.content.body, row.row.content.metadata, row.due.ms]
+    cursor.execute(
+        f"{INSERT} {row.sql} ON DUPLICATE KEY UPDATE"
+        f" failure_count = IF(LAST_INSERT_ID(`offset` + {DUPLICATE_FLAG}), failure_count, failure_count){taken}",
+        [*row.params(topic), *values],
+    )
+    offset = int(cursor.lastrowid)
+    return (offset, True) if offset < DUPLICATE_FLAG else (offset - DUPLICATE_FLAG, False)
+
+
+_AT_PLACE = " WHERE m.topic = %s AND m.partition_key = %s AND m.id = %s AND m.consumer_group = %s"
+
+
+def delete(cursor: CursorWrapper, topic: str, place: Place) -> bool:
+    """Delete the message at that place; whether it was still scheduled."""
+    cursor.execute(
+        f"DELETE m FROM queue_messages m FORCE INDEX (queue_messages_dedupe){_AT_PLACE}",
+        [scheduled_topic(topic), *place],
+    )
+    return bool(cursor.rowcount)
+
+
+def move(cursor: CursorWrapper, topic: str, place: Place, due: Due) -> bool:
+    """Give the message at that place another time; whether it was still scheduled."""
+    cursor.execute(
+        "UPDATE queue_messages m FORCE INDEX (queue_messages_dedupe)"
+        f" SET m.available_at = {due_sql(due)}{_AT_PLACE}",
+        [due.ms, scheduled_topic(topic), *place],
+    )
+    return bool(cursor.rowcount)
+
+
+def page(
+    using: str, topic: str, after: tuple[int, int], before: int | None, limit: int
+) -> list[dict[str, Any]]:
+    """The next ``limit`` rows behind (due time, offset), by due time, those due before ``before``."""
+    until, bounds = ("", []) if before is None else (" AND available_at < %s", [before])
+    rows = session.fetch(
+        using,
+        "SELECT `offset`, partition_key, id, consumer_group, payload, metadata, available_at, created_at"
+        f" FROM queue_messages FORCE INDEX (queue_messages_due) WHERE topic = %s AND {WAITING}"
+        f" AND available_at >= %s AND (available_at > %s OR `offset` > %s){until}"
+        f" ORDER BY available_at, `offset` LIMIT {limit:d}",
+        [scheduled_topic(topic), after[0], after[0], after[1], *bounds],
+    )
+    return [dict(zip(COLUMNS, row, strict=True)) for row in rows]
+
+
+def by_place(using: str, topic: str, place: Place) -> list[dict[str, Any]]:
+    """The message at that place, if it is scheduled."""
+    rows = session.fetch(
+        using,
+        "SELECT `offset`, partition_key, id, consumer_group, payload, metadata, available_at, created_at"
+        f" FROM queue_messages m FORCE INDEX (queue_messages_dedupe){_AT_PLACE}",
+        [scheduled_topic(topic), *place],
+    )
+    return [dict(zip(COLUMNS, row, strict=True)) for row in rows]
