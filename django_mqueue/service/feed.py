@@ -11,7 +11,7 @@ from typing import Protocol
 
 from ..policy.holes import Holes, gaps
 from ..store import log, session
-from .promoting import promote
+from .promoting import Promoter
 from .settling import Settler
 
 ROWS = 1000
@@ -48,6 +48,7 @@ class Tail:
     topic: str
     position: int
     settler: Settler
+    promoter: Promoter
     holes: Holes = field(default_factory=Holes)
     listeners: list[Listener] = field(default_factory=list)
     sweep_at: float = -math.inf
@@ -98,7 +99,7 @@ class Feed:
         deadline, pause = time.monotonic() + patience, threading.Event()
         while settler.advance() < position and time.monotonic() < deadline:
             pause.wait(0.02)
-        tail = Tail(topic, position, settler)
+        tail = Tail(topic, position, settler, Promoter(self.using, topic))
         tail.holes.add(settler.settled + 1, position)
         return tail
 
@@ -107,7 +108,7 @@ class Feed:
         if not self.tails:
             return False
         more, due = self._read()
-        came = [promote(self.using, topic) for topic in due]
+        came = [self.tails[topic].promoter.promote() for topic in due]
         if any(result.promoted for result in came):
             more = self._read()[0] or more
         for tail in list(self.tails.values()):

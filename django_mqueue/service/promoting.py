@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from django.db import DatabaseError
 from django.db.backends.utils import CursorWrapper
 
 from ..policy import names
-from ..store import due, garbage, session
+from ..store import due, garbage, patience, session
+from ..store.dialect import LOCK_WAIT_TIMEOUT, RETRIABLE
 from ..store.due import Due
 
 logger = logging.getLogger("django_mqueue")
 
 ROWS = 500
 BYTES = 4 * 1_048_576
+AVOIDED_FOR = 30.0
+"""Seconds for which a message is left alone that would have to wait for a publisher's open transaction."""
 
 IN_LOG = "the log holds a message of its id"
 NOBODYS = "its group is not registered any more"
@@ -33,46 +38,77 @@ class Promotion:
     more: bool = False
 
 
-def promote(using: str, topic: str) -> Promotion:
-    """Put up to 500 due messages (or 4 MiB) of a topic into the log, in the order of their times, in one transaction.
+class Promoter:
+    """One process's part in the promotion of a topic's messages."""
 
-    Of many workers one does it at a time. None waits for another, nor for a publisher: a message that somebody cancels,
-    moves or replaces at this moment is not due until that is committed, and one whose id somebody is publishing waits
-    until that is decided. Dropped is what the log holds already, and what was for a group that is not registered.
-    """
+    def __init__(self, using: str, topic: str) -> None:
+        self.using, self.topic = using, topic
+        self._rows = ROWS
+        self._avoided: dict[int, float] = {}
 
-    def work(cursor: CursorWrapper) -> Promotion:
-        if not due.lock_promotion(cursor, topic):
+    def promote(self) -> Promotion:
+        """Put up to 500 due messages (or 4 MiB) into the log, in the order of their times, in one transaction.
+
+        Of many workers one does it at a time. None waits for another, nor for a publisher: a message that somebody
+        cancels, moves or replaces at this moment is not due until that is committed, and one whose id somebody is
+        publishing waits until that is decided. Dropped is what the log holds already, and what was for a group that is
+        not registered.
+        """
+        tried: list[int] = []
+        try:
+            with patience.hardly_any(self.using):
+                # So that an id is seen that a publisher has not committed yet: the INSERT would wait for him.
+                result = session.run(
+                    self.using,
+                    lambda cursor: self._move(cursor, tried),
+                    level="READ UNCOMMITTED",
+                    again_after=RETRIABLE - {LOCK_WAIT_TIMEOUT},
+                )
+        except DatabaseError as error:
+            if session.error_code(error) != LOCK_WAIT_TIMEOUT:
+                raise
+            self._in_the_way(tried)
+            return Promotion(more=True)
+        self._rows = ROWS
+        for row, reason in result.dropped.items():
+            logger.warning(
+                "%s: scheduled message %r (key %r) is dropped: %s",
+                self.topic, row.id, names.key_of(row.partition), reason,
+            )  # fmt: skip
+        return result
+
+    def _in_the_way(self, tried: list[int]) -> None:
+        """One of those would have to wait for a publisher: find out which, and let the others go on without it."""
+        if len(tried) == 1:
+            self._avoided[tried[0]] = time.monotonic() + AVOIDED_FOR
+            self._rows = ROWS
+        else:
+            self._rows = max(len(tried) // 8, 1)
+
+    def _move(self, cursor: CursorWrapper, tried: list[int]) -> Promotion:
+        tried.clear()
+        if not due.lock_promotion(cursor, self.topic):
             return Promotion()
-        found = due.lock_due(cursor, topic, ROWS)
+        now = time.monotonic()
+        self._avoided = {offset: until for offset, until in self._avoided.items() if until > now}
+        found = due.lock_due(cursor, self.topic, self._avoided, self._rows)
         rows = list(_light_enough(found))
         if not rows:
             return Promotion()
-        result = Promotion(dropped=_nobodys(cursor, topic, rows))
+        tried += [row.offset for row in rows]
+        result = Promotion(dropped=_nobodys(cursor, self.topic, rows))
         rest = [row for row in rows if row not in result.dropped]
-        stored = due.in_log(cursor, topic, [row.offset for row in rest]) if rest else {}
+        stored = due.in_log(cursor, self.topic, [row.offset for row in rest]) if rest else {}
         sure = garbage.lock_free(cursor, sorted(set(stored.values()))) if stored else set()
         result.dropped |= {row: IN_LOG for row in rest if stored.get(row.offset) in sure}
         moving = [row.offset for row in rest if row.offset not in stored]
         if moving:
-            due.append(cursor, topic, moving)
+            due.append(cursor, self.topic, moving)
         if ended := [*moving, *(row.offset for row in result.dropped)]:
             due.delete(cursor, ended)
         result.promoted = len(moving)
-        result.more = bool(ended) and (len(found) == ROWS or len(rows) < len(found))
+        result.more = bool(ended) and (len(found) == self._rows or len(rows) < len(found))
         return result
-
-    # So that an id is seen that a publisher has not committed yet: the INSERT would wait for him.
-    result = session.run(using, work, level="READ UNCOMMITTED")
-    for row, reason in result.dropped.items():
-        logger.warning(
-            "%s: scheduled message %r (key %r) is dropped: %s",
-            topic,
-            row.id,
-            names.key_of(row.partition),
-            reason,
-        )
-    return result
 
 
 def _light_enough(rows: Sequence[Due]) -> Iterator[Due]:

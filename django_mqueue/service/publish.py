@@ -49,7 +49,7 @@ def publish(
     ``reschedule`` find it by its ``id``. ``on_duplicate="replace"`` puts this message in the place of one that is
     scheduled under its ``id`` and not yet due: payload, kind, headers and time (``replaced`` is True then).
 
-    One statement, no commit; one more for a scheduled message with an ``id``, which is looked for in the log, too.
+    One statement, no commit; two more for a scheduled message with an ``id``, which is looked for in the log, too.
     Raises ``TypeError`` or ``ValueError`` for bad arguments before any SQL, and ``NotRegistered`` for an unknown
     ``group``.
     """

@@ -58,13 +58,20 @@ def store_scheduled(
     """
     if not given:
         return _published(topic, one.row, schedule.insert(cursor, topic, [one]), True)
-    offset, stored = schedule.insert_once(cursor, topic, one, replace=replace)
+    there = log.existing(cursor, names.scheduled_topic(topic), [one.place])
+    if there and not replace:
+        return _published(topic, one.row, there[one.place], False)
+    if there and schedule.replace(cursor, topic, there[one.place], one):
+        return _published(topic, one.row, there[one.place], False, replaced=True)
+    offset, stored = schedule.insert_once(cursor, topic, one)
     if stored:
         there = log.existing(cursor, topic, [one.place], locking=True)
         if there:
             schedule.delete(cursor, topic, one.place)
             return _published(topic, one.row, there[one.place], False)
-    return _published(topic, one.row, offset, stored, replace and not stored)
+    elif replace and schedule.replace(cursor, topic, offset, one):
+        return _published(topic, one.row, offset, False, replaced=True)
+    return _published(topic, one.row, offset, stored)
 
 
 def store_many(

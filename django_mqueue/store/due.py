@@ -52,13 +52,15 @@ def lock_promotion(cursor: CursorWrapper, topic: str) -> bool:
     return True
 
 
-def lock_due(cursor: CursorWrapper, topic: str, limit: int) -> list[Due]:
+def lock_due(cursor: CursorWrapper, topic: str, without: Collection[int], limit: int) -> list[Due]:
     """Lock the messages that are due, the longest due first. Those that somebody cancels or moves now are left out."""
+    others = f" AND `offset` NOT IN ({marks(sorted(without))})" if without else ""
     cursor.execute(
         f"SELECT `offset`, partition_key, id, consumer_group, LENGTH(payload) + LENGTH(metadata), {RETRY}life')"
         f" FROM queue_messages FORCE INDEX (queue_messages_due) WHERE topic = %s AND {WAITING}"
-        f" AND available_at <= {NOW_MS} ORDER BY available_at, `offset` LIMIT {limit:d} FOR UPDATE SKIP LOCKED",
-        [scheduled_topic(topic)],
+        f" AND available_at <= {NOW_MS}{others} ORDER BY available_at, `offset` LIMIT {limit:d}"
+        " FOR UPDATE SKIP LOCKED",
+        [scheduled_topic(topic), *sorted(without)],
     )
     return [Due(int(o), p, i, g, int(size), int(life or 0)) for o, p, i, g, size, life in cursor.fetchall()]
 

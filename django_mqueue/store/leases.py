@@ -38,7 +38,7 @@ def acquire(using: str, me: Holder, partitions: Sequence[str], lease_ms: int) ->
         cursor.execute(
             "INSERT INTO queue_partition_leases (consumer_group, topic, partition_key, leased_by, holder, leased_at,"
             f" lease_renewed_at) SELECT r.consumer_group, r.topic, p.partition_key, %s, %s, {NOW_MS}, {NOW_MS}"
-            f" FROM queue_offsets r CROSS JOIN ({names}) p"
+            f" FROM queue_offsets r FORCE INDEX (queue_offsets_partition) CROSS JOIN ({names}) p"
             " WHERE r.consumer_group = %s AND r.topic = %s AND r.partition_key = '' AND NOT EXISTS"
             " (SELECT 1 FROM queue_partition_leases l FORCE INDEX (queue_leases_partition)"
             " WHERE l.consumer_group = r.consumer_group AND l.topic = r.topic AND l.partition_key = p.partition_key)"
@@ -108,8 +108,9 @@ def lock_mine(cursor: CursorWrapper, me: Holder, life: int, partitions: Sequence
     steal, pause, reset or unsubscribe.
     """
     cursor.execute(
-        "SELECT l.partition_key FROM queue_offsets r STRAIGHT_JOIN queue_partition_leases l"
-        " FORCE INDEX (queue_leases_partition) ON l.consumer_group = r.consumer_group AND l.topic = r.topic"
+        "SELECT l.partition_key FROM queue_offsets r FORCE INDEX (queue_offsets_partition)"
+        " STRAIGHT_JOIN queue_partition_leases l FORCE INDEX (queue_leases_partition)"
+        " ON l.consumer_group = r.consumer_group AND l.topic = r.topic"
         " WHERE r.consumer_group = %s AND r.topic = %s AND r.partition_key = '' AND r.id = %s AND r.paused = 0"
         f" AND l.partition_key IN ({marks(partitions)}) AND l.holder = %s LOCK IN SHARE MODE",
         [me.group, me.topic, life, *sorted(partitions), me.incarnation],

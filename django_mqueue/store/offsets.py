@@ -61,8 +61,8 @@ def lock_topic(using: str, cursor: CursorWrapper, topic: str) -> int:
         [topic],
     )
     cursor.execute(
-        "SELECT offset_acked FROM queue_offsets WHERE consumer_group = '' AND topic = %s AND partition_key = ''"
-        " FOR UPDATE",
+        "SELECT offset_acked FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
+        " WHERE consumer_group = '' AND topic = %s AND partition_key = '' FOR UPDATE",
         [topic],
     )
     return int(cursor.fetchone()[0])
@@ -108,7 +108,8 @@ def raise_settled(cursor: CursorWrapper, topic: str, offset: int) -> None:
 def is_registered(cursor: CursorWrapper, group: str, topic: str) -> bool:
     """Whether the group is registered now; that stays so while the topic is locked."""
     cursor.execute(
-        "SELECT 1 FROM queue_offsets WHERE consumer_group = %s AND topic = %s AND partition_key = '' FOR UPDATE",
+        "SELECT 1 FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
+        " WHERE consumer_group = %s AND topic = %s AND partition_key = '' FOR UPDATE",
         [group, topic],
     )
     return cursor.fetchone() is not None

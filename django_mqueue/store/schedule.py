@@ -63,24 +63,32 @@ def insert(cursor: CursorWrapper, topic: str, rows: Sequence[ScheduledRow]) -> i
     return int(cursor.lastrowid)
 
 
-def insert_once(cursor: CursorWrapper, topic: str, row: ScheduledRow, *, replace: bool) -> tuple[int, bool]:
+def insert_once(cursor: CursorWrapper, topic: str, row: ScheduledRow) -> tuple[int, bool]:
     """Store a row unless its id is scheduled: the stored row's offset, and whether this call stored it.
 
-    ``replace``: the one that is there takes this one's payload, kind, headers and time. If it falls due at this
-    moment, who moves it into the log is waited for.
+    If that one falls due at this moment, who moves it into the log is waited for.
     """
-    taken = ""
-    values: list[Any] = []
-    if replace:
-        taken = f", payload = %s, metadata = %s, available_at = {due_sql(row.due)}"
-        values = [row.row.content.body, row.row.content.metadata, row.due.ms]
     cursor.execute(
         f"{INSERT} {row.sql} ON DUPLICATE KEY UPDATE"
-        f" failure_count = IF(LAST_INSERT_ID(`offset` + {DUPLICATE_FLAG}), failure_count, failure_count){taken}",
-        [*row.params(topic), *values],
+        f" failure_count = IF(LAST_INSERT_ID(`offset` + {DUPLICATE_FLAG}), failure_count, failure_count)",
+        row.params(topic),
     )
     offset = int(cursor.lastrowid)
     return (offset, True) if offset < DUPLICATE_FLAG else (offset - DUPLICATE_FLAG, False)
+
+
+def replace(cursor: CursorWrapper, topic: str, offset: int, row: ScheduledRow) -> bool:
+    """Give a scheduled message this one's payload, kind, headers and time; whether it was still scheduled.
+
+    By its offset: an upsert would lock the place before it in the index of ids too, where other publishers come along.
+    """
+    cursor.execute(
+        "UPDATE queue_messages m FORCE INDEX (PRIMARY)"
+        f" SET m.payload = %s, m.metadata = %s, m.available_at = {due_sql(row.due)}"
+        " WHERE m.`offset` = %s AND m.topic = %s",
+        [row.row.content.body, row.row.content.metadata, row.due.ms, offset, scheduled_topic(topic)],
+    )
+    return bool(cursor.rowcount)
 
 
 _AT_PLACE = " WHERE m.topic = %s AND m.partition_key = %s AND m.id = %s AND m.consumer_group = %s"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -55,7 +55,9 @@ def in_transaction(using: str) -> bool:
     return connection.in_atomic_block or not connection.get_autocommit()
 
 
-def run(using: str, work: Work[Result], *, level: str = "READ COMMITTED") -> Result:
+def run(
+    using: str, work: Work[Result], *, level: str = "READ COMMITTED", again_after: Collection[int] = RETRIABLE
+) -> Result:
     """``work(cursor)`` in a transaction of its own, again after a deadlock or lock wait, and its result.
 
     Inside a caller's transaction it joins that one, and nothing is retried: the server has rolled back
@@ -73,6 +75,8 @@ def run(using: str, work: Work[Result], *, level: str = "READ COMMITTED") -> Res
             with transaction.atomic(using=using), connection.cursor() as cursor:
                 return work(cursor)
         except DatabaseError as error:
+            if error_code(error) not in again_after:
+                raise
             _again(error, attempt)
     raise AssertionError("unreachable")
 
