@@ -9,6 +9,7 @@ from . import (
     walks_letters,
     walks_publish,
     walks_runner,
+    walks_schedule,
     walks_topics,
 )
 from .walks import WALKS
@@ -21,5 +22,6 @@ __all__ = [
     "walks_letters",
     "walks_publish",
     "walks_runner",
+    "walks_schedule",
     "walks_topics",
 ]

@@ -67,8 +67,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a message for one group needs that group",
         "a mistyped group's messages are stored, and deleted before anybody was given them",
         "store/log.py",
-        "target = _REGISTERED if self.group else",
-        'target = _REGISTERED.replace("SELECT consumer_group", "SELECT COALESCE(MAX(consumer_group), 0)")'
+        "return _REGISTERED if self.group else",
+        'return _REGISTERED.replace("SELECT consumer_group", "SELECT COALESCE(MAX(consumer_group), 0)")'
         " if self.group else",
         "test_publish/test_targets.py::test_a_group_that_is_not_registered_is_an_error_that_names_it[True]",
     ),

@@ -106,7 +106,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "the queue's own transactions run at READ COMMITTED",
         "where a project asks for REPEATABLE READ, looks are older than what they decide, and locks cover more",
         "store/session.py",
-        'if getattr(connection, "isolation_level", None) != "read committed":',
+        'if getattr(connection, "isolation_level", None) != level.lower():',
         "if False:",
         "test_guards/test_isolation.py::test_own_transactions_read_what_is_committed",
     ),
