@@ -71,7 +71,7 @@ def test_every_function_and_class_with_arguments_has_its_signature() -> None:
     }
     assert shown == {
         "publish", "publish_many", "consumer", "Subscription", "subscribe", "unsubscribe", "redrive", "purge",
-        "pause", "resume", "reset",
+        "pause", "resume", "reset", "scheduled", "cancel", "reschedule",
     }  # fmt: skip
 
 
