@@ -22,6 +22,7 @@ LEVELS = [
     {"workers"},
     {
         "testing",
+        "inspect",
         "pytest_plugin",
         "metrics",
         "checks",

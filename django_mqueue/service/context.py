@@ -56,7 +56,7 @@ class Context:
     ``dirty``: those whose watermark may move now, ``unsettled``: once more is settled; ``suspected``: those with
     deliveries that somebody left unanswered; ``timers``: when to look at a partition again. ``flying``: this
     subscriber's own unanswered deliveries by offset. ``tail``: how far the topic's tail has been read. ``doubt``: a
-    lease seems to be lost, look soon.
+    lease seems to be lost, look soon. ``changed``: of the registration, when it was last looked at.
     """
 
     me: Holder
@@ -65,6 +65,7 @@ class Context:
     start: int = 0
     tail: int = 0
     paused: bool = False
+    changed: int = 0
     doubt: bool = False
     clock: Clock = field(default_factory=Clock)
     lock: threading.RLock = field(default_factory=threading.RLock)

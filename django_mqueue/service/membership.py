@@ -15,7 +15,7 @@ from ..exceptions import FencedSubscription, NotRegistered
 from ..policy.shares import fair_share
 from ..store import garbage, heartbeats, leases, log, offsets, session
 from .context import Context
-from .loading import PER_STATEMENT, batches, load
+from .loading import PER_STATEMENT, batches, load, read_anew
 
 logger = logging.getLogger("django_mqueue")
 
@@ -116,6 +116,9 @@ class Membership:
             registration.start,
             registration.paused,
         )
+        if context.changed not in (0, registration.changed):
+            read_anew(context)
+        context.changed = registration.changed
         if not heartbeats.beat(context.using, context.me):
             if heartbeats.incarnation(context.using, context.me) not in (None, context.me.incarnation):
                 context.drop(list(context.partitions))

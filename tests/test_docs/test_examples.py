@@ -35,7 +35,26 @@ with Subscription("orders", group="billing") as subscription:
     delivery.reject("TimeoutError: no answer")
 """
 
+BEFORE["docs/how-to/find-messages.md"] = """
+from django_mqueue import Subscription, publish
+publish("orders", {"order": 1, "customer": {"id": 7}}, key="ada", id="order-1", kind="order.placed")
+publish("orders", {"order": 2, "customer": {"id": 8}}, key="bob", id="order-2", kind="order.placed")
+with Subscription("orders", group="billing") as subscription:
+    first, second = subscription.poll()
+    first.nack(delay=60, error="ConnectionError: no answer")
+    second.reject("no such customer")
+for n in range(3, 9):
+    publish("orders", {"order": n, "customer": {"id": 7}}, key="ada", id=f"order-{n}", kind="order.placed")
+"""
+
 AFTER = {
+    "docs/how-to/find-messages.md": """
+assert [m.id for m in page] == ["order-7"], page
+assert removed == 5 and hurried == 1, (removed, hurried)
+with Subscription("orders", group="billing") as subscription:
+    got = subscription.poll()
+    assert [(d.id, d.attempt) for d in got] == [("order-1", 2)], got
+""",
     "README.md": RUN_HANDLERS
     + """
 from shop.models import Invoice
