@@ -16,7 +16,7 @@ PACKAGE = Path(django_mqueue.__file__).parent
 LEVELS = [
     {"exceptions"},
     {"policy", "messages", "conf"},
-    {"models", "signals"},
+    {"models", "signals", "tracing"},
     {"store"},
     {"service"},
     {"workers"},

@@ -12,6 +12,7 @@ from typing import Protocol
 from ..policy.holes import Holes, gaps
 from ..store import log, session
 from .settling import Settler
+from .telling import Outbox
 
 ROWS = 1000
 RANGES = 400
@@ -65,8 +66,8 @@ class Tail:
 class Feed:
     """The tails of all topics that a process consumes. Not for several threads."""
 
-    def __init__(self, using: str) -> None:
-        self.using = using
+    def __init__(self, using: str, outbox: Outbox | None = None) -> None:
+        self.using, self.outbox = using, outbox or Outbox()
         self.tails: dict[str, Tail] = {}
 
     def join(self, topic: str, listener: Listener) -> None:

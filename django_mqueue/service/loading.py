@@ -35,7 +35,7 @@ def load(context: Context, names: Sequence[str]) -> None:
     try:
         _load(context, names)
     except BaseException:
-        context.drop(names)
+        context.drop(names, "")
         context.doubt = True
         raise
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from django.db import IntegrityError
 from django.db.backends.utils import CursorWrapper
 
-from .. import conf
+from .. import conf, tracing
 from ..exceptions import DuplicateMessage, NotRegistered
 from ..messages import OutgoingMessage, Published
 from ..policy import names
@@ -17,11 +17,13 @@ from ..policy.encoding import encode
 from ..policy.ids import uuid7
 from ..store import log, offsets, session
 from ..store.dialect import DUPLICATE_ENTRY, NULL
+from . import telling
 
 ROWS_PER_STATEMENT = 500
 BYTES_PER_STATEMENT = 4 * 1_048_576
 
 
+@tracing.sending
 def publish(
     topic: str,
     payload: Any,
@@ -61,11 +63,13 @@ def publish(
     with session.explained(alias):
         offset, created = session.single(alias, store)
     published = _published(topic, row, offset, created)
+    telling.published(alias, topic, [row], [published])
     if not created and on_duplicate == "error":
         raise DuplicateMessage(published)
     return published
 
 
+@tracing.sending_many
 def publish_many(
     topic: str, messages: Iterable[OutgoingMessage | Any], *, using: str | None = None
 ) -> list[Published]:
@@ -101,14 +105,17 @@ def publish_many(
         if any(row.group for row in rows):
             # Before anything is stored: the caller's transaction can go on then.
             session.single(alias, lambda cursor: _check_groups(cursor, topic, rows))
-        return session.run(alias, store)
+        stored = session.run(alias, store)
+    telling.published(alias, topic, rows, stored)
+    return stored
 
 
 def _row(topic: str, message: OutgoingMessage) -> log.NewRow:
     if message.key is not None:
         names.check_name("key", message.key, names.KEY_MAX)
     message_id = uuid7() if message.id is None else names.check_name("id", message.id, names.ID_MAX)
-    content = encode(message.payload, message.kind, message.headers, conf.get("MAX_PAYLOAD_BYTES", topic))
+    limit, carried = conf.get("MAX_PAYLOAD_BYTES", topic), tracing.carried(message.headers)
+    content = encode(message.payload, message.kind, message.headers, limit, carried)
     partition = message.key
     if partition is None:
         partition = names.spread_partition(message_id, conf.get("SPREAD", topic))

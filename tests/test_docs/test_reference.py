@@ -11,7 +11,7 @@ from django.core.management import load_command_class
 from django.db import connection
 
 import django_mqueue
-from django_mqueue import checks, conf, exceptions, models
+from django_mqueue import checks, conf, exceptions, models, signals
 from django_mqueue import inspect as inspecting
 from django_mqueue.messages import Message
 
@@ -142,6 +142,12 @@ def test_verbs_of_a_delivery_are_all_there() -> None:
     assert {"open", "poll", "ack", "close"} <= {
         cell.partition("(")[0] for cell in first_cells("subscription.md")
     }
+
+
+def test_signals_are_all_there_with_their_arguments() -> None:
+    """That each is sent with these is seen in tests/test_signals."""
+    names = {name for name, value in vars(signals).items() if isinstance(value, signals.TopicSignal)}
+    assert names <= set(first_cells("signals.md"))
 
 
 def test_checks_are_all_there() -> None:
