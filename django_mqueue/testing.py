@@ -1,6 +1,7 @@
 """Helpers for tests of projects: what was published, and handlers run to the end, in the test's own process.
 
-They work in a ``TestCase``, inside its transaction, and in a ``TransactionTestCase``.
+They work in a ``TestCase``, inside its transaction, and in a ``TransactionTestCase``. Receivers of signals are called
+before ``drain`` returns.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from .service.engine import Engine
 from .service.feed import Feed
 from .service.registration import subscribe
 from .service.subscription import default_name
+from .service.telling import Outbox, delivered
 from .store import session
 from .workers import connections
 from .workers.calling import verdict
@@ -69,7 +71,8 @@ class _Drain:
     """A worker without threads, without waiting, and with one transaction at most: the caller's."""
 
     def __init__(self, chosen: Sequence[Handler], using: str) -> None:
-        self.using, self.feed = using, Feed(using)
+        self.using, self.outbox = using, _Outbox(using)
+        self.feed = Feed(using, self.outbox)
         self.handlers: dict[Engine, Handler] = {}
         for handler in chosen:
             subscribe(handler.topic, handler.group, handler.start, using=using)
@@ -96,9 +99,13 @@ class _Drain:
             for engine in self.handlers:
                 engine.membership.tick()
             deliveries = self.dispatch.claim(AT_ONCE, AT_ONCE)
+            self.outbox.flush()
             for delivery in deliveries:
                 handled.append(delivery)
+                delivered([delivery])
+                self.outbox.flush()
                 self._handle(delivery)
+                self.outbox.flush()
             idle = 0 if deliveries or more else idle + 1
             if idle == 1:
                 for engine in self.handlers:
@@ -108,6 +115,7 @@ class _Drain:
     def stop(self) -> None:
         for engine in self.handlers:
             engine.stop()
+        self.outbox.flush()
 
     def _handle(self, delivery: Delivery) -> None:
         handler = next(h for e, h in self.handlers.items() if e.answering is delivery.hold.answering)
@@ -130,6 +138,26 @@ class _Drain:
             return found
         with transaction.atomic(using=self.using):  # Undone as a whole if it can only be rolled back.
             return verdict(handler, delivery)
+
+
+class _Outbox(Outbox):
+    """Signals are sent between one step and the next: not in a handler's transaction, which they could break."""
+
+    def __init__(self, using: str) -> None:
+        super().__init__()
+        self.using = using
+
+    def send(self) -> None:
+        """Later: ``flush`` does."""
+
+    def flush(self) -> None:
+        while event := self.take():
+            if session.in_transaction(self.using):
+                with transaction.atomic(using=self.using):  # What a receiver breaks is undone.
+                    event.send()
+            else:
+                event.send()
+                connections.after_use()
 
 
 def _message(row: Row) -> Message:

@@ -16,12 +16,13 @@ PACKAGE = Path(django_mqueue.__file__).parent
 LEVELS = [
     {"exceptions"},
     {"policy", "messages", "conf"},
-    {"models", "signals"},
+    {"models", "signals", "tracing"},
     {"store"},
     {"service"},
     {"workers"},
     {
         "testing",
+        "inspect",
         "pytest_plugin",
         "metrics",
         "checks",

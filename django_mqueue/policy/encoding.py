@@ -42,8 +42,13 @@ def _dump(argument: str, value: Any) -> bytes:
         raise ValueError(f"{argument} cannot be encoded as JSON: {error}") from error
 
 
-def encode(payload: Any, kind: Any, headers: Any, max_bytes: int) -> Encoded:
-    """Encode one message's content. Raises ``TypeError`` or ``ValueError`` naming what is wrong."""
+def encode(
+    payload: Any, kind: Any, headers: Any, max_bytes: int, carried: Mapping[str, str] | None = None
+) -> Encoded:
+    """Encode one message's content. Raises ``TypeError`` or ``ValueError`` naming what is wrong.
+
+    ``carried``: headers of the queue's own, which are left out if there is no room for them.
+    """
     if not isinstance(kind, str):
         raise TypeError(f"kind must be a str, not {type(kind).__name__}")
     if len(kind) > KIND_MAX:
@@ -67,10 +72,16 @@ def encode(payload: Any, kind: Any, headers: Any, max_bytes: int) -> Encoded:
             f"payload is {len(body)} bytes encoded, over MAX_PAYLOAD_BYTES ({max_bytes}): "
             "store it elsewhere and publish a reference, or raise the limit"
         )
-    metadata = _dump("kind and headers", {"kind": kind, "headers": dict(headers), "encoding": encoding})
+    metadata = _metadata(kind, {**(carried or {}), **headers}, encoding)
+    if carried and len(metadata) > HEADERS_MAX_BYTES:
+        metadata = _metadata(kind, dict(headers), encoding)
     if len(metadata) > HEADERS_MAX_BYTES:
         raise ValueError(f"headers are {len(metadata)} bytes encoded, over the limit of {HEADERS_MAX_BYTES}")
     return Encoded(body, metadata.decode())
+
+
+def _metadata(kind: str, headers: dict[str, Any], encoding: str) -> bytes:
+    return _dump("kind and headers", {"kind": kind, "headers": headers, "encoding": encoding})
 
 
 def _is_deeper(value: Any, levels: int) -> bool:

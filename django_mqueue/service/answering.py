@@ -16,9 +16,11 @@ from ..store import answers, dead, leases, session
 from ..store.answers import Deliveries
 from ..store.failures import clip
 from ..store.state import Ticket
+from . import telling
 from .aside import is_long, set_aside
 from .context import Context
 from .delivery import Delivery
+from .telling import End
 
 WORKER_DIED = "the worker died, or lost its lease, each time it handled this message"
 ENDING = ("ack", "nack", "reject", "postpone")
@@ -51,7 +53,7 @@ class Answering:
             return stale
 
         stale = session.run(context.using, work) if todo or starting else set()
-        self._after(lambda: self._ended([d for d in todo if d.hold.ticket not in stale], "ack"))
+        self._after(lambda: self._ended([d for d in todo if d.hold.ticket not in stale], "ack", told=End()))
         self._lose(stale)
         for delivery in starting:
             delivery.hold.handed = True
@@ -62,7 +64,7 @@ class Answering:
 
     def note_ack(self, delivery: Delivery) -> None:
         """Memory of an ack that was committed with other things."""
-        self._ended([delivery], "ack")
+        self._ended([delivery], "ack", told=End())
 
     def nack(self, delivery: Delivery, delay: float | timedelta, error: str) -> bool:
         delay_ms = to_ms("delay", delay)
@@ -72,15 +74,15 @@ class Answering:
         failures = delivery.hold.failures + 1
         if failures >= self.context.options.max_attempts:
             return self._give_up(delivery, "nack", error, failures)
-
+        told = End(error, delay_ms)
         if is_long(self.context, delay_ms):
-            return self._answer(delivery, "nack", set_aside(self.context, delay_ms, error), failures)
+            return self._answer(delivery, "nack", set_aside(self.context, delay_ms, error), failures, told)
 
         def back(cursor: CursorWrapper, tickets: Sequence[Ticket]) -> int:
             mine = Deliveries(self.context.me, tickets)
             return answers.put_back(cursor, mine, delay_ms=delay_ms, failed=True, error=error)
 
-        return self._answer(delivery, "nack", back, failures, due_in=delay_ms)
+        return self._answer(delivery, "nack", back, failures, told, due_in=delay_ms)
 
     def reject(self, delivery: Delivery, reason: str) -> bool:
         _check_text("reason", reason)
@@ -92,17 +94,17 @@ class Answering:
         delay_ms = to_ms("delay", delay)
         if self._repeated(delivery, "postpone"):
             return True
+        told = End(None, delay_ms)
         if is_long(self.context, delay_ms):
-            return self._answer(
-                delivery, "postpone", set_aside(self.context, delay_ms, None), delivery.hold.failures
-            )
+            aside = set_aside(self.context, delay_ms, None)
+            return self._answer(delivery, "postpone", aside, delivery.hold.failures, told)
 
         def back(cursor: CursorWrapper, tickets: Sequence[Ticket]) -> int:
             return answers.put_back(
                 cursor, Deliveries(self.context.me, tickets), delay_ms=delay_ms, failed=False
             )
 
-        return self._answer(delivery, "postpone", back, delivery.hold.failures, due_in=delay_ms)
+        return self._answer(delivery, "postpone", back, delivery.hold.failures, told, due_in=delay_ms)
 
     def prolong(self, deliveries: Sequence[Delivery], visible_ms: int) -> None:
         """``extend`` for those that can be at once: the others are being answered, or their handlers have locked them.
@@ -172,13 +174,15 @@ class Answering:
         buried = session.run(self.context.using, work)
         with self.context.lock:
             self.context.mark_dirty(ticket.partition)
+        if buried:
+            telling.buried(self.context, ticket, failures, error)
         return buried
 
     def _give_up(self, delivery: Delivery, verb: str, error: str, failures: int) -> bool:
         def work(cursor: CursorWrapper, tickets: Sequence[Ticket]) -> int:
             return 1 - len(self._finish_dead(cursor, tickets[0], error, failures))
 
-        answered = self._answer(delivery, verb, work, failures)
+        answered = self._answer(delivery, verb, work, failures, End(error))
         delivery.hold.dead_lettered = True
         return answered
 
@@ -213,9 +217,13 @@ class Answering:
         verb: str,
         change: Callable[[CursorWrapper, Sequence[Ticket]], int],
         failures: int,
+        told: End,
         due_in: int | None = None,
     ) -> bool:
-        """Run a change of one delivery, which has ``failures`` then, and take note; or raise ``StaleDelivery``."""
+        """Run a change of one delivery, which has ``failures`` then, and take note; or raise ``StaleDelivery``.
+
+        ``told``: what receivers of signals are told of it.
+        """
         ticket = delivery.hold.ticket
 
         def work(cursor: CursorWrapper) -> bool:
@@ -228,7 +236,7 @@ class Answering:
         if not session.run(self.context.using, work):
             self._lose({ticket})
             raise StaleDelivery([delivery], verb)
-        self._after(lambda: self._ended([delivery], verb, due_in))
+        self._after(lambda: self._ended([delivery], verb, due_in, told))
         return True
 
     def _not_mine(self, cursor: CursorWrapper, tickets: Sequence[Ticket]) -> set[Ticket]:
@@ -249,9 +257,12 @@ class Answering:
         else:
             note()
 
-    def _ended(self, deliveries: Sequence[Delivery], verb: str, due_in: int | None = None) -> None:
+    def _ended(
+        self, deliveries: Sequence[Delivery], verb: str, due_in: int | None = None, told: End | None = None
+    ) -> None:
         context = self.context
         with context.lock:
+            news = [d for d in deliveries if not d.hold.answer]
             for delivery in deliveries:
                 ticket, delivery.hold.answer = delivery.hold.ticket, verb
                 mine = context.flying.get(ticket.offset)
@@ -265,6 +276,8 @@ class Answering:
                     else:
                         context.put_back(ticket.partition, ticket.offset, context.clock.now() + due_in)
                     context.touch(partition)
+        if told:
+            telling.ended(context, news, told)
 
     def _take_back(self, deliveries: Sequence[Delivery]) -> None:
         """They had run out, and their holder asked for more time before they were delivered again."""

@@ -111,10 +111,17 @@ class Claiming:
             partition = context.partitions.get(name)
             if partition is None or partition.leaving:
                 continue
-            if name in context.stale_waiting and context.options.strict:
-                later.append(name)  # What waits in the table may come before what memory knows.
+            strict = context.options.strict
+            if strict and partition.more and not partition.fresh:
+                context.thin[name] = (
+                    None  # What waits may have been sent there from behind what was not read yet.
+                )
+            if strict and (name in context.stale_waiting or name in context.thin):
+                later.append(
+                    name
+                )  # What waits in the table, or is new there, may come before what memory knows.
                 continue
-            if context.options.strict:
+            if strict:
                 due, fresh = partition.take_head(now)
             else:
                 room = min(context.options.batch_size - len(partition.in_flight), capacity)

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..store.leases import Holder
+from . import telling
 from .partition import Partition
+from .telling import Outbox
 
 if TYPE_CHECKING:
     from .delivery import Delivery
@@ -56,7 +58,8 @@ class Context:
     ``dirty``: those whose watermark may move now, ``unsettled``: once more is settled; ``suspected``: those with
     deliveries that somebody left unanswered; ``timers``: when to look at a partition again. ``flying``: this
     subscriber's own unanswered deliveries by offset. ``tail``: how far the topic's tail has been read. ``doubt``: a
-    lease seems to be lost, look soon.
+    lease seems to be lost, look soon. ``changed``: of the registration, when it was last looked at.
+    ``outbox``: what receivers of signals are to hear.
     """
 
     me: Holder
@@ -65,9 +68,11 @@ class Context:
     start: int = 0
     tail: int = 0
     paused: bool = False
+    changed: int = 0
     doubt: bool = False
     clock: Clock = field(default_factory=Clock)
     lock: threading.RLock = field(default_factory=threading.RLock)
+    outbox: Outbox = field(default_factory=Outbox)
     partitions: dict[str, Partition] = field(default_factory=dict)
     ready: dict[str, None] = field(default_factory=dict)
     thin: dict[str, None] = field(default_factory=dict)
@@ -128,9 +133,11 @@ class Context:
             partition.dirty = True
             self.dirty[name] = None
 
-    def drop(self, names: Iterable[str]) -> None:
-        """Forget partitions: given away, or lost to another."""
+    def drop(self, names: Iterable[str], reason: str = "lost") -> None:
+        """Forget partitions: given away, or lost to another. ``reason`` is told to who listens ('': nothing is)."""
         gone = set(names)
+        if reason:
+            telling.leases_lost(self, gone & self.partitions.keys(), reason)
         for offset in [o for o, d in self.flying.items() if d.hold.ticket.partition in gone]:
             self.flying.pop(offset).hold.lost = True
         for name in gone:

@@ -86,7 +86,7 @@ def make_delivery(row: dict[str, Any], group: str, topic: str, hold: Hold) -> De
         headers=metadata["headers"],
         group=group,
         attempt=int(row["retry_count"]) + 1,
-        published_at=moment(int(metadata.get("retry", row)["published_at"])),
+        published_at=moment(int(metadata.get("retry", {}).get("published_at", row["published_at"]))),
         last_error=row["message_last_error"] or (errors[-1]["error"] if errors else ""),
         failed_at=None if row["failed_at"] is None else moment(int(row["failed_at"])),
         failure_count=row["message_failure_count"],

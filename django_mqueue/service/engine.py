@@ -25,7 +25,7 @@ class Engine:
     def __init__(
         self, topic: str, group: str, name: str, options: Options, feed: Feed, *, expires: bool
     ) -> None:
-        self.context = Context(Holder(group, topic, name, new_incarnation()), options)
+        self.context = Context(Holder(group, topic, name, new_incarnation()), options, outbox=feed.outbox)
         self.feed, self.expires = feed, expires
         self.answering = Answering(self.context)
         self.claiming = Claiming(self.context, self.answering)

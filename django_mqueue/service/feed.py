@@ -10,9 +10,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..policy.holes import Holes, gaps
+from ..policy.names import key_of
 from ..store import log, session
-from .promoting import Promoter
+from . import telling
+from .promoting import Promoter, Promotion
 from .settling import Settler
+from .telling import Outbox
 
 ROWS = 1000
 RANGES = 400
@@ -67,8 +70,8 @@ class Tail:
 class Feed:
     """The tails of all topics that a process consumes. Not for several threads."""
 
-    def __init__(self, using: str) -> None:
-        self.using = using
+    def __init__(self, using: str, outbox: Outbox | None = None) -> None:
+        self.using, self.outbox = using, outbox or Outbox()
         self.tails: dict[str, Tail] = {}
 
     def join(self, topic: str, listener: Listener) -> None:
@@ -108,13 +111,22 @@ class Feed:
         if not self.tails:
             return False
         more, due = self._read()
-        came = [self.tails[topic].promoter.promote() for topic in due]
+        came = [self._promote(topic) for topic in due]
         if any(result.promoted for result in came):
             more = self._read()[0] or more
         for tail in list(self.tails.values()):
             self._settle(tail)
             self._sweep(tail)
         return more or any(result.more for result in came)
+
+    def _promote(self, topic: str) -> Promotion:
+        result = self.tails[topic].promoter.promote()
+        for row, reason in result.dropped.items():
+            telling.dropped(
+                self.outbox, topic, using=self.using, id=row.id, key=key_of(row.partition),
+                group=row.group or None, reason=reason,
+            )  # fmt: skip
+        return result
 
     def _read(self) -> tuple[bool, list[str]]:
         """Tell what is new: whether there was more than fits, and the topics where scheduled messages are due."""

@@ -35,7 +35,7 @@ def load(context: Context, names: Sequence[str]) -> None:
     try:
         _load(context, names)
     except BaseException:
-        context.drop(names)
+        context.drop(names, "")
         context.doubt = True
         raise
 
@@ -75,7 +75,7 @@ def read_waiting(context: Context, names: Sequence[str]) -> None:
     for name, items in found.items():
         partition = context.partitions[name]
         context.stale_waiting.pop(name, None)
-        partition.waiting = sorted(items)
+        partition.waits(items)
         partition.waiting_more = len(items) == WAITING_READ
         cut = partition.waiting_more and not context.options.strict
         partition.horizon = partition.waiting[-1][0] if cut else None
@@ -106,6 +106,13 @@ def read_fresh(context: Context, names: Sequence[str]) -> None:
         if partition.fresh:
             context.ready[name] = None
             partition.idle_since = time.monotonic()
+
+
+def read_anew(context: Context) -> None:
+    """Somebody has taken messages out, or sent them to the front: what waits is read again, and watermarks may move."""
+    for name in context.partitions:
+        context.stale_waiting[name] = None
+        context.mark_dirty(name)
 
 
 def refill(context: Context) -> None:

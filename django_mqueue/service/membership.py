@@ -14,8 +14,9 @@ from .. import conf
 from ..exceptions import FencedSubscription, NotRegistered
 from ..policy.shares import fair_share
 from ..store import garbage, heartbeats, leases, log, offsets, session
+from . import telling
 from .context import Context
-from .loading import PER_STATEMENT, batches, load
+from .loading import PER_STATEMENT, batches, load, read_anew
 
 logger = logging.getLogger("django_mqueue")
 
@@ -69,7 +70,7 @@ class Membership:
             leases.release_all(cursor, context.group, context.topic, context.me.incarnation)
 
         session.run(context.using, work)
-        context.drop(list(context.partitions))
+        context.drop(list(context.partitions), "stopped")
 
     def heard(self, partition: str) -> None:
         """News of a partition that is not mine: perhaps nobody's."""
@@ -116,6 +117,9 @@ class Membership:
             registration.start,
             registration.paused,
         )
+        if context.changed not in (0, registration.changed):
+            read_anew(context)
+        context.changed = registration.changed
         if not heartbeats.beat(context.using, context.me):
             if heartbeats.incarnation(context.using, context.me) not in (None, context.me.incarnation):
                 context.drop(list(context.partitions))
@@ -242,6 +246,7 @@ class Membership:
     def _load(self, names: Iterable[str]) -> None:
         for some in batches(list(names)):
             load(self.context, some)
+            telling.leases_won(self.context, some)
 
     def _leave(self, count: int) -> None:
         """Choose partitions to give to others: idle ones first. A busy one is finished before it goes."""
@@ -261,7 +266,7 @@ class Membership:
         share_is_enough = [p.name for p in context.partitions.values() if p.leaving and not p.in_flight]
         for some in batches(share_is_enough):
             leases.release(context.using, context.me, some)
-            context.drop(some)
+            context.drop(some, "shared")
             self._known.update(dict.fromkeys(some, time.monotonic()))  # News of it is not for me to take.
             logger.info(
                 "%s: group %s, topic %s: left %s partitions to others",
@@ -275,7 +280,7 @@ class Membership:
         idle = [p.name for p in context.partitions.values() if p.idle_since < before and p.is_drained()]
         for some in batches(idle):
             self._give_up(some)
-            context.drop(some)
+            context.drop(some, "drained")
 
     def _give_up(self, names: Sequence[str]) -> None:
         context = self.context

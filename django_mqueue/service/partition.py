@@ -96,6 +96,13 @@ class Partition:
             return
         heapq.heappush(self.waiting, (due, offset))
 
+    def waits(self, items: list[tuple[int, int]]) -> None:
+        """What the table says of messages that wait, as (due, offset): some may have been undelivered until now."""
+        self.waiting = sorted(items)
+        known = {offset for _, offset in items}
+        if not known.isdisjoint(self.fresh):
+            self.fresh = deque(offset for offset in self.fresh if offset not in known)
+
     def pop_due(self, now: int) -> int | None:
         """The longest due message that was put back, if one is due."""
         if self.waiting and self.waiting[0][0] <= now:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from django.db.backends.utils import CursorWrapper
 
-from .. import conf
+from .. import conf, tracing
 from ..exceptions import DuplicateMessage
 from ..messages import OutgoingMessage, Published
 from ..policy import names
@@ -18,9 +18,11 @@ from ..policy.ids import uuid7
 from ..store import session
 from ..store.log import NewRow
 from ..store.schedule import ScheduledRow
+from . import telling
 from .storing import check_groups, known_groups, store_many, store_now, store_scheduled
 
 
+@tracing.sending
 def publish(
     topic: str,
     payload: Any,
@@ -74,11 +76,13 @@ def publish(
     several = replace or (due is not None and id is not None)
     with session.explained(alias):
         published = session.run(alias, store) if several else session.single(alias, store)
+    telling.published(alias, topic, [row], [published])
     if on_duplicate == "error" and not published.created:
         raise DuplicateMessage(published)
     return published
 
 
+@tracing.sending_many
 def publish_many(
     topic: str, messages: Iterable[OutgoingMessage | Any], *, using: str | None = None
 ) -> list[Published]:
@@ -118,14 +122,17 @@ def publish_many(
         if any(row.group for row in rows):
             # Before anything is stored: the caller's transaction can go on then.
             session.single(alias, lambda cursor: check_groups(cursor, topic, rows))
-        return session.run(alias, store)
+        stored = session.run(alias, store)
+    telling.published(alias, topic, rows, stored)
+    return stored
 
 
 def _row(topic: str, message: OutgoingMessage) -> NewRow:
     if message.key is not None:
         names.check_name("key", message.key, names.KEY_MAX)
     message_id = uuid7() if message.id is None else names.check_name("id", message.id, names.ID_MAX)
-    content = encode(message.payload, message.kind, message.headers, conf.get("MAX_PAYLOAD_BYTES", topic))
+    limit, carried = conf.get("MAX_PAYLOAD_BYTES", topic), tracing.carried(message.headers)
+    content = encode(message.payload, message.kind, message.headers, limit, carried)
     partition = message.key
     if partition is None:
         partition = names.spread_partition(message_id, conf.get("SPREAD", topic))

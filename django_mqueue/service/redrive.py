@@ -20,6 +20,7 @@ from ..policy.ids import uuid7
 from ..policy.letters import letter_filter
 from ..store import garbage, letters, log, session
 from ..store.letters import Return, Wanted
+from . import telling
 from .registration import check_group, topic_limit
 
 AT_ONCE = 500
@@ -66,11 +67,17 @@ def redrive(
     if group is not None and group not in registered:
         raise NotRegistered(topic, group)
     size = conf.get("MAX_PAYLOAD_BYTES", topic)
+    gone: list[dict[str, Any]] = []
 
     def back(cursor: CursorWrapper, found: Sequence[Letter]) -> None:
         letters.send_back(cursor, topic, [_return(letter, edit, size) for letter in found])
+        gone[:] = [letter.row for letter in found]
 
-    return work.run(registered, back, rate)
+    def tell() -> None:
+        telling.redriven(work.using, topic, gone)
+        gone.clear()
+
+    return work.run(registered, back, rate, tell)
 
 
 def purge(
@@ -122,8 +129,12 @@ class _Letters:
         groups: set[str] | None,
         move: Move,
         rate: float | None,
+        tell: Callable[[], None] = lambda: None,
     ) -> int:
-        """``move`` the letters of these groups (None: of all), and delete them; page by page, oldest first."""
+        """``move`` the letters of these groups (None: of all), and delete them; page by page, oldest first.
+
+        ``tell`` is called after each page, when its transaction is over.
+        """
         with session.explained(self.using):
             there = letters.groups(self.using, self.dead_topic)
             chosen = there if groups is None else there & groups
@@ -136,6 +147,7 @@ class _Letters:
                 left = None if self.limit is None else self.limit - total
                 one = partial(self._one, page=page, left=left, move=move, returning=groups is not None)
                 total += session.run(self.using, one)
+                tell()
                 if total == self.limit:
                     break
                 if rate is not None and not self.dry_run:

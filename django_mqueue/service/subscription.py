@@ -12,18 +12,20 @@ from types import TracebackType
 
 from django.db import DatabaseError
 
-from .. import conf
+from .. import conf, tracing
 from ..exceptions import ClosedSubscription, MQueueError
 from ..policy import names
 from ..policy.durations import to_ms
 from ..policy.solitude import Solitude
 from ..store import session
+from . import telling
 from .context import Options
 from .delivery import Delivery
 from .dispatch import Dispatch
 from .engine import Engine
 from .feed import Feed
 from .registration import Start, check_group, check_start, subscribe, topic_limit
+from .telling import Outbox
 
 BATCH_MAX = 1000
 
@@ -103,6 +105,7 @@ class Subscription:
         self._engine: Engine | None = None
         self._dispatch: Dispatch | None = None
         self._polling = threading.Lock()
+        self._outbox = Outbox()
 
     def __enter__(self) -> Subscription:
         return self.open()
@@ -118,7 +121,9 @@ class Subscription:
             raise MQueueError(f"subscription {self.name!r} is open already")
         refuse_in_transaction(self.using, "open a subscription")
         subscribe(self.topic, self.group, self.start, using=self.using)
-        engine = Engine(self.topic, self.group, self.name, self._options, Feed(self.using), expires=True)
+        engine = Engine(
+            self.topic, self.group, self.name, self._options, Feed(self.using, self._outbox), expires=True
+        )
         engine.start()
         self._engine, self._dispatch = engine, Dispatch([engine], Solitude(quiet_for=0))
         return self
@@ -129,6 +134,7 @@ class Subscription:
             engine, self._engine = self._engine, None
             if engine is not None:
                 stop_safely(engine, ())
+        self._outbox.send()
 
     def poll(self, max_messages: int = 100) -> list[Delivery]:
         """Do what is due, and return what is this subscriber's to handle now: perhaps nothing. Never waits.
@@ -139,6 +145,16 @@ class Subscription:
         """
         check_count("max_messages", max_messages)
         refuse_in_transaction(self.using, "poll")
+        begun = tracing.now()
+        try:
+            deliveries = self._deliveries(max_messages)
+            tracing.received(deliveries, self.name, begun)
+            telling.delivered(deliveries)
+        finally:
+            self._outbox.send()
+        return deliveries
+
+    def _deliveries(self, max_messages: int) -> list[Delivery]:
         with self._polling:
             engine, dispatch = self._opened()
             with engine.context.lock:

@@ -15,11 +15,15 @@ _COLUMNS = "(consumer_group, topic, partition_key, offset_acked, scan_offset, pa
 
 @dataclass(frozen=True)
 class Registration:
-    """A group's registration. ``life`` is another after unsubscribing and subscribing again."""
+    """A group's registration. ``life`` is another after unsubscribing and subscribing again.
+
+    ``changed`` is another after somebody has changed by hand what the group has before it.
+    """
 
     life: int
     start: int
     paused: bool
+    changed: int
 
 
 @dataclass(frozen=True)
@@ -33,11 +37,14 @@ class Position:
 def registration(using: str, group: str, topic: str) -> Registration | None:
     rows = session.fetch(
         using,
-        "SELECT id, offset_acked, paused FROM queue_offsets"
+        "SELECT id, offset_acked, paused, updated_at FROM queue_offsets"
         " WHERE consumer_group = %s AND topic = %s AND partition_key = ''",
         [group, topic],
     )
-    return Registration(int(rows[0][0]), int(rows[0][1]), bool(rows[0][2])) if rows else None
+    if not rows:
+        return None
+    life, start, paused, changed = rows[0]
+    return Registration(int(life), int(start), bool(paused), int(changed))
 
 
 def registered_among(cursor: CursorWrapper, topic: str, groups: Collection[str]) -> set[str]:

@@ -11,10 +11,12 @@ from typing import Any
 
 from asgiref.sync import async_to_sync
 
+from .. import tracing
 from ..exceptions import MQueueError, Postpone, Reject, Retry
 from ..messages import Message
 from ..policy.durations import to_ms
 from ..policy.kinds import parsed
+from ..service import telling
 from ..service.delivery import Delivery
 from . import connections
 from .registry import Handler
@@ -42,6 +44,7 @@ def call(handler: Handler, delivery: Delivery) -> Outcome:
     started = time.monotonic()
     try:
         connections.before_use()
+        telling.delivered([delivery])
         verb, delay, error = verdict(handler, delivery)
     except BaseException:
         # An exception that cannot be told, a policy that exits: the attempt has failed all the same.
@@ -57,9 +60,17 @@ def call(handler: Handler, delivery: Delivery) -> Outcome:
 
 
 def verdict(handler: Handler, delivery: Delivery) -> tuple[str, float, str]:
-    """(verb, delay in seconds, error) of one run."""
+    """(verb, delay in seconds, error) of one run, within a span."""
+    hold = delivery.hold
+    with tracing.processing([delivery], hold.ticket.partition, hold.answering.context.me.name) as span:
+        verb, delay, error = _verdict(handler, delivery, span)
+        span.outcome(verb, delay, last=hold.failures + 1 >= handler.max_attempts)
+    return verb, delay, error
+
+
+def _verdict(handler: Handler, delivery: Delivery, span: tracing.Span) -> tuple[str, float, str]:
     try:
-        _run(handler, delivery)
+        span.watch(_run, handler, delivery)
     except Postpone as signal:
         return "postpone", _seconds(signal.delay), ""
     except Reject as signal:

@@ -27,6 +27,7 @@ from ..service.subscription import default_name, refuse_in_transaction, stop_saf
 from ..store import session
 from ..store.silence import ended_when_silent
 from . import connections
+from .announcer import Announcer
 from .answers import Answers
 from .calling import Outcome, call
 from .prefetch import Prefetch
@@ -57,7 +58,8 @@ class Runner:
     def __init__(self, handlers: Sequence[Handler], options: RunOptions) -> None:
         self.options, self.using = options, conf.database(options.using)
         self._stopping = False
-        self._feed = Feed(self.using)
+        self._announcer = Announcer()
+        self._feed = Feed(self.using, self._announcer)
         self._handlers: dict[Engine, Handler] = {}
         name = options.name or default_name()
         for handler in handlers:
@@ -98,6 +100,7 @@ class Runner:
         refuse_in_transaction(self.using, "run consumers")
         deadline = None if self.options.max_seconds is None else time.monotonic() + self.options.max_seconds
         with (
+            self._announcer,
             ended_when_silent(self.using, self._silence()) as self._see_to_connection,
             ThreadPoolExecutor(self.options.threads, thread_name_prefix="mqueue-handler") as self._pool,
         ):

@@ -27,6 +27,17 @@ with Subscription("orders", group="billing") as subscription:
 """,
 }
 
+BEFORE["docs/how-to/listen-to-signals.md"] = """
+from django.conf import settings
+settings.ADMINS = ["ops@example.com"] if __import__("django").VERSION >= (6,) else [("ops", "ops@example.com")]
+settings.EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
+"""
+BEFORE["docs/how-to/trace-messages.md"] = """
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+exporter = InMemorySpanExporter()
+"""
 BEFORE["docs/how-to/send-dead-letters-back.md"] = """
 from django_mqueue import Subscription, publish
 publish("orders", {"order": 1}, key="ada", id="order-1")
@@ -35,7 +46,26 @@ with Subscription("orders", group="billing") as subscription:
     delivery.reject("TimeoutError: no answer")
 """
 
+BEFORE["docs/how-to/find-messages.md"] = """
+from django_mqueue import Subscription, publish
+publish("orders", {"order": 1, "customer": {"id": 7}}, key="ada", id="order-1", kind="order.placed")
+publish("orders", {"order": 2, "customer": {"id": 8}}, key="bob", id="order-2", kind="order.placed")
+with Subscription("orders", group="billing") as subscription:
+    first, second = subscription.poll()
+    first.nack(delay=60, error="ConnectionError: no answer")
+    second.reject("no such customer")
+for n in range(3, 9):
+    publish("orders", {"order": n, "customer": {"id": 7}}, key="ada", id=f"order-{n}", kind="order.placed")
+"""
+
 AFTER = {
+    "docs/how-to/find-messages.md": """
+assert [m.id for m in page] == ["order-7"], page
+assert removed == 5 and hurried == 1, (removed, hurried)
+with Subscription("orders", group="billing") as subscription:
+    got = subscription.poll()
+    assert [(d.id, d.attempt) for d in got] == [("order-1", 2)], got
+""",
     "README.md": RUN_HANDLERS
     + """
 from shop.models import Invoice
@@ -131,6 +161,37 @@ from django_mqueue.models import Offset
 assert not Offset.objects.filter(consumer_group="old-report").exists()
 """,
 }
+
+AFTER["docs/how-to/listen-to-signals.md"] = (
+    """
+from shop import consumers
+from shop.orders import place_order
+place_order("ada", 30)
+place_order("ada", -5)
+"""
+    + RUN_HANDLERS.replace("handlers()", "handlers(['orders:billing'])")
+    + """
+from django.core import mail
+assert counts == {"done": 1, "failed": 1}, counts
+(letter,) = mail.outbox
+assert letter.subject.endswith("billing gave up a message of orders"), letter.subject
+"""
+)
+AFTER["docs/how-to/trace-messages.md"] = (
+    """
+provider.add_span_processor(SimpleSpanProcessor(exporter))
+with trace.get_tracer("shop").start_as_current_span("checkout"):
+    publish("orders", {"order": 2}, key="ada")
+"""
+    + RUN_HANDLERS
+    + """
+spans = {s.name: s for s in exporter.get_finished_spans() if s.attributes.get("shop.order") != 1}
+(process,) = [s for s in exporter.get_finished_spans() if s.attributes.get("shop.order") == 2]
+assert process.parent.span_id == spans["publish orders"].context.span_id
+assert spans["publish orders"].parent.span_id == spans["checkout"].context.span_id
+provider.shutdown()
+"""
+)
 
 IN_A_TEST_FILE = "docs/how-to/test-your-code.md"
 

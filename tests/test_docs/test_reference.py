@@ -11,7 +11,8 @@ from django.core.management import load_command_class
 from django.db import connection
 
 import django_mqueue
-from django_mqueue import checks, conf, exceptions, models
+from django_mqueue import checks, conf, exceptions, models, signals
+from django_mqueue import inspect as inspecting
 from django_mqueue.messages import Message
 
 from .blocks import DOCUMENTS, ROOT, Block, blocks, name_of
@@ -57,8 +58,9 @@ def test_signatures_are_those_of_the_code(block: Block) -> None:
     """Names, order, kinds and defaults of all parameters."""
     namespace: dict[str, Any] = {"ExponentialBackoff": django_mqueue.ExponentialBackoff}
     exec(compiled(block), namespace)
-    (name,) = (name for name in namespace if name in django_mqueue.__all__ and name != "ExponentialBackoff")
-    assert shape(namespace[name]) == shape(getattr(django_mqueue, name))
+    home = inspecting if name_of(block.document) == "docs/reference/inspect.md" else django_mqueue
+    (name,) = (name for name in namespace if name in home.__all__ and name != "ExponentialBackoff")
+    assert shape(namespace[name]) == shape(getattr(home, name))
 
 
 def shape(function: Any) -> list[tuple[str, object, object]]:
@@ -71,7 +73,7 @@ def test_every_function_and_class_with_arguments_has_its_signature() -> None:
     }
     assert shown == {
         "publish", "publish_many", "consumer", "Subscription", "subscribe", "unsubscribe", "redrive", "purge",
-        "pause", "resume", "reset", "scheduled", "cancel", "reschedule",
+        "pause", "resume", "reset", "scheduled", "cancel", "reschedule", "messages", "remove", "send_to_front",
     }  # fmt: skip
 
 
@@ -124,6 +126,12 @@ def test_fields_of_a_message_are_all_there() -> None:
     assert set(Message.__dataclass_fields__) <= set(shown)
 
 
+def test_fields_of_an_inspected_message_are_all_there() -> None:
+    shown = ", ".join(first_cells("inspect.md")).split(", ")
+    for kind in (inspecting.Inspected, inspecting.FailedAttempt, inspecting.Page):
+        assert set(kind.__dataclass_fields__) <= set(shown), kind
+
+
 def test_verbs_of_a_delivery_are_all_there() -> None:
     verbs = {
         name for name, value in vars(django_mqueue.Delivery).items()
@@ -134,6 +142,12 @@ def test_verbs_of_a_delivery_are_all_there() -> None:
     assert {"open", "poll", "ack", "close"} <= {
         cell.partition("(")[0] for cell in first_cells("subscription.md")
     }
+
+
+def test_signals_are_all_there_with_their_arguments() -> None:
+    """That each is sent with these is seen in tests/test_signals."""
+    names = {name for name, value in vars(signals).items() if isinstance(value, signals.TopicSignal)}
+    assert names <= set(first_cells("signals.md"))
 
 
 def test_checks_are_all_there() -> None:

@@ -1,0 +1,164 @@
+"""Where messages are looked for: sources, each a walk through one index that can be left and taken up again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from .. import conf
+from ..policy.history import DEAD, IN_FLIGHT, PENDING, SCHEDULED, SLACK_MS, WAITING, Position, Wanted, checked
+from ..policy.names import SCHEDULED_SUFFIX
+from ..store import history, letters, log, offsets
+from .by_partition import END, ByPartition, Chunk, Found, Place, Walk
+
+IDS = 500
+"""Messages of one id: more than there ever are."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """``name`` tells cursors of different walks apart; ``place``: log, scheduled or dead. ``by_time``: rows come in the
+    order of their times."""
+
+    name: str
+    place: str
+    walk: Callable[[Position | None, int], Walk]
+    by_time: bool = False
+
+
+def source_of(using: str, wanted: Wanted, start: int, *, newest_first: bool) -> Source:
+    """The cheapest walk that finds what is wanted. ``start``: of the group's registration."""
+    topic, status = wanted.topic, wanted.status
+    ways = _Ways(using, wanted, start, newest_first)
+    order = "newest" if newest_first else "oldest"
+    if status == SCHEDULED:
+        return Source(f"scheduled-{order}", SCHEDULED, ways.through(topic + SCHEDULED_SUFFIX), by_time=True)
+    if status == DEAD:
+        dead = conf.dead_letter_topic(topic)
+        if wanted.id is not None:
+            return Source("dead-id", DEAD, ways.letters_by_id)
+        return Source(f"dead-{order}", DEAD, ways.through(dead), by_time=True)
+    if wanted.id is not None:
+        return Source("id", "log", ways.by_id)
+    if status in (IN_FLIGHT, WAITING):
+        if newest_first:
+            raise ValueError(f"newest_first does not go with status {status!r}: these come by key and time")
+        return Source(status, "log", ways.open_ones().walk)
+    if status == PENDING and not newest_first:
+        return Source(status, "log", ways.pending().walk)
+    return Source(order, "log", ways.through(topic), by_time=True)
+
+
+@dataclass(frozen=True)
+class _Ways:
+    using: str
+    wanted: Wanted
+    start: int
+    newest_first: bool
+
+    @property
+    def group(self) -> str:
+        assert self.wanted.group is not None
+        return self.wanted.group
+
+    def through(self, topic: str) -> Callable[[Position | None, int], Walk]:
+        """A topic in the order of offsets, or one partition of it, from where its time begins."""
+
+        def walk(position: Position | None, chunk: int) -> Walk:
+            low, high = 0, END
+            if position is not None:
+                (at,) = checked(position, int)
+                low, high = (0, at) if self.newest_first else (at, END)
+            elif self.newest_first and self.wanted.before is not None:
+                high = offset_by_time(self.using, topic, self.wanted.before + SLACK_MS) + 1
+            elif not self.newest_first and self.wanted.after is not None:
+                low = offset_by_time(self.using, topic, self.wanted.after - SLACK_MS)
+            while rows := history.log_page(
+                self.using, topic, self.wanted.key, (low, high), chunk, newest_first=self.newest_first
+            ):
+                last = rows[-1][0]
+                yield Chunk([Found(*row, position=(row[0],)) for row in rows], (last,))
+                if len(rows) < chunk:
+                    return
+                low, high = (low, last) if self.newest_first else (last, high)
+
+        return walk
+
+    def by_id(self, position: Position | None, chunk: int) -> Walk:
+        """An id is unique in its partition: without a key all are asked, some at a time. What came back with another
+        id has this one beside it."""
+        topic, id, key = self.wanted.topic, self.wanted.id, self.wanted.key
+        assert id is not None
+        stage, after, above = (0, "", 0) if position is None else checked(position, int, str, int)
+        if stage == 0:
+            rows = history.by_original_id(self.using, topic, (), id, IDS)
+            if key is not None:
+                rows = sorted(
+                    [row for row in rows if row[1] == key] + history.by_id(self.using, topic, [key], id)
+                )
+            yield Chunk([Found(*row, position=(0, "", row[0])) for row in rows if row[0] > above], (1, "", 0))
+            above = 0
+        while key is None and (names := history.partitions(self.using, topic, after, chunk)):
+            rows = [row for row in history.by_id(self.using, topic, names, id) if row[0] > above]
+            found = [Found(*row, position=(1, after, row[0])) for row in rows]
+            after, above = names[-1], 0
+            yield Chunk(found, (1, after, 0), len(names))
+
+    def letters_by_id(self, position: Position | None, chunk: int) -> Walk:
+        dead, id, key = conf.dead_letter_topic(self.wanted.topic), self.wanted.id, self.wanted.key
+        assert id is not None
+        (above,) = (0,) if position is None else checked(position, int)
+        groups = {self.group} if self.wanted.group is not None else letters.groups(self.using, dead)
+        rows = history.by_original_id(self.using, dead, sorted(groups), id, IDS) if groups else []
+        chosen = [row for row in rows if key in (None, row[1]) and row[0] > above]
+        yield Chunk([Found(*row, position=(row[0],)) for row in chosen], (END,))
+
+    def pending(self) -> ByPartition:
+        """From where all of a partition has been delivered: what is done is not looked at."""
+        topic, low = self.wanted.topic, self.start
+        if self.wanted.after is not None:
+            low = max(low, offset_by_time(self.using, topic, self.wanted.after - SLACK_MS))
+
+        def some(after: str, limit: int) -> tuple[list[tuple[str, Place]], str | None]:
+            found, last = history.news(self.using, self.group, topic, low, after, limit)
+            return [(name, (scanned,)) for name, scanned in found], last
+
+        def one(name: str) -> Place:
+            return (offsets.positions(self.using, self.group, topic, [name], low)[name].scanned,)
+
+        def read(places: Sequence[tuple[str, Place]], limit: int) -> list[Found]:
+            rows = history.undelivered(self.using, topic, [(name, place[0]) for name, place in places], limit)
+            return sorted((Found(*row, position=(row[1], row[0])) for row in rows), key=lambda f: f.position)
+
+        return ByPartition(some, one, read, self.wanted.key, 1)
+
+    def open_ones(self) -> ByPartition:
+        """By due time: only what is in flight, or waits, is looked at."""
+        topic, in_flight = self.wanted.topic, self.wanted.status == IN_FLIGHT
+
+        def some(after: str, limit: int) -> tuple[list[tuple[str, Place]], str | None]:
+            names, last = history.leased(self.using, self.group, topic, after, limit)
+            return [(name, (0, 0)) for name in names], last
+
+        def read(places: Sequence[tuple[str, Place]], limit: int) -> list[Found]:
+            above = [(name, place[0], place[1]) for name, place in places]
+            rows = sorted(history.open_ones(self.using, self.group, topic, above, in_flight, limit))
+            return [Found(offset, name, "", (name, due, offset)) for name, due, offset in rows]
+
+        return ByPartition(some, lambda name: (0, 0), read, self.wanted.key, 2)
+
+
+def offset_by_time(using: str, topic: str, moment: int) -> int:
+    """An offset up to which all was published before ``moment``, and above which nothing was: by bisection.
+
+    As far as offsets rise with the time: who asks adds some slack.
+    """
+    low, high = 0, log.newest(using, topic)
+    while low < high:
+        middle = (low + high) // 2
+        row = log.published_at(using, topic, middle, 1)
+        if row and row[0][1] < moment:
+            low = row[0][0]
+        else:
+            high = middle
+    return low

@@ -1,0 +1,161 @@
+"""Messages taken out of a group's way, or sent to its front: found by a walk, changed a few hundred at a time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from django.db.backends.utils import CursorWrapper
+
+from .. import conf
+from ..exceptions import NotRegistered
+from ..policy.history import DEAD, PENDING, SCHEDULED, WAITING, Wanted
+from ..policy.ids import new_token
+from ..policy.names import SCHEDULED_SUFFIX
+from ..store import garbage, moving, session
+from ..store.moving import Brought
+from .by_partition import Found
+from .inspecting import CHUNK, Look
+
+MOVABLE = (WAITING, PENDING, SCHEDULED)
+"""What is not done and not in a handler's hands: moved where no status is named, in an order in which none becomes
+what comes next."""
+
+Row = dict[str, Any]
+Batch = Sequence[tuple[Found, Row]]
+
+
+@dataclass(frozen=True)
+class Verb:
+    """What becomes of messages: of those that wait, of those never delivered (which had no state, is told), of those
+    in topics of their own."""
+
+    waiting: Callable[[CursorWrapper, str, str, Sequence[moving.Message]], None]
+    pending: Callable[[CursorWrapper, str, str, Sequence[Brought]], set[int]]
+    apart: Callable[[CursorWrapper, str, Batch], None]
+    statuses: tuple[str, ...]
+
+
+def _take_out(cursor: CursorWrapper, topic: str, batch: Batch) -> None:
+    """Delete them, with what consumers have noted about them where they are dead letters."""
+    consumers = sorted(garbage.starts(cursor, topic))
+    garbage.delete(cursor, topic, consumers, [(found.partition, found.offset) for found, _ in batch])
+
+
+def _make_wait(cursor: CursorWrapper, group: str, topic: str, messages: Sequence[Brought]) -> set[int]:
+    moving.lease_free(cursor, group, topic, sorted({message.partition for message in messages}))
+    return moving.begin_waiting(cursor, group, topic, messages, new_token())
+
+
+REMOVE = Verb(
+    waiting=lambda cursor, group, topic, rows: moving.finish_waiting(cursor, group, topic, rows, new_token()),
+    pending=lambda cursor, group, topic, rows: moving.begin_done(cursor, group, topic, rows, new_token()),
+    apart=_take_out,
+    statuses=(*MOVABLE, DEAD),
+)
+TO_FRONT = Verb(
+    waiting=moving.hurry_waiting,
+    pending=_make_wait,
+    apart=lambda cursor, topic, batch: moving.hurry_scheduled(cursor, [found.offset for found, _ in batch]),
+    statuses=MOVABLE,
+)
+
+
+def move(
+    using: str, verb: Verb, wanted: Wanted, status: str | None, *, limit: int | None, dry_run: bool
+) -> int:
+    """Change all that is wanted and of this status (None: of all ``MOVABLE``), for the group or for all: how many."""
+    total = 0
+    with session.explained(using):
+        for group, one in _parts(using, wanted, status):
+            left = None if limit is None else limit - total
+            total += _Move(using, verb, replace(wanted, group=group, status=one)).run(left, dry_run)
+            if total == limit:
+                break
+    return total
+
+
+def _parts(using: str, wanted: Wanted, status: str | None) -> Iterator[tuple[str | None, str]]:
+    """(group, status) of each walk. Scheduled messages and dead letters of all groups are one."""
+    groups: list[str | None] = [wanted.group]
+    if wanted.group is None:
+        groups = [
+            *sorted(session.single(using, lambda cursor: set(garbage.starts(cursor, wanted.topic)))),
+            None,
+        ]
+    for group in groups:
+        for one in MOVABLE if status is None else (status,):
+            if (one in (SCHEDULED, DEAD)) == (group is None) or wanted.group is not None:
+                yield group, one
+
+
+class _Move:
+    """All messages of one status, for one group."""
+
+    def __init__(self, using: str, verb: Verb, wanted: Wanted) -> None:
+        self.using, self.verb, self.wanted = using, verb, wanted
+        self.look = Look(using, wanted, newest_first=False)
+
+    def run(self, limit: int | None, dry_run: bool) -> int:
+        """One transaction for each few hundred; what comes while it runs may be among them or not."""
+        total = 0
+        for step in self.look.source.walk(None, CHUNK):
+            batch = [
+                (found, row) for found, row, _ in self.look.read(step, payloads=False) if self._mine(row)
+            ]
+            batch = batch[: None if limit is None else limit - total]
+            if batch:
+                total += len(batch) if dry_run else session.run(self.using, partial(self._one, batch=batch))
+            if total == limit or self.look.past_its_time:
+                break
+        return total
+
+    def _mine(self, row: Row) -> bool:
+        """What is scheduled for all groups is not one group's to change."""
+        return self.wanted.status != SCHEDULED or self.wanted.group in (None, row["target"])
+
+    def _one(self, cursor: CursorWrapper, *, batch: Batch) -> int:
+        """How many. What others have locked is left to them."""
+        if self.wanted.status in (PENDING, WAITING):
+            return self._of_group(cursor, batch)
+        free = garbage.lock_free(cursor, [found.offset for found, _ in batch])
+        mine = [(found, row) for found, row in batch if found.offset in free]
+        if mine:
+            self.verb.apart(cursor, self._topic, mine)
+        return len(mine)
+
+    @property
+    def _topic(self) -> str:
+        topic = self.wanted.topic
+        return topic + SCHEDULED_SUFFIX if self.wanted.status == SCHEDULED else conf.dead_letter_topic(topic)
+
+    def _of_group(self, cursor: CursorWrapper, batch: Batch) -> int:
+        """With the group's registration locked, so that no claim comes between."""
+        group, topic, registration = self.wanted.group, self.wanted.topic, self.look.registration
+        assert group is not None
+        assert registration is not None
+        if not moving.lock_group(cursor, group, topic, registration.life):
+            raise NotRegistered(topic, group)
+        there = garbage.lock_free(cursor, [found.offset for found, _ in batch])
+        mine = [(found, row) for found, row in batch if found.offset in there]
+        if not mine:
+            return 0
+        waiting = moving.lock_waiting(cursor, group, topic, [(f.partition, f.offset) for f, _ in mine])
+        if waiting:
+            some = [(f.partition, f.offset) for f, _ in mine if f.offset in waiting]
+            self.verb.waiting(cursor, group, topic, some)
+        rest = [_brought(f, row) for f, row in mine if f.offset not in waiting]
+        if rest and self.wanted.status == PENDING:
+            waiting |= self.verb.pending(cursor, group, topic, rest)
+        return len(waiting)
+
+
+def _brought(found: Found, row: Row) -> Brought:
+    retry = row["retry"] if row["original_id"] is not None else {}
+    errors = json.dumps(retry["errors"]) if retry.get("errors") else None
+    return Brought(
+        found.partition, found.offset, int(retry.get("count", 0)), int(retry.get("failures", 0)), errors
+    )

@@ -1,0 +1,187 @@
+"""Messages as they stand, read a chunk at a time: no statement reads much more than it returns, however long the tables
+are.
+
+First where they are, from an index alone; then what is told of those few, by their primary keys.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from . import session
+from .dialect import flat, marks, numbers_table, union
+
+Place = tuple[int, str, str]
+"""Offset, partition and target group of a row of the log."""
+
+
+def log_page(
+    using: str,
+    topic: str,
+    partition: str | None,
+    bounds: tuple[int, int],
+    limit: int,
+    *,
+    newest_first: bool,
+) -> list[Place]:
+    """The next rows of a topic, or of one partition of it, strictly between two offsets."""
+    index, where, params = "queue_messages_tail", "topic = %s", [topic]
+    if partition is not None:
+        index, where = "queue_messages_partition", "topic = %s AND partition_key = %s"
+        params = [topic, partition]
+    rows = session.fetch(
+        using,
+        f"SELECT `offset`, partition_key, consumer_group FROM queue_messages FORCE INDEX ({index}) WHERE {where}"
+        f" AND `offset` > %s AND `offset` < %s ORDER BY `offset`{' DESC' if newest_first else ''} LIMIT {limit:d}",
+        [*params, *bounds],
+    )
+    return [(int(offset), name, target) for offset, name, target in rows]
+
+
+def news(
+    using: str, group: str, topic: str, start: int, after: str, limit: int
+) -> tuple[list[tuple[str, int]], str | None]:
+    """(partition, offset up to which all of it has been delivered) of those that hold more than that.
+
+    Looks at ``limit`` partitions named above ``after``, by a loose index scan, and tells the last one's name; None when
+    there are no more.
+    """
+    rows = session.fetch(
+        using,
+        "SELECT p.partition_key, p.newest, GREATEST(COALESCE(o.scan_offset, 0), COALESCE(o.offset_acked, 0), %s) FROM"
+        " (SELECT topic, partition_key, MAX(`offset`) AS newest FROM queue_messages"
+        " FORCE INDEX (queue_messages_partition) WHERE topic = %s AND partition_key > %s"
+        f" GROUP BY topic, partition_key ORDER BY topic, partition_key LIMIT {limit:d}) p"
+        " LEFT JOIN queue_offsets o FORCE INDEX (queue_offsets_partition)"
+        " ON o.consumer_group = %s AND o.topic = %s AND o.partition_key = p.partition_key ORDER BY p.partition_key",
+        [start, topic, after, group, topic],
+    )
+    last = str(rows[-1][0]) if len(rows) == limit else None
+    return [(name, int(scanned)) for name, newest, scanned in rows if newest > scanned], last
+
+
+def undelivered(using: str, topic: str, above: Sequence[tuple[str, int]], limit: int) -> list[Place]:
+    """The first ``limit`` rows of each partition above an offset."""
+    branch = (
+        "SELECT `offset`, partition_key, consumer_group FROM queue_messages FORCE INDEX (queue_messages_partition)"
+        f" WHERE topic = %s AND partition_key = %s AND `offset` > %s ORDER BY `offset` LIMIT {limit:d}"
+    )
+    rows = session.fetch(using, union(branch, len(above)), flat([topic, *one] for one in above))
+    return [(int(offset), name, target) for offset, name, target in rows]
+
+
+def leased(using: str, group: str, topic: str, after: str, limit: int) -> tuple[list[str], str | None]:
+    """The next ``limit`` partitions that have a lease row, as all have where something is open; the last one's name,
+    None at the end."""
+    rows = session.fetch(
+        using,
+        "SELECT partition_key FROM queue_partition_leases FORCE INDEX (queue_leases_partition)"
+        " WHERE consumer_group = %s AND topic = %s AND partition_key > %s"
+        f" ORDER BY partition_key LIMIT {limit:d}",
+        [group, topic, after],
+    )
+    found = [str(name) for (name,) in rows]
+    return found, found[-1] if len(found) == limit else None
+
+
+def open_ones(
+    using: str, group: str, topic: str, above: Sequence[tuple[str, int, int]], in_flight: bool, limit: int
+) -> list[tuple[str, int, int]]:
+    """(partition, due, offset) of the first ``limit`` of each that are in flight, or wait, behind (due, offset)."""
+    branch = (
+        "SELECT partition_key, invisible_until, message_offset FROM queue_delivery_state"
+        " FORCE INDEX (queue_delivery_state_due) WHERE consumer_group = %s AND topic = %s AND partition_key = %s"
+        f" AND acked = 0 AND in_flight = {int(in_flight)} AND invisible_until >= %s"
+        f" AND (invisible_until > %s OR message_offset > %s) ORDER BY invisible_until, message_offset LIMIT {limit:d}"
+    )
+    params = flat([group, topic, name, due, due, offset] for name, due, offset in above)
+    rows = session.fetch(using, union(branch, len(above)), params)
+    return [(name, int(due), int(offset)) for name, due, offset in rows]
+
+
+def by_id(using: str, topic: str, partitions: Sequence[str], id: str) -> list[Place]:
+    """Rows with this id in the partitions, for whichever group."""
+    rows = session.fetch(
+        using,
+        "SELECT `offset`, partition_key, consumer_group FROM queue_messages FORCE INDEX (queue_messages_dedupe)"
+        f" WHERE topic = %s AND partition_key IN ({marks(partitions)}) AND id = %s",
+        [topic, *partitions, id],
+    )
+    return sorted((int(offset), name, target) for offset, name, target in rows)
+
+
+def by_original_id(using: str, topic: str, groups: Collection[str], id: str, limit: int) -> list[Place]:
+    """Rows that came back with this id under another (without ``groups``); or dead letters of the groups."""
+    of = f"failed_group IN ({marks(list(groups))})" if groups else "failed_group IS NULL"
+    rows = session.fetch(
+        using,
+        "SELECT `offset`, partition_key, consumer_group FROM queue_messages"
+        f" WHERE topic = %s AND {of} AND original_id = %s ORDER BY original_id, `offset` LIMIT {limit:d}",
+        [topic, *groups, id],
+    )
+    return sorted((int(offset), name, target) for offset, name, target in rows)
+
+
+def partitions(using: str, topic: str, after: str, limit: int) -> list[str]:
+    """Names of the next partitions of the log: a loose index scan."""
+    rows = session.fetch(
+        using,
+        "SELECT partition_key FROM queue_messages FORCE INDEX (queue_messages_partition)"
+        f" WHERE topic = %s AND partition_key > %s GROUP BY topic, partition_key ORDER BY topic, partition_key"
+        f" LIMIT {limit:d}",
+        [topic, after],
+    )
+    return [str(name) for (name,) in rows]
+
+
+MESSAGE_COLUMNS = (
+    "offset", "partition", "id", "original_id", "target", "metadata", "available_at", "published_at", "size",
+    "failed_at", "message_failures", "last_error", "failed_group",
+)  # fmt: skip
+STATE_COLUMNS = (
+    "acked", "in_flight", "invisible_until", "retry_count", "failure_count", "handed", "delivered_to", "delivered_at",
+    "acked_at", "errors", "letter",
+)  # fmt: skip
+
+_MESSAGE = (
+    "m.`offset`, m.partition_key, m.id, m.original_id, m.consumer_group, m.metadata, m.available_at, m.published_at,"
+    " LENGTH(m.payload), m.failed_at, m.failure_count, m.last_error, m.failed_group"
+)
+_WANTED = (
+    f" FROM {numbers_table('wanted', 'o')}"
+    " STRAIGHT_JOIN queue_messages m FORCE INDEX (PRIMARY) ON m.`offset` = wanted.o"
+)
+
+
+def rows(using: str, offsets: Sequence[int]) -> dict[int, dict[str, Any]]:
+    """All but the payloads of these rows, by their offsets: mappings by ``MESSAGE_COLUMNS``."""
+    found = session.fetch(using, f"SELECT {_MESSAGE}{_WANTED}", [json.dumps(offsets)])
+    return {int(row[0]): dict(zip(MESSAGE_COLUMNS, row, strict=True)) for row in found}
+
+
+def rows_of_group(
+    using: str, group: str, dead_topic: str, offsets: Sequence[int]
+) -> dict[int, dict[str, Any]]:
+    """The same, with what the group has done with each (``STATE_COLUMNS``): ``letter`` is its dead letter's offset.
+
+    A letter's id is made of the original's offset and the group.
+    """
+    found = session.fetch(
+        using,
+        f"SELECT {_MESSAGE}, s.acked, s.in_flight, s.invisible_until, s.retry_count, s.failure_count, s.handed,"
+        f" s.delivered_to, s.delivered_at, s.acked_at, s.errors, d.`offset`{_WANTED}"
+        " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
+        " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
+        " LEFT JOIN queue_messages d FORCE INDEX (queue_messages_dedupe) ON s.acked = 1 AND d.topic = %s"
+        " AND d.partition_key = m.partition_key AND d.id = CONCAT(m.`offset`, ':', %s) AND d.consumer_group = ''",
+        [json.dumps(offsets), group, dead_topic, group],
+    )
+    columns = MESSAGE_COLUMNS + STATE_COLUMNS
+    return {int(row[0]): dict(zip(columns, row, strict=True)) for row in found}
+
+
+def payloads(using: str, offsets: Sequence[int]) -> dict[int, bytes]:
+    found = session.fetch(using, f"SELECT m.`offset`, m.payload{_WANTED}", [json.dumps(offsets)])
+    return {int(offset): bytes(payload) for offset, payload in found}

@@ -1,0 +1,152 @@
+"""Messages taken out of a group's way by hand, or sent to its front: its delivery state, changed without a delivery."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.db.backends.utils import CursorWrapper
+
+from . import failures
+from .dialect import NOW_MS, flat
+
+AT_THE_FRONT = 1
+"""``invisible_until`` of what was sent to the front: due before all that waits for its time."""
+
+REMOVED = "removed by hand"
+
+Message = tuple[str, int]
+"""Partition and offset."""
+
+
+@dataclass(frozen=True)
+class Brought:
+    """A message without delivery state, and what it has been through before: its state begins with that."""
+
+    partition: str
+    offset: int
+    retries: int = 0
+    failures: int = 0
+    errors: str | None = None
+
+
+def lock_group(cursor: CursorWrapper, group: str, topic: str, life: int) -> bool:
+    """Let no claim of the group begin until this transaction ends, and its workers look anew then; False if it is not
+    registered any more, or was anew.
+
+    A claim locks the same row, so none is under way either.
+    """
+    cursor.execute(
+        "UPDATE queue_offsets FORCE INDEX (queue_offsets_partition)"
+        f" SET updated_at = GREATEST(updated_at + 1, {NOW_MS})"
+        " WHERE consumer_group = %s AND topic = %s AND partition_key = '' AND id = %s",
+        [group, topic, life],
+    )
+    return bool(cursor.rowcount)
+
+
+def lock_waiting(cursor: CursorWrapper, group: str, topic: str, messages: Sequence[Message]) -> set[int]:
+    """Lock the state of those that wait for a retry, and that nobody has locked: their offsets."""
+    cursor.execute(
+        "SELECT message_offset FROM queue_delivery_state FORCE INDEX (PRIMARY)"
+        f" WHERE consumer_group = %s AND topic = %s AND ({_each(messages)}) AND acked = 0 AND in_flight = 0"
+        " FOR UPDATE SKIP LOCKED",
+        [group, topic, *flat(messages)],
+    )
+    return {int(offset) for (offset,) in cursor.fetchall()}
+
+
+def finish_waiting(
+    cursor: CursorWrapper, group: str, topic: str, messages: Sequence[Message], token: int
+) -> None:
+    """Done, though nobody did them. ``token`` takes the place of theirs: no late answer is taken for this."""
+    cursor.execute(
+        "UPDATE queue_delivery_state s FORCE INDEX (PRIMARY)"
+        f" SET s.errors = {failures.grown()}, s.acked = 1, s.acked_at = {NOW_MS}, s.delivery_token = %s"
+        f" WHERE s.consumer_group = %s AND s.topic = %s AND ({_each(messages)}) AND s.acked = 0 AND s.in_flight = 0",
+        [REMOVED, REMOVED, token, group, topic, *flat(messages)],
+    )
+
+
+def hurry_waiting(cursor: CursorWrapper, group: str, topic: str, messages: Sequence[Message]) -> None:
+    """Due now, before all others that are."""
+    cursor.execute(
+        f"UPDATE queue_delivery_state FORCE INDEX (PRIMARY) SET invisible_until = {AT_THE_FRONT}"
+        f" WHERE consumer_group = %s AND topic = %s AND ({_each(messages)}) AND acked = 0 AND in_flight = 0",
+        [group, topic, *flat(messages)],
+    )
+
+
+def begin_done(
+    cursor: CursorWrapper, group: str, topic: str, messages: Sequence[Brought], token: int
+) -> set[int]:
+    """Give those that have no state one that says they are done: which had none."""
+    errors = f"JSON_ARRAY(JSON_OBJECT('at', {NOW_MS}, 'attempt', 0, 'by', '', 'error', '{REMOVED}'))"
+    return _begin(cursor, group, topic, messages, token, f"1, {NOW_MS}, {NOW_MS}", errors)
+
+
+def begin_waiting(
+    cursor: CursorWrapper, group: str, topic: str, messages: Sequence[Brought], token: int
+) -> set[int]:
+    """Give those that have no state one that says they wait, and are due: which had none."""
+    return _begin(cursor, group, topic, messages, token, f"0, NULL, {AT_THE_FRONT}", None)
+
+
+def _begin(
+    cursor: CursorWrapper,
+    group: str,
+    topic: str,
+    messages: Sequence[Brought],
+    token: int,
+    end: str,
+    errors: str | None,
+) -> set[int]:
+    one = f"(%s, %s, %s, %s, 0, %s, %s, {errors or '%s'}, %s, 0, 0, '', {NOW_MS}, {end})"
+    cursor.execute(
+        "INSERT INTO queue_delivery_state (consumer_group, topic, partition_key, message_offset, in_flight,"
+        " retry_count, failure_count, errors, delivery_token, handed, alone, delivered_to, delivered_at, acked,"
+        f" acked_at, invisible_until) VALUES {', '.join([one] * len(messages))}"
+        " ON DUPLICATE KEY UPDATE delivery_token = queue_delivery_state.delivery_token",
+        flat(
+            [
+                group,
+                topic,
+                m.partition,
+                m.offset,
+                m.retries,
+                m.failures,
+                *([] if errors else [m.errors]),
+                token,
+            ]
+            for m in messages
+        ),
+    )
+    cursor.execute(
+        "SELECT message_offset FROM queue_delivery_state FORCE INDEX (PRIMARY)"
+        f" WHERE consumer_group = %s AND topic = %s AND ({_each(messages)}) AND delivery_token = %s",
+        [group, topic, *flat((m.partition, m.offset) for m in messages), token],
+    )
+    return {int(offset) for (offset,) in cursor.fetchall()}
+
+
+def lease_free(cursor: CursorWrapper, group: str, topic: str, partitions: Sequence[str]) -> None:
+    """Let partitions that nobody has ever leased be found as free ones: where something waits there is a lease."""
+    cursor.execute(
+        "INSERT INTO queue_partition_leases (consumer_group, topic, partition_key, leased_by, holder, leased_at,"
+        f" lease_renewed_at) VALUES {', '.join([f'(%s, %s, %s, %s, %s, {NOW_MS}, {NOW_MS})'] * len(partitions))}"
+        " ON DUPLICATE KEY UPDATE leased_at = queue_partition_leases.leased_at",
+        flat([group, topic, partition, "", ""] for partition in sorted(partitions)),
+    )
+
+
+def hurry_scheduled(cursor: CursorWrapper, offsets: Sequence[int]) -> None:
+    """Due now. The rows are locked by this transaction; each is looked up by its key."""
+    for offset in offsets:
+        cursor.execute(
+            f"UPDATE queue_messages FORCE INDEX (PRIMARY) SET available_at = {NOW_MS} WHERE `offset` = %s",
+            [offset],
+        )
+
+
+def _each(messages: Sequence[Message] | Sequence[Brought]) -> str:
+    return " OR ".join(["(partition_key = %s AND message_offset = %s)"] * len(messages))

@@ -1,0 +1,321 @@
+"""Traces: OpenTelemetry spans for what is published and handled, joined by the W3C trace context in the headers.
+
+Where the package ``opentelemetry-api`` is installed (the extra ``opentelemetry``). The headers are those of
+https://www.w3.org/TR/trace-context/. Spans follow OpenTelemetry's semantic conventions for messaging spans, version
+1.43 (https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/, status "development"; the attributes'
+names are those of 1.27 and later). What the conventions leave open:
+
+- One "send" span for each call of ``publish`` and ``publish_many``, whose context every message of it carries; no
+  "create" spans. A message with a ``traceparent`` of its own keeps that, and the span links to it.
+- The "process" span of a handler on one message has the message's context as its parent and as a link; inside of
+  another span (a test's, around ``drain``) that one is the parent, and the message's a link.
+- The "receive" span of a poll has links only. A poll that finds nothing has no span.
+
+Whatever a tracer raises is logged once and goes no further.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from .exceptions import Postpone
+from .messages import Message, Published
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.trace import SpanKind, Tracer
+
+logger = logging.getLogger("django_mqueue")
+
+HEADERS = ("traceparent", "tracestate")
+"""Reserved names of headers, of W3C's Trace Context."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_complained: set[str] = set()
+
+
+class _Api:
+    """What is used of OpenTelemetry's API, imported once it is needed."""
+
+    def __init__(self) -> None:
+        from opentelemetry import context, trace
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        self.context, self.trace, self.propagator = context, trace, TraceContextTextMapPropagator()
+        self._provider: object = None
+        self._tracer: Tracer | None = None
+
+    @property
+    def tracer(self) -> Tracer:
+        """Of the provider that is set now."""
+        provider = self.trace.get_tracer_provider()
+        if self._tracer is None or provider is not self._provider:
+            self._tracer = provider.get_tracer("django_mqueue", import_module("django_mqueue").__version__)
+            self._provider = provider
+        return self._tracer
+
+
+@functools.cache
+def _api() -> _Api | None:
+    """None where OpenTelemetry is not installed."""
+    try:
+        return _Api()
+    except ImportError:
+        return None
+    except Exception:
+        logger.exception("OpenTelemetry is installed, and cannot be used")
+        return None
+
+
+def carried(headers: Any) -> dict[str, str]:
+    """The headers that a message gets for the current span; none where it has its own, which the span links to."""
+    api = _api()
+    if api is None:
+        return {}
+    carrier: dict[str, str] = {}
+    try:
+        if _given(headers):
+            if context := _extracted(api, headers):
+                api.trace.get_current_span().add_link(api.trace.get_current_span(context).get_span_context())
+            return {}
+        api.propagator.inject(carrier)
+    except Exception:
+        _complain("the trace context could not be put into a message's headers")
+        return {}
+    return {name: value for name, value in carrier.items() if name in HEADERS and isinstance(value, str)}
+
+
+def context_of(message: Message) -> Context | None:
+    """The context that a message was published in, for spans of your own: ``start_span(…, context=…)``.
+
+    None if it carries none, or OpenTelemetry is not installed.
+    """
+    api = _api()
+    return None if api is None else _extracted(api, message.headers)
+
+
+def _given(headers: Any) -> bool:
+    return isinstance(headers, Mapping) and any(
+        isinstance(name, str) and name.lower() in HEADERS for name in headers
+    )
+
+
+def _extracted(api: _Api, headers: Any) -> Context | None:
+    if not _given(headers):
+        return None
+    carrier = {str(name).lower(): value for name, value in headers.items() if isinstance(value, str)}
+    try:
+        context = api.propagator.extract(carrier, context=api.context.Context())
+        return context if api.trace.get_current_span(context).get_span_context().is_valid else None
+    except Exception:
+        _complain("the trace context in a message's headers could not be read")
+        return None
+
+
+class Span:
+    """A span around a block, current within it. Whatever goes wrong with it, the block runs."""
+
+    def __init__(
+        self,
+        kind: str,
+        operation: str,
+        topic: str,
+        attributes: Mapping[str, Any],
+        origins: Iterable[Any] = (),
+        *,
+        joins: bool = False,
+        started: int | None = None,
+    ) -> None:
+        """``origins``: headers of messages, to be linked to. ``joins``: the only one may be the parent."""
+        self._span: Any = None
+        self._token: Any = None
+        self._api = api = _api()
+        if api is None:
+            return
+        try:
+            contexts = [context for each in origins if (context := _extracted(api, each))]
+            spans = [api.trace.get_current_span(context).get_span_context() for context in contexts]
+            ambient = api.trace.get_current_span().get_span_context().is_valid
+            self._span = api.tracer.start_span(
+                f"{operation} {topic}",
+                context=contexts[0] if joins and len(contexts) == 1 and not ambient else None,
+                kind=_kind(api, kind),
+                attributes={
+                    "messaging.system": "django_mqueue",
+                    "messaging.operation.name": operation,
+                    "messaging.operation.type": kind,
+                    "messaging.destination.name": topic,
+                    **attributes,
+                },
+                links=[api.trace.Link(span) for span in spans],
+                start_time=started,
+            )
+        except Exception:
+            _complain("a span could not be started")
+
+    def __enter__(self) -> Span:
+        if self._api is not None and self._span is not None:
+            try:
+                self._token = self._api.context.attach(self._api.trace.set_span_in_context(self._span))
+            except Exception:
+                _complain("a span could not be made the current one")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self.failed(error)
+        self.end()
+
+    def end(self) -> None:
+        """No more of this block."""
+        if self._api is None or self._span is None:
+            return
+        try:
+            if self._token is not None:
+                self._api.context.detach(self._token)
+        except Exception:
+            _complain("a span could not be left")
+        try:
+            self._span.end()
+        except Exception:
+            _complain("a span could not be ended")
+
+    def set(self, **attributes: Any) -> None:
+        """More attributes: ``message__id`` is ``messaging.message.id``; None is left out."""
+        if self._span is None:
+            return
+        try:
+            for name, value in attributes.items():
+                if value is not None:
+                    self._span.set_attribute(f"messaging.{name.replace('__', '.')}", value)
+        except Exception:
+            _complain("an attribute of a span could not be set")
+
+    def failed(self, error: BaseException) -> None:
+        """What the span is about has failed so."""
+        if self._api is None or self._span is None:
+            return
+        try:
+            self._span.record_exception(error)
+            self._span.set_attribute("error.type", _name_of(type(error)))
+            self._span.set_status(self._api.trace.StatusCode.ERROR, _name_of(type(error)))
+        except Exception:
+            _complain("an exception could not be noted in a span")
+
+    def outcome(self, verb: str, delay: float, *, last: bool) -> None:
+        """What becomes of the message: ``verb`` is the answer, ``last`` whether there is no attempt after this one."""
+        again = verb == "postpone" or (verb == "nack" and not last)
+        what = {"nack": "retry"}.get(verb, verb) if again or verb == "ack" else "dead_letter"
+        self.set(django_mqueue__outcome=what, django_mqueue__retry_in=delay if again else None)
+
+    def watch(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function; what it raises is noted, unless it only asks for another time."""
+        try:
+            return function(*args, **kwargs)
+        except Postpone:
+            raise
+        except BaseException as error:
+            self.failed(error)
+            raise
+
+
+def sending(publish: Callable[P, Published]) -> Callable[P, Published]:
+    """``publish`` within a "send" span."""
+
+    @functools.wraps(publish)
+    def traced(*args: P.args, **kwargs: P.kwargs) -> Published:
+        if _api() is None:
+            return publish(*args, **kwargs)
+        with Span("send", "publish", _topic_of(args, kwargs), {}) as span:
+            published = publish(*args, **kwargs)
+            span.set(message__id=published.id, django_mqueue__message__offset=published.offset)
+            span.set(destination__partition__id=published.key)
+            if not published.created:
+                span.set(django_mqueue__duplicate=True)
+            return published
+
+    return traced
+
+
+def sending_many(publish_many: Callable[P, list[Published]]) -> Callable[P, list[Published]]:
+    """``publish_many`` within a "send" span, which all of its messages carry on."""
+
+    @functools.wraps(publish_many)
+    def traced(*args: P.args, **kwargs: P.kwargs) -> list[Published]:
+        if _api() is None:
+            return publish_many(*args, **kwargs)
+        with Span("send", "publish", _topic_of(args, kwargs), {}) as span:
+            published = publish_many(*args, **kwargs)
+            span.set(batch__message_count=len(published))
+            return published
+
+    return traced
+
+
+def processing(messages: Sequence[Message], partition: str, worker: str) -> Span:
+    """The "process" span of a handler: of one message, or of a batch."""
+    first = messages[0]
+    span = Span(
+        "process",
+        "process",
+        first.topic,
+        {
+            "messaging.consumer.group.name": first.group,
+            "messaging.destination.partition.id": partition,
+            "messaging.client.id": worker,
+        },
+        [message.headers for message in messages],
+        joins=len(messages) == 1,
+    )
+    if len(messages) == 1:
+        span.set(message__id=first.id, django_mqueue__message__offset=first.offset)
+        span.set(django_mqueue__message__attempt=first.attempt)
+    return span
+
+
+def now() -> int:
+    """When a span begins that may turn out not to be worth one."""
+    return time.time_ns()
+
+
+def received(messages: Sequence[Message], worker: str, started: int) -> None:
+    """The "receive" span of a poll that gave these messages, and began at ``started``."""
+    if not messages or _api() is None:
+        return
+    attributes = {
+        "messaging.consumer.group.name": messages[0].group,
+        "messaging.client.id": worker,
+        "messaging.batch.message_count": len(messages),
+    }
+    headers = [message.headers for message in messages]
+    Span("receive", "poll", messages[0].topic, attributes, headers, started=started).end()
+
+
+def _kind(api: _Api, operation: str) -> SpanKind:
+    kinds = api.trace.SpanKind
+    found: SpanKind = {"send": kinds.PRODUCER, "process": kinds.CONSUMER, "receive": kinds.CLIENT}[operation]
+    return found
+
+
+def _topic_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    return str(args[0] if args else kwargs.get("topic", ""))
+
+
+def _name_of(kind: type) -> str:
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _complain(what: str) -> None:
+    """Once each: a tracer that is broken is so for every message."""
+    if what not in _complained:
+        _complained.add(what)
+        logger.exception("tracing: %s; this is not told again", what)

@@ -1,0 +1,243 @@
+"""``remove``: messages that a group will not be given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.test import override_settings
+
+from django_mqueue import (
+    NotRegistered,
+    OutgoingMessage,
+    StaleDelivery,
+    Subscription,
+    publish,
+    publish_many,
+    reset,
+    subscribe,
+)
+from django_mqueue.inspect import messages, remove
+from django_mqueue.models import DeliveryState, Message
+from tests.support.subscribers import (
+    QUICK,
+    consume,
+    consume_for,
+    engine_of,
+    in_log,
+    poll_until,
+    settle,
+    settle_and_collect,
+    watermark,
+    with_state,
+)
+from tests.support.transactions import rolled_back, statements, wait_until
+
+from .scene import GROUP, TOPIC, one_of_each, published, scheduled
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def quick() -> Iterator[None]:
+    with override_settings(MQUEUE={**QUICK, "GC_INTERVAL": 3600}):
+        yield
+
+
+@pytest.mark.parametrize(
+    ("status", "count", "left"),
+    [
+        ("pending", 1, {"pending": "done"}),
+        ("waiting", 1, {"waiting": "done"}),
+        ("scheduled", 0, {}),
+        ("dead", 1, {"dead": "done"}),
+        (None, 2, {"pending": "done", "waiting": "done"}),
+    ],
+)
+def test_each_status(status: str | None, count: int, left: dict[str, str]) -> None:
+    """What is done, or in a handler's hands, stays as it is; what is scheduled for all is not one group's to remove."""
+    offsets = one_of_each()
+    assert remove(TOPIC, group=GROUP, status=status, dry_run=True) == count
+    assert remove(TOPIC, group=GROUP, status=status) == count
+    stands = {m.offset: m.status for m in messages(TOPIC, group=GROUP)}
+    assert stands == {offset: left.get(name, name) for name, offset in offsets.items() if name != "scheduled"}
+    assert len(messages(TOPIC, status="scheduled")) == 1
+    assert [m.status for m in messages(TOPIC, group="stock")] == ["pending"] * 5
+    assert remove(TOPIC, group=GROUP, status=status) == 0
+
+
+def test_of_all_groups_at_once() -> None:
+    one_of_each()
+    scheduled("mine", group=GROUP)
+    assert remove(TOPIC, group=None, dry_run=True) == 2 + 5 + 2
+    assert remove(TOPIC, group=None) == 2 + 5 + 2
+    assert messages(TOPIC, status="scheduled").messages == []
+    assert messages(TOPIC, group="stock", status="pending").messages == []
+    assert [m.id for m in messages(TOPIC, status="dead")] == ["dead"]
+    assert remove(TOPIC, group=None, status="dead") == 1
+
+
+def test_a_group_removes_what_is_scheduled_for_it_alone() -> None:
+    subscribe(TOPIC, GROUP)
+    scheduled("mine", group=GROUP)
+    scheduled("all")
+    scheduled("theirs", group="stock")
+    assert remove(TOPIC, group=GROUP) == 1
+    assert [m.payload for m in messages(TOPIC, status="scheduled")] == ["all", "theirs"]
+
+
+def test_by_filter_limit_and_page() -> None:
+    subscribe(TOPIC, GROUP)
+    publish_many(TOPIC, [OutgoingMessage({"n": n}, key=f"k{n % 7}") for n in range(1200)])
+    assert remove(TOPIC, group=GROUP, filter=lambda m: m.payload["n"] % 2 == 0, limit=550) == 550
+    assert remove(TOPIC, group=GROUP, filter=lambda m: m.payload["n"] % 2 == 0) == 50
+    assert remove(TOPIC, group=GROUP, payload__n={1, 3}) == 2
+    with Subscription(TOPIC, GROUP, batch_size=1000) as subscription:
+        got = consume(subscription, 598)
+        assert all(delivery.payload["n"] % 2 for delivery in got)
+        settle_and_collect(subscription)
+    assert in_log(TOPIC) == with_state(TOPIC, GROUP) == []
+
+
+def test_removed_messages_say_so_and_go_with_the_watermark() -> None:
+    offsets = published(1, 2, 3)
+    subscribe(TOPIC, GROUP)
+    remove(TOPIC, group=GROUP, status="pending")
+    (first, *_) = messages(TOPIC, group=GROUP)
+    assert [e.error for e in first.errors] == ["removed by hand"]
+    assert first.done_at is not None
+    with Subscription(TOPIC, GROUP) as subscription:
+        assert consume_for(subscription, 0.2) == []
+        settle_and_collect(subscription)
+        assert watermark(TOPIC, GROUP, "k") >= offsets[-1]
+    assert in_log(TOPIC) == with_state(TOPIC, GROUP) == []
+
+
+def test_a_running_worker_finds_out_and_its_watermark_moves() -> None:
+    """It knows of the messages, undelivered and waiting, from before; one of them would wait for an hour."""
+    with Subscription(TOPIC, GROUP, batch_size=1) as subscription:
+        offsets = published(*range(5))
+        (first,) = poll_until(subscription, 1)
+        first.nack(delay=200, error="later")
+        (second,) = poll_until(subscription, 1)
+        assert remove(TOPIC, group=GROUP) == 4
+        second.ack()
+        wait_until(
+            lambda: (subscription.poll(), settle(subscription), watermark(TOPIC, GROUP, "k") >= offsets[-1])[
+                -1
+            ],
+            "the watermark moves",
+        )
+        assert consume_for(subscription, 0.1) == []
+    assert DeliveryState.objects.filter(acked=True).count() == 5
+
+
+def test_one_that_waits_keeps_its_errors() -> None:
+    published(1)
+    with Subscription(TOPIC, GROUP) as subscription:
+        poll_until(subscription, 1)[0].nack(delay=60, error="no")
+    remove(TOPIC, group=GROUP)
+    (message,) = messages(TOPIC, group=GROUP)
+    assert [e.error for e in message.errors] == ["no", "removed by hand"]
+    assert (message.status, message.attempts, message.failures) == ("done", 1, 1)
+
+
+def test_a_late_answer_to_what_was_removed_is_stale() -> None:
+    published(1)
+    with Subscription(TOPIC, GROUP) as subscription:
+        (delivery,) = poll_until(subscription, 1)
+        DeliveryState.objects.update(
+            in_flight=False, invisible_until=1
+        )  # As after a nack that it does not know of.
+        assert remove(TOPIC, group=GROUP) == 1
+        with pytest.raises(StaleDelivery):
+            delivery.nack()
+        with pytest.raises(StaleDelivery):
+            delivery.ack()
+
+
+def test_dead_letters_that_a_group_consumes() -> None:
+    """Such a topic's messages are removed like any other's; purging them leaves nothing of that behind."""
+    subscribe(f"{TOPIC}_dlq", "clerk")
+    published(1, 2)
+    with Subscription(TOPIC, GROUP) as subscription:
+        for delivery in poll_until(subscription, 2):
+            delivery.reject("no")
+    assert remove(f"{TOPIC}_dlq", group="clerk", limit=1) == 1
+    assert len(with_state(f"{TOPIC}_dlq", "clerk")) == 1
+    assert remove(TOPIC, group=None, status="dead") == 2
+    assert with_state(f"{TOPIC}_dlq", "clerk") == in_log(f"{TOPIC}_dlq") == []
+
+
+def test_other_groups_and_other_topics_do_not_notice() -> None:
+    subscribe(TOPIC, GROUP)
+    subscribe("parcels", GROUP)
+    publish("parcels", 1)
+    published(1)
+    with Subscription(TOPIC, "stock") as stock:
+        assert remove(TOPIC, group=GROUP) == 1
+        assert [d.payload for d in consume(stock, 1)] == [1]
+    assert len(messages("parcels", group=GROUP, status="pending")) == 1
+
+
+def test_a_reset_gives_them_back() -> None:
+    published(1, 2)
+    subscribe(TOPIC, GROUP)
+    remove(TOPIC, group=GROUP)
+    reset(TOPIC, GROUP, "earliest")
+    with Subscription(TOPIC, GROUP) as subscription:
+        assert [d.payload for d in consume(subscription, 2)] == [1, 2]
+
+
+def test_a_dry_run_changes_nothing() -> None:
+    one_of_each()
+    with statements() as seen:
+        remove(TOPIC, group=None, dry_run=True)
+    assert not [sql for sql in seen if not sql.startswith(("SELECT", "(SELECT", "((SELECT"))]
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "text"),
+    [
+        ({"group": "nobody"}, NotRegistered, "nobody"),
+        (
+            {"group": GROUP, "status": "in_flight"},
+            ValueError,
+            "one of waiting, pending, scheduled, dead",
+        ),
+        ({"group": GROUP, "status": "done"}, ValueError, "status must be"),
+        ({"group": GROUP, "limit": 0}, ValueError, "limit"),
+        ({"group": GROUP, "colour": 1}, TypeError, "payload__"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(asked: dict[str, Any], error: type[Exception], text: str) -> None:
+    subscribe(TOPIC, GROUP)
+    published(1)
+    with pytest.raises(error, match=text):
+        remove(TOPIC, **asked)
+    assert Message.objects.count() == 1
+
+
+def test_it_is_part_of_the_callers_transaction() -> None:
+    published(1)
+    subscribe(TOPIC, GROUP)
+    with rolled_back():
+        assert remove(TOPIC, group=GROUP) == 1
+    assert [m.status for m in messages(TOPIC, group=GROUP)] == ["pending"]
+
+
+def test_what_is_remembered_is_not_delivered() -> None:
+    """A worker that knows a message as undelivered, and has not looked at its group since."""
+    with (
+        override_settings(MQUEUE={**QUICK, "DISCOVERY_INTERVAL": 600}),
+        Subscription(TOPIC, GROUP) as subscription,
+    ):
+        published(*range(3))
+        engine = engine_of(subscription)
+        engine.tick()
+        engine.feed.tick()
+        engine.tick()
+        assert remove(TOPIC, group=GROUP, filter=lambda m: m.payload != 1) == 2
+        assert [d.payload for d in consume(subscription, 1)] == [1]
+        assert consume_for(subscription, 0.1) == []

@@ -1,0 +1,1 @@
+"""An app of worker processes whose signals have receivers."""
