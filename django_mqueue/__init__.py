@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .exceptions import BatchFailure as BatchFailure
     from .exceptions import BrokenTransaction as BrokenTransaction
     from .exceptions import ClosedSubscription as ClosedSubscription
     from .exceptions import DuplicateMessage as DuplicateMessage
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from .exceptions import Reject as Reject
     from .exceptions import Retry as Retry
     from .exceptions import StaleDelivery as StaleDelivery
+    from .exceptions import TimeLimitExceeded as TimeLimitExceeded
+    from .exceptions import TooManyHanging as TooManyHanging
     from .exceptions import WrongDatabase as WrongDatabase
     from .messages import Message as Message
     from .messages import OutgoingMessage as OutgoingMessage
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "BatchFailure": "exceptions",
     "BrokenTransaction": "exceptions",
     "ClosedSubscription": "exceptions",
     "Delays": "policy.backoff",
@@ -71,6 +75,8 @@ _HOME = {
     "RetryOn": "policy.backoff",
     "StaleDelivery": "exceptions",
     "Subscription": "service.subscription",
+    "TimeLimitExceeded": "exceptions",
+    "TooManyHanging": "exceptions",
     "WrongDatabase": "exceptions",
     "consumer": "workers.registry",
     "pause": "service.positions",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -58,6 +59,24 @@ class WrongDatabase(MQueueError):
         super().__init__(
             f"a write to database {alias!r} cannot be in one commit with the ack, which is in {using!r}: write to"
             f" {using!r}, set MQUEUE['DATABASE'] to {alias!r}, or do without atomic and let a second run do no harm"
+        )
+
+
+class TimeLimitExceeded(MQueueError):
+    """A handler ran longer than its ``max_runtime``: its attempt has failed, and what it still does comes too late."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        super().__init__(f"the handler ran longer than its max_runtime of {seconds:g} s")
+
+
+class TooManyHanging(MQueueError):
+    """A worker process ends: so many of its handlers hang past their ``max_runtime`` that it should be started anew."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(
+            f"{count} handlers have run past their max_runtime and do not end; their threads cannot be stopped. "
+            "This process finishes what else it runs and ends, for its supervisor to start another"
         )
 
 
@@ -138,3 +157,29 @@ class Postpone(MQueueError):
     def __init__(self, delay: float | timedelta = 0) -> None:
         self.delay = delay
         super().__init__("postponed by the handler")
+
+
+class BatchFailure(MQueueError):
+    """Raised by a handler with ``batch=True``: these messages of the batch have failed, each by its exception.
+
+    ``failures`` maps messages of the list to exceptions. Each counts as if its message's handler had raised it:
+    ``Retry``, ``Reject`` and ``Postpone`` mean what they always do. The others of the batch are acked; if the handler
+    is atomic they are rolled back with it, and come again without an attempt counted.
+    Raises ``TypeError`` for anything but a mapping to exceptions, ``ValueError`` for an empty one.
+    """
+
+    def __init__(self, failures: Mapping[Any, BaseException]) -> None:
+        if not isinstance(failures, Mapping):
+            raise TypeError(
+                f"BatchFailure needs a mapping from messages to exceptions, not {type(failures).__name__}"
+            )
+        if not failures:
+            raise ValueError("BatchFailure must name at least one message; return if all of them succeeded")
+        for error in failures.values():
+            if not isinstance(error, BaseException):
+                raise TypeError(f"BatchFailure needs an exception for each message, not {error!r}")
+        self.failures = dict(failures)
+        first = next(iter(self.failures.values()))
+        super().__init__(
+            f"{len(self.failures)} of the batch failed, the first by {type(first).__name__}: {first}"
+        )

@@ -20,7 +20,7 @@ from .policy.durations import moment
 from .policy.solitude import Solitude
 from .service.context import Options
 from .service.delivery import Delivery
-from .service.dispatch import Dispatch
+from .service.dispatch import Dispatch, jobs
 from .service.engine import Engine
 from .service.feed import Feed
 from .service.registration import subscribe
@@ -28,7 +28,9 @@ from .service.subscription import default_name
 from .service.telling import Outbox, delivered
 from .store import session
 from .workers import connections
-from .workers.calling import verdict
+from .workers.calling import verdicts
+from .workers.jobs import Job
+from .workers.judging import Verdict
 from .workers.registry import Handler, autodiscover, handlers
 
 logger = logging.getLogger("django_mqueue")
@@ -83,6 +85,7 @@ class _Drain:
                 handler.max_attempts,
                 handler.visible_ms,
                 eager=True,
+                batch=handler.batch,
             )
             engine = Engine(handler.topic, handler.group, default_name(), options, self.feed, expires=False)
             engine.start()
@@ -100,11 +103,11 @@ class _Drain:
                 engine.membership.tick()
             deliveries = self.dispatch.claim(AT_ONCE, AT_ONCE)
             self.outbox.flush()
-            for delivery in deliveries:
-                handled.append(delivery)
-                delivered([delivery])
+            for together in jobs(deliveries):
+                handled += together
+                delivered(together)
                 self.outbox.flush()
-                self._handle(delivery)
+                self._handle(together)
                 self.outbox.flush()
             idle = 0 if deliveries or more else idle + 1
             if idle == 1:
@@ -117,9 +120,13 @@ class _Drain:
             engine.stop()
         self.outbox.flush()
 
-    def _handle(self, delivery: Delivery) -> None:
-        handler = next(h for e, h in self.handlers.items() if e.answering is delivery.hold.answering)
-        verb, delay, error = self._verdict(handler, delivery)
+    def _handle(self, together: list[Delivery]) -> None:
+        handler = next(h for e, h in self.handlers.items() if e.answering is together[0].hold.answering)
+        for delivery, verdict in self._verdicts(Job(handler, together)).items():
+            self._answer(handler, delivery, verdict)
+
+    def _answer(self, handler: Handler, delivery: Delivery, verdict: Verdict) -> None:
+        verb, delay, error, _ = verdict
         if verb == "ack":
             delivery.ack()
             return
@@ -131,13 +138,13 @@ class _Drain:
         else:
             delivery.postpone(delay)
 
-    def _verdict(self, handler: Handler, delivery: Delivery) -> tuple[str, float, str]:
+    def _verdicts(self, job: Job) -> dict[Delivery, Verdict]:
         if not session.in_transaction(self.using):
-            found = verdict(handler, delivery)
+            found = verdicts(job)
             connections.after_use()
             return found
         with transaction.atomic(using=self.using):  # Undone as a whole if it can only be rolled back.
-            return verdict(handler, delivery)
+            return verdicts(job)
 
 
 class _Outbox(Outbox):

@@ -31,10 +31,13 @@ class Answering:
     def __init__(self, context: Context) -> None:
         self.context = context
 
-    def ack(self, deliveries: Sequence[Delivery], starting: Sequence[Delivery] = ()) -> bool:
+    def ack(
+        self, deliveries: Sequence[Delivery], starting: Sequence[Delivery] = (), *, whole: bool = False
+    ) -> bool:
         """Finish deliveries, in one statement. ``starting``: claimed ahead, and going to a handler now.
 
-        Raises ``StaleDelivery`` for those that are not this subscriber's any more; the others are finished.
+        Raises ``StaleDelivery`` for those that are not this subscriber's any more; the others are finished. ``whole``:
+        they are not, for the caller's transaction rolls them back.
         """
         context = self.context
         todo = [d for d in deliveries if d.hold.answer != "ack"]
@@ -52,6 +55,8 @@ class Answering:
             return stale
 
         stale = session.run(context.using, work) if todo or starting else set()
+        if whole and (stale or ended):
+            raise StaleDelivery([d for d in todo if d.hold.ticket in stale] + ended, "ack")
         self._after(lambda: self._ended([d for d in todo if d.hold.ticket not in stale], "ack", told=End()))
         self._lose(stale)
         for delivery in starting:
@@ -61,9 +66,9 @@ class Answering:
             raise StaleDelivery(gone, "ack")
         return True
 
-    def note_ack(self, delivery: Delivery) -> None:
+    def note_ack(self, deliveries: Sequence[Delivery]) -> None:
         """Memory of an ack that was committed with other things."""
-        self._ended([delivery], "ack", told=End())
+        self._ended(deliveries, "ack", told=End())
 
     def nack(self, delivery: Delivery, delay: float | timedelta, error: str) -> bool:
         delay_ms = to_ms("delay", delay)

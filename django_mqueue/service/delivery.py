@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class Hold:
-    """The changing side of a delivery. ``answer``: the verb that ended it, '' while it is open."""
+    """The changing side of a delivery. ``answer``: the verb that ended it, '' while it is open.
+
+    ``overdue``: its handler has run too long, and may not ack any more, though its failure may not be told yet.
+    """
 
     answering: Answering
     ticket: Ticket
@@ -31,6 +34,7 @@ class Hold:
     answer: str = ""
     dead_lettered: bool = False
     lost: bool = False
+    overdue: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +57,7 @@ class Delivery(Message):
         Raises ``StaleDelivery`` at its end, with all rolled back, if the delivery is another's by then;
         ``BrokenTransaction`` if the block ended the transaction; ``WrongDatabase`` at a write to another database.
         """
-        return atomically(self)
+        return atomically([self])
 
     def nack(self, *, delay: float | timedelta = 0, error: str = "") -> bool:
         """This attempt failed: deliver again after ``delay`` seconds, or dead-letter it if it was the last one."""

@@ -113,6 +113,27 @@ with Subscription("invoices", group="archive", name="archive-1") as subscription
         Invoice.objects.update(amount=0)
 assert DeliveryState.objects.get(consumer_group="archive").acked
 """,
+    "docs/how-to/handle-batches.md": """
+from django_mqueue import publish
+from shop.orders import place_order
+for amount in (30, 40, 5000):
+    place_order("ada", amount)
+publish("orders", {"order": 0})
+"""
+    + RUN_HANDLERS
+    + """
+from django_mqueue.models import DeliveryState, Message
+assert sorted(Invoice.objects.values_list("amount", flat=True)) == [30, 40, 5000]
+assert DeliveryState.objects.filter(consumer_group__in=["archive", "billing"], acked=True).count() == 8
+couriers = DeliveryState.objects.filter(consumer_group="couriers").order_by("message_offset")
+assert [(s.acked, s.failure_count) for s in couriers] == [(1, 0), (1, 0), (0, 1), (1, 1)], couriers.values()
+assert Message.objects.get(topic="orders_dlq").last_error == "no such order"
+""",
+    "docs/how-to/limit-run-time.md": """
+from django_mqueue.workers.registry import handlers as registered
+limits = {h.group: h.max_runtime for h in registered() if h.topic == "orders"}
+assert limits["cards"] == 30 and limits["rates"] == 120, limits
+""",
     "docs/how-to/choose-what-to-handle.md": """
 publish("orders", {"amount": 5000}, headers={"type": "order"})
 publish("shop-events", {"order": 8, "colour": "red"}, kind="order.placed")

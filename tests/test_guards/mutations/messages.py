@@ -11,7 +11,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "an atomic handler's ack is in its transaction",
         "a worker that dies between the two runs the handler again, and its effects are there twice",
         "service/atomically.py",
-        "acked = answering.ack([delivery])",
+        "acked = answering.ack(deliveries, whole=True)",
         "acked = True",
         f"{_ATOMIC}::test_no_commit_of_its_own_for_the_ack",
     ),
