@@ -265,7 +265,7 @@ def test_receivers_may_use_the_database_and_leave_it_as_they_like(
         run()
     assert sorted(Sale.objects.values_list("number", flat=True)) == [0, 1, 2, 3, 4, 5]
     assert "left a transaction open" in caplog.text
-    assert closed == ["mqueue-signals"]
+    assert "mqueue-signals" in closed
 
 
 def test_a_receiver_may_publish() -> None:
