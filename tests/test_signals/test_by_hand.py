@@ -72,6 +72,18 @@ def test_a_publish_is_told_after_its_commit_and_never_when_it_is_rolled_back() -
     )
 
 
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_the_commit_that_counts_is_that_of_the_messages_database() -> None:
+    with listening() as heard:
+        with transaction.atomic():
+            publish("t", 1, using="other")
+            assert [told["using"] for told in heard.of("published")] == ["other"]
+        with transaction.atomic(using="other"):
+            publish("t", 2, using="other")
+            assert len(heard.calls) == 1
+        assert len(heard.calls) == 2
+
+
 def test_duplicates_are_not_told() -> None:
     publish("t", 1, key="k", id="one")
     with listening() as heard:
