@@ -144,7 +144,7 @@ def test_a_receiver_that_exits_ends_neither_the_worker_nor_the_telling(
 def test_a_receiver_that_hangs_costs_the_worker_nothing(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For three lease durations: it handles what comes, renews its leases, and leaves its group, at once."""
+    """For two lease durations: it handles what comes, renews its leases, and leaves its group, at once."""
     monkeypatch.setattr(announcer, "LINGER", 0.1)
     entered, leave = threading.Event(), threading.Event()
 
@@ -159,7 +159,7 @@ def test_a_receiver_that_hangs_costs_the_worker_nothing(
             publish("t", "second", key="k")
         elif message.payload == "second":
             assert entered.wait(10)
-            threading.Event().wait(3)  # three lease durations
+            threading.Event().wait(2.2)  # two lease durations
             publish("t", "last", key="k")
         held.append((PartitionLease.objects.get(partition_key="k").leased_by, message.payload))
 
