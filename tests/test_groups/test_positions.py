@@ -296,6 +296,6 @@ def test_pausing_a_topic_waits_for_no_other_topic() -> None:
         consume(depot, 1)
         engine_of(depot).feed.settle("parcels")
         with Stopped(lambda: engine_of(depot).watermarks.tick(force=True), COMMIT) as moving:
-            assert Background(lambda: pause(TOPIC)).result(timeout=8) == 1
-            assert Background(lambda: resume(TOPIC)).result(timeout=8) == 1
+            assert Background(lambda: pause(TOPIC)).result(timeout=5) == 1
+            assert Background(lambda: resume(TOPIC)).result(timeout=5) == 1
             moving.go()
