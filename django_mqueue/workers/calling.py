@@ -61,7 +61,9 @@ def verdicts(job: Job) -> dict[Delivery, Verdict]:
         verb, delay, *_ = found[job.deliveries[0]]
         if handler.batch:
             span.set(batch__message_count=len(job.deliveries))
-        if all(verdict.verb == verb for verdict in found.values()):
+        if any(delivery.hold.overdue for delivery in job.deliveries):
+            span.set(django_mqueue__outcome="overdue")  # It was judged without waiting for this.
+        elif all(verdict.verb == verb for verdict in found.values()):
             span.outcome(verb, delay, last=all(d.hold.failures + 1 >= handler.max_attempts for d in found))
     return found
 
