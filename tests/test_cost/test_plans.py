@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.db import connection
@@ -27,7 +27,9 @@ from django_mqueue import (
     resume,
     subscribe,
 )
+from django_mqueue.inspect import messages, remove, send_to_front
 from django_mqueue.models import DeliveryState, Message, Offset
+from django_mqueue.policy.history import STATUSES
 from tests.support.plans import Plan, planned
 from tests.support.processes import wait_until
 
@@ -93,6 +95,22 @@ def operate() -> None:
         reset("full", "behind", start, force=True)
 
 
+def look() -> None:
+    """Everything that an operator may ask: by status, key, id, time and kind; and what he may change."""
+    moment = datetime.fromtimestamp(0.001, UTC)
+    for status in (None, *STATUSES):
+        messages("full", group="behind", status=status)
+        messages("full", group="behind", status=status, key="k7")
+        messages("full", group="behind", status=status, id="id-7", key="k7")
+    messages("full", group="behind", id="id-7")
+    messages("full", group="behind", kind="none", newest_first=True, scan_limit=1000)
+    messages("full", after=moment, before=moment + timedelta(milliseconds=1))
+    messages("full", after=moment, newest_first=True, payload__x=1, scan_limit=1000)
+    for status in ("pending", "waiting"):
+        send_to_front("full", group="behind", status=status, limit=200)
+        remove("full", group="behind", status=status, limit=200)
+
+
 @pytest.fixture(scope="module")
 def plans(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[list[Plan]]:
     with django_db_blocker.unblock(), override_settings(MQUEUE=BUSY):
@@ -100,6 +118,7 @@ def plans(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator
             fill_all()
             with planned() as found:
                 work()
+                look()
                 operate()
             yield list(found.values())
         finally:
