@@ -85,7 +85,7 @@ def open_ones(
 ) -> list[tuple[str, int, int]]:
     """(partition, due, offset) of the first ``limit`` of each that are in flight, or wait, behind (due, offset)."""
     branch = (
-        "SELECT partition_key, invisible_until, message_offset FROM queue_delivery_state"
+        "SELECT partition_key, invisible_until, message_offset FROM queue_delivery_state s"
         " FORCE INDEX (queue_delivery_state_due) WHERE consumer_group = %s AND topic = %s AND partition_key = %s"
         f" AND acked = 0 AND in_flight = {int(in_flight)} AND invisible_until >= %s"
         f" AND (invisible_until > %s OR message_offset > %s) ORDER BY invisible_until, message_offset LIMIT {limit:d}"
@@ -112,7 +112,7 @@ def by_original_id(using: str, topic: str, groups: Collection[str], id: str, lim
     rows = session.fetch(
         using,
         "SELECT `offset`, partition_key, consumer_group FROM queue_messages"
-        f" WHERE topic = %s AND {of} AND original_id = %s ORDER BY original_id, `offset` LIMIT {limit:d}",
+        f" WHERE topic = %s AND {of} AND original_id = %s LIMIT {limit:d}",
         [topic, *groups, id],
     )
     return sorted((int(offset), name, target) for offset, name, target in rows)

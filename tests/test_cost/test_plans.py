@@ -166,6 +166,8 @@ def test_no_statement_reads_more_than_its_part(plans: list[Plan]) -> None:
 SORTED_ON_PURPOSE = (
     "ORDER BY subscriber_name",  # a group's few members
     "ORDER BY p.partition_key",  # a page of partitions
+    "SELECT DISTINCT topic, partition_key",  # the same: it stops at the page's end
+    "AND partition_key <= %s GROUP BY",  # and what of a page has news
     "ORDER BY message_offset",  # what of one strict key waits for its retry: one message
     "SELECT partition_key FROM queue_messages",  # the partitions of one page of garbage
     "INSERT INTO queue_partition_leases",  # the partitions of one statement; it looks whether they are there already

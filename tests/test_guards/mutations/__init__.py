@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import attempts, fencing, groups, listeners, messages, settling, waiting
+from . import attempts, fencing, groups, listeners, messages, moving, settling, waiting
 from .mutation import Mutation
 
 PARTS: dict[str, tuple[Mutation, ...]] = {
@@ -12,6 +12,7 @@ PARTS: dict[str, tuple[Mutation, ...]] = {
     "Attempts, order, shares": attempts.MUTATIONS,
     "Waiting for nobody": waiting.MUTATIONS,
     "More than delivery": messages.MUTATIONS,
+    "Moved by hand": moving.MUTATIONS,
     "Listeners": listeners.MUTATIONS,
 }
 

@@ -153,11 +153,6 @@ MUTATIONS: tuple[Mutation, ...] = (
             ),
             Edit(
                 "service/membership.py",
-                "if context.changed not in (0, registration.changed):",
-                "if context.changed < 0:",
-            ),
-            Edit(
-                "service/membership.py",
                 "self.context.drop([name for name in names if name in self.context.partitions])",
                 "self.context.drop([])",
             ),
