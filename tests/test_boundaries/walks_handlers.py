@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from django_mqueue import Message, consumer, publish
 from django_mqueue.workers.answers import Answers
 from django_mqueue.workers.calling import call
+from django_mqueue.workers.jobs import Job
 from django_mqueue.workers.registry import handlers
 
 from .looks import Seen, ended, payloads
@@ -81,5 +82,6 @@ def atomic_handlers_of_a_worker(scene: Scene) -> Iterator[None]:
     found = scene.claimed(*ALL)
     answers = Answers({scene.engine: handler})
     yield
-    answers.finished += [call(handler, delivery) for delivery in found]
+    for delivery in found:
+        answers.finished += call(Job(handler, [delivery]))
     answers.give([], start=lambda delivery: None)

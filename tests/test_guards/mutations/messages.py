@@ -47,7 +47,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "an atomic handler's ack is known once it is committed",
         "a hook of the handler's that fails after the commit counts as a failed attempt of what is done",
         "service/atomically.py",
-        "answering.note_ack(delivery) if acked else None",
+        "answering.note_ack(deliveries) if acked else None",
         "None",
         f"{_ATOMIC}::test_a_hook_that_fails_after_the_commit_changes_nothing",
     ),
