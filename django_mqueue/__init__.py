@@ -18,10 +18,13 @@ if TYPE_CHECKING:
     from .exceptions import GroupActive as GroupActive
     from .exceptions import HandlerError as HandlerError
     from .exceptions import MQueueError as MQueueError
+    from .exceptions import NotARequest as NotARequest
     from .exceptions import NotMigrated as NotMigrated
     from .exceptions import NotRegistered as NotRegistered
     from .exceptions import Postpone as Postpone
     from .exceptions import Reject as Reject
+    from .exceptions import RequestFailed as RequestFailed
+    from .exceptions import RequestTimeout as RequestTimeout
     from .exceptions import Retry as Retry
     from .exceptions import StaleDelivery as StaleDelivery
     from .exceptions import TimeLimitExceeded as TimeLimitExceeded
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from .messages import Message as Message
     from .messages import OutgoingMessage as OutgoingMessage
     from .messages import Published as Published
+    from .messages import Reply as Reply
     from .policy.backoff import Delays as Delays
     from .policy.backoff import ExponentialBackoff as ExponentialBackoff
     from .policy.backoff import FixedDelay as FixedDelay
@@ -45,6 +49,8 @@ if TYPE_CHECKING:
     from .service.redrive import redrive as redrive
     from .service.registration import subscribe as subscribe
     from .service.registration import unsubscribe as unsubscribe
+    from .service.requesting import arequest as arequest
+    from .service.requesting import request as request
     from .service.subscription import Subscription as Subscription
     from .workers.registry import consumer as consumer
 
@@ -65,12 +71,16 @@ _HOME = {
     "MQueueError": "exceptions",
     "Message": "messages",
     "NoRetry": "policy.backoff",
+    "NotARequest": "exceptions",
     "NotMigrated": "exceptions",
     "NotRegistered": "exceptions",
     "OutgoingMessage": "messages",
     "Postpone": "exceptions",
     "Published": "messages",
     "Reject": "exceptions",
+    "Reply": "messages",
+    "RequestFailed": "exceptions",
+    "RequestTimeout": "exceptions",
     "Retry": "exceptions",
     "RetryOn": "policy.backoff",
     "StaleDelivery": "exceptions",
@@ -78,12 +88,14 @@ _HOME = {
     "TimeLimitExceeded": "exceptions",
     "TooManyHanging": "exceptions",
     "WrongDatabase": "exceptions",
+    "arequest": "service.requesting",
     "consumer": "workers.registry",
     "pause": "service.positions",
     "publish": "service.publish",
     "publish_many": "service.publish",
     "purge": "service.redrive",
     "redrive": "service.redrive",
+    "request": "service.requesting",
     "reset": "service.positions",
     "resume": "service.positions",
     "subscribe": "service.registration",

@@ -132,6 +132,36 @@ class HandlerError(MQueueError):
     """A handler cannot be registered: bad options, or its (topic, group) is taken."""
 
 
+class RequestTimeout(MQueueError, TimeoutError):
+    """No reply to a request was committed in time; ``id`` is the request's message, ``seconds`` the time limit."""
+
+    def __init__(self, topic: str, id: str, seconds: float) -> None:
+        self.topic, self.id, self.seconds = topic, id, seconds
+        super().__init__(
+            f"no reply to request {id!r} on topic {topic!r} within {seconds:g} s: its handler may be slow or not reply,"
+            " or no worker runs; the message itself stays, and is handled"
+        )
+
+
+class RequestFailed(MQueueError):
+    """A request was dead-lettered by ``group``, the only one that could have replied; ``reason`` is its whole error."""
+
+    def __init__(self, topic: str, id: str, group: str, reason: str) -> None:
+        self.topic, self.id, self.group, self.reason = topic, id, group, reason
+        first = reason.partition("\n")[0]
+        super().__init__(f"group {group!r} gave up request {id!r} on topic {topic!r}: {first}")
+
+
+class NotARequest(MQueueError):
+    """``message.reply`` on a message that was published, not requested: nobody waits for an answer."""
+
+    def __init__(self, message: Any) -> None:
+        super().__init__(
+            f"message {message.topic}@{message.offset} (id {message.id!r}) is no request, and nobody waits for a reply:"
+            " ask message.is_request first where a topic carries both"
+        )
+
+
 class Retry(MQueueError):
     """Raised by a handler: try this message again, after ``delay`` seconds (default: the handler's backoff).
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from .policy.requests import box_of
+
 
 @dataclass(frozen=True)
 class OutgoingMessage:
@@ -30,6 +32,15 @@ class Published:
     topic: str
     key: str | None
     created: bool
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The answer to a request: ``payload``, ``kind`` and ``headers`` as ``message.reply`` was given them."""
+
+    payload: Any
+    kind: str = ""
+    headers: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -68,3 +79,8 @@ class Message:
     failure_count: int | None = None
     original_topic: str | None = None
     failed_group: str | None = None
+
+    @property
+    def is_request(self) -> bool:
+        """Whether somebody asked with ``request``, and may wait for a reply."""
+        return box_of(self.headers) is not None

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from django.db import transaction
 
@@ -24,6 +25,7 @@ from .service.dispatch import Dispatch, jobs
 from .service.engine import Engine
 from .service.feed import Feed
 from .service.registration import subscribe
+from .service.requesting import answering_here
 from .service.subscription import default_name
 from .service.telling import Outbox, delivered
 from .store import session
@@ -67,6 +69,20 @@ def drain(topic: str | None = None, group: str | None = None, *, using: str | No
         return run()
     finally:
         run.stop()
+
+
+@contextmanager
+def requests_answered() -> Iterator[None]:
+    """Inside this block ``request`` runs the topic's registered handlers in this thread, and waits for nobody.
+
+    So code that requests can be tested in a ``TestCase``, too. Where the handlers give no reply at once ``request``
+    raises ``RequestTimeout``, where there are none ``HandlerError``.
+    """
+    before = answering_here.set(lambda topic, using: drain(topic, using=using))
+    try:
+        yield
+    finally:
+        answering_here.reset(before)
 
 
 class _Drain:

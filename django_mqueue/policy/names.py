@@ -13,6 +13,7 @@ GROUP_MAX = 128
 SUBSCRIBER_MAX = 128
 KIND_MAX = 255
 SCHEDULED_SUFFIX = "_scheduled"
+REPLIES_SUFFIX = "_replies"
 
 _SPREAD_MARK = " "
 """Keyless partitions are named by a leading blank and a number: no key may begin with a blank."""
@@ -43,7 +44,17 @@ def check_name(argument: str, value: object, limit: int) -> str:
 
 
 def check_topic(value: object, limit: int = TOPIC_MAX) -> str:
-    return check_name("topic", value, limit)
+    topic = check_name("topic", value, limit)
+    if topic.endswith(REPLIES_SUFFIX):
+        raise ValueError(
+            f"topic must not end in {REPLIES_SUFFIX!r}, which is reserved for replies: {topic!r}"
+        )
+    return topic
+
+
+def replies_topic(topic: str) -> str:
+    """Where requesters of ``topic`` wait for their replies."""
+    return topic + REPLIES_SUFFIX
 
 
 def check_publish_topic(value: object, dlq_suffixes: Iterable[str]) -> str:

@@ -19,6 +19,7 @@ from ..store.state import Ticket
 from . import telling
 from .context import Context
 from .delivery import Delivery
+from .replying import tell_failure
 from .telling import End
 
 WORKER_DIED = "the worker died, or lost its lease, each time it handled this message"
@@ -193,7 +194,9 @@ class Answering:
             # Finished before: by an ack, or by this with its copy.
             return self._unfinished(cursor, {ticket: failures})
         dead_topic = conf.dead_letter_topic(context.topic)
-        dead.copy(cursor, ticket.offset, context.group, dead_topic, failures, text)
+        metadata = dead.copy(cursor, ticket.offset, context.group, dead_topic, failures, text)
+        if metadata is not None:
+            tell_failure(cursor, ticket.offset, metadata, context.group, text)
         return set()
 
     def _finish(self, cursor: CursorWrapper, failures: Mapping[Ticket, int]) -> set[Ticket]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -13,6 +14,7 @@ from ..policy import encoding, names
 from ..policy.durations import moment
 from ..store.state import Ticket
 from .atomically import atomically
+from .replying import reply
 
 if TYPE_CHECKING:
     from .answering import Answering
@@ -74,6 +76,15 @@ class Delivery(Message):
     def extend(self, seconds: float | timedelta) -> bool:
         """Keep the message from being delivered again for ``seconds`` from now."""
         return self.hold.answering.extend([self], seconds)
+
+    def reply(self, payload: Any, *, kind: str = "", headers: Mapping[str, Any] | None = None) -> bool:
+        """Answer a request, in the caller's transaction: whether this is the answer, and in time.
+
+        The first reply counts: False, and nothing is stored, if there is one, or if nobody waits any more. An answer is
+        an effect of the handler, as a publish is; it does not ack. Raises ``NotARequest``, and ``TypeError`` or
+        ``ValueError`` for what ``publish`` would not take.
+        """
+        return reply(self, payload, kind, headers)
 
 
 def make_delivery(row: dict[str, Any], group: str, topic: str, hold: Hold) -> Delivery:

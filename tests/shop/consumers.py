@@ -17,6 +17,7 @@ from asgiref.sync import sync_to_async
 from django.db import connection, transaction
 
 from django_mqueue import (
+    Delivery,
     ExponentialBackoff,
     Message,
     OutgoingMessage,
@@ -167,6 +168,12 @@ def take_money(message: Message) -> None:
     """A sale, and a receipt for it."""
     Sale.objects.create(number=message.payload["n"])
     publish("receipts", message.payload["n"], key=message.key)
+
+
+@consumer("quotes", group="pricing", retry=QUICK)
+def quote(message: Delivery) -> None:
+    act(message)
+    message.reply({"n": message.payload["n"], "price": 2 * message.payload["n"]})
 
 
 @consumer("letters", group="post", retry=QUICK)

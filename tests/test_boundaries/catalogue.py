@@ -11,6 +11,7 @@ from . import (
     walks_moving,
     walks_positions,
     walks_publish,
+    walks_requests,
     walks_runner,
     walks_topics,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "walks_moving",
     "walks_positions",
     "walks_publish",
+    "walks_requests",
     "walks_runner",
     "walks_topics",
 ]

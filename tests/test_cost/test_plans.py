@@ -33,6 +33,7 @@ from django_mqueue.policy.history import STATUSES
 from tests.support.plans import Plan, planned
 from tests.support.processes import wait_until
 
+from .asking import ask_and_answer, open_many
 from .full_tables import DONE, MESSAGES, TABLES, fill_all
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db]
@@ -115,11 +116,13 @@ def look() -> None:
 def plans(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[list[Plan]]:
     with django_db_blocker.unblock(), override_settings(MQUEUE=BUSY):
         try:
+            open_many()
             fill_all()
             with planned() as found:
                 work()
                 look()
                 operate()
+                ask_and_answer()
             yield list(found.values())
         finally:
             with connection.cursor() as cursor:
@@ -339,3 +342,26 @@ def test_partitions_without_an_owner_are_found_by_a_loose_scan(plans: list[Plan]
     (access,) = (a for a in plan.accesses if a.table == "queue_messages")
     assert access.key == "queue_messages_partition", str(plan)
     assert "Using index for group-by" in access.extra, str(plan)
+
+
+def test_boxes_are_found_by_their_offsets(plans: list[Plan]) -> None:
+    for parts in (
+        ("failure_count IS NULL", "FOR UPDATE SKIP LOCKED"),
+        ("SELECT failure_count, payload", "partition_key = %s"),
+        ("SELECT failure_count, payload", "FOR UPDATE SKIP LOCKED"),
+        ("UPDATE queue_messages", "SET payload"),
+        ("DELETE m FROM queue_messages m", "WHERE m.`offset` = %s"),
+        ("m.consumer_group = %s OR NOT EXISTS",),
+    ):
+        plan = the(plans, *parts)
+        assert {a.key for a in (*plan.of("m"), *plan.of("queue_messages"))} == {"PRIMARY"}, str(plan)
+        assert plan.read <= 10, str(plan)
+
+
+def test_leftovers_are_found_a_page_at_a_time_in_the_order_of_the_index(plans: list[Plan]) -> None:
+    plan = the(plans, "SELECT `offset`, available_at <=")
+    (access,) = plan.accesses
+    assert (access.key, access.type) == ("queue_messages_tail", "range"), str(plan)
+    assert plan.read <= 2 * 500 + 10, str(plan)
+    locked = the(plans, "m.available_at <=", "FOR UPDATE SKIP LOCKED")
+    assert {(a.key, a.type) for a in locked.of("m")} == {("PRIMARY", "eq_ref")}, str(locked)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import attempts, fencing, groups, listeners, messages, moving, settling, waiting
+from . import attempts, fencing, groups, listeners, messages, moving, requests, settling, waiting
 from .mutation import Mutation
 
 PARTS: dict[str, tuple[Mutation, ...]] = {
@@ -14,6 +14,7 @@ PARTS: dict[str, tuple[Mutation, ...]] = {
     "More than delivery": messages.MUTATIONS,
     "Moved by hand": moving.MUTATIONS,
     "Listeners": listeners.MUTATIONS,
+    "Request and reply": requests.MUTATIONS,
 }
 
 MUTATIONS = tuple(mutation for part in PARTS.values() for mutation in part)
