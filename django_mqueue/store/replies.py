@@ -25,7 +25,8 @@ from .session import Row
 
 EMPTY = '{"kind": "", "headers": {}, "encoding": "json"}'
 
-_BY_OFFSET = "FROM queue_messages FORCE INDEX (PRIMARY) WHERE `offset` = %s"
+_BOX = "FROM queue_messages FORCE INDEX (PRIMARY) WHERE `offset` = %s AND id = %s AND partition_key = %s"
+"""Headers are users': whatever they name, nothing but a box is read or filled."""
 _CONTENT = f"SELECT failure_count, payload, metadata, last_error, available_at - {NOW_MS}"
 
 
@@ -52,9 +53,8 @@ def open_box(cursor: CursorWrapper, topic: str, id: str, timeout_ms: int) -> Box
 def lock_open(cursor: CursorWrapper, box: Box) -> bool:
     """Lock a box for filling it: False if it is filled, gone, past its deadline, or locked by another."""
     cursor.execute(
-        f"SELECT `offset` {_BY_OFFSET} AND id = %s AND partition_key = %s AND failure_count IS NULL"
-        f" AND available_at > {NOW_MS} FOR UPDATE SKIP LOCKED",
-        [box.offset, box.id, PARTITION],
+        f"SELECT `offset` {_BOX} AND failure_count IS NULL AND available_at > {NOW_MS} FOR UPDATE SKIP LOCKED",
+        _named(box),
     )
     return cursor.fetchone() is not None
 
@@ -70,13 +70,13 @@ def fill(cursor: CursorWrapper, box: Box, content: Encoded, error: str | None = 
 
 def look(using: str, box: Box) -> Content | None:
     """What is in a box, without locks; None if it is gone."""
-    rows = session.fetch(using, f"{_CONTENT} {_BY_OFFSET} AND id = %s", [box.offset, box.id])
+    rows = session.fetch(using, f"{_CONTENT} {_BOX}", _named(box))
     return _content(rows[0]) if rows else None
 
 
 def take(cursor: CursorWrapper, box: Box) -> Content | None:
     """Delete a box: what was in it. None, and nothing is deleted, if it is gone or somebody is just filling it."""
-    cursor.execute(f"{_CONTENT} {_BY_OFFSET} AND id = %s FOR UPDATE SKIP LOCKED", [box.offset, box.id])
+    cursor.execute(f"{_CONTENT} {_BOX} FOR UPDATE SKIP LOCKED", _named(box))
     row = cursor.fetchone()
     if row is None:
         return None
@@ -98,8 +98,8 @@ def page(using: str, topic: str, above: int, linger_ms: int, limit: int) -> list
 def lock_expired(cursor: CursorWrapper, offsets: Sequence[int], linger_ms: int) -> list[int]:
     """Lock those of the boxes that nobody holds and whose deadline passed that long ago: which they are."""
     cursor.execute(
-        f"SELECT m.`offset` FROM {values_table(('o',), len(offsets))} doomed"
-        " STRAIGHT_JOIN queue_messages m FORCE INDEX (PRIMARY) ON m.`offset` = doomed.o"
+        f"SELECT m.`offset` FROM {values_table(('box',), len(offsets))} left_over"
+        " STRAIGHT_JOIN queue_messages m FORCE INDEX (PRIMARY) ON m.`offset` = left_over.box"
         f" WHERE m.partition_key = %s AND m.available_at <= {NOW_MS} - %s FOR UPDATE SKIP LOCKED",
         [*offsets, PARTITION, linger_ms],
     )
@@ -119,6 +119,10 @@ def is_last_hope(cursor: CursorWrapper, offset: int, group: str) -> bool:
     )
     row = cursor.fetchone()
     return bool(row and row[0])
+
+
+def _named(box: Box) -> list[Any]:
+    return [box.offset, box.id, PARTITION]
 
 
 def _content(row: Row) -> Content:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from django.db import connection
@@ -26,6 +28,17 @@ def one(subscription: Subscription) -> Delivery:
 def boxes(topic: str) -> list[Message]:
     """What waits for answers, or is left over."""
     return list(Message.objects.filter(topic=f"{topic}_replies").order_by("offset"))
+
+
+@contextmanager
+def later(seconds: float) -> Iterator[None]:
+    """For this thread's connection the database's clock is so much ahead."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET SESSION timestamp = UNIX_TIMESTAMP(NOW(3)) + %s", [seconds])
+        try:
+            yield
+        finally:
+            cursor.execute("SET SESSION timestamp = DEFAULT")
 
 
 def move_deadlines(topic: str, ms: int) -> None:

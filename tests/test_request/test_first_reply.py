@@ -81,7 +81,7 @@ def test_two_groups_at_once_the_second_waits_until_the_first_has_ended(kept: boo
 def test_who_stands_still_with_a_reply_in_its_transaction_holds_another_up_to_the_deadline_only() -> None:
     """Not for as long as a lock may be waited for."""
     with Subscription("prices", "one") as first, Subscription("prices", "two") as second:
-        requester = asked("prices", 1, timeout=0.5).start()
+        requester = asked("prices", 1, timeout=1.5).start()
         mine, other = one(first), one(second)
         with HeldTransaction(lambda: mine.reply("one")):
             with Background(lambda: other.reply("two")) as background:

@@ -9,17 +9,18 @@ from contextlib import contextmanager
 import pytest
 from django.test import override_settings
 
-from django_mqueue import OutgoingMessage, Reply, Subscription, request
+from django_mqueue import OutgoingMessage, Reply, Subscription, request, subscribe
 from django_mqueue.models import Message
 from django_mqueue.service import requesting
 from django_mqueue.service.leftovers import LINGER_MS, PAGE, Leftovers
+from django_mqueue.service.requesting import Question
 from tests.factories import MessageFactory
 from tests.support.processes import Worker, Workers, database_ms, database_url, wait_until
 from tests.support.statements import counted
 from tests.support.subscribers import QUICK, collect
 from tests.support.transactions import Background, HeldTransaction
 
-from .asking import asked, boxes, move_deadlines, one
+from .asking import asked, boxes, later, move_deadlines, one
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("fast")]
 
@@ -42,6 +43,13 @@ def sweep(topic: str) -> None:
     collect(topic)
 
 
+def question(seconds: float = 60) -> Question:
+    """A request of this thread's, asked."""
+    asking = Question("prices", OutgoingMessage(1), seconds, None)
+    asking.ask()
+    return asking
+
+
 def test_the_deadline_passes_between_the_handler_s_start_and_its_reply() -> None:
     with Subscription("prices", "shop") as subscription:
         waiting = asked("prices", 1, timeout=0.2).start()
@@ -56,41 +64,40 @@ def test_the_deadline_passes_between_the_handler_s_start_and_its_reply() -> None
 
 def test_the_deadline_is_held_by_the_database_whatever_the_requester_does() -> None:
     """It stands still over its deadline: the reply is refused all the same, and told to be."""
-    question = requesting.Question("prices", OutgoingMessage(1), 0.1, None)
     with Subscription("prices", "shop") as subscription:
-        question.ask()
+        asking = question()
         delivery = one(subscription)
-        wait_until(lambda: boxes("prices")[0].available_at < database_ms(), "the deadline passes")
-        assert delivery.reply("late") is False
-        with pytest.raises(TimeoutError):
-            question.look()
+        with later(61):
+            assert delivery.reply("late") is False
+            with pytest.raises(TimeoutError):
+                asking.look()
     assert boxes("prices") == []
 
 
 def test_what_was_replied_in_time_is_got_also_after_the_deadline() -> None:
     """The requester stood still; the reply was told to be in time."""
-    question = requesting.Question("prices", OutgoingMessage(1), 10, None)
     with Subscription("prices", "shop") as subscription:
-        question.ask()
+        asking = question()
         assert one(subscription).reply("in time") is True
-        move_deadlines("prices", 11_000)
-        collect("prices")
-        assert question.look() == Reply("in time")
+        with later(61):
+            Leftovers("default", "prices").sweep()
+            assert asking.look() == Reply("in time")
     assert boxes("prices") == []
 
 
 def test_a_reply_s_transaction_is_open_over_the_deadline_and_commits_then() -> None:
     """The requester waits for nobody's lock, and what is committed after it has left is swept."""
     with Subscription("prices", "shop") as subscription:
-        waiting = asked("prices", 1, timeout=0.2).start()
+        asking = question()
         delivery = one(subscription)
         with HeldTransaction(lambda: delivery.reply("held")) as held:
             assert held.result() is True
-            with pytest.raises(TimeoutError):
-                waiting.result()
+            with later(61), pytest.raises(TimeoutError):
+                asking.look()
             assert held.commit() is True
         assert [box.failure_count for box in boxes("prices")] == [0]
-        collect("prices")
+        with later(61):
+            Leftovers("default", "prices").sweep()
         assert len(boxes("prices")) == 1, "its requester might still be on its way"
         sweep("prices")
         assert boxes("prices") == []
@@ -98,13 +105,11 @@ def test_a_reply_s_transaction_is_open_over_the_deadline_and_commits_then() -> N
 
 
 def test_a_reply_that_commits_while_the_requester_takes_its_last_looks_is_got() -> None:
-    question = requesting.Question("prices", OutgoingMessage(1), 0.1, None)
     with Subscription("prices", "shop") as subscription:
-        question.ask()
+        asking = question()
         delivery = one(subscription)
         with HeldTransaction(lambda: delivery.reply("just")) as held:
             assert held.result() is True
-            wait_until(lambda: boxes("prices")[0].available_at < database_ms(), "the deadline passes")
             looks = []
 
             class Committing:
@@ -113,9 +118,9 @@ def test_a_reply_that_commits_while_the_requester_takes_its_last_looks_is_got() 
                     if len(looks) == 2:
                         held.commit()
 
-            with pytest.MonkeyPatch.context() as patch:
+            with pytest.MonkeyPatch.context() as patch, later(61):
                 patch.setattr(requesting, "_pause", Committing())
-                assert question.look() == Reply("just")
+                assert asking.look() == Reply("just")
     assert len(looks) == 2
     assert boxes("prices") == []
 
@@ -192,19 +197,17 @@ def test_a_sweep_takes_none_that_is_waited_for() -> None:
 
 
 def test_a_sweep_waits_for_nobody() -> None:
-    """What is just being filled is left for another time."""
-    with Subscription("prices", "shop") as subscription:
-        waiting = asked("prices", 1).start()
-        delivery = one(subscription)
-        with HeldTransaction(lambda: delivery.reply("held")) as held:
-            held.result()
-            MessageFactory(topic="prices_replies", partition_key=" replies", available_at=1)
-            Message.objects.filter(pk=boxes("prices")[1].pk).update(available_at=1)
-            with Background(lambda: collect("prices")) as sweeping:
-                assert sweeping.is_done_within(5)
-            assert len(boxes("prices")) == 1
-            held.commit()
-        assert waiting.result() == Reply("held")
+    """Of two that are left over one is locked: it is left for another time."""
+    for _ in range(2):
+        MessageFactory(topic="prices_replies", partition_key=" replies", available_at=1)
+    first, _ = boxes("prices")
+    subscribe("prices", "shop")
+    with HeldTransaction(lambda: Message.objects.select_for_update().get(pk=first.pk)):
+        with Background(lambda: collect("prices")) as sweeping:
+            assert sweeping.is_done_within(5)
+        assert boxes("prices") == [first]
+    collect("prices")
+    assert boxes("prices") == []
 
 
 def test_a_sweep_goes_through_them_all_a_page_at_a_time() -> None:

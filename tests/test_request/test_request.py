@@ -198,6 +198,7 @@ def test_a_message_that_is_no_request() -> None:
 def test_no_header_makes_another_message_a_box() -> None:
     """Whoever can choose headers cannot have messages overwritten, whose offset and id he may know."""
     there = publish("orders", "mine", id="0" * 36)
+    Message.objects.update(available_at=1 << 45)  # As one that is scheduled, so that no deadline has passed.
     with Subscription("prices", "shop") as subscription:
         publish("prices", 1, headers={"mqueue-reply-to": f"{there.offset}:{there.id}"})
         assert one(subscription).reply("yours") is False
