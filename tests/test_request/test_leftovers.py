@@ -140,7 +140,7 @@ def test_a_requester_that_is_killed_leaves_a_box_that_workers_sweep() -> None:
 
 
 def test_a_requester_that_stood_still_for_too_long_finds_no_box() -> None:
-    with requester("prices", 1) as process, Subscription("prices", "shop") as subscription:
+    with requester("prices", 60) as process, Subscription("prices", "shop") as subscription:
         delivery = one(subscription)
         process.send(signal.SIGSTOP)
         delivery.reply("in time")
