@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .exceptions import BatchFailure as BatchFailure
     from .exceptions import BrokenTransaction as BrokenTransaction
     from .exceptions import ClosedSubscription as ClosedSubscription
     from .exceptions import DuplicateMessage as DuplicateMessage
@@ -17,16 +18,22 @@ if TYPE_CHECKING:
     from .exceptions import GroupActive as GroupActive
     from .exceptions import HandlerError as HandlerError
     from .exceptions import MQueueError as MQueueError
+    from .exceptions import NotARequest as NotARequest
     from .exceptions import NotMigrated as NotMigrated
     from .exceptions import NotRegistered as NotRegistered
     from .exceptions import Postpone as Postpone
     from .exceptions import Reject as Reject
+    from .exceptions import RequestFailed as RequestFailed
+    from .exceptions import RequestTimeout as RequestTimeout
     from .exceptions import Retry as Retry
     from .exceptions import StaleDelivery as StaleDelivery
+    from .exceptions import TimeLimitExceeded as TimeLimitExceeded
+    from .exceptions import TooManyHanging as TooManyHanging
     from .exceptions import WrongDatabase as WrongDatabase
     from .messages import Message as Message
     from .messages import OutgoingMessage as OutgoingMessage
     from .messages import Published as Published
+    from .messages import Reply as Reply
     from .messages import ScheduledMessage as ScheduledMessage
     from .policy.backoff import Delays as Delays
     from .policy.backoff import ExponentialBackoff as ExponentialBackoff
@@ -43,6 +50,8 @@ if TYPE_CHECKING:
     from .service.redrive import redrive as redrive
     from .service.registration import subscribe as subscribe
     from .service.registration import unsubscribe as unsubscribe
+    from .service.requesting import arequest as arequest
+    from .service.requesting import request as request
     from .service.scheduling import cancel as cancel
     from .service.scheduling import reschedule as reschedule
     from .service.scheduling import scheduled as scheduled
@@ -52,6 +61,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "BatchFailure": "exceptions",
     "BrokenTransaction": "exceptions",
     "ClosedSubscription": "exceptions",
     "Delays": "policy.backoff",
@@ -65,19 +75,26 @@ _HOME = {
     "MQueueError": "exceptions",
     "Message": "messages",
     "NoRetry": "policy.backoff",
+    "NotARequest": "exceptions",
     "NotMigrated": "exceptions",
     "NotRegistered": "exceptions",
     "OutgoingMessage": "messages",
     "Postpone": "exceptions",
     "Published": "messages",
     "Reject": "exceptions",
+    "Reply": "messages",
+    "RequestFailed": "exceptions",
+    "RequestTimeout": "exceptions",
     "Retry": "exceptions",
     "RetryOn": "policy.backoff",
     "ScheduledMessage": "messages",
     "StaleDelivery": "exceptions",
     "Subscription": "service.subscription",
+    "TimeLimitExceeded": "exceptions",
+    "TooManyHanging": "exceptions",
     "WrongDatabase": "exceptions",
     "cancel": "service.scheduling",
+    "arequest": "service.requesting",
     "consumer": "workers.registry",
     "pause": "service.positions",
     "publish": "service.publish",
@@ -85,6 +102,7 @@ _HOME = {
     "purge": "service.redrive",
     "redrive": "service.redrive",
     "reschedule": "service.scheduling",
+    "request": "service.requesting",
     "reset": "service.positions",
     "resume": "service.positions",
     "scheduled": "service.scheduling",

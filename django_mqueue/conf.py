@@ -9,7 +9,7 @@ from typing import Any
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-from .policy.names import SCHEDULED_SUFFIX
+from .policy.names import REPLIES_SUFFIX, SCHEDULED_SUFFIX
 
 DLQ_SUFFIX_MAX = 14
 """Room that topic columns keep for the suffixes of derived topics (public topics: 100 characters of 128)."""
@@ -87,7 +87,7 @@ def _problem(name: str, option: Option, value: Any) -> str | None:
     if name == "DLQ_SUFFIX" and not _good_suffix(value):
         return (
             f"must be 1 to {DLQ_SUFFIX_MAX} printable characters without blanks, and not end in "
-            f"{SCHEDULED_SUFFIX}: not {value!r}"
+            f"{SCHEDULED_SUFFIX} or {REPLIES_SUFFIX}: not {value!r}"
         )
     return None
 
@@ -156,7 +156,7 @@ def _section_problems(where: str, section: Mapping[str, Any], allowed: Mapping[s
 
 def _good_suffix(value: str) -> bool:
     fits = 0 < len(value) <= DLQ_SUFFIX_MAX and value.isprintable() and " " not in value
-    return fits and not value.endswith(SCHEDULED_SUFFIX)
+    return fits and not value.endswith((SCHEDULED_SUFFIX, REPLIES_SUFFIX))
 
 
 def _relations(where: str, section: Mapping[str, Any]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -61,6 +62,24 @@ class WrongDatabase(MQueueError):
         )
 
 
+class TimeLimitExceeded(MQueueError):
+    """A handler ran longer than its ``max_runtime``: its attempt has failed, and what it still does comes too late."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        super().__init__(f"the handler ran longer than its max_runtime of {seconds:g} s")
+
+
+class TooManyHanging(MQueueError):
+    """A worker process ends: so many of its handlers hang past their ``max_runtime`` that it should be started anew."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(
+            f"{count} handlers have run past their max_runtime and do not end; their threads cannot be stopped. "
+            "This process finishes what else it runs and ends, for its supervisor to start another"
+        )
+
+
 class NotRegistered(MQueueError):
     """The group is not registered for the topic (never subscribed, or unsubscribed since)."""
 
@@ -113,6 +132,36 @@ class HandlerError(MQueueError):
     """A handler cannot be registered: bad options, or its (topic, group) is taken."""
 
 
+class RequestTimeout(MQueueError, TimeoutError):
+    """No reply to a request was committed in time; ``id`` is the request's message, ``seconds`` the time limit."""
+
+    def __init__(self, topic: str, id: str, seconds: float) -> None:
+        self.topic, self.id, self.seconds = topic, id, seconds
+        super().__init__(
+            f"no reply to request {id!r} on topic {topic!r} within {seconds:g} s: its handler may be slow or not reply,"
+            " or no worker runs; the message itself stays, and is handled"
+        )
+
+
+class RequestFailed(MQueueError):
+    """A request was dead-lettered by ``group``, the only one that could have replied; ``reason`` is its whole error."""
+
+    def __init__(self, topic: str, id: str, group: str, reason: str) -> None:
+        self.topic, self.id, self.group, self.reason = topic, id, group, reason
+        first = reason.partition("\n")[0]
+        super().__init__(f"group {group!r} gave up request {id!r} on topic {topic!r}: {first}")
+
+
+class NotARequest(MQueueError):
+    """``message.reply`` on a message that was published, not requested: nobody waits for an answer."""
+
+    def __init__(self, message: Any) -> None:
+        super().__init__(
+            f"message {message.topic}@{message.offset} (id {message.id!r}) is no request, and nobody waits for a reply:"
+            " ask message.is_request first where a topic carries both"
+        )
+
+
 class Retry(MQueueError):
     """Raised by a handler: try this message again, after ``delay`` seconds (default: the handler's backoff).
 
@@ -138,3 +187,29 @@ class Postpone(MQueueError):
     def __init__(self, delay: float | timedelta = 0) -> None:
         self.delay = delay
         super().__init__("postponed by the handler")
+
+
+class BatchFailure(MQueueError):
+    """Raised by a handler with ``batch=True``: these messages of the batch have failed, each by its exception.
+
+    ``failures`` maps messages of the list to exceptions. Each counts as if its message's handler had raised it:
+    ``Retry``, ``Reject`` and ``Postpone`` mean what they always do. The others of the batch are acked; if the handler
+    is atomic they are rolled back with it, and come again without an attempt counted.
+    Raises ``TypeError`` for anything but a mapping to exceptions, ``ValueError`` for an empty one.
+    """
+
+    def __init__(self, failures: Mapping[Any, BaseException]) -> None:
+        if not isinstance(failures, Mapping):
+            raise TypeError(
+                f"BatchFailure needs a mapping from messages to exceptions, not {type(failures).__name__}"
+            )
+        if not failures:
+            raise ValueError("BatchFailure must name at least one message; return if all of them succeeded")
+        for error in failures.values():
+            if not isinstance(error, BaseException):
+                raise TypeError(f"BatchFailure needs an exception for each message, not {error!r}")
+        self.failures = dict(failures)
+        first = next(iter(self.failures.values()))
+        super().__init__(
+            f"{len(self.failures)} of the batch failed, the first by {type(first).__name__}: {first}"
+        )

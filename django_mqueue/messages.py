@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from .policy.requests import box_of
+
 
 @dataclass(frozen=True)
 class OutgoingMessage:
@@ -62,6 +64,15 @@ class ScheduledMessage:
 
 
 @dataclass(frozen=True)
+class Reply:
+    """The answer to a request: ``payload``, ``kind`` and ``headers`` as ``message.reply`` was given them."""
+
+    payload: Any
+    kind: str = ""
+    headers: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class DeadLetter:
     """Why a message is in a dead-letter topic: the fields that such a message carries beside the usual."""
 
@@ -97,3 +108,8 @@ class Message:
     failure_count: int | None = None
     original_topic: str | None = None
     failed_group: str | None = None
+
+    @property
+    def is_request(self) -> bool:
+        """Whether somebody asked with ``request``, and may wait for a reply."""
+        return box_of(self.headers) is not None

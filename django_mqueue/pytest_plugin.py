@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -15,6 +15,15 @@ def mqueue_drain(db: None) -> Callable[..., list[Message]]:
     from .testing import drain
 
     return drain
+
+
+@pytest.fixture
+def mqueue_requests_answered(db: None) -> Iterator[None]:
+    """``django_mqueue.testing.requests_answered`` around the test."""
+    from .testing import requests_answered
+
+    with requests_answered():
+        yield
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from django.db import transaction
 
@@ -20,15 +21,18 @@ from .policy.durations import moment
 from .policy.solitude import Solitude
 from .service.context import Options
 from .service.delivery import Delivery
-from .service.dispatch import Dispatch
+from .service.dispatch import Dispatch, jobs
 from .service.engine import Engine
 from .service.feed import Feed
 from .service.registration import subscribe
+from .service.requesting import answering_here
 from .service.subscription import default_name
 from .service.telling import Outbox, delivered
 from .store import session
 from .workers import connections
-from .workers.calling import verdict
+from .workers.calling import verdicts
+from .workers.jobs import Job
+from .workers.judging import Verdict
 from .workers.registry import Handler, autodiscover, handlers
 
 logger = logging.getLogger("django_mqueue")
@@ -67,6 +71,20 @@ def drain(topic: str | None = None, group: str | None = None, *, using: str | No
         run.stop()
 
 
+@contextmanager
+def requests_answered() -> Iterator[None]:
+    """Inside this block ``request`` runs the topic's registered handlers in this thread, and waits for nobody.
+
+    So code that requests can be tested in a ``TestCase``, too. Where the handlers give no reply at once ``request``
+    raises ``RequestTimeout``, where there are none ``HandlerError``.
+    """
+    before = answering_here.set(lambda topic, using: drain(topic, using=using))
+    try:
+        yield
+    finally:
+        answering_here.reset(before)
+
+
 class _Drain:
     """A worker without threads, without waiting, and with one transaction at most: the caller's."""
 
@@ -83,6 +101,7 @@ class _Drain:
                 handler.max_attempts,
                 handler.visible_ms,
                 eager=True,
+                batch=handler.batch,
             )
             engine = Engine(handler.topic, handler.group, default_name(), options, self.feed, expires=False)
             engine.start()
@@ -100,11 +119,11 @@ class _Drain:
                 engine.membership.tick()
             deliveries = self.dispatch.claim(AT_ONCE, AT_ONCE)
             self.outbox.flush()
-            for delivery in deliveries:
-                handled.append(delivery)
-                delivered([delivery])
+            for together in jobs(deliveries):
+                handled += together
+                delivered(together)
                 self.outbox.flush()
-                self._handle(delivery)
+                self._handle(together)
                 self.outbox.flush()
             idle = 0 if deliveries or more else idle + 1
             if idle == 1:
@@ -117,9 +136,13 @@ class _Drain:
             engine.stop()
         self.outbox.flush()
 
-    def _handle(self, delivery: Delivery) -> None:
-        handler = next(h for e, h in self.handlers.items() if e.answering is delivery.hold.answering)
-        verb, delay, error = self._verdict(handler, delivery)
+    def _handle(self, together: list[Delivery]) -> None:
+        handler = next(h for e, h in self.handlers.items() if e.answering is together[0].hold.answering)
+        for delivery, verdict in self._verdicts(Job(handler, together)).items():
+            self._answer(handler, delivery, verdict)
+
+    def _answer(self, handler: Handler, delivery: Delivery, verdict: Verdict) -> None:
+        verb, delay, error, _ = verdict
         if verb == "ack":
             delivery.ack()
             return
@@ -131,13 +154,13 @@ class _Drain:
         else:
             delivery.postpone(delay)
 
-    def _verdict(self, handler: Handler, delivery: Delivery) -> tuple[str, float, str]:
+    def _verdicts(self, job: Job) -> dict[Delivery, Verdict]:
         if not session.in_transaction(self.using):
-            found = verdict(handler, delivery)
+            found = verdicts(job)
             connections.after_use()
             return found
         with transaction.atomic(using=self.using):  # Undone as a whole if it can only be rolled back.
-            return verdict(handler, delivery)
+            return verdicts(job)
 
 
 class _Outbox(Outbox):

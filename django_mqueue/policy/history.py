@@ -106,7 +106,8 @@ class Wanted:
     def takes_all(self) -> bool:
         """Whether nothing is asked for that only a look at a message tells."""
         return (
-            self.status in (None, SCHEDULED, IN_FLIGHT, WAITING)
+            self.status in (None, SCHEDULED)
+            and self.id is None
             and self.kinds is None
             and self.test is None
             and self.after is None

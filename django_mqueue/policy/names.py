@@ -13,6 +13,7 @@ GROUP_MAX = 128
 SUBSCRIBER_MAX = 128
 KIND_MAX = 255
 SCHEDULED_SUFFIX = "_scheduled"
+REPLIES_SUFFIX = "_replies"
 
 _SPREAD_MARK = " "
 """Keyless partitions are named by a leading blank and a number: no key may begin with a blank."""
@@ -45,16 +46,21 @@ def check_name(argument: str, value: object, limit: int) -> str:
 def check_topic(value: object, limit: int = TOPIC_MAX) -> str:
     """A topic that may be consumed. Scheduled messages may not: they come into their topic when they are due."""
     topic = check_name("topic", value, limit)
-    if topic.endswith(SCHEDULED_SUFFIX):
-        raise ValueError(
-            f"topic must not end in {SCHEDULED_SUFFIX!r}, which is reserved for scheduled messages: {topic!r}"
-        )
+    uses = {SCHEDULED_SUFFIX: "scheduled messages", REPLIES_SUFFIX: "replies"}
+    for suffix, use in uses.items():
+        if topic.endswith(suffix):
+            raise ValueError(f"topic must not end in {suffix!r}, which is reserved for {use}: {topic!r}")
     return topic
 
 
 def scheduled_topic(topic: str) -> str:
     """Where messages of a topic wait until they are due."""
     return topic + SCHEDULED_SUFFIX
+
+
+def replies_topic(topic: str) -> str:
+    """Where requesters of ``topic`` wait for their replies."""
+    return topic + REPLIES_SUFFIX
 
 
 def check_publish_topic(value: object, dlq_suffixes: Iterable[str]) -> str:

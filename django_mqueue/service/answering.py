@@ -20,6 +20,7 @@ from . import telling
 from .aside import is_long, set_aside
 from .context import Context
 from .delivery import Delivery
+from .replying import tell_failure
 from .telling import End
 
 WORKER_DIED = "the worker died, or lost its lease, each time it handled this message"
@@ -32,10 +33,13 @@ class Answering:
     def __init__(self, context: Context) -> None:
         self.context = context
 
-    def ack(self, deliveries: Sequence[Delivery], starting: Sequence[Delivery] = ()) -> bool:
+    def ack(
+        self, deliveries: Sequence[Delivery], starting: Sequence[Delivery] = (), *, whole: bool = False
+    ) -> bool:
         """Finish deliveries, in one statement. ``starting``: claimed ahead, and going to a handler now.
 
-        Raises ``StaleDelivery`` for those that are not this subscriber's any more; the others are finished.
+        Raises ``StaleDelivery`` for those that are not this subscriber's any more; the others are finished. ``whole``:
+        they are not, for the caller's transaction rolls them back.
         """
         context = self.context
         todo = [d for d in deliveries if d.hold.answer != "ack"]
@@ -53,6 +57,8 @@ class Answering:
             return stale
 
         stale = session.run(context.using, work) if todo or starting else set()
+        if whole and (stale or ended):
+            raise StaleDelivery([d for d in todo if d.hold.ticket in stale] + ended, "ack")
         self._after(lambda: self._ended([d for d in todo if d.hold.ticket not in stale], "ack", told=End()))
         self._lose(stale)
         for delivery in starting:
@@ -62,9 +68,9 @@ class Answering:
             raise StaleDelivery(gone, "ack")
         return True
 
-    def note_ack(self, delivery: Delivery) -> None:
+    def note_ack(self, deliveries: Sequence[Delivery]) -> None:
         """Memory of an ack that was committed with other things."""
-        self._ended([delivery], "ack", told=End())
+        self._ended(deliveries, "ack", told=End())
 
     def nack(self, delivery: Delivery, delay: float | timedelta, error: str) -> bool:
         delay_ms = to_ms("delay", delay)
@@ -195,7 +201,9 @@ class Answering:
             # Finished before: by an ack, or by this with its copy.
             return self._unfinished(cursor, {ticket: failures})
         dead_topic = conf.dead_letter_topic(context.topic)
-        dead.copy(cursor, ticket.offset, context.group, dead_topic, failures, text)
+        metadata = dead.copy(cursor, ticket.offset, context.group, dead_topic, failures, text)
+        if metadata is not None:
+            tell_failure(cursor, ticket.offset, metadata, context.group, text)
         return set()
 
     def _finish(self, cursor: CursorWrapper, failures: Mapping[Ticket, int]) -> set[Ticket]:

@@ -1,15 +1,15 @@
-"""A delivery and its effects in one commit: the caller's writes, its own publishes, and the ack."""
+"""Deliveries and their effects in one commit: the caller's writes, its own publishes, and the ack."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from django.db import DatabaseError, connections, transaction
 
-from ..exceptions import BrokenTransaction, WrongDatabase
+from ..exceptions import BrokenTransaction, StaleDelivery, WrongDatabase
 from ..store import session
 
 if TYPE_CHECKING:
@@ -23,24 +23,26 @@ NO_SUCH_SAVEPOINT = 1305
 
 
 @contextmanager
-def atomically(delivery: Delivery) -> Iterator[None]:
-    """Run the block in a transaction of the queue's database, and ack the delivery in it.
+def atomically(deliveries: Sequence[Delivery]) -> Iterator[None]:
+    """Run the block in a transaction of the queue's database, and ack the deliveries (of one holder) in it.
 
-    Nothing of it stays if the block raises, or if the delivery is no longer its holder's (``StaleDelivery``): the
-    ack is the transaction's last statement, and nobody can take the delivery between it and the commit.
+    Nothing of it stays if the block raises, or if one of them is no longer its holder's (``StaleDelivery``): the
+    ack is the transaction's last statement, and nobody can take a delivery between it and the commit.
     Raises ``BrokenTransaction`` if the block has ended the transaction, ``WrongDatabase`` at a write to another one.
     """
-    answering = delivery.hold.answering
+    answering = deliveries[0].hold.answering
     using = answering.context.using
     acked = False
     with _writes_to(using), transaction.atomic(using=using):
         # The first of the hooks: should one of the block's own raise, what is committed is known all the same.
-        transaction.on_commit(lambda: answering.note_ack(delivery) if acked else None, using=using)
+        transaction.on_commit(lambda: answering.note_ack(deliveries) if acked else None, using=using)
         with _still_there(), transaction.atomic(using=using):
             yield
             if transaction.get_rollback(using=using):
                 raise BrokenTransaction("something in it failed, and it can only be rolled back")
-        acked = answering.ack([delivery])
+        if overdue := [delivery for delivery in deliveries if delivery.hold.overdue]:
+            raise StaleDelivery(overdue, "ack")
+        acked = answering.ack(deliveries, whole=True)
 
 
 @contextmanager

@@ -7,8 +7,12 @@ from dataclasses import dataclass
 
 from ..policy.history import Position, checked
 
-EACH = 5
-"""Rows of each partition at first."""
+PARTITIONS = 500
+"""Names in one statement."""
+BRANCHES = 50
+"""Partitions that one statement reads rows of."""
+EACH = range(5, 20)
+"""How many of each at first."""
 END = (1 << 63) - 1
 """Above any offset, and after any time."""
 
@@ -28,7 +32,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Chunk:
-    """What one step of a walk found, and where it stands; ``looked``: partitions that were looked at for it."""
+    """What one step of a walk found, and where it stands; ``looked``: partitions that held nothing of it."""
 
     found: list[Found]
     position: Position
@@ -40,43 +44,50 @@ Walk = Iterator[Chunk]
 
 @dataclass(frozen=True)
 class ByPartition:
-    """In the order of names. ``some(after, limit)``: the partitions that are worth a look among the next ``limit``,
-    each with the place above which; the last one's name, None at the end. ``one``: the same place of a single one.
-    ``read(places, limit)``: so many rows of each, in order; their positions are (partition, *place).
+    """In the order of names. ``listed(after, limit)``: the next names; ``worth(after, last)``: those of them that are
+    worth a look, each with the place above which (None: all, from ``one`` on). ``one``: the same place of a single one.
+    ``read(places, limit)``: so many rows of each, in order; their positions are (partition, *place), ``width`` numbers.
     """
 
-    some: Callable[[str, int], tuple[list[tuple[str, Place]], str | None]]
+    listed: Callable[[str, int], list[str]]
+    worth: Callable[[str, str], list[tuple[str, Place]]] | None
     one: Callable[[str], Place]
     read: Callable[[Sequence[tuple[str, Place]], int], list[Found]]
     key: str | None
     width: int
 
     def walk(self, position: Position | None, chunk: int) -> Walk:
-        """``width`` numbers make a place."""
-        last: str | None = ""
+        after = ""
         if position is not None:
-            last, *place = checked(position, str, *[int] * self.width)
-            yield from self._alone(position[0], tuple(place), chunk)
+            after, *place = checked(position, str, *[int] * self.width)
+            yield from self._alone(after, tuple(place), chunk)
         elif self.key is not None:
             yield from self._alone(self.key, self.one(self.key), chunk)
-        branches = max(chunk // EACH, 1)
-        while last is not None and self.key is None:
-            places, last = self.some(last, chunk)
-            for at in range(0, len(places), branches):
-                yield from self._batch(places[at : at + branches], chunk)
-            if last is not None:
-                yield Chunk([], self._end(last), chunk)
+        if self.key is None:
+            yield from self._all(after, chunk)
+
+    def _all(self, after: str, chunk: int) -> Walk:
+        while names := self.listed(after, min(chunk, PARTITIONS)):
+            last = names[-1]
+            places = (
+                [(name, self.one(name)) for name in names] if self.worth is None else self.worth(after, last)
+            )
+            for at in range(0, len(places), BRANCHES):
+                yield from self._batch(places[at : at + BRANCHES], chunk)
+            yield Chunk([], self._end(last), len(names) - len(places))
+            after = last
 
     def _batch(self, places: list[tuple[str, Place]], chunk: int) -> Walk:
+        each = min(max(chunk // 10, EACH.start), EACH.stop)
         rows: dict[str, list[Found]] = {name: [] for name, _ in places}
-        for found in self.read(places, EACH):
+        for found in self.read(places, each):
             rows[found.partition].append(found)
         ready: list[Found] = []
         looked = 0
         for name, mine in rows.items():
             ready += mine
             looked += not mine
-            if len(mine) == EACH:
+            if len(mine) == each:
                 yield Chunk(ready, mine[-1].position, looked)
                 yield from self._alone(name, mine[-1].position[1:], chunk)
                 ready, looked = [], 0

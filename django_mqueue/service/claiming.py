@@ -15,11 +15,12 @@ from ..store.state import Claim, Ticket
 from .answering import WORKER_DIED, Answering
 from .context import Context
 from .delivery import Delivery, Hold, make_delivery
-from .loading import refill
+from .loading import read_on, refill
 from .partition import Suspect
 
 logger = logging.getLogger("django_mqueue")
 
+UNLIMITED = 1 << 30
 RETRY_SOON_MS = 20
 """When SQL found a message not due yet that memory thought due: look again then."""
 
@@ -51,8 +52,11 @@ class Claiming:
         self.answering = answering
         self._unsure: tuple[int, Choice] | None = None
 
-    def crowd(self, capacity: int, start_now: int) -> list[Delivery]:
-        """Claim up to ``capacity`` messages over all partitions; the first ``start_now`` go to a handler at once."""
+    def crowd(self, capacity: int, start_now: int, most: int = UNLIMITED) -> list[Delivery]:
+        """Claim up to ``capacity`` messages over all partitions; the first ``start_now`` go to a handler at once.
+
+        Of batches ``capacity`` are claimed, each of one partition, up to ``most`` messages in all; all start at once.
+        """
         self.make_sure()
         context = self.context
         if context.paused:
@@ -60,7 +64,11 @@ class Claiming:
         context.ring()
         if context.thin or context.stale_waiting:
             refill(context)
-        choice = self._choose(capacity)
+        if context.options.batch:
+            read_on(context, capacity)
+            choice = self._choose_batches(capacity, most)
+        else:
+            choice = self._choose(capacity)
         return self._claim(choice, start_now, alone=False)
 
     def suspect(self, *, alone: bool) -> list[Delivery]:
@@ -137,6 +145,27 @@ class Claiming:
         context.ready.update(dict.fromkeys(later))
         return choice
 
+    def _choose_batches(self, capacity: int, most: int) -> Choice:
+        """Take from up to ``capacity`` of the ready partitions; one whose last batch is not answered yet waits."""
+        context, choice, now = self.context, Choice(), self.context.clock.now()
+        for name in list(context.ready):
+            if capacity <= 0 or most <= 0:
+                break
+            del context.ready[name]
+            partition = context.partitions.get(name)
+            if partition is None or partition.leaving or partition.in_flight:
+                continue
+            due, fresh = partition.take(min(context.options.batch_size, most), now)
+            choice.due += [(name, offset) for offset in due]
+            choice.fresh += [(name, offset) for offset in fresh]
+            partition.in_flight.update(due, fresh)
+            if due or fresh:
+                capacity, most = capacity - 1, most - len(due) - len(fresh)
+                context.touch(partition)
+            elif (next_due := partition.next_due()) and next_due > now:
+                context.set_timer(name, next_due)
+        return choice
+
     def _claim(self, choice: Choice, start_now: int, *, alone: bool) -> list[Delivery]:
         context, options = self.context, self.context.options
         wanted = choice.messages()
@@ -150,7 +179,7 @@ class Claiming:
             offsets = sorted(offset for _, offset in allowed.messages())
             if not offsets:
                 return mine, set(), []
-            handed = offsets[:start_now]
+            handed = offsets if options.batch else offsets[:start_now]
             if allowed.fresh:
                 state.claim_fresh(cursor, claim, [offset for _, offset in allowed.fresh], handed)
             if allowed.due or allowed.suspects:

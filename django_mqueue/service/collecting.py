@@ -8,8 +8,9 @@ import time
 from django.db.backends.utils import CursorWrapper
 
 from .. import conf
-from ..policy.names import SCHEDULED_SUFFIX
+from ..policy.names import REPLIES_SUFFIX, SCHEDULED_SUFFIX, replies_topic
 from ..store import garbage, session
+from .leftovers import Leftovers
 
 PAGE = 1000
 FRUITLESS_PAGES = 20
@@ -17,8 +18,8 @@ FRUITLESS_PAGES = 20
 
 
 def is_kept(topic: str) -> bool:
-    """Dead letters and scheduled messages are no garbage."""
-    return topic.endswith((*conf.dead_letter_suffixes(), SCHEDULED_SUFFIX))
+    """Dead letters, scheduled messages and boxes for replies are no garbage."""
+    return topic.endswith((*conf.dead_letter_suffixes(), SCHEDULED_SUFFIX, REPLIES_SUFFIX))
 
 
 class Collector:
@@ -28,6 +29,7 @@ class Collector:
         self.using, self.topic = using, topic
         self._next = -math.inf
         self._fruitless = 0
+        self._leftovers = Leftovers(using, topic)
 
     def tick(self) -> None:
         """One page, if it is time; the next one with the next tick while there is something to delete."""
@@ -46,13 +48,15 @@ class Collector:
         if is_kept(self.topic):
             return False
         retention = conf.retention_ms(self.topic)
+        replies = False
 
         def work(cursor: CursorWrapper) -> bool:
+            nonlocal replies
             locked = garbage.lock_topic_if_due(cursor, self.topic, interval_ms)
             if locked is None:
                 return False
             settled, position = locked
-            starts = garbage.starts(cursor, self.topic)
+            starts, replies = garbage.starts_and_replies(cursor, self.topic, replies_topic(self.topic))
             rows = garbage.page(cursor, self.topic, position, settled, PAGE) if starts else []
             if not rows:
                 garbage.move_cursor(cursor, self.topic, 0, done=True)
@@ -73,7 +77,10 @@ class Collector:
                 self._fruitless = 0
             return not (over or rest)
 
-        return session.run(self.using, work)
+        more = session.run(self.using, work)
+        if replies:
+            self._leftovers.sweep()
+        return more
 
     def _done(
         self, cursor: CursorWrapper, starts: dict[str, int], rows: list[tuple[int, str, str]]

@@ -38,6 +38,7 @@ class Clock:
 class Options:
     """How a subscriber consumes; times in milliseconds.
 
+    ``batch``: what is delivered of a partition at once goes to one handler, and the next when that was answered.
     ``eager``: memory follows each answer, not the commit: for tests, which are one transaction that never commits.
     """
 
@@ -47,6 +48,7 @@ class Options:
     max_attempts: int = 3
     visible_ms: int = 60_000
     eager: bool = False
+    batch: bool = False
 
 
 @dataclass

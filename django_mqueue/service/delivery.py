@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -13,6 +14,7 @@ from ..policy import encoding, names
 from ..policy.durations import moment
 from ..store.state import Ticket
 from .atomically import atomically
+from .replying import reply
 
 if TYPE_CHECKING:
     from .answering import Answering
@@ -20,7 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class Hold:
-    """The changing side of a delivery. ``answer``: the verb that ended it, '' while it is open."""
+    """The changing side of a delivery. ``answer``: the verb that ended it, '' while it is open.
+
+    ``overdue``: its handler has run too long, and may not ack any more, though its failure may not be told yet.
+    """
 
     answering: Answering
     ticket: Ticket
@@ -31,6 +36,7 @@ class Hold:
     answer: str = ""
     dead_lettered: bool = False
     lost: bool = False
+    overdue: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +59,7 @@ class Delivery(Message):
         Raises ``StaleDelivery`` at its end, with all rolled back, if the delivery is another's by then;
         ``BrokenTransaction`` if the block ended the transaction; ``WrongDatabase`` at a write to another database.
         """
-        return atomically(self)
+        return atomically([self])
 
     def nack(self, *, delay: float | timedelta = 0, error: str = "") -> bool:
         """This attempt failed: deliver again after ``delay`` seconds, or dead-letter it if it was the last one."""
@@ -70,6 +76,15 @@ class Delivery(Message):
     def extend(self, seconds: float | timedelta) -> bool:
         """Keep the message from being delivered again for ``seconds`` from now."""
         return self.hold.answering.extend([self], seconds)
+
+    def reply(self, payload: Any, *, kind: str = "", headers: Mapping[str, Any] | None = None) -> bool:
+        """Answer a request, in the caller's transaction: whether this is the answer, and in time.
+
+        The first reply counts: False, and nothing is stored, if there is one, or if nobody waits any more. An answer is
+        an effect of the handler, as a publish is; it does not ack. Raises ``NotARequest``, and ``TypeError`` or
+        ``ValueError`` for what ``publish`` would not take.
+        """
+        return reply(self, payload, kind, headers)
 
 
 def make_delivery(row: dict[str, Any], group: str, topic: str, hold: Hold) -> Delivery:

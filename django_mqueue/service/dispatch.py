@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from django.db import DatabaseError
 
 from ..policy.solitude import Mode, Solitude, alone_for
+from .claiming import UNLIMITED
 from .delivery import Delivery
 from .engine import Engine
 
-UNLIMITED = 1 << 30
+
+def jobs(deliveries: Sequence[Delivery]) -> list[list[Delivery]]:
+    """What handlers are given, one each: a message, or a batch."""
+    found: dict[object, list[Delivery]] = {}
+    for delivery in deliveries:
+        hold = delivery.hold
+        batch = (hold.answering, hold.ticket.partition)
+        found.setdefault(batch if hold.answering.context.options.batch else delivery, []).append(delivery)
+    return list(found.values())
 
 
 class Dispatch:
@@ -31,8 +40,11 @@ class Dispatch:
         self._turn = 0
         self._alone_since: tuple[Delivery, float] | None = None
 
-    def claim(self, capacity: int, start_now: int) -> list[Delivery]:
-        """Up to ``capacity`` deliveries; the first ``start_now`` of them go to handlers at once."""
+    def claim(self, capacity: int, start_now: int, most: int = UNLIMITED) -> list[Delivery]:
+        """Up to ``capacity`` deliveries; the first ``start_now`` of them go to handlers at once.
+
+        A batch counts as one of them; ``most``: of how many messages all of them may be.
+        """
         mode = self._mode()
         if mode in (Mode.ALONE, Mode.BESIDE) and start_now > 0:
             for engine in self.engines:
@@ -46,24 +58,24 @@ class Dispatch:
         for place in range(len(self.engines)):
             engine = self.engines[(self._turn + place) % len(self.engines)]
             try:
-                got += self._crowd(engine, capacity - len(got), max(start_now - len(got), 0))
+                used = len(jobs(got))
+                got += self._crowd(engine, capacity - used, max(start_now - used, 0), most - len(got))
             except DatabaseError:
                 if not got:
                     raise
                 break  # What others have claimed must reach its handlers; the next statement fails again.
-            if len(got) >= capacity:
+            if len(jobs(got)) >= capacity:
                 break
         self._turn += 1
         return got
 
-    def _crowd(self, engine: Engine, capacity: int, start_now: int) -> list[Delivery]:
+    def _crowd(self, engine: Engine, capacity: int, start_now: int, most: int) -> list[Delivery]:
         room = self.room(engine)
-        if (
-            room != UNLIMITED
-        ):  # Ahead of a limit nothing is claimed: it would keep threads from other handlers.
+        if room != UNLIMITED or engine.batch:
+            # Ahead of a limit nothing is claimed: it would keep threads from other handlers. Nor are batches.
             capacity = start_now = min(capacity, start_now, room)
         with engine.context.lock:
-            return engine.claiming.crowd(capacity, start_now)
+            return engine.claiming.crowd(capacity, start_now, most)
 
     def _mode(self) -> Mode:
         now = time.monotonic()

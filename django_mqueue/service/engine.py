@@ -55,6 +55,10 @@ class Engine:
     def strict(self) -> bool:
         return self.context.options.strict
 
+    @property
+    def batch(self) -> bool:
+        return self.context.options.batch
+
     def arrived(self, rows: Sequence[tuple[int, str, str]]) -> None:
         """The feed's news: into the memory of my partitions, or a partition that may need an owner."""
         context = self.context

@@ -119,9 +119,12 @@ class _Ways:
         if self.wanted.after is not None:
             low = max(low, offset_by_time(self.using, topic, self.wanted.after - SLACK_MS))
 
-        def some(after: str, limit: int) -> tuple[list[tuple[str, Place]], str | None]:
-            found, last = history.news(self.using, self.group, topic, low, after, limit)
-            return [(name, (scanned,)) for name, scanned in found], last
+        def listed(after: str, limit: int) -> list[str]:
+            return history.partitions(self.using, topic, after, limit)
+
+        def worth(after: str, last: str) -> list[tuple[str, Place]]:
+            found = history.news(self.using, self.group, topic, low, after, last)
+            return [(name, (scanned,)) for name, scanned in found]
 
         def one(name: str) -> Place:
             return (offsets.positions(self.using, self.group, topic, [name], low)[name].scanned,)
@@ -130,22 +133,21 @@ class _Ways:
             rows = history.undelivered(self.using, topic, [(name, place[0]) for name, place in places], limit)
             return sorted((Found(*row, position=(row[1], row[0])) for row in rows), key=lambda f: f.position)
 
-        return ByPartition(some, one, read, self.wanted.key, 1)
+        return ByPartition(listed, worth, one, read, self.wanted.key, 1)
 
     def open_ones(self) -> ByPartition:
         """By due time: only what is in flight, or waits, is looked at."""
         topic, in_flight = self.wanted.topic, self.wanted.status == IN_FLIGHT
 
-        def some(after: str, limit: int) -> tuple[list[tuple[str, Place]], str | None]:
-            names, last = history.leased(self.using, self.group, topic, after, limit)
-            return [(name, (0, 0)) for name in names], last
+        def listed(after: str, limit: int) -> list[str]:
+            return history.leased(self.using, self.group, topic, after, limit)
 
         def read(places: Sequence[tuple[str, Place]], limit: int) -> list[Found]:
             above = [(name, place[0], place[1]) for name, place in places]
             rows = sorted(history.open_ones(self.using, self.group, topic, above, in_flight, limit))
             return [Found(offset, name, "", (name, due, offset)) for name, due, offset in rows]
 
-        return ByPartition(some, lambda name: (0, 0), read, self.wanted.key, 2)
+        return ByPartition(listed, None, lambda name: (0, 0), read, self.wanted.key, 2)
 
 
 def offset_by_time(using: str, topic: str, moment: int) -> int:

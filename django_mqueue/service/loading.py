@@ -85,8 +85,8 @@ def read_waiting(context: Context, names: Sequence[str]) -> None:
             context.ready[name] = None
 
 
-def read_fresh(context: Context, names: Sequence[str]) -> None:
-    """Read the next undelivered messages of the partitions (at most ``PER_STATEMENT`` of them).
+def read_fresh(context: Context, names: Sequence[str], ahead: int = READ_AHEAD) -> None:
+    """Read the next ``ahead`` undelivered messages of the partitions (at most ``PER_STATEMENT`` of them).
 
     In strict order also those that committed late, below what was read: one that comes now may have been sent after.
     """
@@ -94,14 +94,14 @@ def read_fresh(context: Context, names: Sequence[str]) -> None:
     strict = context.options.strict
     places = [(name, context.partitions[name]) for name in names]
     positions = [(name, place.scanned if strict else place.read_to) for name, place in places]
-    for name, offset in log.first_rows(context.using, context.group, context.topic, positions, READ_AHEAD):
+    for name, offset in log.first_rows(context.using, context.group, context.topic, positions, ahead):
         found[name].append(offset)
     for name, news in found.items():
         partition = context.partitions[name]
         for offset in news:
             if offset <= partition.read_to:
                 partition.late(offset)
-        partition.read(sorted(news), READ_AHEAD, context.tail)
+        partition.read(sorted(news), ahead, context.tail)
         context.thin.pop(name, None)
         if partition.fresh:
             context.ready[name] = None
@@ -123,3 +123,18 @@ def refill(context: Context) -> None:
     waiting = [name for name in list(context.stale_waiting)[:PER_STATEMENT] if name in context.partitions]
     if waiting:
         read_waiting(context, waiting)
+
+
+def read_on(context: Context, capacity: int) -> None:
+    """Of those partitions whose batches come next, read what is missing to fill them: one statement, if any."""
+    size = context.options.batch_size
+    short: list[str] = []
+    for name in context.ready:
+        partition = context.partitions.get(name)
+        if partition and not partition.in_flight and not partition.leaving:
+            if partition.more and len(partition.fresh) < size:
+                short.append(name)
+            if (capacity := capacity - 1) <= 0 or len(short) == PER_STATEMENT:
+                break
+    if short:
+        read_fresh(context, short, size)

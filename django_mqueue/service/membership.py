@@ -112,14 +112,14 @@ class Membership:
         if context.life and registration.life != context.life:
             context.drop(list(context.partitions))  # What is remembered is of an earlier life of the group.
             context.doubt = True
-        context.life, context.start, context.paused = (
+        if registration.life == context.life and registration.changed != context.changed:
+            read_anew(context)
+        context.life, context.start, context.paused, context.changed = (
             registration.life,
             registration.start,
             registration.paused,
+            registration.changed,
         )
-        if context.changed not in (0, registration.changed):
-            read_anew(context)
-        context.changed = registration.changed
         if not heartbeats.beat(context.using, context.me):
             if heartbeats.incarnation(context.using, context.me) not in (None, context.me.incarnation):
                 context.drop(list(context.partitions))

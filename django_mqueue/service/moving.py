@@ -102,16 +102,27 @@ class _Move:
     def run(self, limit: int | None, dry_run: bool) -> int:
         """One transaction for each few hundred; what comes while it runs may be among them or not."""
         total = 0
-        for step in self.look.source.walk(None, CHUNK):
-            batch = [
-                (found, row) for found, row, _ in self.look.read(step, payloads=False) if self._mine(row)
-            ]
-            batch = batch[: None if limit is None else limit - total]
-            if batch:
-                total += len(batch) if dry_run else session.run(self.using, partial(self._one, batch=batch))
-            if total == limit or self.look.past_its_time:
+        for batch in self._batches(limit):
+            chosen = batch[: None if limit is None else limit - total]
+            total += len(chosen) if dry_run else session.run(self.using, partial(self._one, batch=chosen))
+            if total == limit:
                 break
         return total
+
+    def _batches(self, limit: int | None) -> Iterator[Batch]:
+        """What is found: as much at a time as one transaction should change, or as is asked for."""
+        batch: list[tuple[Found, Row]] = []
+        enough = CHUNK if limit is None else min(CHUNK, limit)
+        for step in self.look.source.walk(None, CHUNK):
+            rows = self.look.read(step, payloads=False)
+            batch += [(found, row) for found, row, _ in rows if self._mine(row)]
+            while len(batch) >= enough:
+                yield batch[:CHUNK]
+                batch = batch[CHUNK:]
+            if self.look.past_its_time:
+                break
+        if batch:
+            yield batch
 
     def _mine(self, row: Row) -> bool:
         """What is scheduled for all groups is not one group's to change."""

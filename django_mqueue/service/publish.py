@@ -127,6 +127,11 @@ def publish_many(
     return stored
 
 
+def check(topic: str, message: OutgoingMessage) -> None:
+    """Raise what ``publish`` would raise for bad arguments."""
+    _row(names.check_publish_topic(topic, conf.dead_letter_suffixes()), message)
+
+
 def _row(topic: str, message: OutgoingMessage) -> NewRow:
     if message.key is not None:
         names.check_name("key", message.key, names.KEY_MAX)

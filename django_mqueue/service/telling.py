@@ -82,16 +82,18 @@ def published(using: str, topic: str, rows: Sequence[NewRow], results: Sequence[
     """Messages were stored, in the caller's transaction."""
     if not signals.published.has_listeners(topic):
         return
-    new = [
-        (row, result) for row, result in zip(rows, results, strict=True) if result.created or result.replaced
+    new = [  # Without the payloads, which may be many until the commit.
+        (row.content.metadata, row.group or None, result)
+        for row, result in zip(rows, results, strict=True)
+        if result.created or result.replaced
     ]
 
     def send() -> None:
-        for row, result in new:
-            metadata = json.loads(row.content.metadata)
+        for text, group, result in new:
+            metadata = json.loads(text)
             details = {
                 "using": using, "offset": result.offset, "id": result.id, "key": result.key,
-                "kind": metadata["kind"], "headers": MappingProxyType(metadata["headers"]), "group": row.group or None,
+                "kind": metadata["kind"], "headers": MappingProxyType(metadata["headers"]), "group": group,
             }  # fmt: skip
             Event(signals.published, topic, details).send()
 

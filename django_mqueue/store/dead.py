@@ -9,8 +9,10 @@ from .dialect import NOW_MS
 from .gates import locking_topic
 
 
-def copy(cursor: CursorWrapper, offset: int, group: str, dead_topic: str, failures: int, error: str) -> bool:
-    """Copy a message of the log into the dead-letter topic; False if the log no longer holds it.
+def copy(
+    cursor: CursorWrapper, offset: int, group: str, dead_topic: str, failures: int, error: str
+) -> str | None:
+    """Copy a message of the log into the dead-letter topic: its metadata, or None if the log no longer holds it.
 
     The copy's id is made of the original offset and the group, so that no two letters collide and a second copy
     of the same one is none. It goes through the gate like every row of the log.
@@ -22,7 +24,7 @@ def copy(cursor: CursorWrapper, offset: int, group: str, dead_topic: str, failur
     )
     row = cursor.fetchone()
     if row is None:
-        return False
+        return None
     topic, partition, payload, metadata, original_id = row
     metadata = without_retry(metadata)
     gate, gate_params = locking_topic(dead_topic)
@@ -35,4 +37,4 @@ def copy(cursor: CursorWrapper, offset: int, group: str, dead_topic: str, failur
             *gate_params, partition, f"{offset}:{group}", payload, metadata, failures, error, topic, group, original_id,
         ],
     )  # fmt: skip
-    return True
+    return str(metadata)

@@ -47,6 +47,19 @@ def starts(cursor: CursorWrapper, topic: str) -> dict[str, int]:
     return {group: int(start) for group, start in cursor.fetchall()}
 
 
+def starts_and_replies(cursor: CursorWrapper, topic: str, replies: str) -> tuple[dict[str, int], bool]:
+    """``starts``; and whether the topic ``replies`` holds anything."""
+    cursor.execute(
+        "SELECT consumer_group, offset_acked,"
+        " EXISTS (SELECT 1 FROM queue_messages FORCE INDEX (queue_messages_tail) WHERE topic = %s)"
+        " FROM queue_offsets FORCE INDEX (queue_offsets_groups)"
+        " WHERE topic = %s AND partition_key = '' AND consumer_group > ''",
+        [replies, topic],
+    )
+    rows = cursor.fetchall()
+    return {group: int(start) for group, start, _ in rows}, any(there for _, _, there in rows)
+
+
 def page(cursor: CursorWrapper, topic: str, above: int, settled: int, limit: int) -> list[Row]:
     """(offset, partition, target group) of the next ``limit`` settled rows."""
     cursor.execute(

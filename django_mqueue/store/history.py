@@ -40,26 +40,22 @@ def log_page(
     return [(int(offset), name, target) for offset, name, target in rows]
 
 
-def news(
-    using: str, group: str, topic: str, start: int, after: str, limit: int
-) -> tuple[list[tuple[str, int]], str | None]:
-    """(partition, offset up to which all of it has been delivered) of those that hold more than that.
+def news(using: str, group: str, topic: str, start: int, after: str, up_to: str) -> list[tuple[str, int]]:
+    """(partition, offset up to which all of it has been delivered) of those between two names that hold more than that.
 
-    Looks at ``limit`` partitions named above ``after``, by a loose index scan, and tells the last one's name; None when
-    there are no more.
+    A loose index scan.
     """
     rows = session.fetch(
         using,
         "SELECT p.partition_key, p.newest, GREATEST(COALESCE(o.scan_offset, 0), COALESCE(o.offset_acked, 0), %s) FROM"
         " (SELECT topic, partition_key, MAX(`offset`) AS newest FROM queue_messages"
-        " FORCE INDEX (queue_messages_partition) WHERE topic = %s AND partition_key > %s"
-        f" GROUP BY topic, partition_key ORDER BY topic, partition_key LIMIT {limit:d}) p"
+        " FORCE INDEX (queue_messages_partition) WHERE topic = %s AND partition_key > %s AND partition_key <= %s"
+        " GROUP BY topic, partition_key) p"
         " LEFT JOIN queue_offsets o FORCE INDEX (queue_offsets_partition)"
-        " ON o.consumer_group = %s AND o.topic = %s AND o.partition_key = p.partition_key ORDER BY p.partition_key",
-        [start, topic, after, group, topic],
+        " ON o.consumer_group = %s AND o.topic = %s AND o.partition_key = p.partition_key",
+        [start, topic, after, up_to, group, topic],
     )
-    last = str(rows[-1][0]) if len(rows) == limit else None
-    return [(name, int(scanned)) for name, newest, scanned in rows if newest > scanned], last
+    return sorted((name, int(scanned)) for name, newest, scanned in rows if newest > scanned)
 
 
 def undelivered(using: str, topic: str, above: Sequence[tuple[str, int]], limit: int) -> list[Place]:
@@ -72,9 +68,8 @@ def undelivered(using: str, topic: str, above: Sequence[tuple[str, int]], limit:
     return [(int(offset), name, target) for offset, name, target in rows]
 
 
-def leased(using: str, group: str, topic: str, after: str, limit: int) -> tuple[list[str], str | None]:
-    """The next ``limit`` partitions that have a lease row, as all have where something is open; the last one's name,
-    None at the end."""
+def leased(using: str, group: str, topic: str, after: str, limit: int) -> list[str]:
+    """The next ``limit`` partitions that have a lease row, as all have where something is open."""
     rows = session.fetch(
         using,
         "SELECT partition_key FROM queue_partition_leases FORCE INDEX (queue_leases_partition)"
@@ -82,8 +77,7 @@ def leased(using: str, group: str, topic: str, after: str, limit: int) -> tuple[
         f" ORDER BY partition_key LIMIT {limit:d}",
         [group, topic, after],
     )
-    found = [str(name) for (name,) in rows]
-    return found, found[-1] if len(found) == limit else None
+    return [str(name) for (name,) in rows]
 
 
 def open_ones(
@@ -91,7 +85,7 @@ def open_ones(
 ) -> list[tuple[str, int, int]]:
     """(partition, due, offset) of the first ``limit`` of each that are in flight, or wait, behind (due, offset)."""
     branch = (
-        "SELECT partition_key, invisible_until, message_offset FROM queue_delivery_state"
+        "SELECT partition_key, invisible_until, message_offset FROM queue_delivery_state s"
         " FORCE INDEX (queue_delivery_state_due) WHERE consumer_group = %s AND topic = %s AND partition_key = %s"
         f" AND acked = 0 AND in_flight = {int(in_flight)} AND invisible_until >= %s"
         f" AND (invisible_until > %s OR message_offset > %s) ORDER BY invisible_until, message_offset LIMIT {limit:d}"
@@ -118,7 +112,7 @@ def by_original_id(using: str, topic: str, groups: Collection[str], id: str, lim
     rows = session.fetch(
         using,
         "SELECT `offset`, partition_key, consumer_group FROM queue_messages"
-        f" WHERE topic = %s AND {of} AND original_id = %s ORDER BY original_id, `offset` LIMIT {limit:d}",
+        f" WHERE topic = %s AND {of} AND original_id = %s LIMIT {limit:d}",
         [topic, *groups, id],
     )
     return sorted((int(offset), name, target) for offset, name, target in rows)
@@ -128,12 +122,12 @@ def partitions(using: str, topic: str, after: str, limit: int) -> list[str]:
     """Names of the next partitions of the log: a loose index scan."""
     rows = session.fetch(
         using,
-        "SELECT partition_key FROM queue_messages FORCE INDEX (queue_messages_partition)"
-        f" WHERE topic = %s AND partition_key > %s GROUP BY topic, partition_key ORDER BY topic, partition_key"
-        f" LIMIT {limit:d}",
+        # Ordered by both columns, or grouped, MariaDB would go through all partitions before it comes to the limit.
+        "SELECT DISTINCT topic, partition_key FROM queue_messages FORCE INDEX (queue_messages_partition)"
+        f" WHERE topic = %s AND partition_key > %s ORDER BY partition_key LIMIT {limit:d}",
         [topic, after],
     )
-    return [str(name) for (name,) in rows]
+    return [str(name) for _, name in rows]
 
 
 MESSAGE_COLUMNS = (

@@ -133,8 +133,10 @@ def register(cursor: CursorWrapper, group: str, topic: str, start: int) -> None:
 def set_paused(cursor: CursorWrapper, topic: str, group: str | None, *, paused: bool) -> int:
     """Pause or resume a group, or all groups of a topic: how many that changes."""
     of_group, params = ("= %s", [group]) if group is not None else ("> ''", [])
+    # For all groups not by the first: it would go through the positions of other topics, with locks.
+    index = "queue_offsets_partition" if group is not None else "queue_offsets_groups"
     cursor.execute(
-        f"SELECT id FROM queue_offsets FORCE INDEX (queue_offsets_partition) WHERE consumer_group {of_group}"
+        f"SELECT id FROM queue_offsets FORCE INDEX ({index}) WHERE consumer_group {of_group}"
         " AND topic = %s AND partition_key = '' AND paused <> %s FOR UPDATE",
         [*params, topic, paused],
     )

@@ -6,16 +6,24 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from itertools import islice
 
 from ..exceptions import StaleDelivery
+from ..service import together
 from ..service.answering import Answering
 from ..service.delivery import Delivery
 from ..service.engine import Engine
-from .calling import Outcome
+from .jobs import Outcome
+from .judging import Verdict
 from .registry import Handler
 
 logger = logging.getLogger("django_mqueue")
+
+AT_ONCE = 100
+"""Answers that are a transaction each, in one turn of the loop: leases are renewed between two turns."""
+LOCKED_FOR = 0.5
+"""Seconds until an answer is tried again that a handler which still runs keeps from being given."""
 
 
 class Answers:
@@ -27,6 +35,12 @@ class Answers:
         self.counts: Counter[str] = Counter()
         self._handler_of: dict[Answering, Handler] = {e.answering: handler for e, handler in handlers.items()}
         self._visible_at = -math.inf
+        self._locked: dict[int, float] = {}
+
+    @property
+    def all_locked(self) -> bool:
+        """Whether what waits are answers to deliveries whose handlers have run too long, and hold them locked."""
+        return all(id(outcome) in self._locked for outcome in self.finished)
 
     def give(self, ahead: Sequence[Delivery], start: Callable[[Delivery], None]) -> None:
         """Answer all outcomes; ``ahead`` were claimed ahead, and each is given to ``start`` once that is noted.
@@ -35,15 +49,41 @@ class Answers:
         """
         for engine in self.handlers:
             mine = engine.answering
-            acks = [o for o in self.finished if o.verb == "ack" and o.delivery.hold.answering is mine]
+            acks = [o for o in self.finished if o.verdict.verb == "ack" and o.delivery.hold.answering is mine]
             starting = [d for d in ahead if d.hold.answering is mine]
             if acks or starting:
                 self._ack(engine, acks, starting)
                 for delivery in starting:
                     start(delivery)
-        for outcome in [o for o in self.finished if o.verb != "ack"]:
-            self._answer(outcome)
-            self.finished.remove(outcome)
+        for alike in list(islice(self._alike(), AT_ONCE)):
+            locked = self._answer(alike)
+            answered = {id(outcome) for outcome in alike if outcome.delivery not in locked}
+            self.finished = [o for o in self.finished if id(o) not in answered]
+            for outcome in alike:
+                self._locked.pop(id(outcome), None)
+                if outcome.delivery in locked:
+                    self._locked[id(outcome)] = time.monotonic() + LOCKED_FOR
+
+    def _alike(self) -> Iterator[list[Outcome]]:
+        """What has failed; of a batch those together that come again together."""
+        found: dict[Hashable, list[Outcome]] = {}
+        now = time.monotonic()
+        for outcome in self.finished:
+            if outcome.verdict.verb == "ack" or self._locked.get(id(outcome), now) > now:
+                continue
+            answering, verdict = outcome.delivery.hold.answering, outcome.verdict
+            alone = verdict.verb == "reject" or self._is_last(outcome)
+            same = id(outcome) if alone else (answering, verdict, outcome.overdue)
+            found.setdefault(same, []).append(outcome)
+        yield from found.values()
+
+    def _is_last(self, outcome: Outcome) -> bool:
+        """Whether this failure dead-letters."""
+        hold = outcome.delivery.hold
+        return (
+            outcome.verdict.verb == "nack"
+            and hold.failures + 1 >= hold.answering.context.options.max_attempts
+        )
 
     def _ack(self, engine: Engine, acks: list[Outcome], starting: list[Delivery]) -> None:
         try:
@@ -54,26 +94,53 @@ class Answers:
         self.finished = [o for o in self.finished if id(o) not in answered]
         self.counts["ack"] += sum(o.delivery.hold.answer == "ack" for o in acks)
 
-    def _answer(self, outcome: Outcome) -> None:
-        delivery, name = outcome.delivery, self._handler_of[outcome.delivery.hold.answering].name
+    def _answer(self, alike: list[Outcome]) -> list[Delivery]:
+        """Give one answer to one or more deliveries: those that are locked, and were not answered."""
+        answering, verdict = alike[0].delivery.hold.answering, alike[0].verdict
+        deliveries, locked = [outcome.delivery for outcome in alike], []
+        if alike[0].overdue:
+            stale: list[Delivery] = []
+
+            def answer(free: list[Delivery]) -> Sequence[Delivery]:
+                stale[:] = self._give(free, verdict) if free else []
+                return stale
+
+            locked = together.if_free(answering, deliveries, answer)
+        else:
+            stale = self._give(deliveries, verdict)
+        for delivery in deliveries:
+            if delivery not in stale and delivery not in locked:
+                self._note(delivery, verdict)
+        return locked
+
+    def _give(self, deliveries: list[Delivery], verdict: Verdict) -> list[Delivery]:
+        """Those that were not ours any more."""
+        first = deliveries[0]
         try:
-            if outcome.verb == "nack":
-                delivery.nack(delay=outcome.delay, error=outcome.error)
-            elif outcome.verb == "reject":
-                delivery.reject(outcome.error)
+            if verdict.verb == "reject":
+                first.reject(verdict.error)
+            elif len(deliveries) == 1 and verdict.verb == "nack":
+                first.nack(delay=verdict.delay, error=verdict.error)
+            elif len(deliveries) == 1:
+                first.postpone(verdict.delay)
             else:
-                delivery.postpone(outcome.delay)
+                error = verdict.error if verdict.verb == "nack" else None
+                together.put_back(first.hold.answering, deliveries, verdict.delay, error)
         except StaleDelivery as stale:
-            logger.warning("%s: %s", name, stale)
-            return
+            logger.warning("%s: %s", self._handler_of[first.hold.answering].name, stale)
+            return list(stale.stale)
+        return []
+
+    def _note(self, delivery: Delivery, verdict: Verdict) -> None:
         dead = delivery.hold.dead_lettered
-        self.counts["dead-letter" if dead else outcome.verb] += 1
-        if dead or outcome.verb == "nack":
-            what = "dead-lettered" if dead else f"again in {outcome.delay:.3g} s"
-            first = outcome.error.partition("\n")[0]
+        self.counts["dead-letter" if dead else verdict.verb] += 1
+        if dead or verdict.verb == "nack":
+            what = "dead-lettered" if dead else f"again in {verdict.delay:.3g} s"
+            first = verdict.error.partition("\n")[0]
             logger.warning(
                 "%s: %s@%s attempt %s failed, %s: %s",
-                name, delivery.topic, delivery.offset, delivery.attempt, what, first,
+                self._handler_of[delivery.hold.answering].name, delivery.topic, delivery.offset, delivery.attempt,
+                what, first,
                 extra={"mqueue_key": delivery.key, "mqueue_id": delivery.id, "mqueue_group": delivery.group},
             )  # fmt: skip
 

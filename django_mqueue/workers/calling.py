@@ -1,142 +1,171 @@
-"""Running a handler on one message: what came of it, as a value."""
+"""Running a handler on a message or a batch: what came of it, as a value."""
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
-import time
-import traceback
-from dataclasses import dataclass
+import threading
 from typing import Any
 
 from asgiref.sync import async_to_sync
 
 from .. import tracing
-from ..exceptions import MQueueError, Postpone, Reject, Retry
+from ..exceptions import BatchFailure, MQueueError, Postpone, StaleDelivery, TimeLimitExceeded
 from ..messages import Message
-from ..policy.durations import to_ms
 from ..policy.kinds import parsed
 from ..service import telling
+from ..service.atomically import atomically
 from ..service.delivery import Delivery
 from . import connections
+from .jobs import Job, Outcome
+from .judging import DEFAULT_DELAY, Verdict, all_judged
 from .registry import Handler
 
 logger = logging.getLogger("django_mqueue")
 
 LEFT_OPEN = "the handler left a transaction open; what it wrote there was rolled back"
-DEFAULT_DELAY = 1.0
-"""Seconds, where a retry policy failed to give any."""
+ACK, UNREAD = Verdict("ack"), Verdict("ack", unread=True)
+AGAIN = Verdict("postpone")
+CANNOT_TELL = Verdict("nack", DEFAULT_DELAY, "the handler failed, and its error cannot be shown")
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a handler's run came to: ``verb`` is ack, nack, reject or postpone; ``delay`` in seconds."""
-
-    delivery: Delivery
-    verb: str
-    seconds: float
-    delay: float = 0.0
-    error: str = ""
-
-
-def call(handler: Handler, delivery: Delivery) -> Outcome:
+def call(job: Job) -> list[Outcome]:
     """Run the handler; never raises, whatever the handler does."""
-    started = time.monotonic()
+    handler = job.handler
+    job.begins()
     try:
         connections.before_use()
-        telling.delivered([delivery])
-        verb, delay, error = verdict(handler, delivery)
+        telling.delivered(job.deliveries)
+        found = verdicts(job)
     except BaseException:
         # An exception that cannot be told, a policy that exits: the attempt has failed all the same.
         logger.exception("%s: its outcome cannot be told", handler.name)
-        verb, delay, error = "nack", DEFAULT_DELAY, "the handler failed, and its error cannot be shown"
+        found = dict.fromkeys(job.deliveries, CANNOT_TELL)
     try:
-        if not connections.after_use() and verb == "ack":
+        if not connections.after_use():
             # What it wrote is gone with the transaction: an ack would lose it.
-            verb, delay, error = _failed(handler, delivery, MQueueError(LEFT_OPEN), LEFT_OPEN)
+            lost = [d for d, verdict in found.items() if verdict.verb == "ack" and not verdict.unread]
+            found |= all_judged(handler, lost, MQueueError(LEFT_OPEN), LEFT_OPEN)
     except Exception:  # The next use finds out and reconnects.
         logger.debug("a connection could not be checked", exc_info=True)
-    return Outcome(delivery, verb, time.monotonic() - started, delay, error)
+    return [Outcome(delivery, found[delivery]) for delivery in job.deliveries]
 
 
-def verdict(handler: Handler, delivery: Delivery) -> tuple[str, float, str]:
-    """(verb, delay in seconds, error) of one run, within a span."""
-    hold = delivery.hold
-    with tracing.processing([delivery], hold.ticket.partition, hold.answering.context.me.name) as span:
-        verb, delay, error = _verdict(handler, delivery, span)
-        span.outcome(verb, delay, last=hold.failures + 1 >= handler.max_attempts)
-    return verb, delay, error
+def verdicts(job: Job) -> dict[Delivery, Verdict]:
+    """The verdict on each message of one run, within a span."""
+    handler, hold = job.handler, job.deliveries[0].hold
+    me = hold.answering.context.me.name
+    with tracing.processing(job.deliveries, hold.ticket.partition, me) as span:
+        found = _verdicts(job, span)
+        verb, delay, *_ = found[job.deliveries[0]]
+        if handler.batch:
+            span.set(batch__message_count=len(job.deliveries))
+        if any(delivery.hold.overdue for delivery in job.deliveries):
+            span.set(django_mqueue__outcome="overdue")  # It was judged without waiting for this.
+        elif all(verdict.verb == verb for verdict in found.values()):
+            span.outcome(verb, delay, last=all(d.hold.failures + 1 >= handler.max_attempts for d in found))
+    return found
 
 
-def _verdict(handler: Handler, delivery: Delivery, span: tracing.Span) -> tuple[str, float, str]:
+def _verdicts(job: Job, span: tracing.Span) -> dict[Delivery, Verdict]:
+    handler = job.handler
+    given: dict[Delivery, Message] = {}
+    for delivery in job.deliveries:
+        try:
+            if handler.filter is not None and not handler.filter(delivery):
+                job.judged[delivery] = UNREAD
+            else:
+                given[delivery] = delivery if handler.kinds is None else parsed(delivery, handler.kinds)
+        except BaseException as exception:
+            if not (handler.batch or isinstance(exception, Postpone)):
+                span.failed(exception)
+            job.judged |= all_judged(handler, [delivery], exception)
+    return {**job.judged, **(_run(job, given, span) if given else {})}
+
+
+def _run(job: Job, given: dict[Delivery, Message], span: tracing.Span) -> dict[Delivery, Verdict]:
+    handler, deliveries = job.handler, list(given)
+    argument: Any = list(given.values()) if handler.batch else given[deliveries[0]]
     try:
-        span.watch(_run, handler, delivery)
-    except Postpone as signal:
-        return "postpone", _seconds(signal.delay), ""
-    except Reject as signal:
-        return "reject", 0.0, str(signal)
-    except Retry as signal:
-        if signal.delay is not None:
-            return "nack", _seconds(signal.delay), str(signal)
-        return _failed(handler, delivery, signal, str(signal))
+        span.watch(_handle, job, deliveries, argument)
     except BaseException as exception:
-        if delivery.hold.answer == "ack":
+        if all(delivery.hold.answer == "ack" for delivery in deliveries):
             # Committed, with its effects; a hook that was to run after the commit has failed.
             logger.exception("%s: done, and failed after its commit", handler.name)
-            return "ack", 0.0, ""
-        return _failed(handler, delivery, exception, describe(exception))
-    return "ack", 0.0, ""
+            return dict.fromkeys(deliveries, ACK)
+        if handler.batch and isinstance(exception, BatchFailure):
+            return _failed_in_part(handler, given, exception)
+        if handler.batch and handler.atomic and isinstance(exception, StaleDelivery):
+            return _lost_in_part(handler, deliveries, exception)
+        return all_judged(handler, deliveries, exception)
+    return dict.fromkeys(deliveries, ACK)
 
 
-def _run(handler: Handler, delivery: Delivery) -> None:
-    if handler.filter is not None and not handler.filter(delivery):
-        return
-    message = delivery if handler.kinds is None else parsed(delivery, handler.kinds)
-    if handler.atomic:
-        with delivery.atomic():
-            _invoke(handler, message)
+def _handle(job: Job, deliveries: list[Delivery], argument: Any) -> None:
+    if job.handler.atomic:
+        with atomically(deliveries):
+            _invoke(job, argument)
     else:
-        _invoke(handler, message)
+        _invoke(job, argument)
 
 
-def _invoke(handler: Handler, message: Message) -> None:
-    result = handler.function(message)
+def _failed_in_part(
+    handler: Handler, given: dict[Delivery, Message], failure: BatchFailure
+) -> dict[Delivery, Verdict]:
+    """Each named message by its own exception; the others are done, or were rolled back and come again."""
+    of_hold = {id(delivery.hold): delivery for delivery in given}
+    found = dict.fromkeys(given, AGAIN if handler.atomic else ACK)
+    alike: dict[int, tuple[BaseException, list[Delivery]]] = {}
+    for message, exception in failure.failures.items():
+        delivery = of_hold.get(id(getattr(message, "hold", None)))
+        if delivery is None:
+            stranger = ValueError(
+                f"BatchFailure names what is no message of this batch: {message!r}. Its keys must be messages of the"
+                " list that the handler was given; all of the batch has failed instead"
+            )
+            stranger.__cause__ = failure
+            return all_judged(handler, given, stranger)
+        alike.setdefault(id(exception), (exception, []))[1].append(delivery)
+    for exception, deliveries in alike.values():
+        found |= all_judged(handler, deliveries, exception)
+    return found
+
+
+def _lost_in_part(
+    handler: Handler, deliveries: list[Delivery], stale: StaleDelivery
+) -> dict[Delivery, Verdict]:
+    """Some are another's meanwhile, and all was rolled back: the others are not to blame, and come again."""
+    gone = {id(delivery) for delivery in stale.stale}
+    found = all_judged(handler, [d for d in deliveries if id(d) in gone], stale)
+    if not found:  # It is about deliveries of somewhere else.
+        return all_judged(handler, deliveries, stale)
+    return {**dict.fromkeys(deliveries, AGAIN), **found}
+
+
+def _invoke(job: Job, argument: Any) -> None:
+    result = job.handler.function(argument)
     if inspect.isawaitable(result):
         # Not asyncio.run: so its database work happens in this thread, on the connections that are looked after.
-        async_to_sync(_await)(result)
+        async_to_sync(_await)(job, result)
 
 
-async def _await(result: Any) -> None:
-    await result
-
-
-def describe(exception: BaseException) -> str:
-    """An exception as it is kept with the message: its own line first, then the traceback."""
-    first = "".join(traceback.format_exception_only(exception)).strip()
-    return f"{first}\n\n{''.join(traceback.format_exception(exception))}"
-
-
-def _failed(
-    handler: Handler, delivery: Delivery, exception: BaseException, error: str
-) -> tuple[str, float, str]:
-    """The verdict on an attempt that failed, by the retry policy."""
-    wait = _backoff(handler, delivery, exception)
-    return ("reject", 0.0, error) if wait is None else ("nack", wait, error)
-
-
-def _backoff(handler: Handler, delivery: Delivery, exception: BaseException) -> float | None:
-    """Seconds, or None for no more attempts."""
+async def _await(job: Job, result: Any) -> None:
+    """Await what an ``async`` handler gave; cancel it when its time is over."""
+    limit = job.handler.max_runtime
+    job.coroutine = result
+    if (thread := threading.get_ident()) not in job.threads:
+        job.threads.append(thread)
+    if limit is None:
+        await result
+        return
+    job.cancels = True
     try:
-        wait = handler.retry(delivery.attempt, exception)
-        return None if wait is None else _seconds(wait)
-    except Exception:
-        logger.exception("%s: the retry policy failed; waiting %s s", handler.name, DEFAULT_DELAY)
-        return DEFAULT_DELAY
-
-
-def _seconds(delay: Any) -> float:
-    try:
-        return to_ms("delay", delay) / 1000
-    except (TypeError, ValueError):
-        logger.exception("a handler asked for an impossible delay (%r); waiting %s s", delay, DEFAULT_DELAY)
-        return DEFAULT_DELAY
+        async with asyncio.timeout(limit) as time_limit:
+            await result
+    except BaseException as error:
+        if time_limit.expired():
+            raise TimeLimitExceeded(limit) from error
+        raise
+    if time_limit.expired():
+        raise TimeLimitExceeded(limit)

@@ -25,9 +25,9 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Handler:
-    """A registered handler and its options."""
+    """A registered handler and its options; ``max_runtime`` in seconds."""
 
-    function: Callable[[Message], Any]
+    function: Callable[[Any], Any]
     topic: str
     group: str
     name: str
@@ -39,6 +39,8 @@ class Handler:
     visible_ms: int
     start: Start
     atomic: bool = False
+    batch: bool = False
+    max_runtime: float | None = None
     filter: Callable[[Message], bool] | None = None
     kinds: dict[str, Parser | None] | None = None
 
@@ -65,9 +67,11 @@ def consumer(
     concurrency: int | None = None,
     strict: bool = False,
     atomic: bool = False,
+    batch: bool = False,
     max_attempts: int = 3,
     retry: RetryPolicy | Sequence[float | timedelta] | None = ExponentialBackoff(),  # noqa: B008
     visibility_timeout: float | timedelta = 60,
+    max_runtime: float | timedelta | None = None,
     filter: Filter | None = None,
     kinds: Kinds | None = None,
     start: Start = "earliest",
@@ -75,16 +79,18 @@ def consumer(
     """Register a function as a group's handler of a topic's messages; ``runconsumer`` runs it.
 
     The function takes one ``Delivery`` (a ``Message`` with ``extend``), and may be ``async``. Returning acks;
-    raising retries after
-    ``retry(attempt)`` seconds until ``max_attempts`` attempts have failed, then dead-letters. ``Retry``, ``Reject``
-    and ``Postpone`` may be raised to say more. ``retry`` may also take the exception, give None for "no more", and be a
-    list of waits. ``strict``: one message of a key at a time, in order; else up to
+    raising retries after ``retry(attempt)`` seconds until ``max_attempts`` attempts have failed, then dead-letters.
+    ``Retry``, ``Reject`` and ``Postpone`` may be raised to say more. ``retry`` may also take the exception, give None
+    for "no more", and be a list of waits. ``strict``: one message of a key at a time, in order; else up to
     ``batch_size`` of a partition at once. ``atomic``: the handler's writes to the queue's database, its publishes and
-    the ack are one commit, so its effects happen once. ``filter``: headers and places in the payload that must match,
-    or a callable; what does not is acked unread. ``kinds``: the kinds taken, with what parses their payloads;
-    others are dead-lettered. ``concurrency``: how many of this handler run at once in a process
+    the ack are one commit, so its effects happen once. ``batch``: the function takes a list of up to ``batch_size``
+    messages of one partition, which succeed or fail as one, or by ``BatchFailure``. ``filter``: headers and places in
+    the payload that must match, or a callable; what does not is acked unread. ``kinds``: the kinds taken, with what
+    parses their payloads; others are dead-lettered. ``concurrency``: how many of this handler run at once in a process
     (default: as many as there are threads). ``visibility_timeout``: seconds that a delivery is kept from others; it
     is extended while the handler runs, and cut short when its worker has died and another takes the partition.
+    ``max_runtime``: seconds (or a ``timedelta``) after which the attempt has failed; an ``async`` handler is cancelled,
+    a plain one is left to itself and changes nothing in the queue any more. None: no limit.
     ``start``: where a new group begins, as for ``subscribe``. ``name``: for logs.
 
     Raises ``TypeError`` or ``ValueError`` for bad options, and ``HandlerError`` if the group has another handler
@@ -97,6 +103,12 @@ def consumer(
     check_count("max_attempts", max_attempts)
     if concurrency is not None:
         check_count("concurrency", concurrency)
+    if batch and strict:
+        raise ValueError(
+            "batch=True cannot be strict: strict=True is one message of a key at a time, so there is no batch. "
+            "Leave out one of the two"
+        )
+    limit = None if max_runtime is None else to_ms("max_runtime", max_runtime, least=0.001) / 1000
     policy, wants, takes = policy_of(retry), filter_of(filter), kinds_of(kinds)
     visible_ms = to_ms("visibility_timeout", visibility_timeout, least=0.001)
 
@@ -119,6 +131,8 @@ def consumer(
             visible_ms,
             start,
             bool(atomic),
+            bool(batch),
+            limit,
             wants,
             takes,
         )

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import logging
 import math
-import queue
 import random
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from django.db import DatabaseError
 
 from .. import conf
-from ..exceptions import MQueueError, NotRegistered
+from ..exceptions import MQueueError, NotRegistered, TooManyHanging
 from ..policy.solitude import Solitude
+from ..service.claiming import UNLIMITED
 from ..service.context import Options
 from ..service.delivery import Delivery
-from ..service.dispatch import UNLIMITED, Dispatch
+from ..service.dispatch import Dispatch, jobs
 from ..service.engine import Engine
 from ..service.feed import Feed
 from ..service.registration import is_registered, subscribe
@@ -29,7 +28,9 @@ from ..store.silence import ended_when_silent
 from . import connections
 from .announcer import Announcer
 from .answers import Answers
-from .calling import Outcome, call
+from .crew import Crew
+from .jobs import Job
+from .limits import Limits
 from .prefetch import Prefetch
 from .registry import Handler
 
@@ -65,7 +66,7 @@ class Runner:
         for handler in handlers:
             engine_options = Options(
                 self.using, options.batch_size or handler.batch_size, handler.strict, handler.max_attempts,
-                handler.visible_ms,
+                handler.visible_ms, batch=handler.batch,
             )  # fmt: skip
             engine = Engine(handler.topic, handler.group, name, engine_options, self._feed, expires=False)
             self._handlers[engine] = handler
@@ -73,13 +74,13 @@ class Runner:
         self._dispatch = Dispatch(list(self._handlers), Solitude(), self._busy, self._room)
         self._prefetch = Prefetch(options.threads)
         self._waiting: deque[Delivery] = deque()
-        self._running: Counter[Engine] = Counter()
+        self._crew = Crew(options.threads)
+        self._limits = Limits(self._crew)
         self._joined: dict[Engine, None] = {}
         self._away: list[Engine] = []
         self._rejoin_at = -math.inf
         self._error: MQueueError | None = None
         self._answers = Answers(self._handlers)
-        self._results: queue.SimpleQueue[Outcome | None] = queue.SimpleQueue()
         self._started = 0
         self._feed_at = -math.inf
         self._failures, self._last_success = 0, time.monotonic()
@@ -90,10 +91,15 @@ class Runner:
         """What became of the messages, by verb."""
         return self._answers.counts
 
+    @property
+    def hanging(self) -> int:
+        """How many handlers still run that have been given up: their threads cannot be ended."""
+        return len(self._crew.hanging)
+
     def stop(self) -> None:
         """Take nothing new; finish what runs. May be called from a signal handler or another thread."""
         self._stopping = True
-        self._results.put(None)
+        self._crew.wake()
 
     def run(self) -> None:
         """Work until stopped, drained, or one of the limits is reached. Raises what makes going on senseless."""
@@ -102,7 +108,7 @@ class Runner:
         with (
             self._announcer,
             ended_when_silent(self.using, self._silence()) as self._see_to_connection,
-            ThreadPoolExecutor(self.options.threads, thread_name_prefix="mqueue-handler") as self._pool,
+            self._crew,
         ):
             try:
                 self._protected(self._start)
@@ -168,7 +174,7 @@ class Runner:
             return False
         if not self._busy() and self.options.drain and self._is_drained():
             return True
-        self._collect(max(self._feed_at - time.monotonic(), 0))
+        self._collect(min(max(self._feed_at - time.monotonic(), 0), self._limits.next_in()))
         return False
 
     def _tick_engines(self, *, membership_only: bool = False) -> None:
@@ -225,15 +231,17 @@ class Runner:
         return max(float(conf.get("LEASE_DURATION", handler.topic)) for handler in self._handlers.values())
 
     def _busy(self) -> int:
-        return sum(self._running.values()) + len(self._waiting) + len(self._answers.finished)
+        return len(self._crew.jobs) + len(self._waiting) + len(self._answers.finished)
 
     def _room(self, engine: Engine) -> int:
         """How many more of this engine's deliveries may start now."""
         concurrency = self._handlers[engine].concurrency
-        return UNLIMITED if concurrency is None else max(concurrency - self._running[engine], 0)
+        return (
+            UNLIMITED if concurrency is None else max(concurrency - self._crew.running[engine.answering], 0)
+        )
 
     def _free(self) -> int:
-        free = self.options.threads - sum(self._running.values())
+        free = self.options.threads - len(self._crew.jobs)
         if self.options.max_messages is not None:
             free = min(free, self.options.max_messages - self._started)
         return max(free, 0)
@@ -242,37 +250,30 @@ class Runner:
         """Claim for the free threads, and ahead of them where handlers are quick."""
         free = max(self._free() - len(self._waiting), 0)
         capacity = free + self._prefetch.ahead() - max(len(self._waiting) - self._free(), 0)
+        most = UNLIMITED
         if self.options.max_messages is not None:
-            capacity = min(capacity, self.options.max_messages - self._started - len(self._waiting))
+            most = self.options.max_messages - self._started - len(self._waiting)
+            capacity = min(capacity, most)
         if capacity <= 0 or len(self._waiting) > self._prefetch.ahead() // 2:
             return 0
-        deliveries = self._dispatch.claim(capacity, free)
-        for delivery in deliveries:
-            if delivery.hold.handed:
-                self._submit(delivery)
+        deliveries = self._dispatch.claim(capacity, free, most)
+        for together in jobs(deliveries):
+            if together[0].hold.handed:
+                self._submit(together)
             else:
-                self._waiting.append(delivery)
+                self._waiting.extend(together)
         return len(deliveries)
 
-    def _submit(self, delivery: Delivery) -> None:
-        engine = self._engine_of[delivery.hold.answering]
-        self._running[engine] += 1
-        self._started += 1
-        handler = self._handlers[engine]
-        self._pool.submit(lambda: self._results.put(call(handler, delivery)))
+    def _submit(self, deliveries: list[Delivery]) -> None:
+        self._started += len(deliveries)
+        handler = self._handlers[self._engine_of[deliveries[0].hold.answering]]
+        self._crew.start(Job(handler, deliveries))
 
     def _collect(self, timeout: float) -> None:
         """Take the results that are there; wait for the first of them."""
-        try:
-            outcome = self._results.get(timeout=timeout) if timeout > 0 else self._results.get_nowait()
-            while True:
-                if outcome is not None:
-                    self._running[self._engine_of[outcome.delivery.hold.answering]] -= 1
-                    self._prefetch.note(outcome.seconds)
-                    self._answers.finished.append(outcome)
-                outcome = self._results.get_nowait()
-        except queue.Empty:
-            return
+        for job in self._crew.finished(timeout):
+            self._prefetch.note(job.seconds)
+            self._answers.finished += job.outcomes
 
     def _next_to_start(self) -> list[Delivery]:
         """Those claimed ahead that threads are free for."""
@@ -290,12 +291,21 @@ class Runner:
     def _answer(self) -> None:
         """Answer what is finished and start what was claimed ahead."""
         self._collect(0)
+        self._look_at_limits()
         self._answers.give([] if self._stopping else self._next_to_start(), self._start_ahead)
 
     def _start_ahead(self, delivery: Delivery) -> None:
         self._waiting.remove(delivery)
         if not delivery.hold.lost:
-            self._submit(delivery)
+            self._submit([delivery])
+
+    def _look_at_limits(self) -> None:
+        """Give up handlers that take too long. Threads cannot be ended; a process can, to be started anew."""
+        self._limits.look()
+        if self.hanging >= self._crew.most_hanging and self._error is None:
+            self._error = TooManyHanging(self.hanging)
+            self._stopping = True
+            logger.error("%s", self._error)
 
     def _is_drained(self) -> bool:
         """Look everywhere once more: the tail, all partitions, leases that nobody holds."""
@@ -311,7 +321,7 @@ class Runner:
 
     def _finish(self) -> None:
         """Let running handlers end, answer them, give back the rest, leave the group."""
-        while sum(self._running.values()) or self._answers.finished:
+        while self._crew.jobs or not self._answers.all_locked:
             if self._protected(self._wind_up):
                 break
         for engine in self._joined:
@@ -325,13 +335,13 @@ class Runner:
     def _is_too_late(self) -> bool:
         """The database is away since the leases ran out, and nothing runs: what is left to answer is not ours."""
         away = time.monotonic() - self._last_success
-        return away > self._lease() and not sum(self._running.values())
+        return away > self._lease() and not self._crew.jobs
 
     def _wind_up(self) -> bool:
         self._stopping = True
         self._answer()
         self._tick_engines(membership_only=True)
         self._answers.keep_visible()
-        if sum(self._running.values()):
-            self._collect(0.2)
+        if self._crew.jobs:
+            self._collect(min(0.2, self._limits.next_in()))
         return False

@@ -16,7 +16,18 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.db import connection, transaction
 
-from django_mqueue import ExponentialBackoff, Message, Postpone, Reject, Retry, consumer, publish
+from django_mqueue import (
+    Delivery,
+    ExponentialBackoff,
+    Message,
+    OutgoingMessage,
+    Postpone,
+    Reject,
+    Retry,
+    consumer,
+    publish,
+    publish_many,
+)
 from tests.shop.models import Door, Sale, Step
 
 QUICK = ExponentialBackoff(first=0.05, factor=1, max=0.05, jitter=0)
@@ -159,7 +170,31 @@ def take_money(message: Message) -> None:
     publish("receipts", message.payload["n"], key=message.key)
 
 
+@consumer("quotes", group="pricing", retry=QUICK)
+def quote(message: Delivery) -> None:
+    act(message)
+    message.reply({"n": message.payload["n"], "price": 2 * message.payload["n"]})
+
+
 @consumer("letters", group="post", retry=QUICK)
 async def write(message: Message) -> Any:
     await asyncio.sleep(0)
     await sync_to_async(act, thread_sensitive=False)(message)
+
+
+@consumer("pallets", group="depot", batch=True, retry=QUICK, max_attempts=2)
+def unload(messages: list[Message]) -> None:
+    """One after another, as their payloads say."""
+    for message in messages:
+        note("start", message)
+    for message in messages:
+        if action := message.payload["do"]:
+            ACTIONS[action](message)
+        note("end", message)
+
+
+@consumer("crates", group="till", batch=True, atomic=True, retry=QUICK, batch_size=20)
+def take_money_for_crates(messages: list[Message]) -> None:
+    """Sales, and a receipt for each."""
+    Sale.objects.bulk_create([Sale(number=message.payload["n"]) for message in messages])
+    publish_many("receipts", [OutgoingMessage(m.payload["n"], key=m.key) for m in messages])

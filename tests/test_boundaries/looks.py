@@ -69,6 +69,12 @@ def is_registered(topic: str, group: str = FIRST) -> bool:
     return Offset.objects.filter(topic=topic, consumer_group=group, partition_key="").exists()
 
 
+def paused(topic: str) -> Seen:
+    """The groups that stand still."""
+    rows = Offset.objects.filter(topic=topic, partition_key="", paused=True)
+    return tuple(rows.order_by("consumer_group").values_list("consumer_group", flat=True))
+
+
 def heartbeats(topic: str, group: str = FIRST) -> Seen:
     """(name, whether it counts as alive) of each subscriber that was ever there."""
     rows = SubscriberHeartbeat.objects.filter(topic=topic, consumer_group=group).order_by("subscriber_name")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from django_mqueue import Subscription
+from django_mqueue import Subscription, resume
 from django_mqueue.models import DeliveryState, Offset, PartitionLease
 from tests.support.subscribers import collect, engine_of, settle_and_collect
 from tests.support.transactions import wait_until
@@ -29,6 +29,8 @@ def recover(topic: str, stage: Stage, *, same_name: bool) -> None:
     assert len(set(held)) == len(held), f"twice in the log: {held}"
     somewhere = {*held, *payloads(f"{topic}_scheduled")}
     assert wanted <= somewhere, f"gone from the log: {wanted - somewhere}"
+    for group in stage.paused:
+        _show_that_it_stands_still(topic, group)
     with ExitStack() as stack:
         members = []
         for group in stage.fates:
@@ -41,6 +43,17 @@ def recover(topic: str, stage: Stage, *, same_name: bool) -> None:
         for member in members:
             _leave_drained(member)
     _check_nothing_stays(topic)
+
+
+def _show_that_it_stands_still(topic: str, group: str) -> None:
+    """Whoever joins it gets nothing, and deletion waits for it; then it goes on."""
+    held = payloads(topic)
+    with Subscription(topic, group, "bystander") as member:
+        for _ in range(3):
+            assert member.poll() == [], f"{group} is paused"
+    collect(topic)
+    assert payloads(topic) == held, f"deleted while {group} is paused"
+    assert resume(topic, group) == 1
 
 
 def _is_over(fate: int | Dead) -> bool:

@@ -7,6 +7,8 @@ thread was just about to start none is counted that no handler made. Then others
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from django_mqueue.models import DeliveryState
@@ -16,7 +18,16 @@ from .deaths import Death, Zygote
 from .looks import letters, payloads
 from .recovery import recover
 from .walks import DONE, FIRST, Dead, Fate, Stage
-from .walks_runner import FAILS_ALWAYS, MAX_ATTEMPTS, NUMBERS, THREADS, run_until_drained
+from .walks_runner import (
+    FAILS_ALWAYS,
+    FEW,
+    MAX_ATTEMPTS,
+    NUMBERS,
+    THREADS,
+    effects,
+    run_atomic_handlers_until_drained,
+    run_until_drained,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -27,14 +38,41 @@ MANY = 1000
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_runner_that_dies_anywhere_breaks_no_promise(mother: Zygote) -> None:
+    walk_through(mother, run_until_drained.__name__, NUMBERS, step=1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_runner_of_atomic_handlers_that_dies_anywhere_breaks_no_promise(mother: Zygote) -> None:
+    """Nor is there an effect without its ack, or an ack without its effect.
+
+    Each sixth boundary: one message's are walked each by ``atomic_handlers_of_a_worker``.
+    """
+
+    def effects_fit(topic: str, stage: Stage) -> None:
+        acked = [number for number, fate in (stage.first or {}).items() if fate == DONE]
+        assert sorted(effects(topic)) == acked
+
+    walk_through(mother, run_atomic_handlers_until_drained.__name__, FEW, step=6, fits=effects_fit)
+
+
+def walk_through(
+    mother: Zygote,
+    name: str,
+    numbers: range,
+    *,
+    step: int,
+    fits: Callable[[str, Stage], None] = lambda topic, stage: None,
+) -> None:
     """No two runs issue quite the same statements: the walk ends when three in a row have come through."""
-    name, completed = run_until_drained.__name__, 0
-    for die_at in range(MANY):
+    completed = 0
+    for die_at in range(0, MANY, step):
         topic = f"{name}-{die_at}"
         death = mother.walk(name, topic, die_at)
         try:
-            stage = left_by(topic)
+            stage = left_by(topic, numbers)
             assert_attempts_are_real(stage, death)
+            fits(topic, stage)
             recover(topic, stage, same_name=bool(die_at % 2))
         except AssertionError as error:
             error.add_note(f"boundary {die_at}: died {death}; its handlers were given {death.heard}")
@@ -48,14 +86,14 @@ def test_a_runner_that_dies_anywhere_breaks_no_promise(mother: Zygote) -> None:
     print(f"{name}: {death.boundaries} boundaries")
 
 
-def left_by(topic: str) -> Stage:
+def left_by(topic: str, numbers: range) -> Stage:
     """What each message must come to, by what the tables say of it."""
-    assert payloads(topic) == tuple(NUMBERS), "nothing may go before the second group is done"
-    offsets = dict(zip(NUMBERS, in_log(topic), strict=True))
+    assert payloads(topic) == tuple(numbers), "nothing may go before the second group is done"
+    offsets = dict(zip(numbers, in_log(topic), strict=True))
     states = {s.message_offset: s for s in DeliveryState.objects.filter(topic=topic, consumer_group=FIRST)}
     dead = {payload: failures for payload, _, failures in letters(topic)}
     fates: dict[int, Fate] = {}
-    for number in NUMBERS:
+    for number in numbers:
         state = states.get(offsets[number])
         if state is None:
             fates[number] = 1

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from django_mqueue import purge, redrive
+from django_mqueue import Subscription, purge, redrive
 
-from .looks import Seen, letters, payloads
+from .looks import Seen, letters, payloads, states
 from .walks import DONE, FIRST, Dead, Scene, Stage, walk
 
 
@@ -14,7 +14,8 @@ def seen(topic: str) -> Seen:
     return letters(topic), payloads(topic)
 
 
-TWO_LETTERS = Stage((((0, FIRST, 1), (1, FIRST, 1)), (0, 1)), {0: Dead(1), 1: Dead(1)}, {0: 1, 1: 1})
+TWO_LETTERS_SEEN = (((0, FIRST, 1), (1, FIRST, 1)), (0, 1))
+TWO_LETTERS = Stage(TWO_LETTERS_SEEN, {0: Dead(1), 1: Dead(1)}, {0: 1, 1: 1})
 
 
 def given_up(scene: Scene) -> None:
@@ -40,3 +41,25 @@ def purge_of_one(scene: Scene) -> Iterator[None]:
     given_up(scene)
     yield
     purge(scene.topic, limit=1)
+
+
+READER = "undertaker"
+
+
+def read_by_another(topic: str) -> Seen:
+    """And for how many letters the group that reads them keeps state."""
+    return letters(topic), payloads(topic), len(states(f"{topic}_dlq", group=READER))
+
+
+@walk(
+    read_by_another,
+    Stage((*TWO_LETTERS_SEEN, 2), TWO_LETTERS.first, TWO_LETTERS.second),
+    Stage((((1, FIRST, 1),), (0, 1, 10), 1), {0: DONE, 1: Dead(1), 10: 1}, {0: 1, 1: 1}),
+)
+def redrive_of_one_that_was_read(scene: Scene) -> Iterator[None]:
+    """What the readers of the letters have done with it goes in the same transaction."""
+    given_up(scene)
+    with Subscription(f"{scene.topic}_dlq", READER) as reader:
+        reader.ack(reader.poll())
+    yield
+    redrive(scene.topic, group=FIRST, limit=1, edit=lambda letter: letter.payload + 10)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pytest
 from django.db import transaction
 
-from django_mqueue import OutgoingMessage, publish, publish_many
+from django_mqueue import NotRegistered, OutgoingMessage, publish, publish_many
 
 from .looks import payloads
-from .walks import Scene, Stage, walk
+from .walks import DONE, FIRST, SECOND, Scene, Stage, walk
 
 NOTHING = Stage((), {})
 ONE = Stage((0,), {0: 1})
@@ -82,3 +83,34 @@ def publish_in_a_transaction_that_is_rolled_back(scene: Scene) -> Iterator[None]
         publish(scene.topic, 0, key="k")
         publish_many(scene.topic, [1, 2])
         transaction.set_rollback(True)
+
+
+@walk(payloads, NOTHING, Stage((0,), {0: 1}, {0: DONE}))
+def publish_for_one_group(scene: Scene) -> Iterator[None]:
+    yield
+    publish(scene.topic, 0, key="k", group=FIRST)
+
+
+def publish_for_each(topic: str) -> object:
+    targets = (FIRST, SECOND, None)
+    messages = [OutgoingMessage(n, key="k", id="same", group=group) for n, group in enumerate(targets)]
+    return publish_many(topic, messages)
+
+
+@walk(
+    payloads, NOTHING, Stage((0, 1, 2), {0: 1, 1: DONE, 2: 1}, {0: DONE, 1: 1, 2: 1}), again=publish_for_each
+)
+def publish_for_one_group_each_and_for_both(scene: Scene) -> Iterator[None]:
+    """One id may be there once for each of them."""
+    yield
+    publish_for_each(scene.topic)
+
+
+@walk(payloads, NOTHING, ONE)
+def publish_for_a_group_that_is_not_registered(scene: Scene) -> Iterator[None]:
+    """It is refused, and the transaction goes on without it."""
+    yield
+    with transaction.atomic():
+        publish(scene.topic, 0, key="k")
+        with pytest.raises(NotRegistered):
+            publish(scene.topic, 1, key="k", group="nobody")

@@ -1,21 +1,23 @@
-"""The walk of a whole ``runconsumer``: two threads, claims ahead, acks that ride with hand-overs, failures, its end.
+"""Walks of a whole ``runconsumer``: two threads, claims ahead, acks that ride with hand-overs, failures, its end;
+and one whose handlers are atomic.
 
-How its threads interleave is not the same in each run, and so it has no stages: a test of its own judges it.
+How their threads interleave is not the same in each run, and so they have no stages: a test of its own judges them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from django_mqueue import ExponentialBackoff, Message, consumer
+from django_mqueue import ExponentialBackoff, Message, consumer, publish
 from django_mqueue.workers.registry import handlers
 from django_mqueue.workers.runner import Runner, RunOptions
 
-from .looks import payloads
+from .looks import Seen, payloads
 from .walks import FIRST, WALKER, Scene, walk
 
 NUMBERS, FAILS_ALWAYS, FAILS_ONCE = range(6), 2, 4
 THREADS, MAX_ATTEMPTS = 2, 2
+AT_ONCE = ExponentialBackoff(first=0)
 
 
 @walk(payloads)
@@ -25,10 +27,42 @@ def run_until_drained(scene: Scene) -> Iterator[None]:
         if message.payload == FAILS_ALWAYS or (message.payload == FAILS_ONCE and message.attempt == 1):
             raise ValueError("as told")
 
-    at_once = ExponentialBackoff(first=0)
-    consumer(scene.topic, group=FIRST, max_attempts=MAX_ATTEMPTS, retry=at_once)(handle)
-    options = RunOptions(threads=THREADS, name=WALKER, poll_interval=0.01, drain=True, max_seconds=60)
-    runner = Runner(handlers([f"{scene.topic}:{FIRST}"]), options)
+    consumer(scene.topic, group=FIRST, max_attempts=MAX_ATTEMPTS, retry=AT_ONCE)(handle)
+    runner = runner_of(scene)
     scene.publish(*NUMBERS)
+    yield
+    runner.run()
+
+
+def runner_of(scene: Scene) -> Runner:
+    options = RunOptions(threads=THREADS, name=WALKER, poll_interval=0.01, drain=True, max_seconds=60)
+    return Runner(handlers([f"{scene.topic}:{FIRST}"]), options)
+
+
+FEW = range(3)
+
+
+def effects(topic: str) -> Seen:
+    """What atomic handlers have brought about."""
+    return payloads(effects_of(topic))
+
+
+def effects_of(topic: str) -> str:
+    return f"{topic}-effects"
+
+
+@walk(effects)
+def run_atomic_handlers_until_drained(scene: Scene) -> Iterator[None]:
+    """Each has one effect; one fails at first, after its effect."""
+
+    def handle(message: Message) -> None:
+        scene.heard.append((message.payload, message.attempt))
+        publish(effects_of(scene.topic), message.payload, key="k")
+        if message.payload == FAILS_ALWAYS or (message.payload == 1 and message.attempt == 1):
+            raise ValueError("as told")
+
+    consumer(scene.topic, group=FIRST, max_attempts=MAX_ATTEMPTS, retry=AT_ONCE, atomic=True)(handle)
+    runner = runner_of(scene)
+    scene.publish(*FEW)
     yield
     runner.run()

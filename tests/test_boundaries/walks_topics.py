@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from django_mqueue import reset, subscribe, unsubscribe
+from django_mqueue import subscribe, unsubscribe
 from django_mqueue.models import Message, Offset
 from django_mqueue.service.collecting import Collector
 from django_mqueue.service.settling import Settler
@@ -158,16 +158,3 @@ def unsubscribe_for_good(scene: Scene) -> Iterator[None]:
     with_belongings(scene)
     yield
     unsubscribe_first(scene.topic)
-
-
-@walk(
-    belongings,
-    Stage(HAS_ALL, {0: DONE, 1: 2}),
-    Stage((True, (), (), 0), {0: 1, 1: 1}),
-    quick=True,
-)
-def reset_to_the_earliest(scene: Scene) -> Iterator[None]:
-    """The group stands where it stood, or at the beginning with nothing done: the same death leaves nothing between."""
-    with_belongings(scene)
-    yield
-    reset(scene.topic, FIRST, "earliest", force=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,6 +31,8 @@ class Wire:
     counting: bool = False
     count: int = 0
     connections: set[int] = field(default_factory=set)
+    _one: threading.Lock = field(default_factory=threading.Lock)
+    """Handlers send statements, too, from threads of their own: one of them dies, and dies once."""
 
     def install(self) -> None:
         """Wrap the driver's connections, for as long as this process lives."""
@@ -65,12 +68,13 @@ class Wire:
     def _boundary(self, phase: str, what: Any, act: Callable[[], None] | None = None) -> None:
         if not self.counting:
             return
-        if self.count == self.die_at:
-            text = what.decode(errors="replace") if isinstance(what, bytes) else str(what)
-            self.last_words(
-                {"phase": phase, "statement": text[:300], "connections": sorted(self.connections)}
-            )
-            if act is not None:
-                act()
-            os.kill(os.getpid(), signal.SIGKILL)
-        self.count += 1
+        with self._one:
+            if self.count == self.die_at:
+                text = what.decode(errors="replace") if isinstance(what, bytes) else str(what)
+                self.last_words(
+                    {"phase": phase, "statement": text[:300], "connections": sorted(self.connections)}
+                )
+                if act is not None:
+                    act()
+                os.kill(os.getpid(), signal.SIGKILL)
+            self.count += 1

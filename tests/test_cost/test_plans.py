@@ -7,26 +7,36 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.db import connection
 from django.test import override_settings
 from pytest_django import DjangoDbBlocker
 
-from django_mqueue import StaleDelivery, Subscription, publish, publish_many, subscribe
+from django_mqueue import (
+    OutgoingMessage,
+    StaleDelivery,
+    Subscription,
+    pause,
+    publish,
+    publish_many,
+    purge,
+    redrive,
+    reset,
+    resume,
+    subscribe,
+)
+from django_mqueue.inspect import messages, remove, send_to_front
 from django_mqueue.models import DeliveryState, Message, Offset
+from django_mqueue.policy.history import STATUSES
 from tests.support.plans import Plan, planned
 from tests.support.processes import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.django_db]
+from .asking import ask_and_answer, open_many
+from .full_tables import DONE, MESSAGES, TABLES, fill_all
 
-MESSAGES, PARTITIONS = 500_000, 2_500
-"""Of each of two topics: a million rows in the log."""
-DONE, WAITING, LEFT = 300_000, 40_000, 3
-"""Of the messages of a topic, in offset order: done; waiting for a retry; left unanswered. The rest is new."""
-CROWD = 20
-"""Other groups with leases and positions in all those partitions."""
-CHUNK = 50_000
+pytestmark = [pytest.mark.slow, pytest.mark.django_db]
 
 BUSY = {
     "DISCOVERY_INTERVAL": 0.05,
@@ -35,81 +45,6 @@ BUSY = {
     "GC_INTERVAL": 0.1,
     "RETENTION": 0,
 }
-
-DIGITS = "(SELECT 0 AS d UNION ALL " + " UNION ALL ".join(f"SELECT {d}" for d in range(1, 10)) + ")"
-NUMBERS = (
-    "(SELECT a.d * 10000 + b.d * 1000 + c.d * 100 + e.d * 10 + f.d AS n FROM"
-    f" {DIGITS} a, {DIGITS} b, {DIGITS} c, {DIGITS} e, {DIGITS} f) numbers"
-)
-"""A derived table of the numbers below 100,000."""
-
-
-def in_chunks(sql: str, params: list[str | int], first: int, count: int) -> None:
-    """INSERT … SELECT for the numbers or offsets ``first`` to ``first + count``, a chunk and a commit at a time."""
-    with connection.cursor() as cursor:
-        for start in range(first, first + count, CHUNK):
-            cursor.execute(sql, [*params, start, min(start + CHUNK, first + count)])
-
-
-def fill(topic: str) -> None:
-    """One topic with two registered groups, one far behind the other."""
-    for group in ("ahead", "behind"):
-        subscribe(topic, group)
-    first = publish(topic, "first", key="k0", id="first").offset
-    in_chunks(
-        "INSERT INTO queue_messages (topic, partition_key, id, consumer_group, payload, metadata, available_at,"
-        " created_at, published_at) SELECT %s, CONCAT('k', (x.base + n) MOD %s), CONCAT('id-', x.base + n), '', '1',"
-        ' \'{"kind": "", "headers": {}, "encoding": "json"}\', 1, 1, 1'
-        f" FROM (SELECT %s AS base, %s AS upto) x, {NUMBERS} WHERE x.base + n < x.upto AND n < {CHUNK} ORDER BY n",
-        [topic, PARTITIONS],
-        1,
-        MESSAGES - 1,
-    )
-    for group, done in (("ahead", DONE), ("behind", 1_000)):
-        in_chunks(
-            "INSERT INTO queue_delivery_state (consumer_group, topic, partition_key, message_offset, acked,"
-            " in_flight, invisible_until, retry_count, failure_count, delivery_token, handed, alone, delivered_to,"
-            " delivered_at)"
-            " SELECT %s, topic, partition_key, `offset`, `offset` < %s, `offset` >= %s, `offset` MOD 1000, 0, 0,"
-            " `offset`, 1, 0, 'w', 1 FROM queue_messages WHERE topic = %s AND `offset` >= %s AND `offset` < %s",
-            [group, first + done, first + done + WAITING, topic],
-            first,
-            done + WAITING + LEFT,
-        )
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "INSERT INTO queue_offsets (consumer_group, topic, partition_key, offset_acked, scan_offset, paused,"
-                f" updated_at) SELECT %s, %s, CONCAT('k', n), %s, %s, 0, 1 FROM {NUMBERS} WHERE n < %s",
-                [group, topic, first + done // 2, first + done + WAITING + LEFT - 1, PARTITIONS],
-            )
-            cursor.execute(
-                "INSERT INTO queue_partition_leases (consumer_group, topic, partition_key, leased_by, holder,"
-                f" leased_at, lease_renewed_at) SELECT %s, %s, CONCAT('k', n), '', '', 1, 1 FROM {NUMBERS}"
-                " WHERE n < %s",
-                [group, topic, PARTITIONS],
-            )
-
-
-def crowd() -> None:
-    """Leases and positions of many other groups: the statements must find theirs among them."""
-    with connection.cursor() as cursor:
-        for table, columns, values in (
-            (
-                "queue_partition_leases",
-                "leased_by, holder, leased_at, lease_renewed_at",
-                "'w', 'other', 1, 1",
-            ),
-            ("queue_offsets", "offset_acked, scan_offset, paused, updated_at", "0, 0, 0, 1"),
-        ):
-            for number in range(CROWD):
-                cursor.execute(
-                    f"INSERT INTO {table} (consumer_group, topic, partition_key, {columns})"
-                    f" SELECT 'crowd-{number}', topic, partition_key, {values} FROM queue_partition_leases"
-                    " WHERE consumer_group = 'ahead'"
-                )
-
-
-TABLES = ("queue_messages", "queue_delivery_state", "queue_partition_leases", "queue_offsets")
 
 
 def is_settled(subscription: Subscription) -> bool:
@@ -120,7 +55,7 @@ def is_settled(subscription: Subscription) -> bool:
 
 def work() -> None:
     """Everything that a subscriber ever asks: claims, every answer, a stale one, discovery, watermarks, garbage."""
-    pause = threading.Event()
+    moment = threading.Event()
     with Subscription("full", "ahead", name="a", max_attempts=2) as subscription:
         wait_until(lambda: is_settled(subscription), "the log is settled", every=0.05)
         for _ in range(10):
@@ -133,7 +68,7 @@ def work() -> None:
             publish("full", "new", key="k1")
             publish("full", "new", key="k1", id="given")
             publish_many("full", ["a", "b"])
-            pause.wait(0.15)
+            moment.wait(0.15)
         lost = subscription.poll()
         with Subscription("full", "ahead", name="a"), pytest.raises(StaleDelivery):
             subscription.ack(lost)
@@ -141,22 +76,53 @@ def work() -> None:
     with Subscription("full", "ahead", name="b", strict=True) as subscription:
         for _ in range(3):
             subscription.ack(subscription.poll())
-            pause.wait(0.1)
+            moment.wait(0.1)
+
+
+def operate() -> None:
+    """All that an operator may ask of groups and dead letters."""
+    subscribe("full_dlq", "undertaker")
+    for verb in (pause, resume):
+        assert verb("full", "ahead") == 1
+        assert verb("full") == 1
+    publish("full", "targeted", key="k1", group="ahead")
+    publish_many("full", [OutgoingMessage("targeted", key="k1", id="targeted", group="ahead")])
+    assert redrive("full", ids=["dead-7", "dead-8"]) == 2
+    assert redrive("full", group="ahead", limit=3) == 3
+    assert redrive("full", limit=600, edit=lambda letter: 2) == 600
+    assert purge("full", ids=["dead-1007"]) == 1
+    assert purge("full", limit=600) == 600
+    for start in (datetime(2026, 1, 1, tzinfo=UTC), "latest"):
+        reset("full", "behind", start, force=True)
+
+
+def look() -> None:
+    """Everything that an operator may ask: by status, key, id, time and kind; and what he may change."""
+    moment = datetime.fromtimestamp(0.001, UTC)
+    for status in (None, *STATUSES):
+        messages("full", group="behind", status=status)
+        messages("full", group="behind", status=status, key="k7")
+        messages("full", group="behind", status=status, id="id-7", key="k7")
+    messages("full", group="behind", id="id-7")
+    messages("full", group="behind", kind="none", newest_first=True, scan_limit=1000)
+    messages("full", after=moment, before=moment + timedelta(milliseconds=1))
+    messages("full", after=moment, newest_first=True, payload__x=1, scan_limit=1000)
+    for status in ("pending", "waiting"):
+        send_to_front("full", group="behind", status=status, limit=200)
+        remove("full", group="behind", status=status, limit=200)
 
 
 @pytest.fixture(scope="module")
 def plans(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[list[Plan]]:
     with django_db_blocker.unblock(), override_settings(MQUEUE=BUSY):
         try:
-            for topic in ("full", "other"):
-                fill(topic)
-            crowd()
-            with connection.cursor() as cursor:
-                for table in TABLES:
-                    cursor.execute(f"ANALYZE TABLE {table}")
-                    cursor.fetchall()
+            open_many()
+            fill_all()
             with planned() as found:
                 work()
+                look()
+                operate()
+                ask_and_answer()
             yield list(found.values())
         finally:
             with connection.cursor() as cursor:
@@ -176,7 +142,7 @@ def the(plans: list[Plan], *parts: str) -> Plan:
 
 def test_tables_were_full_when_the_plans_were_made(plans: list[Plan]) -> None:
     assert Message.objects.count() > 2 * MESSAGES - 10_000, "collection has taken some"
-    assert DeliveryState.objects.count() > 2 * DONE
+    assert DeliveryState.objects.count() > 1.5 * DONE, "more than those of a group that was reset are gone"
     assert len(plans) > 25
 
 
@@ -203,9 +169,13 @@ def test_no_statement_reads_more_than_its_part(plans: list[Plan]) -> None:
 SORTED_ON_PURPOSE = (
     "ORDER BY subscriber_name",  # a group's few members
     "ORDER BY p.partition_key",  # a page of partitions
+    "SELECT DISTINCT topic, partition_key",  # the same: it stops at the page's end
+    "AND partition_key <= %s GROUP BY",  # and what of a page has news
     "ORDER BY message_offset",  # what of one strict key waits for its retry: one message
     "SELECT partition_key FROM queue_messages",  # the partitions of one page of garbage
     "INSERT INTO queue_partition_leases",  # the partitions of one statement; it looks whether they are there already
+    "SELECT failed_group FROM queue_messages",  # the groups that letters are of
+    "FORCE INDEX (queue_messages_dead) WHERE topic = %s AND failed_group IN",  # letters named by their ids
     "FORCE INDEX (queue_leases_holder) SET",  # one's own leases, noted before the index that found them is changed
 )
 """Few rows, whatever the tables hold."""
@@ -320,9 +290,78 @@ def test_garbage_is_deleted_by_primary_keys(plans: list[Plan]) -> None:
         assert {(a.key, a.type) for a in state.of(alias)} == {("PRIMARY", "eq_ref")}, str(state)
 
 
+def test_registrations_are_locked_by_their_topic(plans: list[Plan]) -> None:
+    """To pause a topic, those of its groups; no row of another topic on the way."""
+    for which, index in (("= %s", "queue_offsets_partition"), ("> ''", "queue_offsets_groups")):
+        plan = the(plans, f"WHERE consumer_group {which}", "paused <> %s FOR UPDATE")
+        (access,) = plan.accesses
+        assert access.key == index, str(plan)
+        assert plan.read <= 4, str(plan)
+
+
+def test_a_reset_deletes_state_in_the_order_of_its_key(plans: list[Plan]) -> None:
+    plan = the(plans, "DELETE FROM queue_delivery_state", "LIMIT 1000")
+    (access,) = plan.accesses
+    assert access.key == "PRIMARY", str(plan)
+
+
+def test_letters_are_read_in_offset_order_or_by_their_ids(plans: list[Plan]) -> None:
+    page = the(plans, "LENGTH(payload)", "failed_group IN (%s, %s) AND `offset` >")
+    assert {a.key for a in page.accesses} == {"queue_messages_tail"}, str(page)
+    assert page.read <= 500, str(page)
+    named = the(plans, "LENGTH(payload)", "original_id IN")
+    assert {a.key for a in named.accesses} == {"queue_messages_dead"}, str(named)
+    assert named.read <= 20, str(named)
+
+
+def test_letters_are_moved_by_primary_keys(plans: list[Plan]) -> None:
+    for parts in (
+        ("doomed STRAIGHT_JOIN queue_messages m", "queue_messages_dedupe"),
+        ("COALESCE(original_id, id)",),
+    ):
+        plan = the(plans, "SELECT", *parts)
+        for access in plan.accesses:
+            if access.table in ("queue_messages", "m"):
+                assert access.key == "PRIMARY", str(plan)
+            if access.table == "d":
+                assert access.key == "queue_messages_dedupe", str(plan)
+
+
+def test_whoever_is_registered_is_found_by_name(plans: list[Plan]) -> None:
+    """For ``publish(group=…)``, in one statement and for many; and for what is sent back."""
+    for part in ("IN (%s) AND topic", "LOCK IN SHARE MODE"):
+        plan = the(plans, "SELECT consumer_group FROM queue_offsets", part)
+        (access, *_) = (a for a in plan.accesses if a.table == "queue_offsets")
+        assert access.key == "queue_offsets_partition", str(plan)
+        assert plan.read <= 4, str(plan)
+
+
 def test_partitions_without_an_owner_are_found_by_a_loose_scan(plans: list[Plan]) -> None:
     """Its cost goes by partitions, not by messages."""
     plan = the(plans, "MAX(`offset`) AS newest")
     (access,) = (a for a in plan.accesses if a.table == "queue_messages")
     assert access.key == "queue_messages_partition", str(plan)
     assert "Using index for group-by" in access.extra, str(plan)
+
+
+def test_boxes_are_found_by_their_offsets(plans: list[Plan]) -> None:
+    for parts in (
+        ("failure_count IS NULL", "FOR UPDATE SKIP LOCKED"),
+        ("SELECT failure_count, payload", "partition_key = %s"),
+        ("SELECT failure_count, payload", "FOR UPDATE SKIP LOCKED"),
+        ("UPDATE queue_messages", "SET payload"),
+        ("DELETE m FROM queue_messages m", "WHERE m.`offset` = %s"),
+        ("m.consumer_group = %s OR NOT EXISTS",),
+    ):
+        plan = the(plans, *parts)
+        assert {a.key for a in (*plan.of("m"), *plan.of("queue_messages"))} == {"PRIMARY"}, str(plan)
+        assert plan.read <= 10, str(plan)
+
+
+def test_leftovers_are_found_a_page_at_a_time_in_the_order_of_the_index(plans: list[Plan]) -> None:
+    plan = the(plans, "SELECT `offset`, available_at <=")
+    (access,) = plan.accesses
+    assert (access.key, access.type) == ("queue_messages_tail", "range"), str(plan)
+    assert plan.read <= 2 * 500 + 10, str(plan)
+    locked = the(plans, "m.available_at <=", "FOR UPDATE SKIP LOCKED")
+    assert {(a.key, a.type) for a in locked.of("m")} == {("PRIMARY", "eq_ref")}, str(locked)

@@ -58,6 +58,24 @@ for n in range(3, 9):
     publish("orders", {"order": n, "customer": {"id": 7}}, key="ada", id=f"order-{n}", kind="order.placed")
 """
 
+BEFORE["docs/how-to/ask-and-answer.md"] = """
+import threading
+from django.db import connections
+from django_mqueue.workers.registry import handlers
+from django_mqueue.workers.runner import Runner, RunOptions
+_runners, _ready, _done = [], threading.Event(), threading.Event()
+
+def _work():
+    while "questions" not in {handler.topic for handler in handlers()}:
+        _done.wait(0.01)
+    _runners.append(Runner(handlers(["prices", "questions", "stock", "reservations"]), RunOptions(max_seconds=60)))
+    _runners[0].run()
+    connections.close_all()
+
+_worker = threading.Thread(target=_work)
+_worker.start()
+"""
+
 AFTER = {
     "docs/how-to/find-messages.md": """
 assert [m.id for m in page] == ["order-7"], page
@@ -65,6 +83,18 @@ assert removed == 5 and hurried == 1, (removed, hurried)
 with Subscription("orders", group="billing") as subscription:
     got = subscription.poll()
     assert [(d.id, d.attempt) for d in got] == [("order-1", 2)], got
+""",
+    "docs/how-to/ask-and-answer.md": """
+try:
+    request("prices", {"article": "coffee"}, timeout=0.5)
+except RequestTimeout as error:  # Its first retry comes later.
+    assert error.seconds == 0.5
+assert request("stock", 1).payload == 7
+assert request("reservations", 1).headers == {"until": "tomorrow"}
+from django_mqueue.models import Message
+assert not Message.objects.filter(topic__endswith="_replies").exists()
+_runners[0].stop()
+_worker.join()
 """,
     "README.md": RUN_HANDLERS
     + """
@@ -112,6 +142,27 @@ with Subscription("invoices", group="archive", name="archive-1") as subscription
     with delivery.atomic():
         Invoice.objects.update(amount=0)
 assert DeliveryState.objects.get(consumer_group="archive").acked
+""",
+    "docs/how-to/handle-batches.md": """
+from django_mqueue import publish
+from shop.orders import place_order
+for amount in (30, 40, 5000):
+    place_order("ada", amount)
+publish("orders", {"order": 0})
+"""
+    + RUN_HANDLERS
+    + """
+from django_mqueue.models import DeliveryState, Message
+assert sorted(Invoice.objects.values_list("amount", flat=True)) == [30, 40, 5000]
+assert DeliveryState.objects.filter(consumer_group__in=["archive", "billing"], acked=True).count() == 8
+couriers = DeliveryState.objects.filter(consumer_group="couriers").order_by("message_offset")
+assert [(s.acked, s.failure_count) for s in couriers] == [(1, 0), (1, 0), (0, 1), (1, 1)], couriers.values()
+assert Message.objects.get(topic="orders_dlq").last_error == "no such order"
+""",
+    "docs/how-to/limit-run-time.md": """
+from django_mqueue.workers.registry import handlers as registered
+limits = {h.group: h.max_runtime for h in registered() if h.topic == "orders"}
+assert limits["cards"] == 30 and limits["rates"] == 120, limits
 """,
     "docs/how-to/choose-what-to-handle.md": """
 publish("orders", {"amount": 5000}, headers={"type": "order"})
@@ -224,7 +275,7 @@ def test_the_tests_that_are_shown_pass(example_shop: Project) -> None:
         "--rootdir=.", "--ds=config.settings",
         "shop/tests.py",
     )  # fmt: skip
-    assert "8 passed" in output
+    assert "10 passed" in output
 
 
 def test_shell_commands_name_what_exists() -> None:

@@ -69,11 +69,14 @@ def shape(function: Any) -> list[tuple[str, object, object]]:
 
 def test_every_function_and_class_with_arguments_has_its_signature() -> None:
     shown = {
-        name for block in SIGNATURES for name in re.findall(r"^(?:def|class) (\w+)", block.text, re.MULTILINE)
+        name
+        for block in SIGNATURES
+        for name in re.findall(r"^(?:async def|def|class) (\w+)", block.text, re.MULTILINE)
     }
     assert shown == {
         "publish", "publish_many", "consumer", "Subscription", "subscribe", "unsubscribe", "redrive", "purge",
         "pause", "resume", "reset", "scheduled", "cancel", "reschedule", "messages", "remove", "send_to_front",
+        "request", "arequest",
     }  # fmt: skip
 
 

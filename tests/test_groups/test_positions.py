@@ -281,3 +281,21 @@ def test_no_claim_is_under_way_when_pause_returns() -> None:
             assert claim(subscription, 1) == []
             assert one.ack()
         wait_until(lambda: DeliveryState.objects.filter(acked=True).count() == 1, "it is done")
+
+
+def test_pausing_a_topic_waits_for_no_other_topic() -> None:
+    """A worker of another one stands still in the midst of moving its watermark."""
+    from tests.test_interleavings.steps import COMMIT, Stopped
+
+    subscribe(TOPIC, GROUP)
+    publish("parcels", 0, key="k")
+    with Subscription("parcels", "depot") as depot:
+        consume(depot, 1)
+        settle(depot)
+        publish("parcels", 1, key="k")
+        consume(depot, 1)
+        engine_of(depot).feed.settle("parcels")
+        with Stopped(lambda: engine_of(depot).watermarks.tick(force=True), COMMIT) as moving:
+            assert Background(lambda: pause(TOPIC)).result(timeout=5) == 1
+            assert Background(lambda: resume(TOPIC)).result(timeout=5) == 1
+            moving.go()

@@ -1,11 +1,11 @@
-"""The gate, looked at from outside: which index its two sides name, and that dead letters go through it."""
+"""The gate, looked at from outside: which index its two sides name, and that dead letters go through it both ways."""
 
 from __future__ import annotations
 
 import pytest
 from django.db import connection, transaction
 
-from django_mqueue import Subscription, publish, publish_many
+from django_mqueue import Subscription, publish, publish_many, redrive
 from django_mqueue.service.settling import Settler
 from django_mqueue.store import gates
 from tests.support.subscribers import poll_until
@@ -40,17 +40,29 @@ def test_settling_names_the_index_of_the_locks_that_it_looks_for() -> None:
 
 def test_a_dead_letter_holds_a_slot_until_its_transaction_ends() -> None:
     """As every row of the log: it may be read by groups of its own, and may commit late."""
-    names = gates.slots(gates.gate_of("t_dlq"))
-
-    def held() -> int:
-        with transaction.atomic(), connection.cursor() as cursor:
-            return len(names - gates.free_slots(cursor, names))
-
     publish("t", 1)
     with Subscription("t", "g") as subscription:
         (delivery,) = poll_until(subscription, 1)
         with transaction.atomic():
             delivery.reject("no")
-            with Background(held) as meanwhile:
+            with Background(lambda: held("t_dlq")) as meanwhile:
                 assert meanwhile.result() == 1
-        assert held() == 0
+        assert held("t_dlq") == 0
+
+
+def test_what_is_redriven_holds_a_slot_until_its_transaction_ends() -> None:
+    publish("t", 1)
+    with Subscription("t", "g") as subscription:
+        poll_until(subscription, 1)[0].reject("no")
+    with transaction.atomic():
+        assert redrive("t") == 1
+        with Background(lambda: held("t")) as meanwhile:
+            assert meanwhile.result() == 1
+    assert held("t") == 0
+
+
+def held(topic: str) -> int:
+    """How many slots of the topic's gate somebody holds."""
+    names = gates.slots(gates.gate_of(topic))
+    with transaction.atomic(), connection.cursor() as cursor:
+        return len(names - gates.free_slots(cursor, names))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import pytest
 from django.test import override_settings
@@ -11,6 +12,7 @@ from django.test import override_settings
 from django_mqueue import Delivery, NotRegistered, OutgoingMessage, Subscription, publish_many, subscribe
 from django_mqueue.inspect import messages, send_to_front
 from django_mqueue.models import Message, PartitionLease
+from django_mqueue.service import loading
 from tests.support.processes import database_ms
 from tests.support.subscribers import (
     QUICK,
@@ -132,6 +134,7 @@ def test_without_a_look_at_the_group_a_worker_delivers_each_once() -> None:
         assert {d.attempt for d in got} == {1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strict", [False, True])
 def test_more_than_memory_holds(strict: bool) -> None:
     """The last hundred of three hundred, of four keys, with a new worker: strict in order, else the hundred first."""
@@ -144,6 +147,41 @@ def test_more_than_memory_holds(strict: bool) -> None:
         mine = [n for n in got if n % 4 == key]
         all_in_order = sorted(mine)
         assert mine == (all_in_order if strict else all_in_order[50:] + all_in_order[:50])
+
+
+def test_no_more_are_out_at_once_than_before() -> None:
+    """The message at the front was known as undelivered, too; it is not taken for one that has come back."""
+    published(*range(6))
+    subscribe(TOPIC, GROUP)
+    with Subscription(TOPIC, GROUP, batch_size=2) as subscription:
+        engine_of(subscription).tick()
+        send_to_front(TOPIC, group=GROUP, filter=lambda m: m.payload == 0)
+        wait_until(lambda: knows(subscription), "it has looked at its group")
+        got = [d.payload for _ in range(6) for d in subscription.poll(1)]
+        assert got == [0, 1]
+
+
+def test_in_strict_order_what_was_not_read_yet_comes_first() -> None:
+    """Of three keys memory holds fifty messages each, and it reads on one key at a time."""
+    publish_many(TOPIC, [OutgoingMessage(n, key=f"k{n % 3}") for n in range(159)])
+    subscribe(TOPIC, GROUP)
+    assert send_to_front(TOPIC, group=GROUP, filter=lambda m: m.payload >= 156) == 3
+    with (
+        mock.patch.object(loading, "PER_STATEMENT", 1),
+        Subscription(TOPIC, GROUP, batch_size=1, strict=True) as subscription,
+    ):
+        got: list[int] = []
+
+        def three_at_once() -> bool:
+            deliveries = subscription.poll(3)
+            for delivery in deliveries:
+                delivery.ack()
+                got.append(delivery.payload)
+            return len(got) >= 159
+
+        wait_until(three_at_once, "all of them", every=0.001)
+    for key in range(3):
+        assert [n for n in got if n % 3 == key] == list(range(key, 159, 3))
 
 
 def test_what_is_scheduled_is_due_now() -> None:

@@ -54,6 +54,16 @@ def test_only_that_group_is_given_it(key: str | None) -> None:
     assert sorted(got("stock", 2)) == ["for both", "for both again"]
 
 
+def test_a_group_that_runs_is_not_told_of_anothers() -> None:
+    publish(TOPIC, 0, key="k")
+    with Subscription(TOPIC, "stock") as stock:
+        consume(stock, 1)
+        publish(TOPIC, 1, key="k", group="billing")
+        publish(TOPIC, 2, key="k")
+        assert [delivery.payload for delivery in consume(stock, 1)] == [2]
+        assert consume_for(stock, 0.2) == []
+
+
 def test_it_is_kept_for_that_group_and_pins_nothing_of_the_others() -> None:
     """The others' watermarks pass it; it is deleted when its own group is done, and not before."""
     publish(TOPIC, "for billing", key="k", group="billing")

@@ -24,7 +24,8 @@ from django_mqueue import (
 )
 from django_mqueue.models import Message, PartitionLease
 from tests.support.statements import counted
-from tests.support.subscribers import QUICK, poll_until
+from tests.support.subscribers import QUICK, engine_of, poll_until
+from tests.support.threads import Background
 
 from .listening import listening
 
@@ -69,6 +70,18 @@ def test_a_publish_is_told_after_its_commit_and_never_when_it_is_rolled_back() -
     assert [told["offset"] for told in heard.of("published")] == list(
         Message.objects.order_by("offset").values_list("offset", flat=True)
     )
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_the_commit_that_counts_is_that_of_the_messages_database() -> None:
+    with listening() as heard:
+        with transaction.atomic():
+            publish("t", 1, using="other")
+            assert [told["using"] for told in heard.of("published")] == ["other"]
+        with transaction.atomic(using="other"):
+            publish("t", 2, using="other")
+            assert len(heard.calls) == 1
+        assert len(heard.calls) == 2
 
 
 def test_duplicates_are_not_told() -> None:
@@ -281,8 +294,9 @@ def test_signals_cost_no_statement_with_listeners_or_without() -> None:
         assert consumed(3) == without
 
 
-def test_receivers_run_with_no_lock_and_no_transaction() -> None:
-    """While one hangs that was called by a poll, another thread acks and polls; and the receiver can use the queue."""
+@pytest.mark.parametrize("at", ["lease_won", "delivered"])
+def test_receivers_of_a_poll_run_with_no_lock_and_no_transaction(at: str) -> None:
+    """While one hangs, another thread acks and polls; and the receiver can use the queue itself."""
     entered, leave = threading.Event(), threading.Event()
 
     def hang(**arguments: Any) -> None:
@@ -290,26 +304,26 @@ def test_receivers_run_with_no_lock_and_no_transaction() -> None:
         if not entered.is_set():
             entered.set()
             assert leave.wait(20)
+            publish("told", arguments["topic"])
 
     publish_many("t", [OutgoingMessage(n, key="k") for n in range(2)])
-    with Subscription("t", "g", batch_size=1) as subscription, listening(then=hang) as heard:
-        deliveries: list[Delivery] = []
+    signal = getattr(signals, at)
+    with Subscription("t", "g", batch_size=1) as subscription, listening(signal, then=hang):
+        polling = Background(lambda: poll_until(subscription, lambda _: entered.is_set()))
+        try:
+            assert entered.wait(20)
+            handling = Background(lambda: finish(subscription, 2))
+            assert handling.result() == 2
+        finally:
+            leave.set()
+        polling.result()
+    assert Message.objects.filter(topic="told").count() == 1
 
-        def poll() -> None:
-            try:
-                deliveries.extend(poll_until(subscription, 1))
-            finally:
-                connection.close()
 
-        thread = threading.Thread(target=poll)
-        thread.start()
-        assert entered.wait(20)
-        assert subscription._engine is not None
-        (first,) = list(subscription._engine.context.flying.values())
-        first.ack()
-        (second,) = poll_until(subscription, 1)
-        second.ack()
-        leave.set()
-        thread.join(20)
-        assert not thread.is_alive()
-    assert heard.names.count("acked") == 2
+def finish(subscription: Subscription, count: int) -> int:
+    """Ack what is out, and what comes, until so many are done."""
+    done = 0
+    while done < count:
+        for delivery in [*engine_of(subscription).context.flying.values(), *subscription.poll()]:
+            done += delivery.hold.answer == "" and delivery.ack()
+    return done

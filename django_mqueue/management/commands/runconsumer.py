@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import signal
+import sys
 from typing import Any
 
 from django.core.checks import ERROR, CheckMessage
@@ -39,6 +41,7 @@ class Command(BaseCommand):
         "answer it and exit; second: stop at once."
     )
     requires_system_checks = ["mqueue"]
+    _runner: Runner | None = None
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
@@ -74,7 +77,7 @@ class Command(BaseCommand):
             if problem.level >= ERROR:
                 raise CommandError(str(problem))
             self.stderr.write(self.style.WARNING(str(problem)))
-        runner = Runner(
+        runner = self._runner = Runner(
             chosen,
             RunOptions(
                 threads=options["threads"], name=options["name"], batch_size=options["batch_size"],
@@ -101,6 +104,22 @@ class Command(BaseCommand):
                 or "nothing to do"
             )
             self.stdout.write(f"stopped: {done}")
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        """As Django does, but end the process even if handlers hang: Python would wait for some of their threads."""
+        code: Any = 1
+        try:
+            super().run_from_argv(argv)
+            code = 0
+        except SystemExit as end:
+            code = end.code
+            raise
+        finally:
+            if self._runner is not None and self._runner.hanging and isinstance(code, int | None):
+                logging.shutdown()
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(code or 0)
 
     def _problems(self, alias: str) -> list[CheckMessage]:
         """What is wrong with the server; nothing while it is away: the runner waits for it."""

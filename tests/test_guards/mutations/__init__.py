@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from . import attempts, fencing, groups, messages, scheduling, settling, waiting
+from . import (
+    attempts,
+    fencing,
+    groups,
+    listeners,
+    messages,
+    moving,
+    requests,
+    scheduling,
+    settling,
+    waiting,
+)
 from .mutation import Mutation
 
 PARTS: dict[str, tuple[Mutation, ...]] = {
@@ -13,6 +24,9 @@ PARTS: dict[str, tuple[Mutation, ...]] = {
     "Waiting for nobody": waiting.MUTATIONS,
     "More than delivery": messages.MUTATIONS,
     "Later": scheduling.MUTATIONS,
+    "Moved by hand": moving.MUTATIONS,
+    "Listeners": listeners.MUTATIONS,
+    "Request and reply": requests.MUTATIONS,
 }
 
 MUTATIONS = tuple(mutation for part in PARTS.values() for mutation in part)

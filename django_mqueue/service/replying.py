@@ -1,0 +1,66 @@
+"""Answering requests: with a reply, or with the reason why there will be none."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from django.db.backends.utils import CursorWrapper
+
+from .. import conf
+from ..exceptions import NotARequest
+from ..policy.encoding import encode
+from ..policy.requests import box_in, box_of
+from ..store import replies, session
+from ..store.failures import clip
+
+if TYPE_CHECKING:
+    from .delivery import Delivery
+
+AGAIN = 0.03
+"""Seconds between two looks at a box that another handler is just filling."""
+
+
+def reply(delivery: Delivery, payload: Any, kind: str, headers: Mapping[str, Any] | None) -> bool:
+    """Fill the box that the delivery's message names, in the caller's transaction: whether this is the answer.
+
+    While another fills it in a transaction that is not ended, this waits for it, until the request's deadline: it may
+    be rolled back. Raises ``NotARequest``, or ``TypeError`` or ``ValueError`` for bad arguments.
+    """
+    box = box_of(delivery.headers)
+    if box is None:
+        raise NotARequest(delivery)
+    content = encode(
+        payload, kind, headers, conf.get("MAX_PAYLOAD_BYTES", delivery.original_topic or delivery.topic)
+    )
+    using = delivery.hold.answering.context.using
+
+    def work(cursor: CursorWrapper) -> bool:
+        if not replies.lock_open(cursor, box):
+            return False
+        replies.fill(cursor, box, content)
+        return True
+
+    while not session.run(using, work):
+        found = replies.look(using, box)
+        if found is None or found.failures is not None or found.left_ms <= 0:
+            return False
+        _pause.wait(AGAIN)
+    return True
+
+
+def tell_failure(cursor: CursorWrapper, offset: int, metadata: str, group: str, error: str) -> None:
+    """Where a dead letter was a request that no other group can answer now, its requester need not wait on.
+
+    Belongs to the transaction that makes the letter, in a worker's loop: waits for nobody.
+    """
+    box = box_in(metadata)
+    if box is None or not replies.is_last_hope(cursor, offset, group):
+        return
+    if replies.lock_open(cursor, box):
+        replies.fill(cursor, box, encode(None, "", {"group": group}, max_bytes=64), clip(error))
+
+
+_pause = threading.Event()
+"""Never set: waiting on it sleeps."""

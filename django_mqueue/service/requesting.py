@@ -1,0 +1,203 @@
+"""Request and reply: a message that is answered, and the wait for the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from contextvars import ContextVar
+from datetime import timedelta
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.db import DatabaseError, transaction
+from django.db.backends.utils import CursorWrapper
+
+from .. import conf
+from ..exceptions import MQueueError, RequestFailed, RequestTimeout
+from ..messages import OutgoingMessage, Published, Reply
+from ..policy import encoding, names
+from ..policy.durations import to_ms
+from ..policy.ids import uuid7
+from ..policy.requests import REPLY_TO, Box
+from ..store import replies, session
+from .leftovers import Leftovers
+from .publish import check, publish
+
+FIRST_PAUSE, GROWTH = 0.005, 1.5
+LAST_LOOKS, LAST_PAUSE = 5, 0.02
+"""At the deadline: how often, and seconds apart, to look at a box that somebody is just filling."""
+
+answering_here: ContextVar[Callable[[str, str], object] | None] = ContextVar("answering_here", default=None)
+"""For tests: what runs the handlers of (topic, database) in place of workers, so that nobody is waited for."""
+
+
+def request(
+    topic: str,
+    payload: Any,
+    *,
+    timeout: float | timedelta = 30,
+    key: str | None = None,
+    id: str | None = None,
+    kind: str = "",
+    headers: Mapping[str, Any] | None = None,
+    group: str | None = None,
+    using: str | None = None,
+) -> Reply:
+    """Publish a message, and wait up to ``timeout`` seconds for the reply that a handler gives with ``message.reply``.
+
+    The other arguments are those of ``publish``. Each group of the topic gets the message, and the first reply counts;
+    ``group`` asks one alone. The request commits by itself, and its deadline is held by the database's clock.
+
+    Raises ``RequestTimeout`` when no reply was committed in time (the message stays what it is, and is handled);
+    ``RequestFailed`` when the message was dead-lettered by the only group that could have answered;
+    ``DuplicateMessage`` if the topic holds the ``id`` already; ``MQueueError`` inside a transaction, where nobody would
+    see the request before its end; ``NotRegistered`` for an unknown ``group``; ``TypeError`` or ``ValueError`` for bad
+    arguments before any SQL.
+    """
+    question = Question(topic, OutgoingMessage(payload, key, id, kind, headers, group), timeout, using)
+    try:
+        question.ask()
+        while (found := question.look()) is None:
+            _pause.wait(question.pause)
+        return found
+    except BaseException:
+        question.abandon()
+        raise
+
+
+async def arequest(
+    topic: str,
+    payload: Any,
+    *,
+    timeout: float | timedelta = 30,
+    key: str | None = None,
+    id: str | None = None,
+    kind: str = "",
+    headers: Mapping[str, Any] | None = None,
+    group: str | None = None,
+    using: str | None = None,
+) -> Reply:
+    """``request`` for asynchronous callers: while it waits it holds no thread."""
+    question = Question(topic, OutgoingMessage(payload, key, id, kind, headers, group), timeout, using)
+    look = sync_to_async(question.look)
+    try:
+        await sync_to_async(question.ask)()
+        while (found := await look()) is None:
+            await asyncio.sleep(question.pause)
+        return found
+    except BaseException:
+        await asyncio.shield(sync_to_async(question.abandon)())
+        raise
+
+
+class Question:
+    """One request: asked, looked after, and abandoned in the end."""
+
+    def __init__(
+        self, topic: str, message: OutgoingMessage, timeout: float | timedelta, using: str | None
+    ) -> None:
+        self.topic, self.using = topic, conf.database(using)
+        self.timeout_ms = to_ms("timeout", timeout, least=0.001)
+        check(topic, message)
+        self.message = message
+        self.id, self.pause = "", FIRST_PAUSE
+        self._box: Box | None = None
+        self._here = answering_here.get()
+
+    def ask(self) -> None:
+        """Open the box and publish the request, in one commit."""
+        if self._here is None and session.in_transaction(self.using):
+            raise MQueueError(
+                f"cannot request inside a transaction on {self.using!r}: nobody sees the request before it commits, so"
+                " no reply could come. Request before or after it; in tests use django_mqueue.testing.requests_answered"
+            )
+        _sweep(self.using, self.topic)
+        with session.explained(self.using):
+            if self._here is None:
+                self._box, published = session.run(self.using, self._publish)
+            else:
+                with transaction.atomic(using=self.using):
+                    self._box, published = session.run(self.using, self._publish)
+        self.id = published.id
+        if self._here is not None:
+            self._here(self.topic, self.using)
+
+    def look(self) -> Reply | None:
+        """The reply, if it is there; else ``pause`` is how many seconds to wait before the next look."""
+        assert self._box is not None
+        found = replies.look(self.using, self._box)
+        is_open = found is not None and found.failures is None
+        if found is not None and is_open and found.left_ms > 0 and self._here is None:
+            self.pause = min(
+                self.pause * GROWTH, float(conf.get("POLL_INTERVAL", self.topic)), found.left_ms / 1000
+            )
+            return None
+        if is_open:
+            found = self._last_look()
+        else:
+            self.abandon()
+        if found is None or found.failures is None:
+            raise RequestTimeout(self.topic, self.id, self.timeout_ms / 1000)
+        metadata = json.loads(found.metadata)
+        if found.failures:
+            raise RequestFailed(self.topic, self.id, metadata["headers"]["group"], found.error)
+        return Reply(
+            encoding.decode(found.payload, metadata["encoding"]), metadata["kind"], metadata["headers"]
+        )
+
+    def abandon(self) -> None:
+        """Leave nothing behind, if the database lets us; a worker, or another requester, sees to it else."""
+        with suppress(DatabaseError):
+            self._take()
+
+    def _publish(self, cursor: CursorWrapper) -> tuple[Box, Published]:
+        message = self.message
+        box = replies.open_box(cursor, names.replies_topic(self.topic), uuid7(), self.timeout_ms)
+        published = publish(
+            self.topic,
+            message.payload,
+            key=message.key,
+            id=message.id,
+            kind=message.kind,
+            headers={**(message.headers or {}), REPLY_TO: str(box)},
+            group=message.group,
+            on_duplicate="error",
+            using=self.using,
+        )
+        return box, published
+
+    def _last_look(self) -> replies.Content | None:
+        """Take the box as it is at the deadline. What is committed is counted, also what is just being committed."""
+        for _ in range(LAST_LOOKS):
+            if (found := self._take()) is not None:
+                return found
+            _pause.wait(LAST_PAUSE)
+        return None
+
+    def _take(self) -> replies.Content | None:
+        if (box := self._box) is None:
+            return None
+        found = session.run(self.using, lambda cursor: replies.take(cursor, box))
+        if found is not None:
+            self._box = None
+        return found
+
+
+_swept: dict[tuple[str, str], tuple[Leftovers, float]] = {}
+
+
+def _sweep(using: str, topic: str) -> None:
+    """Where no worker runs, requesters see to what dead ones have left: each process, as often as workers would."""
+    leftovers, due = _swept.get((using, topic)) or (Leftovers(using, topic), 0.0)
+    now = time.monotonic()
+    if now >= due or due == 0.0:
+        _swept[using, topic] = leftovers, now + float(conf.get("GC_INTERVAL", topic))
+        leftovers.sweep()
+
+
+_pause = threading.Event()
+"""Never set: waiting on it sleeps."""

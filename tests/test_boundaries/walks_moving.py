@@ -1,0 +1,44 @@
+"""Walks of what an operator does with messages: out of a group's way, to its front."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from django_mqueue.inspect import remove, send_to_front
+
+from .looks import Seen, states
+from .walks import DONE, FIRST, Scene, Stage, walk
+
+
+def one_waits_and_one_is_new(scene: Scene) -> None:
+    scene.claimed(0)[0].nack()
+    scene.publish(1)
+
+
+def done(topic: str) -> Seen:
+    return states(topic, "acked")
+
+
+@walk(
+    done,
+    Stage(((False,),), {0: 2, 1: 1}),
+    Stage(((True,),), {0: DONE, 1: 1}),
+    Stage(((True,), (True,)), {0: DONE, 1: DONE}),
+)
+def remove_one_that_waits_and_one_that_is_new(scene: Scene) -> Iterator[None]:
+    """One transaction for each: the second group, which nobody asked about, gets both."""
+    one_waits_and_one_is_new(scene)
+    yield
+    remove(scene.topic, group=FIRST, key="k")
+
+
+@walk(
+    lambda topic: states(topic, "acked", "in_flight", "invisible_until")[1:],
+    Stage((), {0: 2, 1: 1}),
+    Stage(((False, False, 1),), {0: 2, 1: 1}),
+)
+def send_one_to_the_front(scene: Scene) -> Iterator[None]:
+    """It is a first attempt all the same."""
+    one_waits_and_one_is_new(scene)
+    yield
+    send_to_front(scene.topic, group=FIRST, key="k", status="pending")

@@ -1,0 +1,115 @@
+"""Walks of what moves a group by hand: a new beginning, a pause, going on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from django_mqueue import pause, reset, resume
+from django_mqueue.models import Message
+from tests.support.subscribers import in_log, settle
+
+from .looks import Seen, paused
+from .walks import DONE, FIRST, SECOND, Scene, Stage, walk
+from .walks_topics import HAS_ALL, belongings, with_belongings
+
+BEGINS_ANEW = (True, (), (), 0)
+LEFT = (True, (("k", ""),), ("k",), 2)
+
+
+@walk(
+    belongings,
+    Stage(HAS_ALL, {0: DONE, 1: 2}),
+    Stage(BEGINS_ANEW, {0: 1, 1: 1}),
+    quick=True,
+)
+def reset_to_the_earliest(scene: Scene) -> Iterator[None]:
+    """The group stands where it stood, or at the beginning with nothing done: the same death leaves nothing between."""
+    with_belongings(scene)
+    yield
+    reset(scene.topic, FIRST, "earliest", force=True)
+
+
+@walk(belongings, Stage(HAS_ALL, {0: DONE, 1: 2}), Stage(BEGINS_ANEW, {0: DONE, 1: DONE}, {0: 1, 1: 1}))
+def reset_to_the_latest(scene: Scene) -> Iterator[None]:
+    """What it skips is the first group's alone to skip."""
+    with_belongings(scene)
+    yield
+    reset(scene.topic, FIRST, "latest", force=True)
+
+
+def place(topic: str) -> Seen:
+    return belongings(topic), paused(topic)
+
+
+STANDS_STILL = (FIRST,)
+
+
+@walk(
+    place,
+    Stage((LEFT, STANDS_STILL), {0: DONE, 1: DONE}, {0: 1, 1: 1}, paused=STANDS_STILL),
+    Stage((BEGINS_ANEW, STANDS_STILL), {0: DONE, 1: 1}, {0: 1, 1: 1}, paused=STANDS_STILL),
+)
+def reset_of_a_paused_group_to_a_time(scene: Scene) -> Iterator[None]:
+    """Whatever its place, it stands still, and none of its subscribers runs."""
+    for delivery in scene.claimed(0, 1):
+        delivery.ack()
+    settle(scene.subscription)
+    scene.subscription.close()
+    pause(scene.topic, FIRST)
+    Message.objects.filter(offset=in_log(scene.topic)[0]).update(published_at=1_000_000_000_000)
+    yield
+    reset(scene.topic, FIRST, datetime(2020, 1, 1, tzinfo=UTC))
+
+
+BOTH = (FIRST, SECOND)
+ONE_IN_HAND = {0: 2, 1: 1}
+
+
+def one_in_hand(scene: Scene) -> None:
+    scene.claimed(0)
+    scene.publish(1)
+
+
+@walk(
+    paused, Stage((), ONE_IN_HAND, {0: 1, 1: 1}), Stage((FIRST,), ONE_IN_HAND, {0: 1, 1: 1}, paused=(FIRST,))
+)
+def pause_a_group(scene: Scene) -> Iterator[None]:
+    one_in_hand(scene)
+    yield
+    pause(scene.topic, FIRST)
+
+
+@walk(
+    paused,
+    Stage((), ONE_IN_HAND, {0: 1, 1: 1}),
+    Stage(BOTH, ONE_IN_HAND, {0: 1, 1: 1}, paused=BOTH),
+    quick=True,
+)
+def pause_a_topic(scene: Scene) -> Iterator[None]:
+    """All its groups, or none."""
+    one_in_hand(scene)
+    yield
+    pause(scene.topic)
+
+
+@walk(
+    paused, Stage((FIRST,), ONE_IN_HAND, {0: 1, 1: 1}, paused=(FIRST,)), Stage((), ONE_IN_HAND, {0: 1, 1: 1})
+)
+def resume_a_group(scene: Scene) -> Iterator[None]:
+    one_in_hand(scene)
+    pause(scene.topic, FIRST)
+    yield
+    resume(scene.topic, FIRST)
+
+
+@walk(
+    paused,
+    Stage(BOTH, ONE_IN_HAND, {0: 1, 1: 1}, paused=BOTH),
+    Stage((), ONE_IN_HAND, {0: 1, 1: 1}),
+)
+def resume_a_topic(scene: Scene) -> Iterator[None]:
+    one_in_hand(scene)
+    pause(scene.topic)
+    yield
+    resume(scene.topic)

@@ -1,0 +1,114 @@
+"""Walks of requests: asking, answering, giving up, leaving, and sweeping up after the dead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from django.db import connection
+
+from django_mqueue import Delivery, OutgoingMessage
+from django_mqueue.models import Message
+from django_mqueue.service.leftovers import LINGER_MS, Leftovers
+from django_mqueue.service.requesting import Question
+
+from .looks import Seen, acked, letters, payloads
+from .walks import DONE, FIRST, Dead, Scene, Stage, walk
+
+OPEN, ANSWERED, FAILED = None, 0, 1
+
+
+def boxes(topic: str) -> Seen:
+    """Of each box, whether it is open, answered, or told that there will be no answer."""
+    rows = Message.objects.filter(topic=f"{topic}_replies").order_by("offset")
+    return tuple(rows.values_list("failure_count", flat=True))
+
+
+def seen(topic: str) -> Seen:
+    return boxes(topic), payloads(topic)
+
+
+def question(scene: Scene, payload: int = 0, *, group: str | None = None) -> Question:
+    return Question(scene.topic, OutgoingMessage(payload, key="k", group=group), 60, None)
+
+
+def asked(scene: Scene, *, group: str | None = None) -> Delivery:
+    """A request of somebody who never looks, delivered to a new subscriber."""
+    question(scene, group=group).ask()
+    (delivery,) = scene.subscriber().poll()
+    return delivery
+
+
+@walk(seen, Stage(((), ()), {}), Stage(((OPEN,), (0,)), {0: 1}), quick=True)
+def ask(scene: Scene) -> Iterator[None]:
+    """The message and the box are there together, or neither is."""
+    asking = question(scene)
+    yield
+    asking.ask()
+
+
+@walk(seen, Stage(((OPEN,), (0,)), {0: 2}), Stage(((ANSWERED,), (0,)), {0: 2}))
+def reply(scene: Scene) -> Iterator[None]:
+    """Answered or not; the message is handled again in both cases."""
+    delivery = asked(scene)
+    yield
+    delivery.reply("answer")
+
+
+def with_ack(topic: str) -> Seen:
+    return boxes(topic), acked(topic)
+
+
+@walk(with_ack, Stage(((OPEN,), (False,)), {0: 2}), Stage(((ANSWERED,), (True,)), {0: DONE}))
+def reply_and_ack_in_one(scene: Scene) -> Iterator[None]:
+    delivery = asked(scene)
+    yield
+    with delivery.atomic():
+        delivery.reply("answer")
+
+
+def with_letters(topic: str) -> Seen:
+    return boxes(topic), letters(topic)
+
+
+@walk(
+    with_letters,
+    Stage(((OPEN,), ()), {0: 2}, {}),
+    Stage(((FAILED,), ((0, FIRST, 1),)), {0: Dead(1)}, {}),
+)
+def reject_a_request(scene: Scene) -> Iterator[None]:
+    """The letter is there and the requester is told, or neither."""
+    delivery = asked(scene, group=FIRST)
+    yield
+    delivery.reject("never")
+
+
+@walk(seen, Stage(((ANSWERED,), (0,)), {0: 2}), Stage(((), (0,)), {0: 2}))
+def take_the_answer(scene: Scene) -> Iterator[None]:
+    asking = question(scene)
+    asking.ask()
+    scene.subscriber().poll()[0].reply("answer")
+    yield
+    assert asking.look() is not None
+
+
+@walk(seen, Stage(((OPEN,), (0,)), {0: 1}), Stage(((), (0,)), {0: 1}))
+def abandon(scene: Scene) -> Iterator[None]:
+    asking = question(scene)
+    asking.ask()
+    yield
+    asking.abandon()
+
+
+@walk(seen, Stage(((OPEN, OPEN), (0, 1)), {0: 1, 1: 1}), Stage(((OPEN,), (0, 1)), {0: 1, 1: 1}))
+def sweep(scene: Scene) -> Iterator[None]:
+    """Of two boxes one is left over."""
+    for payload in range(2):
+        question(scene, payload).ask()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE queue_messages SET available_at = available_at - %s WHERE topic = %s ORDER BY `offset` LIMIT 1",
+            [60_000 + LINGER_MS, f"{scene.topic}_replies"],
+        )
+    leftovers = Leftovers("default", scene.topic)
+    yield
+    leftovers.sweep()

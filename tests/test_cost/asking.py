@@ -1,0 +1,48 @@
+"""Requests among many others, for the plans of their statements."""
+
+from __future__ import annotations
+
+from django.db.backends.utils import CursorWrapper
+
+from django_mqueue import OutgoingMessage
+from django_mqueue.policy.encoding import encode
+from django_mqueue.service.leftovers import Leftovers
+from django_mqueue.service.requesting import Question
+from django_mqueue.store import replies, session
+
+from .full_tables import NUMBERS, in_chunks
+
+DEAD = 200
+
+
+def open_many() -> None:
+    """Ten thousand requesters that wait, and some that are dead."""
+    in_chunks(
+        "INSERT INTO queue_messages (topic, partition_key, id, consumer_group, payload, metadata, available_at,"
+        " created_at, published_at) SELECT 'full_replies', ' replies', CONCAT('box-', n), '', 'null', '{}',"
+        " IF(n < %s, 1, 1 << 45), 1, 1"
+        f" FROM (SELECT %s AS base, %s AS upto) x, {NUMBERS} WHERE n >= x.base AND n < x.upto ORDER BY n",
+        [DEAD],
+        0,
+        10_000,
+    )
+
+
+def ask_and_answer() -> None:
+    """All statements of request and reply: asked, looked after, answered, given up, taken; and leftovers swept."""
+    questions = [Question("full", OutgoingMessage("asked", key="k1"), 30, None) for _ in range(2)]
+    for question in questions:
+        question.ask()
+        assert question.look() is None
+
+    def answer(cursor: CursorWrapper) -> None:
+        box = questions[0]._box
+        assert box is not None
+        assert replies.lock_open(cursor, box)
+        replies.fill(cursor, box, encode("answer", "", {}, 100))
+        assert not replies.is_last_hope(cursor, box.offset + 1, "ahead")
+
+    session.run("default", answer)
+    assert questions[0].look() is not None
+    questions[1].abandon()
+    assert Leftovers("default", "full").sweep() in (0, DEAD)  # The workers may have been there before.

@@ -1,0 +1,120 @@
+"""A million messages, their state, leases, positions and dead letters, put there by a few statements."""
+
+from __future__ import annotations
+
+from django.db import connection
+
+from django_mqueue import publish, subscribe
+
+MESSAGES, PARTITIONS = 500_000, 2_500
+"""Of each of two topics: a million rows in the log."""
+DONE, WAITING, LEFT = 300_000, 40_000, 3
+"""Of the messages of a topic, in offset order: done; waiting for a retry; left unanswered. The rest is new."""
+CROWD = 20
+"""Other groups with leases and positions in all those partitions."""
+CHUNK = 50_000
+
+DIGITS = "(SELECT 0 AS d UNION ALL " + " UNION ALL ".join(f"SELECT {d}" for d in range(1, 10)) + ")"
+NUMBERS = (
+    "(SELECT a.d * 10000 + b.d * 1000 + c.d * 100 + e.d * 10 + f.d AS n FROM"
+    f" {DIGITS} a, {DIGITS} b, {DIGITS} c, {DIGITS} e, {DIGITS} f) numbers"
+)
+"""A derived table of the numbers below 100,000."""
+
+
+def in_chunks(sql: str, params: list[str | int], first: int, count: int) -> None:
+    """INSERT … SELECT for the numbers or offsets ``first`` to ``first + count``, a chunk and a commit at a time."""
+    with connection.cursor() as cursor:
+        for start in range(first, first + count, CHUNK):
+            cursor.execute(sql, [*params, start, min(start + CHUNK, first + count)])
+
+
+def fill(topic: str) -> None:
+    """One topic with two registered groups, one far behind the other."""
+    for group in ("ahead", "behind"):
+        subscribe(topic, group)
+    first = publish(topic, "first", key="k0", id="first").offset
+    in_chunks(
+        "INSERT INTO queue_messages (topic, partition_key, id, consumer_group, payload, metadata, available_at,"
+        " created_at, published_at) SELECT %s, CONCAT('k', (x.base + n) MOD %s), CONCAT('id-', x.base + n), '', '1',"
+        ' \'{"kind": "", "headers": {}, "encoding": "json"}\', 1, 1, 1'
+        f" FROM (SELECT %s AS base, %s AS upto) x, {NUMBERS} WHERE x.base + n < x.upto AND n < {CHUNK} ORDER BY n",
+        [topic, PARTITIONS],
+        1,
+        MESSAGES - 1,
+    )
+    for group, done in (("ahead", DONE), ("behind", 1_000)):
+        in_chunks(
+            "INSERT INTO queue_delivery_state (consumer_group, topic, partition_key, message_offset, acked,"
+            " in_flight, invisible_until, retry_count, failure_count, delivery_token, handed, alone, delivered_to,"
+            " delivered_at)"
+            " SELECT %s, topic, partition_key, `offset`, `offset` < %s, `offset` >= %s, `offset` MOD 1000, 0, 0,"
+            " `offset`, 1, 0, 'w', 1 FROM queue_messages WHERE topic = %s AND `offset` >= %s AND `offset` < %s",
+            [group, first + done, first + done + WAITING, topic],
+            first,
+            done + WAITING + LEFT,
+        )
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "INSERT INTO queue_offsets (consumer_group, topic, partition_key, offset_acked, scan_offset, paused,"
+                f" updated_at) SELECT %s, %s, CONCAT('k', n), %s, %s, 0, 1 FROM {NUMBERS} WHERE n < %s",
+                [group, topic, first + done // 2, first + done + WAITING + LEFT - 1, PARTITIONS],
+            )
+            cursor.execute(
+                "INSERT INTO queue_partition_leases (consumer_group, topic, partition_key, leased_by, holder,"
+                f" leased_at, lease_renewed_at) SELECT %s, %s, CONCAT('k', n), '', '', 1, 1 FROM {NUMBERS}"
+                " WHERE n < %s",
+                [group, topic, PARTITIONS],
+            )
+
+
+def crowd() -> None:
+    """Leases and positions of many other groups: the statements must find theirs among them."""
+    with connection.cursor() as cursor:
+        for table, columns, values in (
+            (
+                "queue_partition_leases",
+                "leased_by, holder, leased_at, lease_renewed_at",
+                "'w', 'other', 1, 1",
+            ),
+            ("queue_offsets", "offset_acked, scan_offset, paused, updated_at", "0, 0, 0, 1"),
+        ):
+            for number in range(CROWD):
+                cursor.execute(
+                    f"INSERT INTO {table} (consumer_group, topic, partition_key, {columns})"
+                    f" SELECT 'crowd-{number}', topic, partition_key, {values} FROM queue_partition_leases"
+                    " WHERE consumer_group = 'ahead'"
+                )
+
+
+LETTERS, RARE = 30_000, 20
+"""Dead letters of the full topic; one of so many is of the group that is ahead."""
+
+
+def bury() -> None:
+    in_chunks(
+        "INSERT INTO queue_messages (topic, partition_key, id, consumer_group, payload, metadata, available_at,"
+        " created_at, published_at, failed_at, failure_count, last_error, original_topic, failed_group, original_id)"
+        " SELECT 'full_dlq', CONCAT('k', (x.base + n) MOD %s), CONCAT('letter-', x.base + n), '', '1',"
+        ' \'{"kind": "", "headers": {}, "encoding": "json"}\', 1, 1, 1, 1, 3, \'no\', \'full\','
+        f" IF(n MOD {RARE} = 0, 'ahead', 'behind'), CONCAT('dead-', x.base + n)"
+        f" FROM (SELECT %s AS base, %s AS upto) x, {NUMBERS} WHERE x.base + n < x.upto AND n < {CHUNK} ORDER BY n",
+        [PARTITIONS],
+        0,
+        LETTERS,
+    )
+
+
+TABLES = ("queue_messages", "queue_delivery_state", "queue_partition_leases", "queue_offsets")
+
+
+def fill_all() -> None:
+    """Two topics, a crowd of other groups, and dead letters; the servers' statistics know of them."""
+    for topic in ("full", "other"):
+        fill(topic)
+    crowd()
+    bury()
+    with connection.cursor() as cursor:
+        for table in TABLES:
+            cursor.execute(f"ANALYZE TABLE {table}")
+            cursor.fetchall()

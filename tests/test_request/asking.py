@@ -1,0 +1,50 @@
+"""Requests made in threads, answered by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.db import connection
+
+from django_mqueue import Delivery, Reply, Subscription, request
+from django_mqueue.models import Message
+from tests.support.subscribers import poll_until
+from tests.support.transactions import Background
+
+
+def asked(topic: str, payload: Any, **options: Any) -> Background[Reply]:
+    """A requester in a thread of its own; ``result()`` is the reply, or raises what ``request`` raises."""
+    return Background(lambda: request(topic, payload, **options))
+
+
+def one(subscription: Subscription) -> Delivery:
+    """The only delivery that comes."""
+    (delivery,) = poll_until(subscription, 1)
+    return delivery
+
+
+def boxes(topic: str) -> list[Message]:
+    """What waits for answers, or is left over."""
+    return list(Message.objects.filter(topic=f"{topic}_replies").order_by("offset"))
+
+
+@contextmanager
+def later(seconds: float) -> Iterator[None]:
+    """For this thread's connection the database's clock is so much ahead."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET SESSION timestamp = UNIX_TIMESTAMP(NOW(3)) + %s", [seconds])
+        try:
+            yield
+        finally:
+            cursor.execute("SET SESSION timestamp = DEFAULT")
+
+
+def move_deadlines(topic: str, ms: int) -> None:
+    """As if so much time had passed, for the boxes."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE queue_messages SET available_at = available_at - %s WHERE topic = %s",
+            [ms, f"{topic}_replies"],
+        )

@@ -1,0 +1,162 @@
+"""Requests that nobody can answer any more: their requesters are told at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from django_mqueue import Reject, Reply, RequestFailed, Subscription, redrive, subscribe, unsubscribe
+from django_mqueue.models import DeliveryState, Message
+from django_mqueue.service.answering import WORKER_DIED
+from tests.support.processes import wait_until
+from tests.support.running import registered, run
+from tests.support.threads import Background as Thread
+from tests.support.transactions import Background, HeldTransaction
+
+from .asking import asked, boxes, one
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("fast")]
+
+
+@pytest.mark.parametrize("atomic", [False, True])
+def test_a_rejected_request(atomic: bool) -> None:
+    def handle(message: Any) -> None:
+        raise Reject("no such article")
+
+    with registered("prices", handle, atomic=atomic):
+        worker = Thread(lambda: run("prices:g", drain=False, max_messages=1))
+        with pytest.raises(
+            RequestFailed, match="group 'g' gave up request 'one' on topic 'prices': no such"
+        ) as raised:
+            asked("prices", 1, id="one").start().result()
+        worker.result()
+    error = raised.value
+    assert (error.topic, error.id, error.group, error.reason) == ("prices", "one", "g", "no such article")
+    assert boxes("prices") == []
+    assert Message.objects.get(topic="prices_dlq").last_error == "no such article"
+
+
+def test_a_request_whose_attempts_have_all_failed() -> None:
+    """Not before the last one; the whole error is told."""
+
+    def handle(message: Any) -> None:
+        raise ValueError(f"attempt {message.attempt}")
+
+    with registered("prices", handle, retry=[0], max_attempts=3):
+        worker = Thread(lambda: run("prices:g", drain=False, max_messages=3))
+        with pytest.raises(RequestFailed, match=r"ValueError: attempt 3$") as raised:
+            asked("prices", 1).start().result()
+        worker.result()
+    assert "Traceback" in raised.value.reason
+
+
+def test_a_request_that_kills_its_workers() -> None:
+    """It is buried without a handler."""
+    with Subscription("prices", "shop", name="a", max_attempts=1) as subscription:
+        requester = asked("prices", 1).start()
+        one(subscription)
+        DeliveryState.objects.update(alone=True)
+        subscription._engine = None
+        with Subscription("prices", "shop", name="a", max_attempts=1) as heir:
+            wait_until(lambda: heir.poll() or requester.is_done, "it is buried")
+        with pytest.raises(RequestFailed) as raised:
+            requester.result()
+    assert raised.value.reason == WORKER_DIED
+
+
+def test_another_group_may_still_reply() -> None:
+    with Subscription("prices", "shop") as shop, Subscription("prices", "audit") as audit:
+        requester = asked("prices", 1).start()
+        answering = one(shop)
+        one(audit).reject("not for me")
+        assert boxes("prices")[0].failure_count is None
+        assert answering.reply("here")
+        assert requester.result() == Reply("here")
+
+
+@pytest.mark.parametrize("verb", ["ack", "reject"])
+def test_groups_that_are_done_with_it_will_not_reply(verb: str) -> None:
+    """Without a reply, or in vain themselves; nor will those that begin behind it."""
+    with Subscription("prices", "shop") as shop, Subscription("prices", "audit") as audit:
+        requester = asked("prices", 1).start()
+        mine, other = one(shop), one(audit)
+        subscribe("prices", "new", start="latest")
+        getattr(other, verb)()
+        assert not requester.is_done
+        mine.reject("never")
+        with pytest.raises(RequestFailed, match="never"):
+            requester.result()
+
+
+def test_of_one_group_alone_no_other_could_reply() -> None:
+    subscribe("prices", "audit")
+    with Subscription("prices", "shop") as shop:
+        requester = asked("prices", 1, group="shop").start()
+        one(shop).reject("never")
+        with pytest.raises(RequestFailed, match="never"):
+            requester.result()
+
+
+def test_after_its_reply_a_request_may_fail() -> None:
+    with Subscription("prices", "shop") as shop:
+        requester = asked("prices", 1).start()
+        delivery = one(shop)
+        with delivery_held(delivery) as held:
+            held.commit()
+        assert requester.result() == Reply("here")
+    assert Message.objects.filter(topic="prices_dlq").count() == 1
+    assert boxes("prices") == []
+
+
+def delivery_held(delivery: Any) -> HeldTransaction[bool]:
+    """Replies, and rejects, in one transaction: no requester takes the first before the second is there."""
+    return HeldTransaction(lambda: delivery.reply("here") and delivery.reject("and never again"))
+
+
+def test_the_worker_waits_for_nobody_who_is_just_replying() -> None:
+    """A handler stands still with its reply in an open transaction; its group is gone, so this one is the last."""
+    with Subscription("prices", "shop") as shop, Subscription("prices", "audit") as audit:
+        requester = asked("prices", 1, timeout=20).start()
+        mine, other = one(shop), one(audit)
+        with HeldTransaction(lambda: mine.reply("here")) as held:
+            unsubscribe("prices", "shop")
+            with Background(lambda: other.reject("never")) as rejecting:
+                assert rejecting.is_done_within(5)
+            held.commit()
+        assert requester.result() == Reply("here")
+
+
+def test_a_letter_that_comes_back_has_nobody_to_reply_to() -> None:
+    with Subscription("prices", "shop") as shop:
+        requester = asked("prices", 1).start()
+        one(shop).reject("never")
+        with pytest.raises(RequestFailed):
+            requester.result()
+        for edit in (None, lambda letter: 2):
+            assert redrive("prices", edit=edit) == 1
+            again = one(shop)
+            assert again.is_request
+            assert again.reply("late") is False
+            again.reject("never")
+    assert boxes("prices") == []
+
+
+def test_a_dead_letter_s_own_handler_may_answer_where_others_could_have() -> None:
+    """Two groups: the one's letter is read by somebody who knows the answer."""
+    subscribe("prices", "audit")
+    with Subscription("prices", "shop") as shop, Subscription("prices_dlq", "helpers") as helpers:
+        requester = asked("prices", 1).start()
+        one(shop).reject("ask the helpers")
+        assert one(helpers).reply("helped")
+        assert requester.result() == Reply("helped")
+
+
+def test_a_letter_past_the_deadline_tells_nobody() -> None:
+    with Subscription("prices", "shop") as shop:
+        requester = asked("prices", 1, timeout=0.1).start()
+        delivery = one(shop)
+        with pytest.raises(TimeoutError):
+            requester.result()
+        delivery.reject("never")
+    assert boxes("prices") == []

@@ -1,0 +1,324 @@
+"""Asking and answering: what goes to and fro, what it costs, what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connections, transaction
+from django.test import override_settings
+
+from django_mqueue import (
+    DuplicateMessage,
+    MQueueError,
+    NotARequest,
+    NotRegistered,
+    OutgoingMessage,
+    Reply,
+    RequestTimeout,
+    Subscription,
+    arequest,
+    consumer,
+    publish,
+    request,
+    subscribe,
+)
+from django_mqueue.models import Message
+from django_mqueue.service import requesting
+from tests.support.processes import wait_until
+from tests.support.running import registered, run
+from tests.support.statements import counted
+from tests.support.threads import Background as Thread
+
+from .asking import asked, boxes, one
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("fast")]
+
+
+def test_a_reply_by_hand() -> None:
+    with Subscription("prices", "shop") as subscription:
+        with asked("prices", {"of": "tea"}, key="tea", kind="price?", headers={"h": 1}) as requester:
+            delivery = one(subscription)
+            assert (delivery.payload, delivery.key, delivery.kind) == ({"of": "tea"}, "tea", "price?")
+            assert delivery.is_request
+            assert delivery.headers["h"] == 1
+            assert delivery.reply({"price": 4}, kind="price", headers={"currency": "EUR"}) is True
+            assert requester.result() == Reply({"price": 4}, "price", {"currency": "EUR"})
+        delivery.ack()
+    assert boxes("prices") == []
+
+
+@pytest.mark.parametrize("payload", [None, b"\x00\xff", "ü", 4, [], {"a": [1, {"b": None}]}])
+def test_what_is_replied_is_what_comes(payload: Any) -> None:
+    with Subscription("prices", "shop") as subscription, asked("prices", 1) as requester:
+        one(subscription).reply(payload)
+        assert requester.result() == Reply(payload)
+
+
+@pytest.mark.parametrize("atomic", [False, True])
+def test_many_requesters_at_once_each_get_their_own(atomic: bool) -> None:
+    """Of a running worker with four threads; nothing is left of them."""
+    publish("prices", "no request")
+
+    def handle(message: Any) -> None:
+        if message.is_request:
+            message.reply(message.payload * 2)
+
+    with registered("prices", handle, atomic=atomic):
+        requesters = [asked("prices", n, timeout=20) for n in range(30)]
+        for requester in requesters:
+            requester.start()
+        worker = Thread(lambda: run("prices:g", drain=False, max_messages=31))
+        assert [requester.result() for requester in requesters] == [Reply(n * 2) for n in range(30)]
+        worker.result()
+    assert boxes("prices") == []
+
+
+def test_of_an_async_caller_and_handler() -> None:
+    async def handle(message: Any) -> None:
+        await asyncio.to_thread(lambda: None)
+        from asgiref.sync import sync_to_async
+
+        await sync_to_async(message.reply)(message.payload + 1)
+
+    async def ask() -> list[Reply]:
+        return await asyncio.gather(*(arequest("prices", n, timeout=20) for n in range(5)))
+
+    with registered("prices", handle):
+        worker = Thread(lambda: run("prices:g", drain=False, max_messages=5))
+        assert asyncio.run(ask()) == [Reply(n + 1) for n in range(5)]
+        worker.result()
+    assert boxes("prices") == []
+    connections.close_all()
+
+
+def test_an_async_caller_that_is_cancelled_leaves_nothing() -> None:
+    async def ask() -> None:
+        await asyncio.wait_for(arequest("prices", 1, timeout=60), 0.3)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(ask())
+    assert boxes("prices") == []
+    assert Message.objects.filter(topic="prices").count() == 1
+
+
+def test_a_requester_that_is_interrupted_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupting:
+        def wait(self, seconds: float) -> None:
+            assert len(boxes("prices")) == 1
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(requesting, "_pause", Interrupting())
+    with pytest.raises(KeyboardInterrupt):
+        request("prices", 1)
+    assert boxes("prices") == []
+
+
+def test_nobody_replies() -> None:
+    """By the database's clock: the deadline is the box's; and the message stays what it is."""
+    with Subscription("prices", "shop") as subscription:
+        with pytest.raises(RequestTimeout, match=r"'one' on topic 'prices' within 0.2 s") as raised:
+            request("prices", 1, timeout=timedelta(milliseconds=200), id="one")
+        error = raised.value
+        assert isinstance(error, TimeoutError)
+        assert isinstance(error, MQueueError)
+        assert (error.topic, error.id, error.seconds) == ("prices", "one", 0.2)
+        assert boxes("prices") == []
+        delivery = one(subscription)
+        assert delivery.reply(1) is False
+        assert delivery.ack()
+    assert boxes("prices") == []
+
+
+def test_the_id_of_a_request_that_was_given_none_is_told() -> None:
+    with pytest.raises(RequestTimeout) as raised:
+        request("prices", 1, timeout=0.01)
+    assert raised.value.id == Message.objects.get(topic="prices").message_id
+
+
+def test_an_id_that_is_there_already() -> None:
+    publish("prices", 1, key="k", id="one")
+    with pytest.raises(DuplicateMessage) as raised:
+        request("prices", 1, key="k", id="one")
+    assert raised.value.published.id == "one"
+    assert boxes("prices") == []
+
+
+def test_of_one_group_alone() -> None:
+    with Subscription("prices", "shop") as shop, Subscription("prices", "audit") as audit:
+        with asked("prices", 1, group="shop") as requester:
+            one(shop).reply("here")
+            assert requester.result().payload == "here"
+        assert audit.poll() == []
+    with pytest.raises(NotRegistered):
+        request("prices", 1, group="nobody")
+    assert boxes("prices") == []
+
+
+def test_a_handler_of_a_request_may_request() -> None:
+    def outer(message: Any) -> None:
+        message.reply(request("inner", message.payload, headers=message.headers, timeout=10).payload + 1)
+
+    with (
+        registered("outer", outer),
+        registered("inner", lambda message: message.reply(message.payload * 10)),
+    ):
+        worker = Thread(lambda: run("outer:g", "inner:g", drain=False, max_messages=2))
+        assert request("outer", 4, timeout=20).payload == 41
+        worker.result()
+    assert boxes("outer") == boxes("inner") == []
+
+
+def test_whoever_gets_the_headers_of_a_request_may_answer_it() -> None:
+    """Passed on with them, it is answered by the next one's handler."""
+    with (
+        registered(
+            "first", lambda message: publish("second", message.payload, headers=message.headers) and None
+        ),
+        registered("second", lambda message: message.reply(message.payload + 1)),
+    ):
+        worker = Thread(lambda: run("first:g", "second:g", drain=False, max_messages=2))
+        assert request("first", 1, timeout=20).payload == 2
+        worker.result()
+
+
+def test_a_message_that_is_no_request() -> None:
+    with Subscription("prices", "shop") as subscription:
+        for headers in ({}, {"mqueue-reply-to": 7}, {"mqueue-reply-to": "1; DROP"}):
+            publish("prices", 1, headers=headers)
+            delivery = one(subscription)
+            assert not delivery.is_request
+            with pytest.raises(NotARequest, match=r"prices@\d+ \(id .*\) is no request"):
+                delivery.reply(1)
+            delivery.ack()
+
+
+def test_no_header_makes_another_message_a_box() -> None:
+    """Whoever can choose headers cannot have messages overwritten, whose offset and id he may know."""
+    there = publish("orders", "mine", id="0" * 36)
+    Message.objects.update(available_at=1 << 45)  # As one that is scheduled, so that no deadline has passed.
+    with Subscription("prices", "shop") as subscription:
+        publish("prices", 1, headers={"mqueue-reply-to": f"{there.offset}:{there.id}"})
+        assert one(subscription).reply("yours") is False
+    assert bytes(Message.objects.get(topic="orders").payload) == b'"mine"'
+
+
+@pytest.mark.parametrize("manual", [False, True])
+def test_in_a_transaction_nobody_would_see_the_request(manual: bool) -> None:
+    def ask() -> None:
+        with pytest.raises(MQueueError, match="cannot request inside a transaction on 'default'"):
+            request("prices", 1)
+
+    if manual:
+        transaction.set_autocommit(False)
+        try:
+            ask()
+        finally:
+            transaction.rollback()
+            transaction.set_autocommit(True)
+    else:
+        with transaction.atomic():
+            ask()
+    assert not Message.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ({"timeout": 0}, ValueError, "timeout must be at least 0.001 seconds"),
+        ({"timeout": -1}, ValueError, "timeout"),
+        ({"timeout": None}, TypeError, "timeout must be a timedelta or a number of seconds"),
+        ({"timeout": float("inf")}, ValueError, "timeout"),
+        ({"key": ""}, ValueError, "key must not be empty"),
+        ({"id": 7}, TypeError, "id must be a str"),
+        ({"kind": None}, TypeError, "kind must be a str"),
+        ({"headers": [1]}, TypeError, "headers must be a mapping"),
+        ({"headers": {1: 1}}, TypeError, "headers must have str keys"),
+        ({"payload": object()}, TypeError, "payload cannot be encoded"),
+        ({"payload": b"x" * 1_048_577}, ValueError, "MAX_PAYLOAD_BYTES"),
+        ({"topic": ""}, ValueError, "topic must not be empty"),
+        ({"topic": "prices_dlq"}, ValueError, "reserved for dead letters"),
+        ({"topic": "prices_replies"}, ValueError, "reserved for replies"),
+        ({"group": ""}, ValueError, "group must not be empty"),
+    ],
+)  # fmt: skip
+def test_bad_arguments_are_refused_before_any_sql(
+    arguments: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    given = {"topic": "prices", "payload": 1, **arguments}
+    with counted() as cost, pytest.raises(error, match=text):
+        request(given.pop("topic"), given.pop("payload"), **given)
+    assert cost.count == 0
+
+
+def test_bad_replies_are_refused_before_any_sql() -> None:
+    with Subscription("prices", "shop") as subscription, asked("prices", 1) as requester:
+        delivery = one(subscription)
+        bad: list[tuple[Any, dict[str, Any]]] = [
+            (object(), {}), (1, {"kind": 7}), (1, {"headers": 7}), (b"x" * 2_000_000, {}),
+        ]  # fmt: skip
+        for payload, options in bad:
+            with counted() as cost, pytest.raises((TypeError, ValueError)):
+                delivery.reply(payload, **options)
+            assert cost.count == 0
+        assert delivery.reply("good")
+        assert requester.result().payload == "good"
+
+
+def test_the_topic_of_replies_is_nobody_s() -> None:
+    for use in (
+        lambda: publish("prices_replies", 1),
+        lambda: subscribe("prices_replies", "g"),
+        lambda: Subscription("prices_replies", "g"),
+        lambda: consumer("prices_replies", group="g"),
+    ):
+        with pytest.raises(
+            ValueError, match="topic must not end in '_replies', which is reserved for replies"
+        ):
+            use()
+    with override_settings(MQUEUE={"DLQ_SUFFIX": "_replies"}), pytest.raises(Exception, match="_replies"):
+        publish("prices", 1)
+
+
+def test_what_it_costs() -> None:
+    """Two statements and a commit to ask, one for each look, two and a commit to answer, two and a commit to take."""
+    with Subscription("prices", "shop") as subscription:
+        question = requesting.Question("prices", OutgoingMessage(1), 30, None)
+        question.ask()
+        second = requesting.Question("prices", OutgoingMessage(2), 30, None)
+        with counted() as cost:
+            second.ask()
+        assert (cost.count, cost.commits) == (2, 1), cost
+        with counted() as cost:
+            assert second.look() is None
+        assert (cost.count, cost.commits) == (1, 0), cost
+        assert cost.rows <= 2, cost
+        delivery = next(d for d in wait_until(subscription.poll, "both") if d.payload == 2)
+        with counted() as cost:
+            delivery.reply(7)
+        assert (cost.count, cost.commits) == (2, 1), cost
+        with counted() as cost:
+            assert second.look() == Reply(7)
+        assert (cost.count, cost.commits) == (3, 1), cost
+        question.abandon()
+
+
+def test_looks_become_rarer_and_go_no_further_than_the_deadline() -> None:
+    question = requesting.Question("prices", OutgoingMessage(1), 30, None)
+    question.ask()
+    pauses = []
+    for _ in range(12):
+        question.look()
+        pauses.append(question.pause)
+    assert pauses == sorted(pauses)
+    assert pauses[0] < 0.01
+    assert pauses[-1] == 0.02  # POLL_INTERVAL
+    question.abandon()
+    near = requesting.Question("prices", OutgoingMessage(1), 0.05, None)
+    near.pause = 1
+    near.ask()
+    near.look()
+    assert near.pause <= 0.05
+    near.abandon()
