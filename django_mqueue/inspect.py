@@ -7,12 +7,16 @@ from datetime import datetime
 from typing import Any
 
 from . import conf
-from .policy.history import LIMIT_MAX, FailedAttempt, Inspected, Page, wanted
-from .service import inspecting, moving
+from .policy import names
+from .policy.history import LIMIT_MAX, Counts, FailedAttempt, Inspected, Page, Standing, wanted
+from .service import inspecting, moving, standing
 from .service.registration import topic_limit
 from .service.subscription import check_count
 
-__all__ = ["FailedAttempt", "Inspected", "Page", "messages", "remove", "send_to_front"]
+__all__ = [
+    "Counts", "FailedAttempt", "Inspected", "Page", "Standing", "counts", "groups", "messages", "remove",
+    "send_to_front",
+]  # fmt: skip
 
 Filter = Mapping[str, Any] | Callable[[Inspected], Any]
 
@@ -59,6 +63,37 @@ def messages(
         newest_first=bool(newest_first),
         scan_limit=check_count("scan_limit", scan_limit),
     )
+
+
+def counts(
+    topic: str,
+    *,
+    group: str,
+    key: str | None = None,
+    cap: int = 1_000,
+    scan_limit: int = 10_000,
+    using: str | None = None,
+) -> Counts:
+    """How many messages of a topic, or of one key, are pending, in flight, waiting, scheduled and dead for a group.
+
+    Counts up to ``cap`` of each, and looks at about ``scan_limit`` messages and partitions for it at most: where there
+    may be more, the status is in ``more``. Raises ``NotRegistered``, ``TypeError`` or ``ValueError``.
+    """
+    given = dict.fromkeys(("status", "id", "kind", "after", "before", "filter"))
+    if group is None:
+        raise TypeError("group must be a str: each group has counts of its own")
+    question = wanted(topic, {**given, "group": group, "key": key}, {}, topic_limit=topic_limit())
+    check_count("cap", cap)
+    return standing.counts(conf.database(using), question, cap, check_count("scan_limit", scan_limit))
+
+
+def groups(topic: str, *, scan_limit: int = 10_000, using: str | None = None) -> list[Standing]:
+    """The groups that are registered for a topic, by name: where each began, who is alive, its oldest open message.
+
+    Looks at ``scan_limit`` keys at most for each of them.
+    """
+    names.check_topic(topic, topic_limit())
+    return standing.standings(conf.database(using), topic, check_count("scan_limit", scan_limit))
 
 
 def remove(

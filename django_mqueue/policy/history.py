@@ -83,6 +83,35 @@ class Page:
 
 
 @dataclass(frozen=True)
+class Counts:
+    """How many messages of a topic stand how with a group. Of the statuses in ``more`` there are at least so many."""
+
+    pending: int
+    in_flight: int
+    waiting: int
+    scheduled: int
+    dead: int
+    more: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A registered group. ``subscribers``: names of those that are alive. ``oldest``: the first message, by offset,
+    that the group is not done with, and when it was published; None where there is none.
+
+    ``partial``: there are more keys than were looked at.
+    """
+
+    group: str
+    start: int
+    paused: bool
+    subscribers: tuple[str, ...]
+    oldest: int | None
+    oldest_published_at: datetime | None
+    partial: bool = False
+
+
+@dataclass(frozen=True)
 class Wanted:
     """Which messages of a topic; all that is given must fit. ``after`` (included) and ``before``: epoch
     milliseconds."""

@@ -124,7 +124,7 @@ class _Ways:
 
         def worth(after: str, last: str) -> list[tuple[str, Place]]:
             found = history.news(self.using, self.group, topic, low, after, last)
-            return [(name, (scanned,)) for name, scanned in found]
+            return [(one.partition, (one.scanned,)) for one in found if one.newest > one.scanned]
 
         def one(name: str) -> Place:
             return (offsets.positions(self.using, self.group, topic, [name], low)[name].scanned,)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from . import session
@@ -40,22 +41,32 @@ def log_page(
     return [(int(offset), name, target) for offset, name, target in rows]
 
 
-def news(using: str, group: str, topic: str, start: int, after: str, up_to: str) -> list[tuple[str, int]]:
-    """(partition, offset up to which all of it has been delivered) of those between two names that hold more than that.
+@dataclass(frozen=True)
+class News:
+    """A partition: its newest message, and up to where the group is done, and all of it has been delivered."""
 
-    A loose index scan.
-    """
+    partition: str
+    newest: int
+    acked: int
+    scanned: int
+
+
+def news(using: str, group: str, topic: str, start: int, after: str, up_to: str) -> list[News]:
+    """The partitions between two names, and where a group that began at ``start`` stands in each: a loose scan."""
     rows = session.fetch(
         using,
-        "SELECT p.partition_key, p.newest, GREATEST(COALESCE(o.scan_offset, 0), COALESCE(o.offset_acked, 0), %s) FROM"
+        "SELECT p.partition_key, p.newest, GREATEST(COALESCE(o.offset_acked, 0), %s),"
+        " GREATEST(COALESCE(o.scan_offset, 0), COALESCE(o.offset_acked, 0), %s) FROM"
         " (SELECT topic, partition_key, MAX(`offset`) AS newest FROM queue_messages"
         " FORCE INDEX (queue_messages_partition) WHERE topic = %s AND partition_key > %s AND partition_key <= %s"
         " GROUP BY topic, partition_key) p"
         " LEFT JOIN queue_offsets o FORCE INDEX (queue_offsets_partition)"
         " ON o.consumer_group = %s AND o.topic = %s AND o.partition_key = p.partition_key",
-        [start, topic, after, up_to, group, topic],
+        [start, start, topic, after, up_to, group, topic],
     )
-    return sorted((name, int(scanned)) for name, newest, scanned in rows if newest > scanned)
+    return [
+        News(name, int(newest), int(acked), int(scanned)) for name, newest, acked, scanned in sorted(rows)
+    ]
 
 
 def undelivered(using: str, topic: str, above: Sequence[tuple[str, int]], limit: int) -> list[Place]:

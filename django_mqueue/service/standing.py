@@ -1,0 +1,77 @@
+"""How groups stand with a topic, in numbers: all of it bounded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from .. import conf
+from ..policy.durations import moment
+from ..policy.history import DEAD, IN_FLIGHT, PENDING, SCHEDULED, WAITING, Counts, Standing, Wanted
+from ..store import garbage, heartbeats, history, log, offsets, session
+from .by_partition import END, PARTITIONS
+from .inspecting import CHUNK, Look
+from .loading import batches
+
+
+def counts(using: str, wanted: Wanted, cap: int, scan_limit: int) -> Counts:
+    """Of what is ``wanted``, up to ``cap`` of each status."""
+    found: dict[str, int] = {}
+    more: set[str] = set()
+    with session.explained(using):
+        for status in (PENDING, IN_FLIGHT, WAITING, SCHEDULED, DEAD):
+            found[status], over = _count(using, replace(wanted, status=status), cap, scan_limit)
+            if over:
+                more.add(status)
+    return Counts(**found, more=frozenset(more))
+
+
+def _count(using: str, wanted: Wanted, cap: int, scan_limit: int) -> tuple[int, bool]:
+    """How many, and whether there may be more."""
+    look, count, scanned = Look(using, wanted, newest_first=False), 0, 0
+    for step in look.source.walk(None, min(CHUNK, cap + 1, scan_limit)):
+        count += sum(1 for _ in look.read(step, payloads=False))
+        scanned += len(step.found) + step.looked
+        if count > cap or scanned >= scan_limit:
+            return min(count, cap), True
+        if look.past_its_time:
+            break
+    return count, False
+
+
+def standings(using: str, topic: str, partitions: int) -> list[Standing]:
+    """Of all groups that are registered, by name; at most so many partitions are looked at for each."""
+    with session.explained(using):
+        groups = session.single(using, lambda cursor: set(garbage.starts(cursor, topic)))
+        return [one for group in sorted(groups) if (one := _standing(using, topic, group, partitions))]
+
+
+def _standing(using: str, topic: str, group: str, partitions: int) -> Standing | None:
+    registration = offsets.registration(using, group, topic)
+    if registration is None:
+        return None
+    alive = heartbeats.members(using, group, topic, conf.lease_ms(topic))
+    oldest, is_partial = _oldest(using, topic, group, registration.start, partitions)
+    row = log.published_at(using, topic, oldest - 1, 1) if oldest is not None else []
+    return Standing(
+        group, registration.start, registration.paused, tuple(alive), oldest,
+        moment(row[0][1]) if row and row[0][0] == oldest else None, is_partial,
+    )  # fmt: skip
+
+
+def _oldest(using: str, topic: str, group: str, start: int, most: int) -> tuple[int | None, bool]:
+    """The lowest offset that the group is not done with, and whether there are more partitions than were asked."""
+    after, looked, found = "", 0, END
+    while looked < most and (
+        names := history.partitions(using, topic, after, min(PARTITIONS, most - looked))
+    ):
+        behind = [
+            (one.partition, one.acked)
+            for one in history.news(using, group, topic, start, after, names[-1])
+            if one.newest > one.acked
+        ]
+        for some in batches(behind):
+            first = partial(offsets.first_open, group=group, topic=topic, above=some, settled=found - 1)
+            found = min([found, *(offset for offset, _ in session.single(using, first).values())])
+        after, looked = names[-1], looked + len(names)
+    return (None if found == END else found), looked >= most
