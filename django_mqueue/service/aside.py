@@ -15,9 +15,9 @@ from ..store.aside import Aside
 from ..store.state import Ticket
 from .context import Context
 
-LONG_MS = 300_000
-"""What waits longer is set aside: by then it would have held back its group's watermark, and all deletion behind it,
-for five minutes."""
+LONG_MS = 3_600_000
+"""What waits longer is set aside: it would hold back its group's watermark, and with it the deletion of all that lies
+behind. For an hour that is the default retention's doing anyway."""
 
 
 def is_long(context: Context, delay_ms: int) -> bool:
