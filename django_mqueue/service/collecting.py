@@ -79,7 +79,7 @@ class Collector:
 
         more = session.run(self.using, work)
         if replies:
-            self._leftovers.sweep()
+            self._leftovers.sweep_all()
         return more
 
     def _done(

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from asgiref.sync import sync_to_async
+
 from ..messages import Message
 from ..policy import encoding, names
 from ..policy.durations import moment
@@ -85,6 +87,10 @@ class Delivery(Message):
         ``ValueError`` for what ``publish`` would not take.
         """
         return reply(self, payload, kind, headers)
+
+    async def areply(self, payload: Any, *, kind: str = "", headers: Mapping[str, Any] | None = None) -> bool:
+        """``reply`` for ``async`` handlers."""
+        return await sync_to_async(self.reply)(payload, kind=kind, headers=headers)
 
 
 def make_delivery(row: dict[str, Any], group: str, topic: str, hold: Hold) -> Delivery:

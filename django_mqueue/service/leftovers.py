@@ -7,7 +7,7 @@ from django.db.backends.utils import CursorWrapper
 from ..policy import names
 from ..store import garbage, replies, session
 
-PAGE = 500
+PAGE, PAGES = 500, 5
 LINGER_MS = 60_000
 """After its deadline a requester may still be on its way to the box, for the answer that came just in time."""
 
@@ -18,6 +18,12 @@ class Leftovers:
     def __init__(self, using: str, topic: str) -> None:
         self.using, self.topic = using, names.replies_topic(topic)
         self._above = 0
+
+    def sweep_all(self) -> None:
+        """Some pages, while there is much to delete: whoever calls has other things to do, too."""
+        for _ in range(PAGES):
+            if self.sweep() < PAGE // 2:
+                return
 
     def sweep(self) -> int:
         """Look at the next page of boxes, and delete what is left over: how many. Waits for nobody."""

@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 from asgiref.sync import sync_to_async
-from django.db import DatabaseError, transaction
+from django.db import Error, transaction
 from django.db.backends.utils import CursorWrapper
 
 from .. import conf
@@ -115,8 +115,8 @@ class Question:
                 f"cannot request inside a transaction on {self.using!r}: nobody sees the request before it commits, so"
                 " no reply could come. Request before or after it; in tests use django_mqueue.testing.requests_answered"
             )
-        _sweep(self.using, self.topic)
         with session.explained(self.using):
+            _sweep(self.using, self.topic)
             if self._here is None:
                 self._box, published = session.run(self.using, self._publish)
             else:
@@ -151,8 +151,13 @@ class Question:
 
     def abandon(self) -> None:
         """Leave nothing behind, if the database lets us; a worker, or another requester, sees to it else."""
-        with suppress(DatabaseError):
+        try:
             self._take()
+        except Error as error:
+            if session.is_lost(error) and not session.in_transaction(self.using):
+                session.discard(self.using)
+                with suppress(Error):
+                    self._take()
 
     def _publish(self, cursor: CursorWrapper) -> tuple[Box, Published]:
         message = self.message

@@ -107,9 +107,13 @@ def lock_expired(cursor: CursorWrapper, offsets: Sequence[int], linger_ms: int) 
 
 
 def is_last_hope(cursor: CursorWrapper, offset: int, group: str) -> bool:
-    """Whether a message is for this group alone, or every other registered group is done with it."""
+    """Whether a message was published for this group alone, or every other registered group is done with it.
+
+    One that was sent back to this group alone says nothing of what the others do with the first one.
+    """
     cursor.execute(
-        "SELECT m.consumer_group = %s OR NOT EXISTS (SELECT 1 FROM queue_offsets o FORCE INDEX (queue_offsets_groups)"
+        "SELECT (m.consumer_group = %s AND m.original_id IS NULL) OR NOT EXISTS"
+        " (SELECT 1 FROM queue_offsets o FORCE INDEX (queue_offsets_groups)"
         " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = o.consumer_group"
         " AND s.topic = m.topic AND s.partition_key = m.partition_key AND s.message_offset = m.`offset` AND s.acked = 1"
         " WHERE o.topic = m.topic AND o.partition_key = '' AND o.consumer_group NOT IN ('', %s)"

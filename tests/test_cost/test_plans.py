@@ -351,7 +351,7 @@ def test_boxes_are_found_by_their_offsets(plans: list[Plan]) -> None:
         ("SELECT failure_count, payload", "FOR UPDATE SKIP LOCKED"),
         ("UPDATE queue_messages", "SET payload"),
         ("DELETE m FROM queue_messages m", "WHERE m.`offset` = %s"),
-        ("m.consumer_group = %s OR NOT EXISTS",),
+        ("m.original_id IS NULL) OR",),
     ):
         plan = the(plans, *parts)
         assert {a.key for a in (*plan.of("m"), *plan.of("queue_messages"))} == {"PRIMARY"}, str(plan)

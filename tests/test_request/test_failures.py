@@ -142,6 +142,17 @@ def test_a_letter_that_comes_back_has_nobody_to_reply_to() -> None:
     assert boxes("prices") == []
 
 
+def test_what_was_sent_back_to_one_group_says_nothing_of_the_others() -> None:
+    with Subscription("prices", "shop") as shop, Subscription("prices", "audit") as audit:
+        requester = asked("prices", 1).start()
+        answering = one(audit)
+        one(shop).reject("not now")
+        assert redrive("prices") == 1
+        one(shop).reject("nor now")
+        assert answering.reply("here")
+        assert requester.result() == Reply("here")
+
+
 def test_a_dead_letter_s_own_handler_may_answer_where_others_could_have() -> None:
     """Two groups: the one's letter is read by somebody who knows the answer."""
     subscribe("prices", "audit")

@@ -15,6 +15,7 @@ from django_mqueue.service import requesting
 from django_mqueue.service.leftovers import LINGER_MS, PAGE, Leftovers
 from django_mqueue.service.requesting import Question
 from tests.factories import MessageFactory
+from tests.shop.models import Step
 from tests.support.processes import Worker, Workers, database_ms, database_url, wait_until
 from tests.support.statements import counted
 from tests.support.subscribers import QUICK, collect
@@ -48,6 +49,11 @@ def question(seconds: float = 60) -> Question:
     asking = Question("prices", OutgoingMessage(1), seconds, None)
     asking.ask()
     return asking
+
+
+def look_later(asking: Question) -> None:
+    with later(61):
+        asking.look()
 
 
 def test_the_deadline_passes_between_the_handler_s_start_and_its_reply() -> None:
@@ -92,8 +98,10 @@ def test_a_reply_s_transaction_is_open_over_the_deadline_and_commits_then() -> N
         delivery = one(subscription)
         with HeldTransaction(lambda: delivery.reply("held")) as held:
             assert held.result() is True
-            with later(61), pytest.raises(TimeoutError):
-                asking.look()
+            with Background(lambda: look_later(asking)) as looking:
+                assert looking.is_done_within(5)
+                with pytest.raises(TimeoutError):
+                    looking.result()
             assert held.commit() is True
         assert [box.failure_count for box in boxes("prices")] == [0]
         with later(61):
@@ -149,6 +157,24 @@ def test_a_requester_that_stood_still_for_too_long_finds_no_box() -> None:
         process.send(signal.SIGCONT)
         assert process.wait() == 1
         assert "RequestTimeout" in process.output()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_each_request_is_answered_once_though_workers_are_killed() -> None:
+    """Of two workers one dies, again and again, of the request itself or by somebody else's hand."""
+    with Workers() as workers:
+        crew = [workers.start("quotes:pricing", "--name", f"w{n}") for n in range(2)]
+        requesters = [asked("quotes", {"n": n}, timeout=60) for n in range(40)]
+        for n, requester in enumerate(requesters):
+            requester.start()
+            if n % 10 == 5:
+                wait_until(lambda: Step.objects.filter(number__lt=n), "they are at work")  # noqa: B023
+                crew[n // 10 % 2].kill()
+                crew[n // 10 % 2] = workers.start("quotes:pricing", "--name", f"w{n // 10 % 2}")
+        for n, requester in enumerate(requesters):
+            assert requester.result().payload == {"n": n, "price": 2 * n}
+        assert boxes("quotes") == []
 
 
 @pytest.mark.slow
@@ -227,5 +253,11 @@ def test_a_sweep_goes_through_them_all_a_page_at_a_time() -> None:
     assert leftovers.sweep() == 0
     assert len(boxes("prices")) == PAGE + 5
     Message.objects.filter(topic="prices_replies").update(available_at=1)
+    with counted() as cost:
+        Leftovers("default", "prices").sweep_all()
+    assert len(boxes("prices")) == 0
+    assert cost.commits == 2, cost
+    for _ in range(PAGE + 5):
+        MessageFactory(topic="prices_replies", partition_key=" replies", available_at=1)
     assert sorted(leftovers.sweep() for _ in range(3)) == [0, 5, PAGE]
     assert boxes("prices") == []

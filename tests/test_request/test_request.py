@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connections, transaction
+from django.db import OperationalError, connection, connections, transaction
 from django.test import override_settings
 
 from django_mqueue import (
@@ -17,6 +17,7 @@ from django_mqueue import (
     NotRegistered,
     OutgoingMessage,
     Reply,
+    RequestFailed,
     RequestTimeout,
     Subscription,
     arequest,
@@ -78,10 +79,8 @@ def test_many_requesters_at_once_each_get_their_own(atomic: bool) -> None:
 
 def test_of_an_async_caller_and_handler() -> None:
     async def handle(message: Any) -> None:
-        await asyncio.to_thread(lambda: None)
-        from asgiref.sync import sync_to_async
-
-        await sync_to_async(message.reply)(message.payload + 1)
+        await asyncio.sleep(0)
+        assert await message.areply(message.payload + 1)
 
     async def ask() -> list[Reply]:
         return await asyncio.gather(*(arequest("prices", n, timeout=20) for n in range(5)))
@@ -92,6 +91,40 @@ def test_of_an_async_caller_and_handler() -> None:
         worker.result()
     assert boxes("prices") == []
     connections.close_all()
+
+
+def test_of_a_handler_that_takes_batches() -> None:
+    def handle(messages: list[Any]) -> None:
+        for message in messages:
+            message.reply([message.payload, len(messages)])
+
+    with registered("prices", handle, batch=True):
+        requesters = [asked("prices", n, key="k", timeout=20).start() for n in range(5)]
+        wait_until(lambda: Message.objects.filter(topic="prices").count() == 5, "all have asked")
+        worker = Thread(lambda: run("prices:g", max_messages=5))
+        assert [requester.result().payload for requester in requesters] == [[n, 5] for n in range(5)]
+        worker.result()
+
+
+def test_of_a_handler_whose_payloads_are_parsed() -> None:
+    with registered("prices", lambda message: message.reply(message.payload), kinds={"q": str, "r": None}):
+        worker = Thread(lambda: run("prices:g", drain=False, max_messages=3))
+        assert request("prices", 4, kind="q", timeout=20).payload == "4"
+        assert request("prices", 4, kind="r", timeout=20).payload == 4
+        with pytest.raises(RequestFailed, match="kind 's' is none that this handler takes"):
+            request("prices", 4, kind="s", timeout=20)
+        worker.result()
+
+
+def test_a_requester_whose_connection_is_lost_leaves_nothing() -> None:
+    """It is told of by the database, gives up, and cleans up on a new connection."""
+    requester = asked("prices", 1, timeout=60).start()
+    wait_until(lambda: boxes("prices"), "it has asked")
+    with connection.cursor() as cursor:
+        cursor.execute(f"KILL {requester.connection_id}")
+    with pytest.raises(OperationalError):
+        requester.result()
+    assert boxes("prices") == []
 
 
 def test_an_async_caller_that_is_cancelled_leaves_nothing() -> None:
