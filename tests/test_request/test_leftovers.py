@@ -98,10 +98,10 @@ def test_a_reply_s_transaction_is_open_over_the_deadline_and_commits_then() -> N
         delivery = one(subscription)
         with HeldTransaction(lambda: delivery.reply("held")) as held:
             assert held.result() is True
-            with Background(lambda: look_later(asking)) as looking:
-                assert looking.is_done_within(5)
-                with pytest.raises(TimeoutError):
-                    looking.result()
+            looking = Background(lambda: look_later(asking)).start()
+            assert looking.is_done_within(5)
+            with pytest.raises(TimeoutError):
+                looking.result()
             assert held.commit() is True
         assert [box.failure_count for box in boxes("prices")] == [0]
         with later(61):
