@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import FrameType
 
@@ -39,22 +40,31 @@ def run(argv: Sequence[str | Path], *, env: Mapping[str, str] | None = None, cwd
     return done.stdout
 
 
-def forward(argv: Sequence[str | Path], *, env: Mapping[str, str], cwd: Path = ROOT) -> int:
+def forward(
+    argv: Sequence[str | Path], *, env: Mapping[str, str], cwd: Path = ROOT, output: Path | None = None
+) -> int:
     """Run in the foreground, output and all, and return the exit code (128 + n for a signal).
 
+    ``output``: the file that takes the output instead.
     Ctrl-C reaches the program from the terminal: it is waited for. When this process is told to end, or
     is killed, the program is told too.
     """
-    child = subprocess.Popen(
-        [str(word) for word in argv], env=dict(env), cwd=cwd, preexec_fn=die_with_parent()
-    )
-    try:
-        code = child.wait()
-    except BaseException as error:
-        if not isinstance(error, KeyboardInterrupt):
-            child.terminate()
-        _end(child)
-        raise
+    with output.open("wb") if output else nullcontext() as file:
+        child = subprocess.Popen(
+            [str(word) for word in argv],
+            env=dict(env),
+            cwd=cwd,
+            stdout=file,
+            stderr=file and subprocess.STDOUT,
+            preexec_fn=die_with_parent(),
+        )
+        try:
+            code = child.wait()
+        except BaseException as error:
+            if not isinstance(error, KeyboardInterrupt):
+                child.terminate()
+            _end(child)
+            raise
     return code if code >= 0 else 128 - code
 
 

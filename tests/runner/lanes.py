@@ -36,8 +36,10 @@ class Combination:
         return VirtualEnvironment(self.interpreter, self.django, ("dev", "example", "test"))
 
 
-def run_lane(combination: Combination, url: str, server: str, options: Options) -> Outcome:
-    """pytest once."""
+def run_lane(
+    combination: Combination, url: str, server: str, options: Options, output: Path | None = None
+) -> Outcome:
+    """pytest once. ``output``: where its output goes, if not to the terminal."""
     python = combination.environment.ensure()
     report = make(LOCAL / "reports") / f"{combination.environment.name}-{server.split()[0]}.xml"
     report.unlink(missing_ok=True)
@@ -47,6 +49,7 @@ def run_lane(combination: Combination, url: str, server: str, options: Options) 
         [python, "-m", "pytest", f"--junitxml={report}", *_arguments(combination, options)],
         env={**with_database(url), "PYTHONDONTWRITEBYTECODE": "1"},
         cwd=ROOT,
+        output=output,
     )
     return of_pytest(combination.name, server, code, report, time.monotonic() - begun)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from example_project.environment.database import FLAVOURS
@@ -13,6 +14,7 @@ from example_project.environment.errors import CommandFailed, EnvironmentProblem
 from example_project.environment.interpreters import newest_other, running
 from example_project.environment.processes import run, with_database
 from example_project.environment.server import private_server
+from tests.runner.beside import Beside
 from tests.runner.lanes import NEWEST_DJANGO, OLDEST_DJANGO, Combination, run_lane
 from tests.runner.options import Options
 from tests.runner.outcome import Outcome
@@ -22,19 +24,27 @@ _VERSION = "from tests.servers import version_of_run; print(version_of_run())"
 
 
 def outcomes_of(options: Options) -> list[Outcome]:
-    """Run what was asked for: the checks, then the oldest combination on each server."""
+    """Run what was asked for: the checks, then the oldest combination on each server.
+
+    The newest combination runs on the first server while the second one is at work: most tests wait more than they
+    compute.
+    """
     oldest = Combination(running(), OLDEST_DJANGO, options.quick)
     python = oldest.environment.ensure()
     outcomes = list(static_checks(python)) if options.everything else []
-    for place, kind in enumerate(_kinds(options)):
-        try:
-            with _server(kind, python) as (url, name):
+    with ExitStack() as stack:
+        newest: Beside | None = None
+        for place, kind in enumerate(_kinds(options)):
+            try:
+                url, name = stack.enter_context(_server(kind, python))
                 again = replace(oldest, again=place > 0 and options.everything)
                 outcomes.append(run_lane(again, url, name, options))
                 if kind != "mysql" and options.everything and not options.quick:
-                    outcomes.append(_newest(url, name, options))
-        except EnvironmentProblem as problem:
-            outcomes.append(_unavailable(oldest.name, kind, problem, options))
+                    newest = Beside(partial(_newest, url, name, options))
+            except EnvironmentProblem as problem:
+                outcomes.append(_unavailable(oldest.name, kind, problem, options))
+        if newest:
+            outcomes.append(newest.outcome())
     return outcomes
 
 
@@ -62,14 +72,14 @@ def _version(url: str, python: Path) -> str:
     ).strip()
 
 
-def _newest(url: str, server: str, options: Options) -> Outcome:
+def _newest(url: str, server: str, options: Options, output: Path) -> Outcome:
     interpreter = newest_other(running())
     if interpreter is None:
         note = f"no newer supported Python with venv and headers was found beside {running().full}"
         return Outcome(f"newest Python, Django {NEWEST_DJANGO}, quick", server, None, note=note)
     newest = Combination(interpreter, NEWEST_DJANGO, quick=True)
     try:
-        return run_lane(newest, url, server, options)
+        return run_lane(newest, url, server, options, output)
     except CommandFailed as problem:
         return Outcome(newest.name, server, False, failed=1, note=str(problem))
 
