@@ -40,7 +40,7 @@ class Wanted:
 def sizes(using: str, wanted: Wanted, above: int, last: int, limit: int) -> list[tuple[int, int]]:
     """(offset, bytes) of the next letters, in offset order. A few are found by their ids, many by going through all."""
     few = wanted.ids and len(wanted.ids) * len(wanted.groups) <= limit
-    index = "queue_messages_dead" if few else "queue_messages_tail"
+    index = "queue_messages_due" if few else "queue_messages_tail"
     rows = session.fetch(
         using,
         f"SELECT `offset`, LENGTH(payload) + LENGTH(metadata) FROM queue_messages FORCE INDEX ({index})"

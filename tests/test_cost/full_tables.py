@@ -105,6 +105,23 @@ def bury() -> None:
     )
 
 
+SCHEDULED = 100_000
+"""Messages of the full topic that are to come in years."""
+
+
+def schedule() -> None:
+    in_chunks(
+        "INSERT INTO queue_messages (topic, partition_key, id, consumer_group, payload, metadata, available_at,"
+        " created_at, published_at) SELECT 'full_scheduled', CONCAT('k', (x.base + n) MOD %s),"
+        ' CONCAT(\'later-\', x.base + n), \'\', \'1\', \'{"kind": "", "headers": {}, "encoding": "json"}\','
+        " 4000000000000 + n, 1, 1"
+        f" FROM (SELECT %s AS base, %s AS upto) x, {NUMBERS} WHERE x.base + n < x.upto AND n < {CHUNK} ORDER BY n",
+        [PARTITIONS],
+        0,
+        SCHEDULED,
+    )
+
+
 TABLES = ("queue_messages", "queue_delivery_state", "queue_partition_leases", "queue_offsets")
 
 
@@ -114,6 +131,7 @@ def fill_all() -> None:
         fill(topic)
     crowd()
     bury()
+    schedule()
     with connection.cursor() as cursor:
         for table in TABLES:
             cursor.execute(f"ANALYZE TABLE {table}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 
 import pytest
 from django.db import connection
@@ -18,18 +19,22 @@ from django_mqueue import (
     OutgoingMessage,
     StaleDelivery,
     Subscription,
+    cancel,
     pause,
     publish,
     publish_many,
     purge,
     redrive,
+    reschedule,
     reset,
     resume,
+    scheduled,
     subscribe,
 )
 from django_mqueue.inspect import messages, remove, send_to_front
 from django_mqueue.models import DeliveryState, Message, Offset
 from django_mqueue.policy.history import STATUSES
+from django_mqueue.service.promoting import Promoter
 from tests.support.plans import Plan, planned
 from tests.support.processes import wait_until
 
@@ -96,6 +101,24 @@ def operate() -> None:
         reset("full", "behind", start, force=True)
 
 
+def come_later() -> None:
+    """All that may be done with a message that is scheduled, and the promotion of 600 that are due."""
+    for _ in range(2):
+        publish("full", 1, key="k1", id="soon", delay=3600)
+        publish("full", 2, key="k1", id="soon", delay=3600, on_duplicate="replace")
+    publish_many("full", [OutgoingMessage(1, key="k1", id="soon", delay=60), OutgoingMessage(1, delay=60)])
+    assert list(scheduled("full", id="soon", key="k1"))
+    assert list(islice(scheduled("full"), 600))
+    assert reschedule("full", "soon", key="k1", delay=60)
+    assert cancel("full", "soon", key="k1")
+    subscribe("full", "ahead")
+    publish("full", 1, key="k1", id="given", delay=0.001, group="ahead")
+    publish_many("full", [OutgoingMessage(n, key="k2", delay=0.001) for n in range(600)])
+    promoter = Promoter("default", "full")
+    wait_until(lambda: promoter.promote().promoted, "scheduled messages are due")
+    promoter.promote()
+
+
 def look() -> None:
     """Everything that an operator may ask: by status, key, id, time and kind; and what he may change."""
     moment = datetime.fromtimestamp(0.001, UTC)
@@ -122,6 +145,7 @@ def plans(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator
                 work()
                 look()
                 operate()
+                come_later()
                 ask_and_answer()
             yield list(found.values())
         finally:
@@ -171,11 +195,12 @@ SORTED_ON_PURPOSE = (
     "ORDER BY p.partition_key",  # a page of partitions
     "SELECT DISTINCT topic, partition_key",  # the same: it stops at the page's end
     "AND partition_key <= %s GROUP BY",  # and what of a page has news
+    "FROM queue_messages FORCE INDEX (PRIMARY) WHERE `offset` IN",  # a batch of due messages, put into the log
     "ORDER BY message_offset",  # what of one strict key waits for its retry: one message
     "SELECT partition_key FROM queue_messages",  # the partitions of one page of garbage
     "INSERT INTO queue_partition_leases",  # the partitions of one statement; it looks whether they are there already
     "SELECT failed_group FROM queue_messages",  # the groups that letters are of
-    "FORCE INDEX (queue_messages_dead) WHERE topic = %s AND failed_group IN",  # letters named by their ids
+    "FORCE INDEX (queue_messages_due) WHERE topic = %s AND failed_group IN",  # letters named by their ids
     "FORCE INDEX (queue_leases_holder) SET",  # one's own leases, noted before the index that found them is changed
 )
 """Few rows, whatever the tables hold."""
@@ -310,7 +335,7 @@ def test_letters_are_read_in_offset_order_or_by_their_ids(plans: list[Plan]) -> 
     assert {a.key for a in page.accesses} == {"queue_messages_tail"}, str(page)
     assert page.read <= 500, str(page)
     named = the(plans, "LENGTH(payload)", "original_id IN")
-    assert {a.key for a in named.accesses} == {"queue_messages_dead"}, str(named)
+    assert {a.key for a in named.accesses} == {"queue_messages_due"}, str(named)
     assert named.read <= 20, str(named)
 
 
@@ -325,6 +350,26 @@ def test_letters_are_moved_by_primary_keys(plans: list[Plan]) -> None:
                 assert access.key == "PRIMARY", str(plan)
             if access.table == "d":
                 assert access.key == "queue_messages_dedupe", str(plan)
+
+
+def test_what_is_due_is_found_by_its_time_among_a_hundred_thousand_that_wait(plans: list[Plan]) -> None:
+    """The branch of the tail's statement that looks for it, the promotion's look, and the list's."""
+    tail = the(plans, "SELECT topic, `offset`, partition_key", "LIMIT 1000")
+    assert "queue_messages_due" in {access.key for access in tail.accesses}, str(tail)
+    for parts in (("LIMIT 500 FOR UPDATE SKIP LOCKED",), ("available_at >= %s",)):
+        plan = the(plans, "FORCE INDEX (queue_messages_due)", *parts)
+        (access,) = plan.accesses
+        assert (access.key, access.type) == ("queue_messages_due", "range"), str(plan)
+        assert plan.read <= 510, str(plan)
+
+
+def test_a_scheduled_message_is_found_by_its_id_and_moved_by_its_key(plans: list[Plan]) -> None:
+    for text in ("DELETE m FROM queue_messages m FORCE INDEX (queue_messages_dedupe)", "SET m.available_at"):
+        plan = the(plans, text)
+        assert {a.key for a in plan.accesses} <= {"queue_messages_dedupe", "PRIMARY"}, str(plan)
+        assert plan.read <= 2, str(plan)
+    moved = the(plans, "INSERT INTO queue_messages", "ORDER BY available_at, `offset`")
+    assert moved.read <= 3 * 500 + 10, str(moved)
 
 
 def test_whoever_is_registered_is_found_by_name(plans: list[Plan]) -> None:
