@@ -219,9 +219,10 @@ def test_no_statement_sorts_or_needs_a_temporary_table(plans: list[Plan]) -> Non
 
 def test_the_tail_is_read_from_its_index_alone(plans: list[Plan]) -> None:
     plan = the(plans, "SELECT topic, `offset`, partition_key", "LIMIT 1000")
-    (access,) = (access for access in plan.accesses if access.table == "queue_messages")
-    assert (access.key, access.type) == ("queue_messages_tail", "range"), str(plan)
-    assert "Using index" in access.extra, str(plan)
+    new, due = (access for access in plan.accesses if access.table == "queue_messages")
+    assert (new.key, new.type) == ("queue_messages_tail", "range"), str(plan)
+    assert (due.key, due.type) == ("queue_messages_due", "range"), str(plan)
+    assert all("Using index" in access.extra for access in (new, due)), str(plan)
 
 
 def test_undelivered_messages_are_read_by_partition_and_state_by_primary_key(plans: list[Plan]) -> None:
@@ -308,7 +309,7 @@ def test_garbage_is_found_a_page_at_a_time_in_the_order_of_the_index(plans: list
 
 
 def test_garbage_is_deleted_by_primary_keys(plans: list[Plan]) -> None:
-    log = the(plans, "DELETE m FROM")
+    log = the(plans, "DELETE m FROM", "doomed")
     assert {(a.key, a.type) for a in log.of("m")} == {("PRIMARY", "eq_ref")}, str(log)
     state = the(plans, "DELETE s FROM", "STRAIGHT_JOIN queue_messages m")
     for alias in ("m", "s"):
@@ -369,7 +370,7 @@ def test_a_scheduled_message_is_found_by_its_id_and_moved_by_its_key(plans: list
         assert {a.key for a in plan.accesses} <= {"queue_messages_dedupe", "PRIMARY"}, str(plan)
         assert plan.read <= 2, str(plan)
     moved = the(plans, "INSERT INTO queue_messages", "ORDER BY available_at, `offset`")
-    assert moved.read <= 3 * 500 + 10, str(moved)
+    assert moved.read <= 5 * 500, str(moved)
 
 
 def test_whoever_is_registered_is_found_by_name(plans: list[Plan]) -> None:
