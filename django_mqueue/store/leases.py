@@ -218,3 +218,18 @@ def release_all(cursor: CursorWrapper, group: str, topic: str, incarnation: str)
         " WHERE consumer_group = %s AND topic = %s AND holder = %s",
         [group, topic, incarnation],
     )
+
+
+def release_free(cursor: CursorWrapper, me: Holder) -> None:
+    """Set my leases free that nobody has locked: handlers that hang may have, in transactions that do not end."""
+    cursor.execute(
+        "SELECT id FROM queue_partition_leases FORCE INDEX (queue_leases_holder)"
+        " WHERE consumer_group = %s AND topic = %s AND holder = %s FOR UPDATE SKIP LOCKED",
+        [me.group, me.topic, me.incarnation],
+    )
+    if free := [int(number) for (number,) in cursor.fetchall()]:
+        cursor.execute(
+            "UPDATE queue_partition_leases FORCE INDEX (PRIMARY)"
+            f" SET holder = '', leased_by = '', lease_renewed_at = {NOW_MS} WHERE id IN ({marks(free)})",
+            free,
+        )
