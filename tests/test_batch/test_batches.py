@@ -254,10 +254,12 @@ def test_messages_are_kept_invisible_while_a_batch_runs() -> None:
         assert state.invisible_until > state.delivered_at + 900
 
 
-@pytest.mark.parametrize("concurrency", [None, 2])
-def test_as_many_batches_at_once_as_threads_or_concurrency_say(concurrency: int | None) -> None:
+@pytest.mark.parametrize(("keys_there", "concurrency", "at_once"), [(6, None, 4), (6, 2, 2), (3, None, 3)])
+def test_as_many_batches_at_once_as_there_are_threads_keys_and_leave(
+    keys_there: int, concurrency: int | None, at_once: int
+) -> None:
     """One of a partition at a time."""
-    publish_many("t", [OutgoingMessage(n, key=f"k{n % 6}") for n in range(120)])
+    publish_many("t", [OutgoingMessage(n, key=f"k{n % keys_there}") for n in range(120)])
     lock, now, most = threading.Lock(), [0], [0]
     keys: list[str | None] = []
 
@@ -274,7 +276,7 @@ def test_as_many_batches_at_once_as_threads_or_concurrency_say(concurrency: int 
 
     with registered("t", seen := Batches(handle), batch=True, batch_size=5, concurrency=concurrency):
         run(threads=4)
-    assert most[0] == (concurrency or 4)
+    assert most[0] == at_once
     assert sorted(seen.handled) == list(range(120))
     assert states() == [(True, 0, 0)] * 120
 

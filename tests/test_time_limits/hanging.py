@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from django_mqueue.workers.registry import handlers
 from django_mqueue.workers.runner import Runner, RunOptions
@@ -48,12 +47,14 @@ class Hanging:
 
 
 @contextmanager
-def running(threads: int = 2, **options: Any) -> Iterator[Runner]:
-    """What is registered for topic "t", run in the background until the block ends; nothing goes wrong."""
-    runner = Runner(handlers(["t"]), RunOptions(threads=threads, max_seconds=20, **options))
+def running(hanging: Hanging | None = None, threads: int = 2) -> Iterator[Runner]:
+    """What is registered for topic "t", run in the background until the block ends; what hangs is let go then."""
+    runner = Runner(handlers(["t"]), RunOptions(threads=threads, max_seconds=20))
     background = Background(runner.run)
     try:
         yield runner
     finally:
+        if hanging:
+            hanging.go.set()
         runner.stop()
         background.result()

@@ -151,7 +151,7 @@ def test_strict_the_key_goes_on_when_it_is_given_up(hanging: Hanging) -> None:
 
     with (
         registered("t", seen := Seen(handle), strict=True, max_runtime=LIMIT, retry=[0.05]),
-        running(threads=1),
+        running(hanging, threads=1),
     ):
         wait_until(lambda: len(seen.messages) == 4, "all are handled")
         wait_until(lambda: DeliveryState.objects.filter(acked=True).count() == 3, "all are done")

@@ -57,13 +57,12 @@ def test_an_atomic_handler_that_holds_its_delivery_locked_does_not_hold_up_its_w
 
     with (
         registered("t", seen := Seen(handle), max_runtime=LIMIT, atomic=True, retry=LATER),
-        running() as worker,
+        running(hanging) as worker,
     ):
-        wait_until(lambda: seen.messages, "it hangs")
+        wait_until(lambda: worker.hanging, "it is given up")
         publish_many("t", range(1, 20))
         wait_until(lambda: len(seen.messages) == 20, "the others go on", timeout=5)
         wait_until(lambda: DeliveryState.objects.filter(acked=True).count() == 19, "and are done", timeout=5)
-        wait_until(lambda: worker.hanging, "it is given up")
         hanging.go.set()
         wait_until(lambda: states()[0] == (False, 1, 0), "then it has failed")
     assert len(hanging.over) == 1, "it came to its end, and was rolled back"
@@ -84,7 +83,10 @@ def lease_age(key: str) -> int:
 def test_leases_are_renewed_while_all_threads_hang(hanging: Hanging, limit: float | None) -> None:
     """Longer than a lease lasts (two seconds), with a limit that is far away, and with none."""
     publish_many("t", range(3))
-    with registered("t", seen := Seen(lambda m: hanging.hang()), max_runtime=limit), running(threads=2):
+    with (
+        registered("t", seen := Seen(lambda m: hanging.hang()), max_runtime=limit),
+        running(hanging, threads=2),
+    ):
         wait_until(lambda: len(seen.messages) == 2, "both threads hang")
         ages: list[int] = []
 
@@ -153,7 +155,7 @@ def test_one_without_a_limit_is_told_of_after_ten_visibility_timeouts(
     publish_all("t", [1, 2])
     with (
         registered("t", Batches(lambda m: hanging.hang()), batch=True, visibility_timeout=0.02),
-        running(threads=1),
+        running(hanging, threads=1),
     ):
 
         def told() -> list[str]:
@@ -177,11 +179,10 @@ def test_a_handler_with_open_transactions_of_its_own(hanging: Hanging) -> None:
                 message.extend(5)
                 hanging.hang()
 
-    with registered("t", seen := Seen(handle), max_runtime=LIMIT, retry=AT_ONCE), running() as worker:
-        wait_until(lambda: seen.messages, "it hangs")
+    with registered("t", seen := Seen(handle), max_runtime=LIMIT, retry=AT_ONCE), running(hanging) as worker:
+        wait_until(lambda: worker.hanging, "it is given up")
         publish_many("t", range(1, 10))
         wait_until(lambda: len(seen.messages) == 10, "the others go on", timeout=5)
-        wait_until(lambda: worker.hanging, "it is given up")
         hanging.go.set()
         wait_until(lambda: len(seen.messages) == 11, "it comes again")
     assert seen.attempts(0) == [1, 2]
