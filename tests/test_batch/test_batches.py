@@ -21,6 +21,7 @@ from django_mqueue import (
     publish_many,
 )
 from django_mqueue.models import DeliveryState
+from django_mqueue.models import Message as Row
 from tests.shop.models import Sale
 from tests.support.running import Seen, registered, run
 
@@ -135,6 +136,20 @@ def test_what_is_raised_for_the_whole_batch(
     with registered("t", seen := Batches(handle), batch=True, retry=LATER):
         assert said in run()
     assert (seen.payloads, states()) == ([[0, 1, 2]], [left] * 3)
+
+
+@pytest.mark.parametrize(
+    "raised", [Retry("later", delay=86_400), Postpone(86_400)], ids=["retry", "postpone"]
+)
+def test_a_batch_that_waits_for_long_is_set_aside_message_by_message(raised: BaseException) -> None:
+    publish_all("t", range(3))
+
+    def handle(messages: list[Delivery]) -> None:
+        raise raised
+
+    with registered("t", Batches(handle), batch=True):
+        run()
+    assert Row.objects.filter(topic="t_scheduled").count() == 3
 
 
 def test_a_policy_may_give_up_for_the_whole_batch() -> None:
