@@ -26,6 +26,7 @@ from ..policy.history import (
     position_of,
 )
 from ..store import history, offsets, session
+from ..store.dead import FAILURES
 from ..store.offsets import Registration
 from .by_partition import Chunk, Found
 from .history import Source, source_of
@@ -237,11 +238,14 @@ def _about_group(row: Row) -> dict[str, Any]:
 
 def _about_letter(row: Row) -> dict[str, Any]:
     failed_at, failures = _moment(row["failed_at"]), int(row["message_failures"] or 0)
-    last = [FailedAttempt(failed_at, failures, "", row["last_error"] or "")] if failed_at else []
+    brought = row["metadata"].get(FAILURES, {})
+    errors = _errors(brought.get("errors", []))
+    if not errors and failed_at:
+        errors = (FailedAttempt(failed_at, failures, "", row["last_error"] or ""),)
     return {
-        "attempts": failures,
+        "attempts": max(int(brought.get("attempts", 0)), failures),
         "failures": failures,
-        "errors": tuple(last),
+        "errors": errors,
         "done_at": failed_at,
         "dead_letter": int(row["offset"]),
     }
