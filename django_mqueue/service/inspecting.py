@@ -118,7 +118,7 @@ class Look:
             self._note_status(rows)
         for row in rows.values():
             row.setdefault("status", self.source.place if self.source.place != "log" else None)
-            row["metadata"] = json.loads(row["metadata"])
+            row["metadata"] = _metadata(row["metadata"])
             row["retry"] = row["metadata"].get("retry", {})
         return rows
 
@@ -202,6 +202,12 @@ def _light(chosen: Sequence[tuple[Found, Row]]) -> Iterator[list[tuple[Found, Ro
         weight += int(row["size"])
     if some:
         yield some
+
+
+def _metadata(text: str) -> dict[str, Any]:
+    """Whatever a row holds that did not come from ``publish``: what no handler could be given can be looked at."""
+    found = json.loads(text)
+    return {"kind": "", "headers": {}, "encoding": "", **(found if isinstance(found, dict) else {})}
 
 
 def _decoded(body: bytes, how: str) -> Any:

@@ -208,6 +208,10 @@ def test_a_payload_that_cannot_be_decoded_is_told_as_bytes() -> None:
     publish(TOPIC, b"\x00raw")
     assert sorted(found(messages(TOPIC))) == [b"\x00raw", b"{"]
     assert len(messages(TOPIC, payload__x=1)) == 0
+    strange: list[Any] = [[], {"encoding": "morse"}]
+    for metadata in strange:
+        Message.objects.filter(offset=offset).update(metadata=metadata)
+        assert messages(TOPIC, key="k").messages[0].payload == b"{"
 
 
 def test_a_message_that_waits_apart_for_its_retry_tells_what_it_has_been_through() -> None:
