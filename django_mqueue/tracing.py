@@ -237,9 +237,12 @@ def sending(publish: Callable[P, Published]) -> Callable[P, Published]:
             return publish(*args, **kwargs)
         with Span("send", "publish", _topic_of(args, kwargs), {}) as span:
             published = publish(*args, **kwargs)
-            span.set(message__id=published.id, django_mqueue__message__offset=published.offset)
-            span.set(destination__partition__id=published.key)
-            if not published.created:
+            span.set(message__id=published.id, destination__partition__id=published.key)
+            if (
+                kwargs.get("delay") is None and kwargs.get("at") is None
+            ):  # Else it has no place in the log yet.
+                span.set(django_mqueue__message__offset=published.offset)
+            if not (published.created or published.replaced):
                 span.set(django_mqueue__duplicate=True)
             return published
 

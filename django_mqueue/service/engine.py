@@ -39,14 +39,17 @@ class Engine:
         self.context.tail = self.feed.position(self.context.topic)
         self.membership.start()
 
-    def stop(self, unstarted: Sequence[Delivery] = ()) -> None:
-        """Leave the group; ``unstarted``: claimed deliveries that reached no handler."""
+    def stop(self, unstarted: Sequence[Delivery] = (), *, patient: bool = True) -> None:
+        """Leave the group; ``unstarted``: claimed deliveries that reached no handler.
+
+        Not ``patient``: leases that are locked stay, and run out.
+        """
         with self.context.lock:
             self.claiming.make_sure()
             self.answering.release(unstarted)
             self.watermarks.finish()
             self.leave_feed()
-            self.membership.stop()
+            self.membership.stop(patient=patient)
 
     def leave_feed(self) -> None:
         self.feed.leave(self.context.topic, self)

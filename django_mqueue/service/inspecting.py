@@ -26,6 +26,7 @@ from ..policy.history import (
     position_of,
 )
 from ..store import history, offsets, session
+from ..store.dead import FAILURES
 from ..store.offsets import Registration
 from .by_partition import Chunk, Found
 from .history import Source, source_of
@@ -117,7 +118,7 @@ class Look:
             self._note_status(rows)
         for row in rows.values():
             row.setdefault("status", self.source.place if self.source.place != "log" else None)
-            row["metadata"] = json.loads(row["metadata"])
+            row["metadata"] = _metadata(row["metadata"])
             row["retry"] = row["metadata"].get("retry", {})
         return rows
 
@@ -203,6 +204,12 @@ def _light(chosen: Sequence[tuple[Found, Row]]) -> Iterator[list[tuple[Found, Ro
         yield some
 
 
+def _metadata(text: str) -> dict[str, Any]:
+    """Whatever a row holds that did not come from ``publish``: what no handler could be given can be looked at."""
+    found = json.loads(text)
+    return {"kind": "", "headers": {}, "encoding": "", **(found if isinstance(found, dict) else {})}
+
+
 def _decoded(body: bytes, how: str) -> Any:
     try:
         return encoding.decode(body, how)
@@ -237,11 +244,14 @@ def _about_group(row: Row) -> dict[str, Any]:
 
 def _about_letter(row: Row) -> dict[str, Any]:
     failed_at, failures = _moment(row["failed_at"]), int(row["message_failures"] or 0)
-    last = [FailedAttempt(failed_at, failures, "", row["last_error"] or "")] if failed_at else []
+    brought = row["metadata"].get(FAILURES, {})
+    errors = _errors(brought.get("errors", []))
+    if not errors and failed_at:
+        errors = (FailedAttempt(failed_at, failures, "", row["last_error"] or ""),)
     return {
-        "attempts": failures,
+        "attempts": max(int(brought.get("attempts", 0)), failures),
         "failures": failures,
-        "errors": tuple(last),
+        "errors": errors,
         "done_at": failed_at,
         "dead_letter": int(row["offset"]),
     }

@@ -61,13 +61,16 @@ class Membership:
         heartbeats.forget_dead(context.using, context.group, context.topic, FORGET_DEAD_MS)
         self._renew_at = time.monotonic() + float(conf.get("LEASE_RENEWAL_INTERVAL", context.topic))
 
-    def stop(self) -> None:
-        """Release all leases and deregister, so that others take over at once."""
+    def stop(self, *, patient: bool = True) -> None:
+        """Release all leases and deregister, so that others take over at once. Not ``patient``: but for locked ones."""
         context = self.context
 
         def work(cursor: CursorWrapper) -> None:
             heartbeats.deregister(cursor, context.me)
-            leases.release_all(cursor, context.group, context.topic, context.me.incarnation)
+            if patient:
+                leases.release_all(cursor, context.group, context.topic, context.me.incarnation)
+            else:
+                leases.release_free(cursor, context.me)
 
         session.run(context.using, work)
         context.drop(list(context.partitions), "stopped")

@@ -76,7 +76,7 @@ def publish(
     several = replace or (due is not None and id is not None)
     with session.explained(alias):
         published = session.run(alias, store) if several else session.single(alias, store)
-    telling.published(alias, topic, [row], [published])
+    telling.published(alias, topic, [row], [due], [published])
     if on_duplicate == "error" and not published.created:
         raise DuplicateMessage(published)
     return published
@@ -123,7 +123,7 @@ def publish_many(
             # Before anything is stored: the caller's transaction can go on then.
             session.single(alias, lambda cursor: check_groups(cursor, topic, rows))
         stored = session.run(alias, store)
-    telling.published(alias, topic, rows, stored)
+    telling.published(alias, topic, rows, dues, stored)
     return stored
 
 

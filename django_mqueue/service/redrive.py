@@ -18,7 +18,7 @@ from ..policy import encoding, names
 from ..policy.durations import moment
 from ..policy.ids import uuid7
 from ..policy.letters import letter_filter
-from ..store import garbage, letters, log, session
+from ..store import dead, garbage, letters, log, session
 from ..store.letters import Return, Wanted
 from . import telling
 from .registration import check_group, topic_limit
@@ -224,7 +224,7 @@ class Letter:
 
 def _return(letter: Letter, edit: Edit | None, max_bytes: int) -> Return:
     row = letter.row
-    payload, metadata = bytes(row["payload"]), row["metadata"]
+    payload, metadata = bytes(row["payload"]), dead.without_failures(row["metadata"])
     if edit is not None:
         message = letter.message
         content = encoding.encode(edit(message), message.kind, message.headers, max_bytes)

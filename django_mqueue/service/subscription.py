@@ -39,15 +39,15 @@ def refuse_in_transaction(using: str, what: str) -> None:
         )
 
 
-def stop_safely(engine: Engine, unstarted: Sequence[Delivery]) -> None:
+def stop_safely(engine: Engine, unstarted: Sequence[Delivery], *, patient: bool = True) -> None:
     """Leave the group, on a new connection if the old one has died meanwhile."""
     try:
-        engine.stop(unstarted)
+        engine.stop(unstarted, patient=patient)
     except (DatabaseError, OSError) as error:
         if not session.is_lost(error) or session.in_transaction(engine.context.using):
             raise
         session.discard(engine.context.using)
-        engine.stop(unstarted)
+        engine.stop(unstarted, patient=patient)
 
 
 def default_name() -> str:

@@ -20,6 +20,7 @@ from .. import conf, signals
 from ..messages import Published
 from ..models import Message as Row
 from ..policy import names
+from ..policy.due import Due
 from ..policy.durations import moment
 from ..signals import Event, TopicSignal
 from ..store import session
@@ -78,22 +79,25 @@ def after_commit(using: str, send: Callable[[], None]) -> None:
         send()
 
 
-def published(using: str, topic: str, rows: Sequence[NewRow], results: Sequence[Published]) -> None:
-    """Messages were stored, in the caller's transaction."""
+def published(
+    using: str, topic: str, rows: Sequence[NewRow], dues: Sequence[Due | None], results: Sequence[Published]
+) -> None:
+    """Messages were stored, in the caller's transaction. ``dues``: those of scheduled ones."""
     if not signals.published.has_listeners(topic):
         return
     new = [  # Without the payloads, which may be many until the commit.
-        (row.content.metadata, row.group or None, result)
-        for row, result in zip(rows, results, strict=True)
+        (row.content.metadata, row.group or None, due is not None, result)
+        for row, due, result in zip(rows, dues, results, strict=True)
         if result.created or result.replaced
     ]
 
     def send() -> None:
-        for text, group, result in new:
+        for text, group, is_scheduled, result in new:
             metadata = json.loads(text)
             details = {
                 "using": using, "offset": result.offset, "id": result.id, "key": result.key,
                 "kind": metadata["kind"], "headers": MappingProxyType(metadata["headers"]), "group": group,
+                "scheduled": is_scheduled, "replaced": result.replaced,
             }  # fmt: skip
             Event(signals.published, topic, details).send()
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 from django.db.backends.utils import CursorWrapper
 
 from .aside import without_retry
@@ -15,17 +18,20 @@ def copy(
     """Copy a message of the log into the dead-letter topic: its metadata, or None if the log no longer holds it.
 
     The copy's id is made of the original offset and the group, so that no two letters collide and a second copy
-    of the same one is none. It goes through the gate like every row of the log.
+    of the same one is none. It goes through the gate like every row of the log. Why earlier attempts failed goes with
+    it: the original, and what is known of it, is deleted in time.
     """
     cursor.execute(
-        "SELECT topic, partition_key, payload, metadata, COALESCE(original_id, id) FROM queue_messages"
-        " WHERE `offset` = %s",
-        [offset],
+        "SELECT m.topic, m.partition_key, m.payload, m.metadata, COALESCE(m.original_id, m.id),"
+        " s.retry_count + s.handed, s.errors FROM queue_messages m FORCE INDEX (PRIMARY)"
+        " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
+        " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset` WHERE m.`offset` = %s",
+        [group, offset],
     )
     row = cursor.fetchone()
     if row is None:
         return None
-    topic, partition, payload, metadata, original_id = row
+    topic, partition, payload, metadata, original_id, attempts, errors = row
     metadata = without_retry(metadata)
     gate, gate_params = locking_topic(dead_topic)
     cursor.execute(
@@ -34,7 +40,25 @@ def copy(
         f" VALUES ({gate}, %s, %s, '', %s, %s, {NOW_MS}, {NOW_MS}, {NOW_MS}, {NOW_MS}, %s, %s, %s, %s, %s)"
         " ON DUPLICATE KEY UPDATE available_at = available_at",
         [
-            *gate_params, partition, f"{offset}:{group}", payload, metadata, failures, error, topic, group, original_id,
+            *gate_params, partition, f"{offset}:{group}", payload, with_failures(metadata, attempts, errors), failures,
+            error, topic, group, original_id,
         ],
     )  # fmt: skip
     return str(metadata)
+
+
+FAILURES = "failed"
+"""Of a letter's metadata: how many attempts there were, and the errors that its state had kept."""
+
+
+def with_failures(metadata: str, attempts: int | None, errors: str | None) -> str:
+    content: dict[str, Any] = json.loads(metadata)
+    content[FAILURES] = {"attempts": int(attempts or 0), "errors": json.loads(errors) if errors else []}
+    return json.dumps(content, ensure_ascii=False)
+
+
+def without_failures(metadata: str) -> str:
+    """What a letter's metadata were before it was one."""
+    content: dict[str, Any] = json.loads(metadata)
+    content.pop(FAILURES, None)
+    return json.dumps(content, ensure_ascii=False)

@@ -126,12 +126,7 @@ def renew(using: str, me: Holder) -> int:
     """
 
     def work(cursor: CursorWrapper) -> int:
-        cursor.execute(
-            "SELECT id FROM queue_partition_leases FORCE INDEX (queue_leases_holder)"
-            " WHERE consumer_group = %s AND topic = %s AND holder = %s FOR UPDATE SKIP LOCKED",
-            [me.group, me.topic, me.incarnation],
-        )
-        mine = [int(number) for (number,) in cursor.fetchall()]
+        mine = _lock_free(cursor, me)
         if mine:
             cursor.execute(
                 f"UPDATE queue_partition_leases FORCE INDEX (PRIMARY) SET lease_renewed_at = {NOW_MS}"
@@ -141,6 +136,16 @@ def renew(using: str, me: Holder) -> int:
         return len(mine)
 
     return session.run(using, work)
+
+
+def _lock_free(cursor: CursorWrapper, me: Holder) -> list[int]:
+    """Lock my leases that nobody else has locked: their ids."""
+    cursor.execute(
+        "SELECT id FROM queue_partition_leases FORCE INDEX (queue_leases_holder)"
+        " WHERE consumer_group = %s AND topic = %s AND holder = %s FOR UPDATE SKIP LOCKED",
+        [me.group, me.topic, me.incarnation],
+    )
+    return [int(number) for (number,) in cursor.fetchall()]
 
 
 def held(using: str, me: Holder) -> set[str]:
@@ -218,3 +223,13 @@ def release_all(cursor: CursorWrapper, group: str, topic: str, incarnation: str)
         " WHERE consumer_group = %s AND topic = %s AND holder = %s",
         [group, topic, incarnation],
     )
+
+
+def release_free(cursor: CursorWrapper, me: Holder) -> None:
+    """Set my leases free that nobody has locked: handlers that hang may have, in transactions that do not end."""
+    if free := _lock_free(cursor, me):
+        cursor.execute(
+            "UPDATE queue_partition_leases FORCE INDEX (PRIMARY)"
+            f" SET holder = '', leased_by = '', lease_renewed_at = {NOW_MS} WHERE id IN ({marks(free)})",
+            free,
+        )

@@ -12,6 +12,7 @@ from itertools import islice
 from ..exceptions import StaleDelivery
 from ..service import together
 from ..service.answering import Answering
+from ..service.aside import is_long
 from ..service.delivery import Delivery
 from ..service.engine import Engine
 from .jobs import Outcome
@@ -72,18 +73,16 @@ class Answers:
             if outcome.verdict.verb == "ack" or self._locked.get(id(outcome), now) > now:
                 continue
             answering, verdict = outcome.delivery.hold.answering, outcome.verdict
-            alone = verdict.verb == "reject" or self._is_last(outcome)
-            same = id(outcome) if alone else (answering, verdict, outcome.overdue)
+            same = id(outcome) if self._is_alone(outcome) else (answering, verdict, outcome.overdue)
             found.setdefault(same, []).append(outcome)
         yield from found.values()
 
-    def _is_last(self, outcome: Outcome) -> bool:
-        """Whether this failure dead-letters."""
-        hold = outcome.delivery.hold
-        return (
-            outcome.verdict.verb == "nack"
-            and hold.failures + 1 >= hold.answering.context.options.max_attempts
-        )
+    def _is_alone(self, outcome: Outcome) -> bool:
+        """Whether its answer moves a message, which is a transaction for each: it is dead-lettered, or set aside."""
+        hold, verdict = outcome.delivery.hold, outcome.verdict
+        context = hold.answering.context
+        last = verdict.verb == "nack" and hold.failures + 1 >= context.options.max_attempts
+        return verdict.verb == "reject" or last or is_long(context, round(verdict.delay * 1000))
 
     def _ack(self, engine: Engine, acks: list[Outcome], starting: list[Delivery]) -> None:
         try:

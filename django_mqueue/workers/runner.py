@@ -8,7 +8,6 @@ import random
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from django.db import DatabaseError
 
@@ -31,26 +30,13 @@ from .answers import Answers
 from .crew import Crew
 from .jobs import Job
 from .limits import Limits
+from .options import RunOptions as RunOptions
 from .prefetch import Prefetch
 from .registry import Handler
 
 logger = logging.getLogger("django_mqueue")
 
 RECONNECT_MAX = 2.0
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """How to run; ``None`` is each handler's or setting's own. ``drain``: stop when nothing is left to do now."""
-
-    threads: int = 4
-    name: str | None = None
-    batch_size: int | None = None
-    poll_interval: float | None = None
-    drain: bool = False
-    max_messages: int | None = None
-    max_seconds: float | None = None
-    using: str | None = None
 
 
 class Runner:
@@ -327,7 +313,7 @@ class Runner:
         for engine in self._joined:
             unstarted = [d for d in self._waiting if d.hold.answering is engine.answering]
             try:
-                stop_safely(engine, unstarted)
+                stop_safely(engine, unstarted, patient=not self.hanging)
             except (DatabaseError, MQueueError):
                 logger.exception("could not leave the group; the leases will run out")
                 session.discard(self.using)

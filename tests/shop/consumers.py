@@ -109,6 +109,12 @@ def sell(message: Message) -> None:
         at_door(message.payload["door"])
 
 
+def extend_and_sleep(message: Any) -> None:
+    """In an atomic handler this locks its own delivery."""
+    message.extend(600)
+    pause(message.payload["seconds"])
+
+
 def tell_time(message: Message) -> None:
     print(f"the time is {time.time()}", flush=True)
 
@@ -125,6 +131,7 @@ ACTIONS: dict[str, Callable[[Message], None]] = {
     "postpone": postpone,
     "sell": sell,
     "tell_time": tell_time,
+    "extend_and_sleep": extend_and_sleep,
 }
 
 
@@ -198,3 +205,19 @@ def take_money_for_crates(messages: list[Message]) -> None:
     """Sales, and a receipt for each."""
     Sale.objects.bulk_create([Sale(number=message.payload["n"]) for message in messages])
     publish_many("receipts", [OutgoingMessage(m.payload["n"], key=m.key) for m in messages])
+
+
+@consumer("errands", group="boy", max_runtime=1, retry=[600])
+def run_an_errand(message: Message) -> None:
+    act(message)
+
+
+@consumer("calls", group="boy", max_runtime=1, retry=[600])
+async def call(message: Message) -> None:
+    """Cannot be cancelled: what it awaits runs in a thread."""
+    await sync_to_async(act, thread_sensitive=False)(message)
+
+
+@consumer("sums", group="clerk", max_runtime=1, atomic=True, retry=[600])
+def add_up(message: Message) -> None:
+    act(message)

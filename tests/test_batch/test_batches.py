@@ -21,6 +21,7 @@ from django_mqueue import (
     publish_many,
 )
 from django_mqueue.models import DeliveryState
+from django_mqueue.models import Message as Row
 from tests.shop.models import Sale
 from tests.support.running import Seen, registered, run
 
@@ -135,6 +136,20 @@ def test_what_is_raised_for_the_whole_batch(
     with registered("t", seen := Batches(handle), batch=True, retry=LATER):
         assert said in run()
     assert (seen.payloads, states()) == ([[0, 1, 2]], [left] * 3)
+
+
+@pytest.mark.parametrize(
+    "raised", [Retry("later", delay=86_400), Postpone(86_400)], ids=["retry", "postpone"]
+)
+def test_a_batch_that_waits_for_long_is_set_aside_message_by_message(raised: BaseException) -> None:
+    publish_all("t", range(3))
+
+    def handle(messages: list[Delivery]) -> None:
+        raise raised
+
+    with registered("t", Batches(handle), batch=True):
+        run()
+    assert Row.objects.filter(topic="t_scheduled").count() == 3
 
 
 def test_a_policy_may_give_up_for_the_whole_batch() -> None:
@@ -254,10 +269,12 @@ def test_messages_are_kept_invisible_while_a_batch_runs() -> None:
         assert state.invisible_until > state.delivered_at + 900
 
 
-@pytest.mark.parametrize("concurrency", [None, 2])
-def test_as_many_batches_at_once_as_threads_or_concurrency_say(concurrency: int | None) -> None:
+@pytest.mark.parametrize(("keys_there", "concurrency", "at_once"), [(6, None, 4), (6, 2, 2), (3, None, 3)])
+def test_as_many_batches_at_once_as_there_are_threads_keys_and_leave(
+    keys_there: int, concurrency: int | None, at_once: int
+) -> None:
     """One of a partition at a time."""
-    publish_many("t", [OutgoingMessage(n, key=f"k{n % 6}") for n in range(120)])
+    publish_many("t", [OutgoingMessage(n, key=f"k{n % keys_there}") for n in range(120)])
     lock, now, most = threading.Lock(), [0], [0]
     keys: list[str | None] = []
 
@@ -274,7 +291,7 @@ def test_as_many_batches_at_once_as_threads_or_concurrency_say(concurrency: int 
 
     with registered("t", seen := Batches(handle), batch=True, batch_size=5, concurrency=concurrency):
         run(threads=4)
-    assert most[0] == (concurrency or 4)
+    assert most[0] == at_once
     assert sorted(seen.handled) == list(range(120))
     assert states() == [(True, 0, 0)] * 120
 

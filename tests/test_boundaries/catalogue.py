@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from . import (
     walks_answers,
+    walks_batches,
     walks_claims,
     walks_handlers,
     walks_leases,
@@ -21,6 +22,7 @@ from .walks import WALKS
 __all__ = [
     "WALKS",
     "walks_answers",
+    "walks_batches",
     "walks_claims",
     "walks_handlers",
     "walks_leases",

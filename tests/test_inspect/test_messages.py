@@ -17,7 +17,7 @@ from django_mqueue import (
     subscribe,
 )
 from django_mqueue.inspect import messages
-from django_mqueue.models import Message
+from django_mqueue.models import DeliveryState, Message
 from django_mqueue.policy.history import STATUSES
 from tests.support.subscribers import consume, poll_until
 
@@ -75,6 +75,24 @@ def test_all_errors_of_a_message_are_told_oldest_first() -> None:
         (message,) = messages(TOPIC, group=GROUP)
     assert [(e.attempt, e.error) for e in message.errors] == [(1, "error 0"), (2, "error 1"), (3, "error 2")]
     assert (message.status, message.attempts, message.failures) == ("waiting", 3, 3)
+
+
+def test_a_dead_letter_keeps_the_errors_of_all_attempts() -> None:
+    """Its original, and what was known of it, is gone; and sent back, it brings none of them along."""
+    (offset,) = published({"order": 1}, headers={"type": "order"})
+    with Subscription(TOPIC, GROUP, max_attempts=3) as subscription:
+        for n in range(3):
+            poll_until(subscription, 1)[0].nack(error=f"error {n} 🦉")
+        Message.objects.filter(offset=offset).delete()
+        DeliveryState.objects.all().delete()
+        (dead,) = messages(TOPIC, group=GROUP, status="dead")
+        assert [(e.attempt, e.error) for e in dead.errors] == [(n + 1, f"error {n} 🦉") for n in range(3)]
+        assert (dead.offset, dead.attempts, dead.failures, dead.headers) == (offset, 3, 3, {"type": "order"})
+        assert redrive(TOPIC) == 1
+        (back,) = Message.objects.filter(topic=TOPIC).values_list("metadata", flat=True)
+        assert back == {"kind": "", "headers": {"type": "order"}, "encoding": "json"}
+        (again,) = poll_until(subscription, 1)
+        assert (again.attempt, again.last_error, again.headers) == (1, "", {"type": "order"})
 
 
 def test_dead_letters_are_found_without_their_originals_and_their_groups() -> None:
@@ -190,6 +208,10 @@ def test_a_payload_that_cannot_be_decoded_is_told_as_bytes() -> None:
     publish(TOPIC, b"\x00raw")
     assert sorted(found(messages(TOPIC))) == [b"\x00raw", b"{"]
     assert len(messages(TOPIC, payload__x=1)) == 0
+    strange: list[Any] = [[], {"encoding": "morse"}]
+    for metadata in strange:
+        Message.objects.filter(offset=offset).update(metadata=metadata)
+        assert messages(TOPIC, key="k").messages[0].payload == b"{"
 
 
 def test_a_message_that_waits_apart_for_its_retry_tells_what_it_has_been_through() -> None:

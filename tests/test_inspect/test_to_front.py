@@ -9,8 +9,16 @@ from unittest import mock
 import pytest
 from django.test import override_settings
 
-from django_mqueue import Delivery, NotRegistered, OutgoingMessage, Subscription, publish_many, subscribe
-from django_mqueue.inspect import messages, send_to_front
+from django_mqueue import (
+    Delivery,
+    NotRegistered,
+    OutgoingMessage,
+    Subscription,
+    publish,
+    publish_many,
+    subscribe,
+)
+from django_mqueue.inspect import messages, remove, send_to_front
 from django_mqueue.models import Message, PartitionLease
 from django_mqueue.service import loading
 from tests.support.processes import database_ms
@@ -193,6 +201,24 @@ def test_what_is_scheduled_is_due_now() -> None:
     assert due == {"tomorrow": False, "mine": True}
     assert send_to_front(TOPIC, group=None, status="scheduled", id="later-tomorrow") == 1
     assert all(m.available_at.timestamp() * 1000 <= now + 60_000 for m in messages(TOPIC, status="scheduled"))
+
+
+def test_a_message_for_tomorrow_comes_now_and_one_is_never_sent() -> None:
+    """As they are really published; a third waits two hours for its retry, and comes at once as its second attempt."""
+    with Subscription(TOPIC, GROUP, max_attempts=5) as subscription:
+        for id in ("tomorrow", "never"):
+            publish(TOPIC, id, key="k", id=id, delay=86_400)
+        publish(TOPIC, "long", key="k", id="long")
+        poll_until(subscription, 1)[0].nack(delay=7_200, error="not for hours")
+        found = {m.id: m for m in messages(TOPIC, group=GROUP, status="scheduled")}
+        assert set(found) == {"tomorrow", "never", "long"}
+        assert (found["long"].attempts, [e.error for e in found["long"].errors]) == (1, ["not for hours"])
+        assert remove(TOPIC, group=None, id="never") == 1
+        assert send_to_front(TOPIC, group=None, id="tomorrow") == 1
+        assert send_to_front(TOPIC, group=GROUP, id="long") == 1
+        got = {d.payload: d.attempt for d in consume(subscription, 2)}
+    assert got == {"tomorrow": 1, "long": 2}
+    assert messages(TOPIC, status="scheduled").messages == []
 
 
 def test_where_nobody_was_yet_it_is_found_among_what_waits() -> None:

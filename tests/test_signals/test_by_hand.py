@@ -46,7 +46,7 @@ def test_a_publish_is_told_with_all_that_was_published_but_the_payload() -> None
             "published",
             {
                 "sender": "t", "topic": "t", "using": "default", "offset": one.offset, "id": "one", "key": "k",
-                "kind": "a", "headers": {"h": 1}, "group": None,
+                "kind": "a", "headers": {"h": 1}, "group": None, "scheduled": False, "replaced": False,
             },
         )
     ]  # fmt: skip

@@ -238,3 +238,12 @@ def test_a_message_has_no_context_where_it_carries_none() -> None:
     with Subscription("orders", "g") as subscription:
         (delivery,) = poll_until(subscription, 1)
         assert context_of(delivery) is None
+
+
+def test_a_message_that_comes_later_is_in_the_trace_of_its_publish(spans: Spans) -> None:
+    publish("orders", 1, delay=0.05)
+    with registered("orders", Seen()):
+        run(drain=False, max_messages=1)
+    sent, process = spans.one("publish orders"), spans.one("process orders")
+    assert linked(process) == [context(sent).span_id]
+    assert "messaging.django_mqueue.message.offset" not in attributes(sent)

@@ -1,0 +1,19 @@
+"""How a worker runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How to run; ``None`` is each handler's or setting's own. ``drain``: stop when nothing is left to do now."""
+
+    threads: int = 4
+    name: str | None = None
+    batch_size: int | None = None
+    poll_interval: float | None = None
+    drain: bool = False
+    max_messages: int | None = None
+    max_seconds: float | None = None
+    using: str | None = None

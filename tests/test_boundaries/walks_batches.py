@@ -1,0 +1,68 @@
+"""Walks of what is done for a batch: all of it at once, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from django_mqueue import Delivery, publish
+from django_mqueue.service.atomically import atomically
+from django_mqueue.service.together import if_free, put_back
+
+from .looks import acked, ended, payloads, states
+from .walks import DONE, Dead, Scene, Stage, walk
+
+UNANSWERED = {0: 2, 1: 2, 2: 2}
+
+
+@walk(
+    lambda topic: (acked(topic), payloads(topic)),
+    Stage(((False, False, False), (0, 1, 2)), UNANSWERED),
+    Stage(((True, True, True), (0, 1, 2, 3)), {0: DONE, 1: DONE, 2: DONE, 3: 1}),
+    quick=True,
+)
+def an_atomic_batch(scene: Scene) -> Iterator[None]:
+    """What it publishes and the acks of all are there together, or nothing is."""
+    found = scene.claimed(0, 1, 2)
+    yield
+    with atomically(found):
+        publish(scene.topic, 3, key="k")
+
+
+@walk(
+    lambda topic: states(topic, "in_flight", "failure_count"),
+    Stage(((1, 0), (1, 0), (1, 0)), UNANSWERED),
+    Stage(((0, 1), (0, 1), (0, 1)), UNANSWERED),
+)
+def nack_of_a_batch(scene: Scene) -> Iterator[None]:
+    found = scene.claimed(0, 1, 2)
+    yield
+    put_back(found[0].hold.answering, found, 0, "no")
+
+
+@walk(
+    lambda topic: states(topic, "in_flight", "handed"),
+    Stage(((1, 1), (1, 1), (1, 1)), UNANSWERED),
+    Stage(((0, 0), (0, 0), (0, 0)), {0: 1, 1: 1, 2: 1}),
+)
+def putting_back_what_was_rolled_back(scene: Scene) -> Iterator[None]:
+    """No attempt is counted."""
+    found = scene.claimed(0, 1, 2)
+    yield
+    put_back(found[0].hold.answering, found, 0, None)
+
+
+@walk(
+    ended,
+    Stage(((False, False), ()), {0: 2, 1: 2}),
+    Stage(((True, False), ((0, "first", 1),)), {0: Dead(1), 1: 2}),
+)
+def reject_of_one_that_hangs(scene: Scene) -> Iterator[None]:
+    """By its worker, in a transaction that waits for nobody."""
+    found = scene.claimed(0, 1)
+
+    def answer(free: list[Delivery]) -> list[Delivery]:
+        free[0].reject("too long")
+        return []
+
+    yield
+    assert if_free(found[0].hold.answering, found[:1], answer) == []

@@ -1,0 +1,76 @@
+"""Guards of what handlers are given and how long they may take: batches, time limits."""
+
+from __future__ import annotations
+
+from .mutation import Mutation, mutation
+
+_BATCHES = "test_batch/test_batches.py"
+_HANGING = "test_time_limits/test_workers.py"
+
+MUTATIONS: tuple[Mutation, ...] = (
+    mutation(
+        "one batch of a partition at a time",
+        "later messages of a key are handled beside earlier ones, or before them",
+        "service/claiming.py",
+        "or partition.leaving or partition.in_flight:",
+        "or partition.leaving:",
+        f"{_BATCHES}::test_as_many_batches_at_once_as_there_are_threads_keys_and_leave[3-None-3]",
+    ),
+    mutation(
+        "a batch is marked as handed over, whole",
+        "a batch that kills its worker uses an attempt of its first message only",
+        "service/claiming.py",
+        "handed = offsets if options.batch else offsets[:start_now]",
+        "handed = offsets[:start_now]",
+        f"{_BATCHES}::test_all_fail_with_what_was_raised_and_come_again_together",
+    ),
+    mutation(
+        "of an atomic batch that failed in part the others come again",
+        "they are done, and their effects were rolled back",
+        "workers/calling.py",
+        "dict.fromkeys(given, AGAIN if handler.atomic else ACK)",
+        "dict.fromkeys(given, ACK)",
+        "test_batch/test_atomic.py::test_of_a_batch_that_fails_in_part_all_is_rolled_back",
+    ),
+    mutation(
+        "what a batch is put back for is a compare-and-set for each",
+        "a worker takes a message for waiting that another has in hand",
+        "service/together.py",
+        "{ticket for ticket in tickets if there.get(ticket) != (False, False, failures[ticket])}",
+        "{ticket for ticket in tickets if not there}",
+        "test_batch/test_fencing.py::test_those_that_are_ours_are_put_back_and_the_others_told[nack]",
+    ),
+    mutation(
+        "an atomic handler that is overdue does not ack",
+        "it takes effect though its attempt counts as failed",
+        "service/atomically.py",
+        "for delivery in deliveries if delivery.hold.overdue]",
+        "for delivery in deliveries if delivery.hold.overdue and delivery.hold.lost]",
+        f"{_HANGING}::test_an_atomic_handler_that_holds_its_delivery_locked_does_not_hold_up_its_worker",
+    ),
+    mutation(
+        "who fails a handler that hangs waits for none of its locks",
+        "its worker stands still with it, and loses all its leases",
+        "workers/answers.py",
+        "        if alike[0].overdue:\n",
+        "        if alike[0].overdue and not alike:\n",
+        f"{_HANGING}::test_a_handler_with_open_transactions_of_its_own",
+    ),
+    mutation(
+        "the first to end a job decides how it ended",
+        "a handler that comes too late answers for the attempt after it",
+        "workers/jobs.py",
+        "            if self.ended:\n",
+        "            if self.ended and not self.deliveries:\n",
+        f"{_HANGING}::test_those_that_end_at_last_do_not_count",
+    ),
+    mutation(
+        "who leaves while a handler hangs leaves its locked leases to run out",
+        "it waits for the handler's transaction, which never ends",
+        "workers/runner.py",
+        "patient=not self.hanging",
+        "patient=True",
+        "test_time_limits/test_processes.py"
+        "::test_told_to_stop_it_waits_for_the_limit_and_no_longer[atomic, with its delivery locked]",
+    ),
+)

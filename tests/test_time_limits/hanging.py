@@ -1,0 +1,60 @@
+"""Handlers that hang until their test lets them go, and workers in threads to run them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from django_mqueue.workers.registry import handlers
+from django_mqueue.workers.runner import Runner, RunOptions
+from tests.support.processes import wait_until
+from tests.support.threads import Background
+
+LIMIT = 0.15
+"""Seconds: the ``max_runtime`` of most handlers here."""
+
+
+class Hanging:
+    """What handlers hang in. ``over``: what each came to when it was let go."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.over: list[object] = []
+        self._inside = 0
+        self._lock = threading.Lock()
+
+    def hang(self, then: Callable[[], object] = lambda: None) -> None:
+        with self._lock:
+            self._inside += 1
+        try:
+            assert self.go.wait(30)
+            self.over.append(then())
+        except BaseException as error:
+            self.over.append(error)
+            raise
+        finally:
+            with self._lock:
+                self._inside -= 1
+
+    def let_go(self) -> None:
+        """Once no worker runs any more: none of their threads is left either."""
+        self.go.set()
+        wait_until(lambda: not self._inside, "all have come out")
+        wait_until(
+            lambda: not [t for t in threading.enumerate() if "mqueue-handler" in t.name], "threads end"
+        )
+
+
+@contextmanager
+def running(hanging: Hanging | None = None, threads: int = 2) -> Iterator[Runner]:
+    """What is registered for topic "t", run in the background until the block ends; what hangs is let go then."""
+    runner = Runner(handlers(["t"]), RunOptions(threads=threads, max_seconds=20))
+    background = Background(runner.run)
+    try:
+        yield runner
+    finally:
+        if hanging:
+            hanging.go.set()
+        runner.stop()
+        background.result()
