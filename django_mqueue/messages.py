@@ -38,7 +38,7 @@ class Published:
     topic: str
     key: str | None
     created: bool
-    replaced: bool = False
+    replaced: bool = field(default=False, repr=False)
 
 
 @dataclass(frozen=True)

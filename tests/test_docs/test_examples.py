@@ -122,7 +122,9 @@ from django_mqueue.models import DeliveryState, Message
 assert Invoice.objects.count() == 3
 assert Message.objects.filter(topic="parcels").count() == 3
 reserve = DeliveryState.objects.filter(consumer_group="warehouse").order_by("message_offset")
-assert [(s.acked, s.failure_count) for s in reserve] == [(1, 0), (0, 1), (0, 0), (1, 1)], reserve.values()
+assert [(s.acked, s.failure_count) for s in reserve] == [(1, 0), (0, 1), (1, 0), (1, 1)], reserve.values()
+from django_mqueue import scheduled
+assert [message.group for message in scheduled("orders")] == ["warehouse"], "it waits for hours"
 assert Message.objects.get(topic="orders_dlq").last_error == "no such order"
 assert DeliveryState.objects.filter(consumer_group="ledger", acked=True).count() == 4
 """,
@@ -275,7 +277,7 @@ def test_the_tests_that_are_shown_pass(example_shop: Project) -> None:
         "--rootdir=.", "--ds=config.settings",
         "shop/tests.py",
     )  # fmt: skip
-    assert "10 passed" in output
+    assert "11 passed" in output
 
 
 def test_shell_commands_name_what_exists() -> None:
