@@ -122,7 +122,8 @@ from django_mqueue.models import DeliveryState, Message
 assert Invoice.objects.count() == 3
 assert Message.objects.filter(topic="parcels").count() == 3
 reserve = DeliveryState.objects.filter(consumer_group="warehouse").order_by("message_offset")
-assert [(s.acked, s.failure_count) for s in reserve] == [(1, 0), (0, 1), (0, 0), (1, 1)], reserve.values()
+assert [(s.acked, s.failure_count) for s in reserve] == [(1, 0), (0, 1), (1, 0), (1, 1)], reserve.values()
+assert Message.objects.filter(topic="orders_scheduled", consumer_group="warehouse").count() == 1
 assert Message.objects.get(topic="orders_dlq").last_error == "no such order"
 assert DeliveryState.objects.filter(consumer_group="ledger", acked=True).count() == 4
 """,
