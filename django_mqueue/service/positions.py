@@ -38,7 +38,7 @@ def reset(topic: str, group: str, to: Start, *, force: bool = False, using: str 
             if running and not force:
                 raise GroupActive(topic, group, running)
             paused = _registration(alias, topic, group).paused
-            offsets.unregister(cursor, group, topic)
+            offsets.unregister(cursor, group, topic, members_stay=True)
             while state.delete_group(cursor, group, topic):
                 pass
             offsets.raise_settled(cursor, topic, settled)

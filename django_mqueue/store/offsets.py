@@ -150,10 +150,11 @@ def set_paused(cursor: CursorWrapper, topic: str, group: str | None, *, paused: 
     return len(ids)
 
 
-def unregister(cursor: CursorWrapper, group: str, topic: str) -> bool:
+def unregister(cursor: CursorWrapper, group: str, topic: str, *, members_stay: bool = False) -> bool:
     """Delete a group's registration, leases, heartbeats and positions; whether it was registered.
 
-    The registration goes first: with its row locked no claim and no watermark is under way.
+    The registration goes first: with its row locked no claim and no watermark is under way. ``members_stay``: the
+    heartbeats are left, by which subscribers of one name know who of them is the younger.
     """
     cursor.execute(
         "DELETE o FROM queue_offsets o FORCE INDEX (queue_offsets_partition)"
@@ -166,6 +167,8 @@ def unregister(cursor: CursorWrapper, group: str, topic: str) -> bool:
         ("queue_partition_leases", "queue_leases_partition"),
         ("queue_subscriber_heartbeats", "queue_heartbeats_subscriber"),
     ):
+        if members_stay and table == "queue_subscriber_heartbeats":
+            continue
         cursor.execute(
             f"DELETE t FROM {table} t FORCE INDEX ({index}) WHERE consumer_group = %s AND topic = %s",
             [group, topic],

@@ -10,6 +10,8 @@ import json
 import os
 import signal
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -42,6 +44,8 @@ class Note:
     key: str | None
     attempt: int
     pid: int
+    at: float
+    """By the machine's monotonic clock."""
 
 
 class Notes:
@@ -74,19 +78,25 @@ class Notes:
         return (self.directory / f"door-{name}").exists()
 
 
-def handle(message: Message) -> None:
-    """The handler of every worker. ``do`` is one of: wait, nap, die, fail, retry, reject, postpone."""
+def handle(message: Message, publish: Callable[[str, Any], object]) -> None:
+    """The handler of every worker. ``do`` is one of: wait, nap, die, fail, retry, reject, postpone.
+
+    Before that it publishes ``{"n": …}`` to the topic that ``effect`` names, if the payload holds that.
+    """
     notes, payload = Notes(os.environ[DIRECTORY]), message.payload
 
     def note(what: str) -> None:
         notes.write(
             Note(
-                what, payload["n"], message.topic, message.group, message.key, message.attempt, os.getpid()
+                what, payload["n"], message.topic, message.group, message.key, message.attempt, os.getpid(),
+                time.monotonic(),
             )
         )  # fmt: skip
 
     note("start")
     try:
+        if topic := payload.get("effect"):
+            publish(topic, {"n": payload["n"]})
         _act(payload, message.attempt, notes)
     except BaseException:
         note("fail")
@@ -104,7 +114,7 @@ def _act(payload: dict[str, Any], attempt: int, notes: Notes) -> None:
             raise TimeoutError(f"nobody opened {payload['door']}")
         case "nap":
             _pause.wait(payload["seconds"])
-        case "die":
+        case "die" if attempt <= payload.get("times", 1_000):
             os.kill(os.getpid(), signal.SIGKILL)
             _pause.wait(PATIENCE)
         case "fail" if attempt <= payload.get("times", 1_000):

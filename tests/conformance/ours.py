@@ -75,6 +75,8 @@ class System:
     lease = float(MQUEUE["LEASE_DURATION"])
     look = 0.5
     stale: type[Exception] = mqueue.StaleDelivery
+    unknown: type[Exception] = mqueue.NotRegistered
+    active: type[Exception] = mqueue.GroupActive
 
     def __enter__(self) -> System:
         with ExitStack() as stack:
@@ -97,8 +99,9 @@ class System:
         id: str | None = None,
         kind: str = "",
         headers: Mapping[str, Any] | None = None,
+        group: str | None = None,
     ) -> mqueue.Published:
-        return mqueue.publish(topic, payload, key=key, id=id, kind=kind, headers=headers)
+        return mqueue.publish(topic, payload, key=key, id=id, kind=kind, headers=headers, group=group)
 
     def publish_many(
         self, topic: str, payloads: Sequence[Any], keys: Sequence[str]
@@ -119,6 +122,21 @@ class System:
         subscriber = OurSubscriber(topic, group, name, **options)
         subscriber.open()
         return subscriber
+
+    def pause(self, topic: str, group: str | None = None) -> int:
+        return mqueue.pause(topic, group)
+
+    def resume(self, topic: str, group: str | None = None) -> int:
+        return mqueue.resume(topic, group)
+
+    def reset(self, topic: str, group: str, to: Any, *, force: bool = False) -> int:
+        return mqueue.reset(topic, group, to, force=force)
+
+    def redrive(self, topic: str, **which: Any) -> int:
+        return mqueue.redrive(topic, **which)
+
+    def purge(self, topic: str, **which: Any) -> int:
+        return mqueue.purge(topic, **which)
 
     def dead_letters(self, topic: str) -> str:
         return f"{topic}_dlq"

@@ -12,7 +12,7 @@ happens within ``System.look`` seconds, on an idle machine.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -110,6 +110,13 @@ class Delivery(Message, Protocol):
         """Not delivered again for ``seconds`` from now, unless it is answered."""
         ...
 
+    def atomic(self) -> AbstractContextManager[Any]:
+        """A block whose writes and publishes, and the ack, are one transaction.
+
+        Raises ``System.stale`` at its end, with all of it undone, if the delivery is another's by then.
+        """
+        ...
+
 
 class Subscriber(Protocol):
     """A member of a group. Several of them may be polled in turn by one thread."""
@@ -173,7 +180,10 @@ class Handler:
     """What a worker shall run: ``handling.handle`` for each message of ``topic``, for ``group``.
 
     A handler that returns has acked. One that raises ``handling.Asked`` has told what it wants (retry, reject,
-    postpone). Any other exception is a failed attempt, tried again after ``retry`` seconds.
+    postpone). Any other exception is a failed attempt, tried again after ``retry`` seconds; of several, each attempt
+    has its own, and the last is that of all further ones; None is dead-lettered. ``atomic``: what it publishes and the
+    ack are one transaction. ``filter``: headers that must match; others are acked unread. ``kinds``: those it takes;
+    others are dead-lettered at once.
     """
 
     topic: str
@@ -182,7 +192,10 @@ class Handler:
     batch_size: int = 10
     max_attempts: int = 3
     visibility_timeout: float = 60
-    retry: float = 0.05
+    retry: float | tuple[float, ...] | None = 0.05
+    atomic: bool = False
+    filter: Mapping[str, Any] | None = None
+    kinds: tuple[str, ...] | None = None
 
 
 class System(Protocol):
@@ -196,6 +209,12 @@ class System(Protocol):
 
     stale: type[Exception]
     """Raised by answers that come too late."""
+
+    unknown: type[Exception]
+    """Raised for groups that are not registered."""
+
+    active: type[Exception]
+    """Raised by ``reset`` of a group whose members run."""
 
     def __enter__(self) -> System: ...
 
@@ -214,8 +233,10 @@ class System(Protocol):
         id: str | None = None,
         kind: str = "",
         headers: Mapping[str, Any] | None = None,
+        group: str | None = None,
     ) -> Published:
-        """In this thread's open transaction; else at once. ``payload``: what JSON can say, or bytes."""
+        """In this thread's open transaction; else at once. ``payload``: what JSON can say, or bytes. ``group``: the
+        message is for that one alone."""
         ...
 
     def publish_many(self, topic: str, payloads: Sequence[Any], keys: Sequence[str]) -> Sequence[Published]:
@@ -247,6 +268,44 @@ class System(Protocol):
         start: Any = "earliest",
     ) -> Subscriber:
         """Register the group if it is new, and join it under a name that nobody else uses."""
+        ...
+
+    def pause(self, topic: str, group: str | None = None) -> int:
+        """Deliver nothing more to a group, or to any of the topic: how many that changes. What is in hand may be
+        answered."""
+        ...
+
+    def resume(self, topic: str, group: str | None = None) -> int:
+        """End a pause: how many groups go on."""
+        ...
+
+    def reset(self, topic: str, group: str, to: Any, *, force: bool = False) -> Any:
+        """Let a group begin elsewhere ("earliest", "latest", an offset or a datetime), with fresh attempts. Refused
+        while its members run, unless ``force`` is given: their deliveries are stale then."""
+        ...
+
+    def redrive(
+        self,
+        topic: str,
+        *,
+        group: str | None = None,
+        ids: Sequence[str] | None = None,
+        edit: Callable[[Any], Any] | None = None,
+        limit: int | None = None,
+    ) -> int:
+        """Send dead letters of ``topic`` back, each to the group that gave it up: how many. ``edit``: takes the letter
+        and gives its new payload."""
+        ...
+
+    def purge(
+        self,
+        topic: str,
+        *,
+        group: str | None = None,
+        ids: Sequence[str] | None = None,
+        limit: int | None = None,
+    ) -> int:
+        """Delete dead letters of ``topic``: how many."""
         ...
 
     def dead_letters(self, topic: str) -> str:

@@ -10,6 +10,7 @@ import pytest
 from django.test import override_settings
 
 from django_mqueue import (
+    FencedSubscription,
     GroupActive,
     NotRegistered,
     StaleDelivery,
@@ -153,6 +154,18 @@ def test_forced_its_subscribers_begin_anew(done: list[int]) -> None:
         subscription.ack(again)
         settle(subscription)
     assert DeliveryState.objects.filter(acked=True).count() == 11
+
+
+def test_forced_the_younger_of_one_name_stays(done: list[int]) -> None:
+    """An older one that has not been told yet of its successor does not take the place of it."""
+    with Subscription(TOPIC, GROUP, name="one") as older:
+        older.poll()
+        with Subscription(TOPIC, GROUP, name="one") as younger:
+            younger.poll()
+            reset(TOPIC, GROUP, "earliest", force=True)
+            with pytest.raises(FencedSubscription):
+                consume_for(older, 0.5)
+            assert len(consume(younger, 10)) == 10
 
 
 def test_nothing_that_is_to_come_again_is_deleted_meanwhile(done: list[int]) -> None:

@@ -6,7 +6,8 @@ from django_mqueue.models import DeliveryState, Offset
 from tests.support.subscribers import in_log, settle_and_collect
 from tests.support.transactions import wait
 
-from .driver import Driver, Member
+from .driver import Member
+from .operating import Operator
 from .things import Breach
 from .time_passing import PERIODIC
 
@@ -14,15 +15,16 @@ ROUNDS, PAUSE = 60, 0.01
 """How often everybody polls before it counts as never: what SQL found not due by a hair comes 20 ms later."""
 
 
-def drain(driver: Driver) -> None:
+def drain(driver: Operator) -> None:
     """Held transactions commit; whoever was there leaves or is taken for dead; one healthy worker a group acks all."""
     driver.tell("the end")
     for held in list(driver.held):
         driver.end(held, commit=True)
     for member in list(driver.members):
         driver.close(member)
-    for worker in {h.worker for h in driver.model.handouts}:
+    for worker in {*driver.absent, *(h.worker for h in driver.model.handouts)}:
         driver.notice(worker)
+    driver.stand_still(None, paused=False)
     groups = sorted(driver.model.groups)
     for place, group in enumerate(groups):
         driver.open(group, "last", strict=place % 2 == 0)
@@ -33,7 +35,7 @@ def drain(driver: Driver) -> None:
         _forget(driver)
 
 
-def _serve(driver: Driver, member: Member) -> None:
+def _serve(driver: Operator, member: Member) -> None:
     """Ack whatever comes until the group is owed nothing."""
     group = member.worker.group
     for _ in range(ROUNDS):
@@ -44,7 +46,7 @@ def _serve(driver: Driver, member: Member) -> None:
     raise Breach(f"{group} is still owed {[(o, progress[o]) for o in driver.model.owed(group)]}")
 
 
-def _is_done(driver: Driver, member: Member) -> bool:
+def _is_done(driver: Operator, member: Member) -> bool:
     got = driver.poll(member, 100, PERIODIC)
     for delivery, handout in driver.answers[len(driver.answers) - len(got) :]:
         driver.answer(delivery, handout, "ack", delay=False)
@@ -52,7 +54,7 @@ def _is_done(driver: Driver, member: Member) -> bool:
     return not driver.model.owed(member.worker.group)
 
 
-def _forget(driver: Driver) -> None:
+def _forget(driver: Operator) -> None:
     """Nobody needs anything any more: the log, the state and the positions are empty soon."""
     for _ in range(ROUNDS):
         for member in driver.members:
@@ -66,7 +68,7 @@ def _forget(driver: Driver) -> None:
     raise Breach(f"left behind when all is done: {left}")
 
 
-def _left(driver: Driver) -> tuple[list[int], list[object], list[object]]:
+def _left(driver: Operator) -> tuple[list[int], list[object], list[object]]:
     """What there is of the log, of delivery state and of positions."""
     state = DeliveryState.objects.filter(topic=driver.topic).values_list(
         "consumer_group", "message_offset", "acked"

@@ -47,6 +47,7 @@ class Driver(Publisher):
 
     members: list[Member] = field(default_factory=list)
     answers: list[tuple[Delivery, Handout]] = field(default_factory=list)
+    absent: list[Worker] = field(default_factory=list)
 
     # Groups and members
 
@@ -91,6 +92,7 @@ class Driver(Publisher):
         """It polls no more. ``noticed``: its leases and its heartbeat have run out, too."""
         self.tell(f"stall {self.name(member)}{', leases ran out' if noticed else ''}")
         self.members.remove(member)
+        self.absent.append(member.worker)
         if noticed:
             self.notice(member.worker)
 
@@ -232,12 +234,16 @@ class Driver(Publisher):
     def look(self) -> None:
         """Compare the log and the dead letters with the model's."""
         self.model.found_in_log(in_log(self.topic))
+        self.model.found_letters(self.found_letters())
+
+    def found_letters(self) -> list[tuple[int, str, int]]:
+        """(original offset, failed group, failures) of each dead letter."""
         letters = Message.objects.filter(topic=f"{self.topic}_dlq").values_list("message_id", "failure_count")
         found = []
         for id, count in letters:
             offset, group = id.split(":")
             found.append((int(offset), group, int(count or 0)))
-        self.model.found_letters(found)
+        return found
 
     def leave(self) -> None:
         """End what is still open, whatever became of it."""

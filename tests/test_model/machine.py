@@ -16,8 +16,9 @@ from django_mqueue import Delivery
 from tests.support.threads import RawConnection
 
 from .drain import drain
-from .driver import Driver, Member
+from .driver import Member
 from .model import Model
+from .operating import Operator
 from .publisher import Held
 from .things import Handout, Worker
 from .time_passing import PERIODIC
@@ -27,6 +28,8 @@ NAMES = ("one", "two", "three")
 KEYS = ("a", "b", None)
 IDS = ("x", "y")
 MOST_MEMBERS = 5
+UNTOLD = tuple(what for what in PERIODIC if what != "discover")
+"""All that is due but what tells a subscriber of a pause."""
 LAST = 4
 """So many of the last deliveries are answered again, beside those that are open."""
 
@@ -39,6 +42,10 @@ items = st.tuples(st.sampled_from(KEYS), st.sampled_from((*IDS, None, None)))
 dues = st.one_of(
     st.just(frozenset(PERIODIC)), st.just(frozenset(PERIODIC)), st.frozensets(st.sampled_from(PERIODIC))
 )
+whose = st.one_of(
+    st.just([""] * 4), st.lists(st.sampled_from(("", "", "", 0, 0, 1, 1, GROUPS[0])), min_size=4, max_size=4)
+)
+"""For which groups: a number is one that is registered, if any is."""
 cuts = st.one_of(st.none(), st.none(), st.none(), st.integers(0, 25))
 short_cuts = st.one_of(st.none(), st.none(), st.none(), st.integers(0, 3))
 verbs = st.sampled_from(("ack", "ack", "ack", "nack", "nack", "reject", "postpone", "extend"))
@@ -47,7 +54,7 @@ verbs = st.sampled_from(("ack", "ack", "ack", "nack", "nack", "reject", "postpon
 class Machine(RuleBasedStateMachine):
     """One topic. Every rule is one operation; most of them ask for what is there by an index."""
 
-    driver: Driver
+    driver: Operator
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,7 +62,7 @@ class Machine(RuleBasedStateMachine):
 
     @initialize(max_attempts=st.integers(1, 3), group=groups, latest=st.booleans(), strict=st.booleans())
     def begin(self, max_attempts: int, group: str, latest: bool, strict: bool) -> None:
-        self.driver = Driver(Model(max_attempts), RawConnection(), f"orders-{next(numbers)}")
+        self.driver = Operator(Model(max_attempts), RawConnection(), f"orders-{next(numbers)}")
         self.driver.tell(f"max_attempts={max_attempts}")
         self.driver.subscribe(group, latest=latest)
         self.driver.open(group, "one", strict=strict)
@@ -70,9 +77,13 @@ class Machine(RuleBasedStateMachine):
             for key, id in wanted
         ]
 
-    @rule(wanted=st.lists(items, min_size=1, max_size=4), cut=short_cuts)
-    def publish(self, wanted: list[tuple[str | None, str | None]], cut: int | None) -> None:
-        self.driver.publish(self._free(wanted), cut)
+    @rule(wanted=st.lists(items, min_size=1, max_size=4), cut=short_cuts, whose=whose)
+    def publish(
+        self, wanted: list[tuple[str | None, str | None]], cut: int | None, whose: list[str | int]
+    ) -> None:
+        there = sorted(self.driver.model.groups) or [""]
+        named = [group if isinstance(group, str) else there[group % len(there)] for group in whose]
+        self.driver.publish(self._free(wanted), cut, named[: len(wanted)])
 
     @precondition(lambda self: len(self.driver.held) < 3)
     @rule(keys=st.lists(st.sampled_from(KEYS), min_size=1, max_size=3))
@@ -127,6 +138,41 @@ class Machine(RuleBasedStateMachine):
     def leases_run_out(self, data: Any) -> None:
         self.driver.expire(self._member(data).worker)
 
+    @precondition(lambda self: self.driver.model.groups)
+    @rule(data=st.data(), resumed=st.booleans())
+    def pause(self, data: Any, resumed: bool) -> None:
+        """A group or all; and on again, sooner or later."""
+        group = data.draw(st.sampled_from((*sorted(self.driver.model.groups), None)))
+        self.driver.stand_still(group, paused=True)
+        if resumed:
+            for member in list(self.driver.members):
+                self.driver.poll(member, 2, UNTOLD)
+            self.driver.stand_still(group, paused=False)
+
+    @precondition(lambda self: self.driver.model.paused)
+    @rule(data=st.data())
+    def resume(self, data: Any) -> None:
+        group = data.draw(st.sampled_from((*sorted(self.driver.model.paused), None)))
+        self.driver.stand_still(group, paused=False)
+
+    @precondition(lambda self: self.driver.model.groups and self.driver.answers)
+    @rule(data=st.data())
+    def reset(self, data: Any) -> None:
+        group = data.draw(st.sampled_from(sorted(self.driver.model.groups)))
+        places = ["latest", "earliest", *sorted(self.driver.model.log)[-LAST:]]
+        # By number: what the log holds depends on time, too, and a story must be told again as it was.
+        self.driver.reset(group, places[data.draw(st.integers(0, LAST + 1)) % len(places)])
+
+    @precondition(lambda self: self.driver.answers)
+    @rule(limit=st.sampled_from((None, None, 1, 2)), cut=st.one_of(st.none(), st.none(), st.integers(0, 12)))
+    def redrive(self, limit: int | None, cut: int | None) -> None:
+        self.driver.redrive(limit, cut)
+
+    @precondition(lambda self: self.driver.answers)
+    @rule(limit=st.sampled_from((None, 1)))
+    def purge(self, limit: int | None) -> None:
+        self.driver.purge(limit)
+
     def _member(self, data: Any) -> Member:
         member: Member = data.draw(st.sampled_from(self.driver.members))
         return member
@@ -162,6 +208,12 @@ class Machine(RuleBasedStateMachine):
     def answer(self, data: Any, verb: str, delay: bool, cut: int | None) -> None:
         delivery, handout = self._delivery(data)
         self.driver.answer(delivery, handout, verb, delay=delay, cut=cut)
+
+    @precondition(lambda self: self.driver.answers)
+    @rule(data=st.data(), fails=st.sampled_from((False, False, True)), cut=short_cuts)
+    def effect(self, data: Any, fails: bool, cut: int | None) -> None:
+        delivery, handout = self._delivery(data)
+        self.driver.effect(delivery, handout, fails=fails, cut=cut)
 
     @precondition(lambda self: self.driver.members and self.driver.answers)
     @rule(data=st.data(), count=st.integers(1, 5), cut=short_cuts)

@@ -6,39 +6,32 @@ it raises ``Breach`` where that is not what was promised. One topic, any number 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 
+from .letters import Letters
 from .things import ENDED, Breach, Expected, Handout, Progress, Status, Stored, Worker
 
 
-@dataclass
-class Model:
+class Model(Letters):
     """One topic: its log, the groups registered for it with their progress, the dead letters."""
-
-    max_attempts: int = 3
-    log: dict[int, Stored] = field(default_factory=dict)
-    groups: dict[str, dict[int, Progress]] = field(default_factory=dict)
-    letters: dict[tuple[int, str], int] = field(default_factory=dict)
-    never: set[int] = field(default_factory=set)
-    past: set[int] = field(default_factory=set)
-    newest: int = 0
-    handouts: list[Handout] = field(default_factory=list)
 
     # The log
 
-    def stored(self, partition: str, id: str) -> Stored | None:
+    def stored(self, partition: str, id: str, group: str = "") -> Stored | None:
         """The message of that id in the log, if it is there."""
-        return next((m for m in self.log.values() if (m.partition, m.id) == (partition, id)), None)
+        named = (partition, id, group, False)
+        return next((m for m in self.log.values() if (m.partition, m.id, m.group, m.returned) == named), None)
 
-    def published(self, offset: int, partition: str, id: str, created: bool) -> None:
+    def published(self, offset: int, partition: str, id: str, created: bool, group: str = "") -> None:
         """One ``publish`` and what it said; the message is committed where it is a new one."""
-        there = self.stored(partition, id)
+        self.require(not group or group in self.groups, f"{id!r} was stored for {group}, which is unknown")
+        there = self.stored(partition, id, group)
         self.require(
             created == (there is None), f"publish of id {id!r} said created={created}, found {there}"
         )
         if there is None:
-            self.committed([Stored(offset, partition, id)])
+            self.committed([Stored(offset, partition, id, group)])
         else:
             self.require(offset == there.offset, f"duplicate of {there} said offset {offset}")
 
@@ -48,12 +41,12 @@ class Model:
         for message in messages:
             self.require(message.offset not in self.log, f"offset {message.offset} was given out twice")
             self.require(message.offset not in self.past | self.never, f"{message} takes an offset of before")
-            self.log[message.offset] = Stored(
-                message.offset, message.partition, message.id, late=message.offset < newest
-            )
+            self.log[message.offset] = replace(message, late=message.offset < newest)
+            self.ever[message.offset] = message
             self.newest = max(self.newest, message.offset)
-            for progress in self.groups.values():
-                progress[message.offset] = Progress()
+            for group, progress in self.groups.items():
+                if message.group in ("", group):
+                    progress[message.offset] = Progress()
 
     def undone(self, offsets: Iterable[int]) -> None:
         """A transaction that published these has rolled back."""
@@ -68,6 +61,8 @@ class Model:
         for offset in self.log.keys() - found:
             self.require(bool(self.groups), f"{offset} was deleted, and no group is registered")
             for group, progresses in self.groups.items():
+                if offset not in progresses:
+                    continue  # It is for another group.
                 progress = progresses.pop(offset)
                 over = (
                     progress.status in ENDED
@@ -83,11 +78,32 @@ class Model:
     def subscribed(self, group: str, new: bool, *, latest: bool = False) -> None:
         self.require(new == (group not in self.groups), f"subscribing {group} said new={new}")
         if new:
-            self.groups[group] = {offset: Progress(optional=latest) for offset in self.log}
+            self.groups[group] = self._anew(group, lambda offset: latest)
+
+    def _anew(self, group: str, optional: Callable[[int], bool]) -> dict[int, Progress]:
+        mine = [m.offset for m in self.log.values() if m.group in ("", group)]
+        return {offset: Progress(optional=optional(offset)) for offset in mine}
+
+    def reset(self, group: str, first: int | None) -> None:
+        """It begins anew with the offset ``first``, or (None) with what is published from now on."""
+        self.require(group in self.groups, f"{group} was moved, and is not registered")
+        self.groups[group] = self._anew(group, lambda offset: first is None or offset < first)
+        self._void(group)
+
+    def paused_or_resumed(self, groups: Collection[str], changed: int, *, paused: bool) -> None:
+        """``pause`` or ``resume`` of these groups, and how many it said that it changed."""
+        concerned = {group for group in groups if (group in self.paused) != paused}
+        self.require(changed == len(concerned), f"{changed} groups changed, not {concerned}")
+        self.paused = self.paused | concerned if paused else self.paused - concerned
 
     def unsubscribed(self, group: str, was: bool) -> None:
         self.require(was == (group in self.groups), f"unsubscribing {group} said {was}")
         self.groups.pop(group, None)
+        self.paused -= {group}
+        self._void(group)
+
+    def _void(self, group: str) -> None:
+        """What its workers have is theirs no more."""
         for handout in self.handouts:
             handout.void = handout.void or handout.worker.group == group
 
@@ -135,7 +151,9 @@ class Model:
         self.require(not worker.gone, f"{what}, after its end")
         self.require(offset not in self.never, f"{what}, which was rolled back")
         self.require(worker.group in self.groups, f"{what}, of a group that is not registered")
+        self.require(worker.group not in self.paused, f"{what}, and the group is paused")
         self.require(offset in self.log, f"{what}, which is not in the log")
+        self.require(offset in self.groups[worker.group], f"{what}, which is for another group")
         progress = self.groups[worker.group][offset]
         self.require(progress.status not in ENDED, f"{what}, and the group is done with it: {progress}")
         self.require(
@@ -156,7 +174,7 @@ class Model:
         spent = again is not None and progress.failures >= self.max_attempts
         self.require(not spent, f"{what}, and it is out of attempts: {progress}")
         progress.handout = Handout(worker, offset, attempt, alone, risky=worker.expired)
-        progress.status = Status.FLYING
+        progress.status, progress.doubtful = Status.FLYING, False
         self.handouts.append(progress.handout)
         return progress.handout
 
@@ -225,48 +243,6 @@ class Model:
         else:
             progress.status, progress.due, progress.failures = Status.WAITING, not delay, failed
 
-    def _died(self, offset: int, group: str, failures: int) -> None:
-        self.groups[group][offset].status = Status.DEAD
-        self.letters.setdefault((offset, group), failures)
-
-    def found_letters(self, letters: Iterable[tuple[int, str, int]]) -> None:
-        """The dead letters that are there: (original offset, failed group, failure count).
-
-        One that no answer explains is right only for what was left unanswered until its attempts were used up.
-        """
-        listed = list(letters)
-        found = {(offset, group): count for offset, group, count in listed}
-        self.require(len(found) == len(listed), f"two dead letters of one message: {listed}")
-        for (offset, group), count in found.items():
-            if (offset, group) not in self.letters:
-                self._buried(offset, group, count)
-            due = self.letters[offset, group]
-            self.require(due == count, f"the letter of {offset} and {group} says {count} failures, not {due}")
-        missing = self.letters.keys() - found.keys()
-        self.require(not missing, f"no dead letters of {missing}")
-
-    def _buried(self, offset: int, group: str, count: int) -> None:
-        progress = self.groups.get(group, {}).get(offset)
-        handout = progress.handout if progress and progress.status is Status.FLYING else None
-        if progress is None or handout is None or handout.firm:
-            raise Breach(f"a dead letter of {offset} and {group}, which nobody gave up: {progress}")
-        failures = progress.failures + handout.alone
-        self.require(
-            failures >= self.max_attempts, f"{offset} of {group} is dead before its time: {progress}"
-        )
-        handout.void = True
-        self._died(offset, group, failures)
-        self.require(
-            count == failures, f"the letter of {offset} and {group} says {count} failures, not {failures}"
-        )
-
-    def _may_be_buried(self, group: str, offset: int, progress: Progress) -> bool:
-        """Left until its attempts were used up, and no letter shows it: there is one of the group's earlier life."""
-        handout = progress.handout
-        if (offset, group) not in self.letters or progress.status is not Status.FLYING or handout is None:
-            return False
-        return not handout.firm and progress.failures + handout.alone >= self.max_attempts
-
     # The end
 
     def owed(self, group: str) -> list[int]:
@@ -282,8 +258,3 @@ class Model:
     def _flying(self, group: str) -> list[Handout]:
         progresses = self.groups.get(group, {}).values()
         return [p.handout for p in progresses if p.status is Status.FLYING and p.handout]
-
-    @staticmethod
-    def require(holds: bool, breach: str) -> None:
-        if not holds:
-            raise Breach(breach)

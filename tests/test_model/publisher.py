@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from django.db import DatabaseError, connection
 
-from django_mqueue import OutgoingMessage, Published, publish, publish_many
+from django_mqueue import NotRegistered, OutgoingMessage, Published, publish, publish_many
 from django_mqueue.policy.names import spread_partition
 from django_mqueue.store.session import is_lost
 from tests.support.threads import RawConnection
@@ -70,22 +70,37 @@ class Publisher:
         self.count += 1
         return f"n{self.count}"
 
-    def publish(self, items: Sequence[tuple[str | None, str]], cut: int | None = None) -> None:
-        """One message by ``publish``, several by ``publish_many``."""
+    def publish(
+        self, items: Sequence[tuple[str | None, str]], cut: int | None = None, groups: Sequence[str] = ()
+    ) -> None:
+        """One message by ``publish``, several by ``publish_many``. ``groups``: each one's own, '' for all."""
+        groups = groups or [""] * len(items)
         got: list[Published] = []
-        if not self.attempted("publish", lambda: got.extend(self._publish(items)), cut):
+        unknown = [group for group in groups if group and group not in self.model.groups]
+        try:
+            if not self.attempted("publish", lambda: got.extend(self._publish(items, groups)), cut):
+                return
+        except NotRegistered as error:
+            self.tell(f"publish for {unknown}: refused")
+            self.model.require(bool(unknown), f"refused: {error}")
             return
-        self.tell(f"publish {[(p.offset, p.key, p.id, p.created) for p in got]}")
-        for one in got:
-            self.model.published(one.offset, partition_of(one.key, one.id), one.id, one.created)
-
-    def _publish(self, items: Sequence[tuple[str | None, str]]) -> list[Published]:
-        if len(items) == 1:
-            ((key, id),) = items
-            return [publish(self.topic, {"id": id, "key": key}, key=key, id=id)]
-        return publish_many(
-            self.topic, [OutgoingMessage({"id": id, "key": key}, key=key, id=id) for key, id in items]
+        self.tell(
+            f"publish {[(p.offset, p.key, p.id, p.created, g) for p, g in zip(got, groups, strict=True)]}"
         )
+        for one, group in zip(got, groups, strict=True):
+            self.model.published(one.offset, partition_of(one.key, one.id), one.id, one.created, group)
+
+    def _publish(
+        self, items: Sequence[tuple[str | None, str]], groups: Sequence[str] = ()
+    ) -> list[Published]:
+        outgoing = [
+            OutgoingMessage({"id": id, "key": key}, key=key, id=id, group=group or None)
+            for (key, id), group in zip(items, groups or [""] * len(items), strict=True)
+        ]
+        if len(outgoing) == 1:
+            (one,) = outgoing
+            return [publish(self.topic, one.payload, key=one.key, id=one.id, group=one.group)]
+        return publish_many(self.topic, outgoing)
 
     def hold(self, items: Sequence[tuple[str | None, str]]) -> None:
         """Publish in a transaction that stays open; none of the ids is in the log."""

@@ -34,11 +34,16 @@ class Expected(Enum):
 
 @dataclass(frozen=True)
 class Stored:
-    """One message of the log. ``late``: when it committed, a higher offset of the topic could be seen already."""
+    """One message of the log. ``late``: when it committed, a higher offset of the topic could be seen already.
+
+    ``group``: the only one that it is for, '' for all. ``returned``: it was redriven; its row has an id of its own.
+    """
 
     offset: int
     partition: str
     id: str
+    group: str = ""
+    returned: bool = False
     late: bool = False
 
 
@@ -75,11 +80,15 @@ class Handout:
 
 @dataclass
 class Progress:
-    """Where one group is with one message. ``optional``: it was there before a group that wants the latest only."""
+    """Where one group is with one message. ``optional``: it was there before a group that wants the latest only.
+
+    ``doubtful``: it may have been buried without a new letter, for there was one, which is gone now.
+    """
 
     optional: bool = False
     status: Status = Status.NEW
     counted: int = 0
     failures: int = 0
     due: bool = True
+    doubtful: bool = False
     handout: Handout | None = None

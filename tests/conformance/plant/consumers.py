@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 
-from django_mqueue import ExponentialBackoff, Message, Postpone, Reject, Retry, consumer
+from django_mqueue import ExponentialBackoff, Message, Postpone, Reject, Retry, consumer, publish
 from tests.conformance.handling import Asked, handle
 
 
 def handle_as_asked(message: Message) -> None:
     try:
-        handle(message)
+        handle(message, publish)
     except Asked as asked:
         if asked.verb == "reject":
             raise Reject(asked.text) from asked
@@ -21,5 +21,8 @@ def handle_as_asked(message: Message) -> None:
 
 
 for _wanted in json.loads(os.environ.get("CONFORMANCE_HANDLERS", "[]")):
-    _retry = ExponentialBackoff(first=_wanted["retry"], factor=1, max=_wanted["retry"], jitter=0)
-    consumer(**{**_wanted, "retry": _retry})(handle_as_asked)
+    if isinstance(_wanted["retry"], float):
+        _wanted["retry"] = ExponentialBackoff(
+            first=_wanted["retry"], factor=1, max=_wanted["retry"], jitter=0
+        )
+    consumer(**_wanted)(handle_as_asked)

@@ -1,0 +1,309 @@
+"""Effects in one commit, retries, what a handler takes, one group alone, ways back, pauses, new beginnings."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from .doing import (
+    is_in_log,
+    nothing_comes,
+    payloads,
+    polled_until,
+    receive,
+    rolled_back,
+    take,
+    take_one,
+    until,
+)
+from .handling import Notes
+from .system import Delivery, Handler, Subscriber, System
+
+
+def given_up(system: System, *ids: str, group: str = "g") -> None:
+    """Messages of these ids that the group has rejected."""
+    subscriber = system.open("t", group)
+    for id in ids:
+        system.publish("t", {"id": id}, key="a", id=id, kind="thing", headers={"h": 1})
+    for delivery in receive(subscriber, len(ids)):
+        assert delivery.reject(f"no {delivery.id}")
+    subscriber.close()
+
+
+# Exactly once where asked
+
+
+def test_effects_and_ack_are_one_commit(system: System) -> None:
+    """What a block publishes is there when it has ended, with the ack; of one that raises nothing is, and it comes
+    again."""
+    subscriber, effects = system.open("t", "g"), system.open("effects", "g")
+    system.publish("t", 1, key="a")
+    (delivery,) = receive(subscriber)
+    with pytest.raises(KeyError):
+        fail_after_an_effect(system, delivery)
+    assert delivery.nack()
+    (again,) = receive(subscriber)
+    with again.atomic():
+        system.publish("effects", "once", key="a")
+        nothing_of_another_transaction(system)
+    assert take_one(effects).payload == "once"
+    nothing_comes([subscriber, effects])
+
+
+def fail_after_an_effect(system: System, delivery: Delivery) -> None:
+    with delivery.atomic():
+        system.publish("effects", "never", key="a")
+        raise KeyError
+
+
+def nothing_of_another_transaction(system: System) -> None:
+    """Blocks within are parts of it."""
+    with rolled_back(system):
+        system.publish("effects", "undone", key="a")
+
+
+def test_no_effect_of_a_delivery_that_is_anothers(system: System) -> None:
+    """A member whose lease was lost meanwhile leaves nothing behind."""
+    first, effects = system.open("t", "g", "one"), system.open("effects", "g")
+    system.publish("t", 1, key="a")
+    (delivery,) = receive(first)
+    second = system.open("t", "g", "two")
+    (again,) = receive(second)
+    with pytest.raises(system.stale), delivery.atomic():
+        system.publish("effects", "late", key="a")
+    with again.atomic():
+        system.publish("effects", "once", key="a")
+    assert take_one(effects).payload == "once"
+    nothing_comes(effects)
+
+
+@pytest.mark.slow
+def test_exactly_once_whoever_is_killed(system: System, notes: Notes) -> None:
+    """Workers of an atomic handler die in it, after its effect, and by SIGKILL: each effect is there once."""
+    for n in range(40):
+        doing = {"do": "die", "times": 1} if n == 20 else {"do": "nap", "seconds": 0.02}
+        system.publish("t", {"n": n, "effect": "effects", **doing}, key=f"k{n % 4}")
+    handler = Handler("t", "g", atomic=True, max_attempts=5)
+    workers = [system.start_worker(handler) for _ in range(2)]
+    until(lambda: len(notes.numbers("end")) >= 8, "some are done")
+    workers[0].kill()
+    workers.append(system.start_worker(handler))
+    effects = sorted(delivery.payload["n"] for delivery in take(system.open("effects", "g"), 40))
+    assert effects == [*range(40)]
+    assert sum(worker.running for worker in workers) in (1, 2)
+    for worker in workers:
+        if worker.running:
+            worker.ask_to_stop()
+            assert worker.wait() == 0
+    nothing_comes([system.open("effects", "g"), system.open("t", "g")])
+    assert len(notes.numbers("start")) > 40, "nobody was interrupted: this proves nothing"
+
+
+# Retries, and what a handler takes
+
+
+@pytest.mark.slow
+def test_each_attempt_has_its_wait(system: System, notes: Notes) -> None:
+    """A worker: the waits of a list, one after the other; and without retries, the first failure is the last."""
+    for topic in ("t", "once"):
+        system.publish(topic, {"n": 1, "do": "fail"}, key="a")
+    worker = system.start_worker(
+        Handler("t", "g", max_attempts=4, retry=(0.6, 0.05)), Handler("once", "g", max_attempts=4, retry=None)
+    )
+    last = take_one(system.open(system.dead_letters("t"), "u"))
+    only = take_one(system.open(system.dead_letters("once"), "u"))
+    worker.ask_to_stop()
+    assert worker.wait() == 0
+    assert (last.failure_count, only.failure_count) == (4, 1)
+    at = [note.at for note in notes.all("start") if note.topic == "t"]
+    first, *others = [after - before for before, after in pairwise(at)]
+    assert first >= 0.59
+    assert min(others) >= 0.04
+    assert min(others) < 0.5
+
+
+@pytest.mark.slow
+def test_only_what_a_handler_takes(system: System, notes: Notes) -> None:
+    """A worker: what its filter leaves out is done unread; a kind that it does not take is dead-lettered at once."""
+    system.publish("t", {"n": 1}, key="a", kind="placed", headers={"type": "invoice"})
+    system.publish("t", {"n": 2}, key="a", kind="placed", headers={"type": "receipt"})
+    system.publish("t", {"n": 3}, key="a", kind="shipped", headers={"type": "invoice"}, id="another-kind")
+    system.publish("t", {"n": 4}, key="a", kind="placed", headers={"type": "invoice"})
+    worker = system.start_worker(Handler("t", "g", filter={"type": "invoice"}, kinds=("placed",)))
+    letter = take_one(system.open(system.dead_letters("t"), "u"))
+    until(lambda: sorted(notes.numbers("end")) == [1, 4], "what it takes is handled")
+    worker.ask_to_stop()
+    assert worker.wait() == 0
+    assert (letter.id, letter.failure_count) == ("another-kind", 1)
+    assert sorted(notes.numbers("start")) == [1, 4]
+    nothing_comes(system.open("t", "g"))
+
+
+# One group alone
+
+
+def test_for_one_group_alone(system: System) -> None:
+    """In its place among the others; the other group is not given it, and one that comes later neither."""
+    one, two = system.open("t", "one"), system.open("t", "two")
+    for n in range(4):
+        system.publish("t", n, key="a", group="one" if n % 2 else None)
+    assert payloads(take(one, 4)) == [0, 1, 2, 3]
+    assert payloads(take(two, 2)) == [0, 2]
+    later = system.open("t", "later")
+    assert payloads(take(later, 2)) == [0, 2]
+    nothing_comes([one, two, later])
+
+
+def test_for_one_group_it_waits_for_that_group_alone(system: System) -> None:
+    """Deletion waits for it; and nobody else's messages wait for its being done."""
+    with system.retention(0):
+        one, two = system.open("t", "one"), system.open("t", "two")
+        system.publish("t", 1, key="a", id="theirs", group="two")
+        system.publish("t", 2, key="a", id="everybodys")
+        take(one, 1)
+        theirs, everybodys = receive(two, 2)
+        assert everybodys.ack()
+        polled_until([one], lambda: True, "one looks")
+        with rolled_back(system):
+            assert not system.publish("t", 0, key="a", id="theirs", group="two").created
+        assert theirs.ack()
+        polled_until([one, two], lambda: not is_in_log(system, "t", "everybodys", "a"), "both have gone")
+
+
+def test_for_a_group_that_nobody_knows(system: System) -> None:
+    """It is refused, nothing is stored, and the transaction can go on."""
+    subscriber = system.open("t", "g")
+    with system.transaction():
+        system.publish("t", 1, key="a")
+        with pytest.raises(system.unknown):
+            system.publish("t", 2, key="a", group="nobody")
+        system.publish("t", 3, key="a")
+    assert payloads(take(subscriber, 2)) == [1, 3]
+    nothing_comes([subscriber, system.open("t", "nobody", start="latest")])
+
+
+# Back from the dead
+
+
+def test_redrive_to_the_group_that_failed(system: System) -> None:
+    """As it was, as a first attempt, to that group alone; its letter is gone."""
+    other = system.open("t", "other")
+    given_up(system, "bad")
+    assert system.redrive("t") == 1
+    assert system.redrive("t") == 0
+    again = take_one(system.open("t", "g"))
+    assert (again.id, again.key, again.kind, again.payload, dict(again.headers)) == (
+        "bad", "a", "thing", {"id": "bad"}, {"h": 1},
+    )  # fmt: skip
+    assert (again.attempt, again.last_error, again.failed_group) == (1, "", None)
+    assert take_one(other).id == "bad"
+    nothing_comes([other, system.open(system.dead_letters("t"), "u")])
+
+
+def test_redrive_of_some(system: System) -> None:
+    """By id, by number, by group, and with another payload; letters of a group that is gone stay."""
+    given_up(system, "x", "y", "z")
+    given_up(system, "w", group="gone")
+    assert system.unsubscribe("t", "gone")
+    with pytest.raises(system.unknown):
+        system.redrive("t", group="gone")
+    assert system.redrive("t", ids=["y"], edit=lambda letter: [letter.id, letter.last_error]) == 1
+    subscriber = system.open("t", "g")
+    assert payloads(take(subscriber, 2)) == [{"id": "w"}, ["y", "no y"]]
+    assert system.redrive("t", limit=1) == 1
+    assert take_one(subscriber).id == "x"
+    assert system.redrive("t") == 1
+    assert take_one(subscriber).id == "z"
+    letters = system.open(system.dead_letters("t"), "u")
+    assert take_one(letters).failed_group == "gone"
+    nothing_comes([subscriber, letters])
+
+
+def test_redriven_it_may_fail_again(system: System) -> None:
+    """As often as one likes; there is one letter each time, with its first id."""
+    given_up(system, "bad")
+    for turn in range(3):
+        assert system.redrive("t") == 1
+        subscriber = system.open("t", "g")
+        (delivery,) = receive(subscriber)
+        assert (delivery.id, delivery.attempt) == ("bad", 1)
+        assert delivery.reject(f"turn {turn}")
+        subscriber.close()
+    letter = take_one(system.open(system.dead_letters("t"), "u"))
+    assert (letter.id, letter.last_error) == ("bad", "turn 2")
+
+
+def test_purge(system: System) -> None:
+    """Letters are gone for good; the others stay."""
+    given_up(system, "x", "y", "z")
+    assert system.purge("t", ids=["y"]) == 1
+    assert system.purge("t", limit=1) == 1
+    assert system.redrive("t") == 1
+    assert take_one(system.open("t", "g")).id == "z"
+    assert system.purge("t") == 0
+
+
+# Pauses, and new beginnings
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_pause_and_resume(system: System, whole: bool) -> None:
+    """A paused group is given nothing, who runs and who comes later; what is in hand may be answered; others go on,
+    unless the whole topic is paused."""
+    one, two = system.open("t", "one"), system.open("t", "two")
+    system.publish("t", 1, key="a")
+    (held,) = receive(one)
+    group = None if whole else "one"
+    assert system.pause("t", group) == (2 if whole else 1)
+    assert system.pause("t", group) == 0
+    assert held.ack()
+    system.publish("t", 2, key="a")
+    paused: list[Subscriber] = [one, system.open("t", "one"), *([two] if whole else [])]
+    nothing_comes(paused)
+    if not whole:
+        assert payloads(take(two, 2)) == [1, 2]
+    assert system.resume("t", group) == (2 if whole else 1)
+    assert system.resume("t", group) == 0
+    assert take_one(paused[:2]).payload == 2
+    if whole:
+        assert payloads(take(two, 2)) == [1, 2]
+    nothing_comes([*paused, two])
+
+
+def test_reset(system: System) -> None:
+    """To the start, to an offset, to the end: what lies behind it comes again as new, what lies before it does not."""
+    other = system.open("t", "other")
+    published = [system.publish("t", n, key="a") for n in range(4)]
+
+    subscriber = system.open("t", "g")
+    assert payloads(take(subscriber, 4)) == payloads(take(other, 4)) == [0, 1, 2, 3]
+    subscriber.close()
+    for to, expected in (("earliest", [0, 1, 2, 3]), (published[2].offset, [2, 3]), ("latest", [])):
+        system.reset("t", "g", to)
+        begun = system.open("t", "g")
+        again = take(begun, len(expected)) if expected else []
+        assert [(delivery.payload, delivery.attempt) for delivery in again] == [(n, 1) for n in expected]
+        nothing_comes([begun, other])
+        begun.close()
+
+
+def test_reset_of_a_group_that_runs(system: System) -> None:
+    """It is refused, and nothing is changed; forced, its members begin anew, and what they have in hand is theirs no
+    more."""
+    subscriber = system.open("t", "g")
+    for n in range(3):
+        system.publish("t", n, key="a")
+    first, second, third = receive(subscriber, 3)
+    assert first.ack()
+    with pytest.raises(system.active):
+        system.reset("t", "g", "earliest")
+    assert second.ack()
+    system.reset("t", "g", "earliest", force=True)
+    with pytest.raises(system.stale):
+        third.ack()
+    again = take(subscriber, 3)
+    assert [(delivery.payload, delivery.attempt) for delivery in again] == [(0, 1), (1, 1), (2, 1)]
+    nothing_comes(subscriber)
+    with pytest.raises(system.unknown):
+        system.reset("t", "nobody", "earliest")
