@@ -27,6 +27,12 @@ NOT_QUICK = (
 )  # fmt: skip
 """Besides what is marked ``slow`` itself: the quick lane is for units and the protocol, and takes five minutes."""
 
+WIDE = (
+    "test_signals/", "test_tracing/", "test_inspect/", "test_request/", "test_time_limits/", "test_batch/",
+    "test_scheduling/test_promotion.py",
+)  # fmt: skip
+"""What is beside the protocol, marked ``wide``: other versions of Python and Django may matter to it."""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -52,6 +58,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(here) and item.path.relative_to(here).as_posix().startswith(NOT_QUICK):
             item.add_marker(pytest.mark.slow)
+        if item.path.is_relative_to(here) and item.path.relative_to(here).as_posix().startswith(WIDE):
+            item.add_marker(pytest.mark.wide)
 
 
 def pytest_unconfigure() -> None:

@@ -20,12 +20,14 @@ OLDEST_DJANGO, NEWEST_DJANGO = "5.2", "6.1"
 
 @dataclass(frozen=True)
 class Combination:
-    """``again``: these tests have run on another server in this run."""
+    """``quick``: without what is slow; ``narrow``: also without what is beside the protocol; ``again``: these tests have
+    run on another server in this run."""
 
     interpreter: Interpreter
     django: str
     quick: bool
     again: bool = False
+    narrow: bool = False
 
     @property
     def name(self) -> str:
@@ -56,7 +58,8 @@ def run_lane(
 
 def _arguments(combination: Combination, options: Options) -> Sequence[str | Path]:
     chosen: list[str | Path] = []
-    left_out = [mark for mark, out in (("slow", combination.quick), ("once", combination.again)) if out]
+    marks = (("slow", combination.quick), ("wide", combination.narrow), ("once", combination.again))
+    left_out = [mark for mark, out in marks if out]
     if left_out:
         chosen += ["-m", " and ".join(f"not {mark}" for mark in left_out)]
     if options.ci:

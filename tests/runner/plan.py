@@ -29,7 +29,7 @@ def outcomes_of(options: Options) -> list[Outcome]:
     The newest combination runs on the first server while the second one is at work: most tests wait more than they
     compute.
     """
-    oldest = Combination(running(), OLDEST_DJANGO, options.quick)
+    oldest = Combination(running(), OLDEST_DJANGO, options.quick, narrow=options.quick)
     python = oldest.environment.ensure()
     outcomes = list(static_checks(python)) if options.everything else []
     with ExitStack() as stack:
