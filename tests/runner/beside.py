@@ -1,10 +1,10 @@
-"""A lane that runs while another one has the terminal."""
+"""Lanes that run while another one has the terminal."""
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from example_project.environment.layout import LOCAL, make
@@ -12,27 +12,34 @@ from tests.runner.outcome import Outcome
 
 
 class Beside:
-    """Begins at once. Its program ends with this process: it is a child of a thread of it."""
+    """Begin at once, one after the other. Their programs end with this process: they are children of a thread of it.
 
-    def __init__(self, lane: Callable[[Path], Outcome]) -> None:
-        self._output = make(LOCAL / "reports") / "beside.log"
-        self._result: list[Outcome] = []
+    A lane is called with the file that takes its output.
+    """
+
+    def __init__(self, lanes: Sequence[Callable[[Path], Outcome]]) -> None:
+        self._lanes = lanes
+        self._outputs = [make(LOCAL / "reports") / f"beside-{number}.log" for number in range(len(lanes))]
+        self._results: list[Outcome] = []
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, args=(lane,), daemon=True)
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def outcome(self) -> Outcome:
-        """Wait for its end, and show what it has to say."""
+    def outcomes(self) -> list[Outcome]:
+        """Wait for their end, and show what they have to say."""
         self._thread.join()
-        if self._output.exists():
-            sys.stdout.write(self._output.read_text(errors="replace"))
-            sys.stdout.flush()
+        for output in self._outputs:
+            if output.exists():
+                sys.stdout.write(output.read_text(errors="replace"))
+                sys.stdout.flush()
         if self._error:
             raise self._error
-        return self._result[0]
+        return self._results
 
-    def _run(self, lane: Callable[[Path], Outcome]) -> None:
+    def _run(self) -> None:
         try:
-            self._result.append(lane(self._output))
+            for lane, output in zip(self._lanes, self._outputs, strict=True):
+                output.unlink(missing_ok=True)
+                self._results.append(lane(output))
         except BaseException as error:
             self._error = error

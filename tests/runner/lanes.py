@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from example_project.environment.interpreters import Interpreter
 from example_project.environment.layout import LOCAL, ROOT, make
@@ -20,18 +21,19 @@ OLDEST_DJANGO, NEWEST_DJANGO = "5.2", "6.1"
 
 @dataclass(frozen=True)
 class Combination:
-    """``quick``: without what is slow; ``narrow``: also without what is beside the protocol; ``again``: these tests have
-    run on another server in this run."""
+    """``quick``: without what is slow; ``narrow``: also without what is beside the protocol; ``once``: with, without or
+    nothing but what is to run once (the default: with)."""
 
     interpreter: Interpreter
     django: str
     quick: bool
-    again: bool = False
+    once: Literal["with", "without", "alone"] = "with"
     narrow: bool = False
 
     @property
     def name(self) -> str:
-        return f"Python {self.interpreter.full}, Django {self.django}{', quick' if self.quick else ''}"
+        part = ", quick" if self.quick else ", what runs once" if self.once == "alone" else ""
+        return f"Python {self.interpreter.full}, Django {self.django}{part}"
 
     @property
     def environment(self) -> VirtualEnvironment:
@@ -43,7 +45,8 @@ def run_lane(
 ) -> Outcome:
     """pytest once. ``output``: where its output goes, if not to the terminal."""
     python = combination.environment.ensure()
-    report = make(LOCAL / "reports") / f"{combination.environment.name}-{server.split()[0]}.xml"
+    part = "-once" if combination.once == "alone" else ""
+    report = make(LOCAL / "reports") / f"{combination.environment.name}-{server.split()[0]}{part}.xml"
     report.unlink(missing_ok=True)
     step(f"pytest: {combination.name}, {server}")
     begun = time.monotonic()
@@ -58,10 +61,14 @@ def run_lane(
 
 def _arguments(combination: Combination, options: Options) -> Sequence[str | Path]:
     chosen: list[str | Path] = []
-    marks = (("slow", combination.quick), ("wide", combination.narrow), ("once", combination.again))
-    left_out = [mark for mark, out in marks if out]
-    if left_out:
-        chosen += ["-m", " and ".join(f"not {mark}" for mark in left_out)]
+    marks = (
+        ("slow", combination.quick),
+        ("wide", combination.narrow),
+        ("once", combination.once == "without"),
+    )
+    wanted = [f"not {mark}" for mark, out in marks if out] + ["once"] * (combination.once == "alone")
+    if wanted:
+        chosen += ["-m", " and ".join(wanted)]
     if options.ci:
         chosen += ["--color=no", "--durations=15", "-p", "no:cacheprovider"]
     return [*chosen, *options.pytest]

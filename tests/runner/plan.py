@@ -26,25 +26,31 @@ _VERSION = "from tests.servers import version_of_run; print(version_of_run())"
 def outcomes_of(options: Options) -> list[Outcome]:
     """Run what was asked for: the checks, then the oldest combination on each server.
 
-    The newest combination runs on the first server while the second one is at work: most tests wait more than they
-    compute.
+    What is to run once, and the newest combination, run on the first server while the second one is at work: most tests
+    wait more than they compute.
     """
     oldest = Combination(running(), OLDEST_DJANGO, options.quick, narrow=options.quick)
     python = oldest.environment.ensure()
     outcomes = list(static_checks(python)) if options.everything else []
+    whole = options.everything and not options.quick
     with ExitStack() as stack:
-        newest: Beside | None = None
-        for place, kind in enumerate(_kinds(options)):
+        beside: Beside | None = None
+        for kind in _kinds(options):
             try:
                 url, name = stack.enter_context(_server(kind, python))
-                again = replace(oldest, again=place > 0 and options.everything)
-                outcomes.append(run_lane(again, url, name, options))
-                if kind != "mysql" and options.everything and not options.quick:
-                    newest = Beside(partial(_newest, url, name, options))
+                lane = replace(oldest, once="without") if whole else oldest
+                outcomes.append(run_lane(lane, url, name, options))
+                if whole and beside is None:
+                    once = replace(oldest, once="alone")
+                    lanes = [
+                        partial(run_lane, once, url, name, options),
+                        partial(_newest, url, name, options),
+                    ]
+                    beside = Beside(lanes)
             except EnvironmentProblem as problem:
                 outcomes.append(_unavailable(oldest.name, kind, problem, options))
-        if newest:
-            outcomes.append(newest.outcome())
+        if beside:
+            outcomes += beside.outcomes()
     return outcomes
 
 

@@ -7,10 +7,18 @@ from contextlib import suppress
 import pytest
 from django.db import connection, connections, transaction
 
-from django_mqueue import BrokenTransaction, StaleDelivery, Subscription, WrongDatabase, publish, publish_many
+from django_mqueue import (
+    BrokenTransaction,
+    OutgoingMessage,
+    StaleDelivery,
+    Subscription,
+    WrongDatabase,
+    publish,
+    publish_many,
+)
 from django_mqueue.models import DeliveryState, Message, PartitionLease
 from tests.shop.models import Sale
-from tests.support.transactions import statements
+from tests.support.transactions import statements, wait_until
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "other"]),
@@ -39,6 +47,20 @@ def test_writes_publishes_and_ack_together() -> None:
         assert delivery.ack(), "it is acked: once more is the same"
         assert subscription.poll() == []
     assert (Sale.objects.count(), payloads("sold")) == (1, [b"1"])
+
+
+def test_a_block_for_a_delivery_that_was_answered_is_not_begun() -> None:
+    """A second ack is True, and would commit the block's writes a second time."""
+    publish_many("orders", [OutgoingMessage(n, key="k") for n in (1, 2)])
+    with Subscription("orders", "billing") as subscription:
+        first, second = wait_until(lambda: subscription.poll(), "both")
+        with first.atomic():
+            Sale.objects.create(number=1)
+        second.postpone()
+        for answered in (first, second):
+            with pytest.raises(StaleDelivery), answered.atomic():
+                Sale.objects.create(number=2)
+    assert Sale.objects.count() == 1
 
 
 def test_one_statement_for_the_ack_and_no_commit_besides() -> None:
