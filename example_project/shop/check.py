@@ -84,6 +84,6 @@ def _reminders(story: Story) -> Iterator[str]:
 
 
 def _differs(what: str, want: Iterable[object], have: Iterable[object]) -> Iterator[str]:
-    want, have = [str(each) for each in want], [str(each) for each in have]
-    if want != have:
-        yield f"{what}: {', '.join(have) or 'none'}; should be {', '.join(want) or 'none'}"
+    wanted, found = [str(each) for each in want], [str(each) for each in have]
+    if wanted != found:
+        yield f"{what}: {', '.join(found) or 'none'}; should be {', '.join(wanted) or 'none'}"

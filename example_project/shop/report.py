@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from django_mqueue import scheduled
 from django_mqueue.inspect import messages
@@ -12,10 +12,10 @@ from .models import Charge, Invoice, Mail, Order
 from .story import Story
 
 
-def lines(story: Story) -> Iterator[str]:
-    """One paragraph for each customer, from the tables."""
-    for customer, order in story.orders.items():
-        yield f"{customer}: {', '.join(_told(order))}"
+def lines(story: Story, customers: Iterable[str]) -> Iterator[str]:
+    """One line for each customer, from the tables."""
+    for customer in customers:
+        yield f"{customer}: {', '.join(_told(story.orders[customer]))}"
 
 
 def _told(order: Order) -> Iterator[str]:

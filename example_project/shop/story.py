@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from django_mqueue import redrive
+from django_mqueue import redrive, scheduled
 from django_mqueue.inspect import counts
 
-from .events import GROUPS, ORDERS, REMINDERS
+from .events import GROUPS, ORDERS, REMINDERS, reminder_id
 from .models import Order
 from .orders import paid, place_order, remind_now
 from .outside import DECLINED, GOOD, SILENT, SLOW
@@ -51,8 +51,14 @@ class Story:
         self.mended = True
         return redrive(ORDERS, group="cards", ids=ids, edit=lambda letter: {**letter.payload, "card": GOOD})
 
+    def is_over(self) -> bool:
+        """Whether nothing is to be handled now, being handled, or waiting for its next attempt."""
+        if any(scheduled(REMINDERS, id=reminder_id(self.orders[REMINDED_NOW].pk))):
+            return False  # It is due, and not yet in the log.
+        return not open_messages()
+
 
 def open_messages() -> int:
-    """Messages of the shop that are to be handled now, are being handled, or wait for their next attempt."""
+    """Messages of the shop's topics that somebody still has to handle, however often; not what is for tomorrow."""
     found = [counts(topic, group=group) for topic in (ORDERS, REMINDERS) for group in GROUPS[topic]]
     return sum(each.pending + each.in_flight + each.waiting for each in found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from secrets import token_hex
 from typing import Any
 
@@ -13,7 +14,7 @@ from example_project.workers import Workers, workers
 from ...check import wrong
 from ...events import ORDERS, PRICES, REMINDERS
 from ...report import lines
-from ...story import Story, open_messages
+from ...story import BROKEN, ORDERED, Story
 
 LOOK_EVERY = 0.1
 PATIENCE = 60.0
@@ -38,29 +39,29 @@ class Command(BaseCommand):
         )
         for order in story.place():
             self._say(f"  {order}{f', {order.card}' if order.card else ''}")
-        self._wait(started)
-        self._report("What came of them:", story)
+        self._wait(story, started)
+        self._report("What came of them:", story, ORDERED)
         self._say(f"{story.mend()} dead letters are sent back with a card that works.")
-        self._wait(started)
-        self._report("After that:", story)
+        self._wait(story, started)
+        self._report("After that:", story, sorted(BROKEN))
         self._say(
             "As promised: each price was answered, each order confirmed; each has one invoice, and no number is "
             "left out;\ncards were charged once; reminders are planned for tomorrow, called off, or were sent today."
         )
 
-    def _wait(self, started: Workers) -> None:
+    def _wait(self, story: Story, started: Workers) -> None:
         """Until nothing is left to do now."""
         deadline = time.monotonic() + PATIENCE
-        while open_messages():
+        while not story.is_over():
             if not started.running():
                 raise CommandError("the worker has ended")
             if time.monotonic() > deadline:
                 raise CommandError(f"not done after {PATIENCE:g} s")
             time.sleep(LOOK_EVERY)
 
-    def _report(self, title: str, story: Story) -> None:
+    def _report(self, title: str, story: Story, customers: Iterable[str]) -> None:
         self._say(title)
-        for line in lines(story):
+        for line in lines(story, customers):
             self._say(f"  {line}")
         if found := wrong(story):
             raise CommandError("\n  ".join(["not as promised:", *found]))
