@@ -2,7 +2,8 @@
 """Runs the example end to end: ``python3 example_project/run.py [argument…]``.
 
 It provides what is missing (system packages, a virtual environment, a private MariaDB), migrates, and runs
-``manage.py flights`` with the arguments. With ``DATABASE_URL`` set it uses that database and starts none.
+``manage.py shop``, and then ``manage.py flights`` with the arguments. With ``DATABASE_URL``
+set it uses that database and starts none.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ def main(arguments: list[str]) -> int:
         variables = with_database(url)
         step("creating the tables")
         code = forward([python, ROOT / "manage.py", "migrate", "--verbosity=0"], env=variables)
+        if code:
+            return code
+        step("manage.py shop")
+        code = forward([python, ROOT / "manage.py", "shop"], env=variables)
         if code:
             return code
         step(f"manage.py flights {' '.join(arguments)}".rstrip())

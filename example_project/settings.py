@@ -27,6 +27,7 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "django_mqueue",
     "example_project.flights",
+    "example_project.shop",
 ]
 
 MIDDLEWARE = [

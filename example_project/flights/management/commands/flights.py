@@ -9,11 +9,12 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError, connection
 
+from example_project.workers import workers
+
 from ...dataset import FLIGHTS
-from ...events import GROUPS
+from ...events import GROUPS, TOPIC
 from ...models import Run
 from ...progress import Progress, consumed
-from ...workers import workers
 from ..arguments import add_flights, positive
 from .check_flights import report
 from .publish_flights import publish
@@ -48,8 +49,9 @@ class Command(BaseCommand):
 
     def _consume(self, run: Run, count: int, threads: int) -> None:
         progress = Progress(run.flights, *GROUPS)
+        names = [f"flights-{run.pk}-{number}" for number in range(1, count + 1)]
         try:
-            with workers(count, threads, run.pk) as started:
+            with workers(names, TOPIC, "--drain", "--threads", str(threads)) as started:
                 while started.running():
                     time.sleep(LOOK_EVERY)
                     self._look(run, progress)

@@ -1,11 +1,11 @@
-"""The example's worker processes: ``runconsumer --drain``, started and ended by the ``flights`` command."""
+"""The example's worker processes: ``runconsumer``, started and ended by the commands that need them."""
 
 from __future__ import annotations
 
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -14,9 +14,7 @@ from django.conf import settings
 
 from example_project.environment.lineage import die_with_parent
 
-from .events import TOPIC
-
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 """Where ``example_project`` is importable."""
 
 PATIENCE = 30
@@ -24,20 +22,20 @@ PATIENCE = 30
 
 
 class Workers:
-    """A set of processes that consume the flights until nothing is left."""
+    """A set of processes that consume."""
 
-    def __init__(self, count: int, threads: int, run: int) -> None:
-        command = [sys.executable, "-m", "django", "runconsumer", TOPIC, "--drain", "--threads", str(threads)]
+    def __init__(self, names: Sequence[str], *arguments: str) -> None:
+        command = [sys.executable, "-m", "django", "runconsumer", *arguments]
         command += ["--settings", settings.SETTINGS_MODULE]
         # A session of their own: Ctrl-C reaches them once, through stop(), and not twice.
         self._processes = [
             subprocess.Popen(
-                [*command, "--name", f"flights-{run}-{number}"],
+                [*command, "--name", name],
                 cwd=ROOT,
                 start_new_session=True,
                 preexec_fn=die_with_parent(signal.SIGTERM),
             )
-            for number in range(1, count + 1)
+            for name in names
         ]
 
     def running(self) -> bool:
@@ -61,10 +59,10 @@ class Workers:
 
 
 @contextmanager
-def workers(count: int, threads: int, run: int) -> Iterator[Workers]:
-    """Workers that are gone when the block is left, however it is left."""
+def workers(names: Sequence[str], *arguments: str) -> Iterator[Workers]:
+    """One worker of each name, with ``runconsumer``'s arguments; gone when the block is left, however it is left."""
     with _terminated_like_interrupted():
-        started = Workers(count, threads, run)
+        started = Workers(names, *arguments)
         try:
             yield started
         finally:

@@ -1,0 +1,52 @@
+"""The shop's rows, to look at."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+
+from example_project.read_only import ReadOnlyAdmin
+
+from .models import BankEntry, Charge, Invoice, InvoiceNumbers, Mail, Order
+
+
+@admin.register(Order)
+class OrderAdmin(ReadOnlyAdmin):
+    list_display = ["id", "customer", "article", "count", "amount", "card", "placed_at", "paid_at"]
+    list_filter = ["article", "card"]
+    search_fields = ["customer"]
+    ordering = ["-id"]
+
+
+@admin.register(Mail)
+class MailAdmin(ReadOnlyAdmin):
+    list_display = ["id", "order", "kind", "text", "written_at"]
+    list_filter = ["kind"]
+    list_select_related = ["order"]
+    ordering = ["-id"]
+
+
+@admin.register(Invoice)
+class InvoiceAdmin(ReadOnlyAdmin):
+    list_display = ["number", "order", "amount", "attempt", "written_at"]
+    list_select_related = ["order"]
+    ordering = ["-number"]
+
+
+@admin.register(InvoiceNumbers)
+class InvoiceNumbersAdmin(ReadOnlyAdmin):
+    list_display = ["id", "last"]
+
+
+@admin.register(Charge)
+class ChargeAdmin(ReadOnlyAdmin):
+    list_display = ["id", "order", "card", "amount", "attempt", "charged_at"]
+    list_select_related = ["order"]
+    ordering = ["-id"]
+
+
+@admin.register(BankEntry)
+class BankEntryAdmin(ReadOnlyAdmin):
+    list_display = ["id", "reference", "card", "amount", "answer", "at"]
+    list_filter = ["answer", "card"]
+    search_fields = ["reference"]
+    ordering = ["-id"]

@@ -1,0 +1,71 @@
+"""``manage.py shop``: a day at the shop with a real worker, and whether all came as promised."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from secrets import token_hex
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from example_project.workers import Workers, workers
+
+from ...check import wrong
+from ...events import ORDERS, PRICES, REMINDERS
+from ...report import lines
+from ...story import BROKEN, ORDERED, Story
+
+LOOK_EVERY = 0.1
+PATIENCE = 60.0
+
+
+class Command(BaseCommand):
+    help = "Place orders, handle them in a worker process, check what came of them; then mend what is dead."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        story = Story()
+        try:
+            with workers([f"shop-{token_hex(4)}"], ORDERS, PRICES, REMINDERS, "--verbosity", "0") as started:
+                self._run(story, started)
+        except KeyboardInterrupt:
+            raise CommandError("interrupted", returncode=130) from None
+        if failed := started.failed():
+            raise CommandError(f"the worker ended badly, with exit code {failed[0]}")
+
+    def _run(self, story: Story, started: Workers) -> None:
+        self._say(
+            "Orders, each with the price that a request was answered with. The worker's log comes in between."
+        )
+        for order in story.place():
+            self._say(f"  {order}{f', {order.card}' if order.card else ''}")
+        self._wait(story, started)
+        self._report("What came of them:", story, ORDERED)
+        self._say(f"{story.mend()} dead letters are sent back with a card that works.")
+        self._wait(story, started)
+        self._report("After that:", story, sorted(BROKEN))
+        self._say(
+            "As promised: each price was answered, each order confirmed; each has one invoice, and no number is "
+            "left out;\ncards were charged once; reminders are planned for tomorrow, called off, or were sent today."
+        )
+
+    def _wait(self, story: Story, started: Workers) -> None:
+        """Until nothing is left to do now."""
+        deadline = time.monotonic() + PATIENCE
+        while not story.is_over():
+            if not started.running():
+                raise CommandError("the worker has ended")
+            if time.monotonic() > deadline:
+                raise CommandError(f"not done after {PATIENCE:g} s")
+            time.sleep(LOOK_EVERY)
+
+    def _report(self, title: str, story: Story, customers: Iterable[str]) -> None:
+        self._say(title)
+        for line in lines(story, customers):
+            self._say(f"  {line}")
+        if found := wrong(story):
+            raise CommandError("\n  ".join(["not as promised:", *found]))
+
+    def _say(self, line: str) -> None:
+        self.stdout.write(line)
+        self.stdout.flush()

@@ -1,0 +1,47 @@
+"""The world outside, pretended: a bank that is slow or says no, and a printer that jams."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from .models import BankEntry, Order
+
+GOOD, DECLINED, SLOW, SILENT = "good card", "declined card", "slow card", "silent card"
+SLOW_FOR = 2
+"""Calls for a slow card that get no answer."""
+
+STICKY = "honey"
+
+
+class CardDeclined(Exception):
+    """The bank says no, and will say it again."""
+
+
+class BankTimeout(Exception):
+    """The bank does not answer. Perhaps it will the next time."""
+
+
+class PaperJam(Exception):
+    """Nothing was printed."""
+
+
+def charge(reference: str, card: str, amount: Decimal) -> None:
+    """Take the money, once for each ``reference``. Raises ``CardDeclined`` or ``BankTimeout``."""
+    calls = BankEntry.objects.filter(reference=reference)
+    if calls.filter(answer=BankEntry.Answer.ACCEPTED).exists():
+        return
+    silent = card == SILENT or (card == SLOW and calls.count() < SLOW_FOR)
+    answer = BankEntry.Answer.NONE if silent else BankEntry.Answer.ACCEPTED
+    if card == DECLINED:
+        answer = BankEntry.Answer.DECLINED
+    BankEntry.objects.create(reference=reference, card=card, amount=amount, answer=answer)
+    if answer == BankEntry.Answer.NONE:
+        raise BankTimeout("the bank did not answer")
+    if answer == BankEntry.Answer.DECLINED:
+        raise CardDeclined(f"the bank declines the {card}")
+
+
+def print_invoice(order: Order, attempt: int) -> None:
+    """Raises ``PaperJam`` the first time that an order of honey is printed."""
+    if order.article == STICKY and attempt == 1:
+        raise PaperJam("honey sticks")
