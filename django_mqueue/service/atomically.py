@@ -26,9 +26,9 @@ NO_SUCH_SAVEPOINT = 1305
 def atomically(deliveries: Sequence[Delivery]) -> Iterator[None]:
     """Run the block in a transaction of the queue's database, and ack the deliveries (of one holder) in it.
 
-    Nothing of it stays if the block raises, or if one of them is no longer its holder's (``StaleDelivery``; if it has been
-    answered, before the block): the ack is the transaction's last statement, and nobody can take a delivery between it
-    and the commit.
+    Nothing of it stays if the block raises, or if one of them is no longer its holder's (``StaleDelivery``; before the
+    block, if it has been answered): the ack is the transaction's last statement, and nobody can take a delivery
+    between it and the commit.
     Raises ``BrokenTransaction`` if the block has ended the transaction, ``WrongDatabase`` at a write to another one.
     """
     if ended := [delivery for delivery in deliveries if delivery.hold.answer]:
