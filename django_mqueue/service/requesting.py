@@ -118,10 +118,10 @@ class Question:
         with session.explained(self.using):
             _sweep(self.using, self.topic)
             if self._here is None:
-                self._box, published = session.run(self.using, self._publish)
+                published = session.run(self.using, self._publish)
             else:
                 with transaction.atomic(using=self.using):
-                    self._box, published = session.run(self.using, self._publish)
+                    published = session.run(self.using, self._publish)
         self.id = published.id
         if self._here is not None:
             self._here(self.topic, self.using)
@@ -153,16 +153,17 @@ class Question:
         """Leave nothing behind, if the database lets us; a worker, or another requester, sees to it else."""
         try:
             self._take()
-        except Error as error:
-            if session.is_lost(error) and not session.in_transaction(self.using):
+        except Error:  # A killed connection tells so in many ways; its locks may be there for a moment more.
+            if not session.in_transaction(self.using):
                 session.discard(self.using)
                 with suppress(Error):
-                    self._take()
+                    self._last_look()
 
-    def _publish(self, cursor: CursorWrapper) -> tuple[Box, Published]:
+    def _publish(self, cursor: CursorWrapper) -> Published:
         message = self.message
-        box = replies.open_box(cursor, names.replies_topic(self.topic), uuid7(), self.timeout_ms)
-        published = publish(
+        # Known before the commit, whose answer may get lost.
+        self._box = box = replies.open_box(cursor, names.replies_topic(self.topic), uuid7(), self.timeout_ms)
+        return publish(
             self.topic,
             message.payload,
             key=message.key,
@@ -173,7 +174,6 @@ class Question:
             on_duplicate="error",
             using=self.using,
         )
-        return box, published
 
     def _last_look(self) -> replies.Content | None:
         """Take the box as it is at the deadline. What is committed is counted, also what is just being committed."""
