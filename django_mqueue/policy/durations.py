@@ -29,9 +29,14 @@ def to_ms(argument: str, value: Any, *, least: float = 0) -> int:
 
 
 def moment_ms(argument: str, value: datetime) -> int:
-    """Epoch milliseconds of an aware datetime. Raises ``ValueError`` for a naive one."""
+    """Epoch milliseconds of an aware datetime. Raises ``ValueError`` for a naive one, and for one beyond the years 1 to
+    9999 in UTC, which could not be given back."""
     if value.tzinfo is None or value.utcoffset() is None:
         raise ValueError(f"{argument} must be an aware datetime, not the naive {value!r}")
+    try:
+        value = value.astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError(f"{argument} must lie within the years 1 to 9999 in UTC, not {value!r}") from error
     return (value - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 

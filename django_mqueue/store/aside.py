@@ -16,8 +16,8 @@ from .log import INSERT_COLUMNS
 
 @dataclass(frozen=True)
 class Aside:
-    """A message of a group that is to come again. ``life``: of the group's registration; a reset or a new subscription
-    forgets what was set aside before. ``id``: a fresh one, for its own is still in the log."""
+    """A message of a group that is to come again. ``life``: of the group's registration: after a reset the message
+    itself comes again, if the log holds it (``offset``). ``id``: a fresh one, for its own is still in the log."""
 
     group: str
     topic: str
@@ -47,6 +47,7 @@ def set_aside(cursor: CursorWrapper, aside: Aside, delay_ms: int, *, counted: bo
     before = metadata.get("retry", {})
     metadata["retry"] = {
         "id": id,
+        "offset": aside.offset,
         "published_at": before.get("published_at", int(published_at)),
         "count": int(retries) + (int(handed) if counted else 0),
         "failures": int(failures),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from django.db.backends.utils import CursorWrapper
 
 from ..policy.names import scheduled_topic
-from .dialect import NOW_MS, marks, numbers_table
+from .dialect import NOW_MS, flat, marks, numbers_table
 from .gates import locking_topic
 from .log import INSERT_COLUMNS
 from .schedule import WAITING
@@ -21,7 +21,8 @@ RETRY = "JSON_EXTRACT(metadata, '$.retry."
 
 @dataclass(frozen=True)
 class Due:
-    """A message that is due. ``life``: the registration of its group that set it aside, 0 if none did."""
+    """A message that is due. ``life``: the registration of its group that set it aside, 0 if none did; ``before``: its
+    offset in the log then."""
 
     offset: int
     partition: str
@@ -29,6 +30,7 @@ class Due:
     group: str
     size: int
     life: int
+    before: int
 
 
 def lock_promotion(cursor: CursorWrapper, topic: str) -> bool:
@@ -56,25 +58,40 @@ def lock_due(cursor: CursorWrapper, topic: str, without: Collection[int], limit:
     """Lock the messages that are due, the longest due first. Those that somebody cancels or moves now are left out."""
     others = f" AND `offset` NOT IN ({marks(sorted(without))})" if without else ""
     cursor.execute(
-        f"SELECT `offset`, partition_key, id, consumer_group, LENGTH(payload) + LENGTH(metadata), {RETRY}life')"
+        f"SELECT `offset`, partition_key, id, consumer_group, LENGTH(payload) + LENGTH(metadata), {RETRY}life'),"
+        f" {RETRY}offset')"
         f" FROM queue_messages FORCE INDEX (queue_messages_due) WHERE topic = %s AND {WAITING}"
         f" AND available_at <= {NOW_MS}{others} ORDER BY available_at, `offset` LIMIT {limit:d}"
         " FOR UPDATE SKIP LOCKED",
         [scheduled_topic(topic), *sorted(without)],
     )
-    return [Due(int(o), p, i, g, int(size), int(life or 0)) for o, p, i, g, size, life in cursor.fetchall()]
+    return [
+        Due(int(o), p, i, g, int(size), int(life or 0), int(before or 0))
+        for o, p, i, g, size, life, before in cursor.fetchall()
+    ]
 
 
-def lives(cursor: CursorWrapper, topic: str, groups: Collection[str]) -> dict[str, int]:
-    """Those of the groups that are registered, and the lives of their registrations."""
+def lives(cursor: CursorWrapper, topic: str, groups: Collection[str]) -> dict[str, tuple[int, int]]:
+    """Those of the groups that are registered: the life of the registration, and its start."""
     if not groups:
         return {}
     cursor.execute(
-        "SELECT consumer_group, id FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
+        "SELECT consumer_group, id, offset_acked FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
         f" WHERE consumer_group IN ({marks(sorted(groups))}) AND topic = %s AND partition_key = ''",
         [*sorted(groups), topic],
     )
-    return {group: int(life) for group, life in cursor.fetchall()}
+    return {group: (int(life), int(start)) for group, life, start in cursor.fetchall()}
+
+
+def still_there(cursor: CursorWrapper, offsets: Collection[int]) -> set[int]:
+    """Those of the offsets that the log holds."""
+    if not offsets:
+        return set()
+    cursor.execute(
+        f"SELECT `offset` FROM queue_messages FORCE INDEX (PRIMARY) WHERE `offset` IN ({marks(sorted(offsets))})",
+        sorted(offsets),
+    )
+    return {int(offset) for (offset,) in cursor.fetchall()}
 
 
 def in_log(cursor: CursorWrapper, topic: str, offsets: Sequence[int]) -> dict[int, int]:
@@ -93,14 +110,24 @@ def in_log(cursor: CursorWrapper, topic: str, offsets: Sequence[int]) -> dict[in
 
 
 def append(cursor: CursorWrapper, topic: str, offsets: Sequence[int]) -> None:
-    """Put scheduled rows into the log, by due time, through the gate like every row of it."""
-    gate, gate_params = locking_topic(topic)
+    """Put scheduled rows into the log, by due time, through the gate like every row of it.
+
+    They are read, and sent back: for an INSERT ... SELECT MariaDB would lock the counter of offsets, and whenever that
+    statement waits for somebody, all publishers of whatever topic would wait with it.
+    """
     cursor.execute(
-        f"INSERT INTO queue_messages ({INSERT_COLUMNS}, original_id)"
-        f" SELECT {gate}, partition_key, id, consumer_group, payload, metadata, available_at, created_at,"
-        f" {NOW_MS}, JSON_UNQUOTE({RETRY}id')) FROM queue_messages FORCE INDEX (PRIMARY)"
+        "SELECT partition_key, id, consumer_group, payload, metadata, available_at, created_at,"
+        f" JSON_UNQUOTE({RETRY}id')) FROM queue_messages FORCE INDEX (PRIMARY)"
         f" WHERE `offset` IN ({marks(offsets)}) ORDER BY available_at, `offset`",
-        [*gate_params, *offsets],
+        list(offsets),
+    )
+    gate, gate_params = locking_topic(topic)
+    first, *others = cursor.fetchall()
+    end = f"%s, %s, %s, %s, %s, %s, %s, {NOW_MS}, %s)"
+    cursor.execute(
+        f"INSERT INTO queue_messages ({INSERT_COLUMNS}, original_id) VALUES ({gate}, {end}"
+        + f", (%s, {end}" * len(others),
+        [*gate_params, *first, *flat([topic, *row] for row in others)],
     )
 
 

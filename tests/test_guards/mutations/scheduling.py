@@ -6,6 +6,7 @@ from .mutation import Mutation, mutation
 
 _BY_ID = "test_scheduling/test_by_id.py"
 _PROMOTION = "test_scheduling/test_promotion.py"
+_RACES = "test_scheduling/test_promotion_races.py"
 _ASIDE = "test_scheduling/test_aside.py"
 
 MUTATIONS: tuple[Mutation, ...] = (
@@ -50,6 +51,30 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_PROMOTION}::test_an_id_that_somebody_is_publishing_waits_until_that_is_decided",
     ),
     mutation(
+        "what is promoted is locked by its id, too",
+        "who cancels a message that falls due at that moment has his transaction rolled back by a deadlock",
+        "service/promoting.py",
+        "free = garbage.lock_free(cursor, [row.offset for row in rows]) if rows else set()",
+        "free = {row.offset for row in rows}",
+        f"{_RACES}::test_changed_between_two_statements_it_is_told_that_it_comes_too_late[cancel]",
+    ),
+    mutation(
+        "an id that is published between two statements is looked up again",
+        "the promotion fails, and its worker ends",
+        "service/promoting.py",
+        "if code == DUPLICATE_ENTRY and not session.in_transaction(self.using):",
+        "if False:",
+        f"{_RACES}::test_an_id_that_is_published_between_two_statements_is_dropped",
+    ),
+    mutation(
+        "what was set aside comes if the log has forgotten it",
+        "a message that waits for a retry is lost when its group begins anew",
+        "service/promoting.py",
+        "row.before in there or row.before <= lives[row.group][1]",
+        "True",
+        f"{_RACES}::test_what_was_set_aside_comes_after_a_reset_if_the_log_has_forgotten_it",
+    ),
+    mutation(
         "the log is asked after a message was scheduled",
         "of two of one id one is told that it will come, and never does: the other fell due at that moment",
         "service/storing.py",
@@ -61,7 +86,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "what was set aside belongs to its registration",
         "after a reset a message comes twice: from the log, and when its retry falls due",
         "service/promoting.py",
-        "row.life not in (0, lives[row.group])",
+        "row.life != lives[row.group][0]",
         "False",
         f"{_ASIDE}::test_reset_forgets_what_was_set_aside_before",
     ),

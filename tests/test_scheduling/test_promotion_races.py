@@ -1,0 +1,183 @@
+"""What others do between two statements of a promotion: nobody fails, nobody is held up, nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from datetime import datetime, timedelta, timezone
+from typing import Any, Literal
+
+import pytest
+from django.db import connection, transaction
+from django.test import override_settings
+
+from django_mqueue import (
+    OutgoingMessage,
+    Subscription,
+    cancel,
+    publish,
+    publish_many,
+    reschedule,
+    reset,
+)
+from django_mqueue.service import promoting
+from django_mqueue.service.promoting import IN_LOG, NOBODYS, Promoter, Promotion
+from django_mqueue.store import due as store
+from django_mqueue.store import patience
+from tests.support.subscribers import QUICK, consume, poll_until, settle_and_collect
+from tests.support.transactions import Background, HeldTransaction, is_waiting_for_lock, wait_until
+
+from .helping import ids_in_log, now, waiting
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+PAST = timedelta(seconds=-5)
+
+
+def promote(topic: str = "t") -> Promotion:
+    return Promoter("default", topic).promote()
+
+
+def due(id: str, since: timedelta = PAST) -> None:
+    publish("t", id, id=id, key="k", at=now() + since)
+
+
+def after(monkeypatch: pytest.MonkeyPatch, statement: str, happens: Callable[[], Any]) -> None:
+    """Once, after that statement of a promotion."""
+    original = getattr(store, statement)
+    done: list[bool] = []
+
+    def with_it(*arguments: Any) -> Any:
+        result = original(*arguments)
+        if not done:
+            done.append(True)
+            happens()
+        return result
+
+    monkeypatch.setattr(store, statement, with_it)
+
+
+def test_an_id_that_is_published_between_two_statements_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    due("a")
+    due("b")
+    after(
+        monkeypatch,
+        "in_log",
+        lambda: Background(lambda: publish("t", "at once", id="a", key="k")).start().result(),
+    )
+    promoter = Promoter("default", "t")
+    assert promoter.promote() == Promotion(more=True)
+    result = promoter.promote()
+    assert (result.promoted, list(result.dropped.values())) == (1, [IN_LOG])
+    assert (waiting("t"), sorted(ids_in_log("t"))) == ([], ["a", "b"])
+
+
+@pytest.mark.parametrize("verb", ["cancel", "reschedule", "replace"])
+def test_changed_between_two_statements_it_is_told_that_it_comes_too_late(
+    monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """Or in time. One of the two is so, and no deadlock ends the caller's transaction."""
+    due("a")
+    due("b")
+    changes: dict[str, Callable[[], Any]] = {
+        "cancel": lambda: cancel("t", "a", key="k"),
+        "reschedule": lambda: reschedule("t", "a", key="k", delay=3600),
+        "replace": lambda: (
+            publish("t", "other", id="a", key="k", delay=3600, on_duplicate="replace").replaced
+        ),
+    }
+
+    def work() -> bool:
+        with transaction.atomic():
+            publish("elsewhere", 1)
+            return bool(changes[verb]())
+
+    changing = Background(work)
+
+    def until_it_waits() -> None:
+        changing.start()
+        wait_until(lambda: is_waiting_for_lock(changing.connection_id), "it waits", every=0.25)
+
+    after(monkeypatch, "lock_due", until_it_waits)
+    promoter = Promoter("default", "t")
+    promoted = promoter.promote().promoted
+    if changing.result():
+        assert (promoted, ids_in_log("t")) == (1, ["b"])
+    else:
+        assert (promoted, ids_in_log("t")) == (2, ["a", "b"])
+
+
+def test_many_that_are_in_doubt_do_not_stand_before_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(promoting, "ROWS", 3)
+    for n in range(7):
+        due(f"doubtful {n}", 2 * PAST)
+    due("sure")
+    ids = [OutgoingMessage(n, id=f"doubtful {n}", key="k") for n in range(7)]
+    with HeldTransaction(lambda: publish_many("t", ids)) as held:
+        promoter = Promoter("default", "t")
+        wait_until(lambda: promoter.promote().promoted or ids_in_log("t"), "the other one comes")
+        assert ids_in_log("t") == ["sure"]
+        held.rollback()
+    wait_until(lambda: not promoter.promote().promoted and not waiting("t"), "those in doubt come", every=0.1)
+    assert len(ids_in_log("t")) == 8
+
+
+def test_many_that_are_in_the_way_are_found_one_after_the_other() -> None:
+    """After one was found, the next ones are looked for among a few, not among all again."""
+    due("a")
+    promoter = Promoter("default", "t")
+    promoter._in_the_way(list(range(500)))
+    assert promoter._rows == 62
+    promoter._in_the_way([7])
+    assert (promoter._rows, list(promoter._avoided)) == (1, [7])
+    assert promoter.promote().promoted == 1
+    assert promoter._rows == 8
+
+
+def test_while_a_promotion_waits_publishers_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds no lock on the counter of offsets, which MariaDB would take for an INSERT ... SELECT."""
+    due("b")
+    due("c")
+    # For as long as the publisher takes: the second that it waits otherwise would be this test's patience.
+    monkeypatch.setattr(patience, "hardly_any", lambda using: nullcontext())
+    held = HeldTransaction(lambda: publish("t", "at once", id="c", key="k"))
+    after(monkeypatch, "in_log", lambda: held.start().result())
+    with Background(promote) as promotion:
+        wait_until(lambda: is_waiting_for_lock(promotion.connection_id), "it waits", every=0.25)
+        publish("elsewhere", 1)
+        assert not promotion.is_done, "published while it waited"
+        held.rollback()
+        assert promotion.result().promoted == 2
+
+
+def test_what_was_set_aside_comes_after_a_reset_if_the_log_has_forgotten_it() -> None:
+    """To the start: else it would be lost. Not if the new start lies behind it."""
+
+    def promoted_after_reset(to: Literal["earliest", "latest"]) -> Promotion:
+        with override_settings(MQUEUE=QUICK), Subscription("t", "g") as subscription:
+            publish("t", "again", id="a", key="k")
+            (delivery,) = poll_until(subscription, 1)
+            delivery.nack(delay=7200, error="no")
+            publish("t", "next", key="k")
+            consume(subscription, 1)
+            wait_until(lambda: settle_and_collect(subscription) and not ids_in_log("t"), "forgotten")
+        reset("t", "g", to)
+        assert waiting("t") == ["a"]
+        with connection.cursor() as cursor:
+            cursor.execute("UPDATE queue_messages SET available_at = 5 WHERE topic = 't_scheduled'")
+        return promote()
+
+    assert list(promoted_after_reset("latest").dropped.values()) == [NOBODYS]
+    assert promoted_after_reset("earliest").promoted == 1
+    with override_settings(MQUEUE=QUICK), Subscription("t", "g") as subscription:
+        (delivery,) = consume(subscription, 1)
+    assert (delivery.id, delivery.payload, delivery.attempt) == ("a", "again", 2)
+
+
+def test_a_time_that_could_not_be_given_back_is_refused() -> None:
+    west, east = timezone(timedelta(hours=-12)), timezone(timedelta(hours=12))
+    for at in (datetime(9999, 12, 31, 23, tzinfo=west), datetime(1, 1, 1, tzinfo=east)):
+        with pytest.raises(ValueError, match="at must lie within the years 1 to 9999 in UTC"):
+            publish("t", 1, at=at)
+    publish("t", 1, id="a", at=datetime(9999, 12, 31, 11, tzinfo=west))
+    assert waiting("t") == ["a"]
