@@ -16,7 +16,9 @@ import django_mqueue
 
 STORE = Path(django_mqueue.__file__).parent / "store"
 LOCKS = re.compile(r"FOR UPDATE|LOCK IN SHARE MODE|UPDATE queue_|DELETE (\w+ )?FROM")
-NAMED = re.compile(r"FORCE INDEX|_INDEX\}|\{_ROW\}|\{lock\}|\{_TOPIC_ROW\}|ORDER BY consumer_group, topic")
+NAMED = re.compile(
+    r"FORCE INDEX|_INDEX\}|\{_ROW\}|\{_BOX\}|\{lock\}|\{_TOPIC_ROW\}|ORDER BY consumer_group, topic"
+)
 """Or is made of a part that names it; ``ORDER BY`` of the primary key is how a DELETE with a LIMIT says it."""
 
 

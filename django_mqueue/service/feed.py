@@ -13,6 +13,7 @@ from ..policy.holes import Holes, gaps
 from ..policy.names import key_of
 from ..store import log, session
 from . import telling
+from .loading import batches
 from .promoting import Promoter, Promotion
 from .settling import Settler
 from .telling import Outbox
@@ -73,6 +74,7 @@ class Feed:
     def __init__(self, using: str, outbox: Outbox | None = None) -> None:
         self.using, self.outbox = using, outbox or Outbox()
         self.tails: dict[str, Tail] = {}
+        self._waited: set[str] = set()
 
     def join(self, topic: str, listener: Listener) -> None:
         """Hear of what comes to a topic from now on. The listener reads what was there before by itself."""
@@ -111,7 +113,7 @@ class Feed:
         if not self.tails:
             return False
         more, due = self._read()
-        came = [self._promote(topic) for topic in due]
+        came = self._promote(due)
         if any(result.promoted for result in came):
             more = self._read()[0] or more
         for tail in list(self.tails.values()):
@@ -119,18 +121,30 @@ class Feed:
             self._sweep(tail)
         return more or any(result.more for result in came)
 
-    def _promote(self, topic: str) -> Promotion:
-        result = self.tails[topic].promoter.promote()
-        for row, reason in result.dropped.items():
-            telling.dropped(
-                self.outbox, topic, using=self.using, id=row.id, key=key_of(row.partition),
-                group=row.group or None, reason=reason,
-            )  # fmt: skip
-        return result
+    def _promote(self, due: Sequence[str]) -> list[Promotion]:
+        """One topic after the other, but one alone that has to wait: leases are to be renewed in between.
+
+        The topics that had to wait come last the next time.
+        """
+        came = []
+        for topic in sorted(due, key=lambda topic: topic in self._waited):
+            result = self.tails[topic].promoter.promote()
+            came.append(result)
+            for row, reason in result.dropped.items():
+                telling.dropped(
+                    self.outbox, topic, using=self.using, id=row.id, key=key_of(row.partition),
+                    group=row.group or None, reason=reason,
+                )  # fmt: skip
+            self._waited.discard(topic)
+            if result.waited:
+                self._waited.add(topic)
+                break
+        return came
 
     def _read(self) -> tuple[bool, list[str]]:
         """Tell what is new: whether there was more than fits, and the topics where scheduled messages are due."""
-        rows = log.tails(self.using, [(tail.topic, tail.position) for tail in self.tails.values()], ROWS)
+        positions = [(tail.topic, tail.position) for tail in self.tails.values()]
+        rows = [row for some in batches(positions) for row in log.tails(self.using, some, ROWS)]
         by_topic: dict[str, list[tuple[int, str, str]]] = {}
         due = []
         for topic, offset, partition, group in rows:

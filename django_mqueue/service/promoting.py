@@ -32,12 +32,13 @@ NOBODYS = "its group is not registered any more"
 class Promotion:
     """What one transaction did: how many messages came into the log, and which were dropped and why.
 
-    ``more``: there may be more that are due.
+    ``more``: there may be more that are due. ``waited``: for a publisher's lock, in vain.
     """
 
     promoted: int = 0
     dropped: dict[Due, str] = field(default_factory=dict)
     more: bool = False
+    waited: bool = False
 
 
 class Promoter:
@@ -69,13 +70,12 @@ class Promoter:
         except DatabaseError as error:
             code = session.error_code(error)
             if code == DUPLICATE_ENTRY and not session.in_transaction(self.using):
-                return Promotion(
-                    more=True
-                )  # An id has been published since it was looked up: now it is found.
+                # An id has been published since it was looked up: now it is found.
+                return Promotion(more=True)
             if code != LOCK_WAIT_TIMEOUT:
                 raise
             self._in_the_way(tried)
-            return Promotion(more=True)
+            return Promotion(more=True, waited=True)
         self._rows = min(8 * self._rows, ROWS)
         for row, reason in result.dropped.items():
             logger.warning(
