@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from django_mqueue import Message, consumer, publish
 from django_mqueue.models import DeliveryState
@@ -25,17 +27,9 @@ class Created:
             raise ValueError("order must be at least 1")
 
 
-class Model:
-    """What pydantic's models look like from here."""
-
-    def __init__(self, payload: Any) -> None:
-        self.payload = payload
-
-    @classmethod
-    def model_validate(cls, payload: Any) -> Model:
-        if not isinstance(payload, dict):
-            raise ValueError("1 validation error for Model")
-        return cls(payload)
+class Model(BaseModel):
+    order: int
+    at: date | None = None
 
 
 def letters() -> list[str]:
@@ -44,7 +38,7 @@ def letters() -> list[str]:
 
 def test_payloads_are_parsed_by_kind() -> None:
     publish("t", {"order": 1, "lines": ["a"]}, kind="created")
-    publish("t", {"order": 2}, kind="model")
+    publish("t", {"order": "2", "at": date(2026, 11, 21)}, kind="model")
     publish("t", "12", kind="number")
     publish("t", {"order": 3}, kind="plain")
     seen = Seen()
@@ -52,7 +46,7 @@ def test_payloads_are_parsed_by_kind() -> None:
         run()
     got = {message.kind: message.payload for message in seen.messages}
     assert got["created"] == Created(1, ["a"])
-    assert got["model"].payload == {"order": 2}
+    assert got["model"] == Model(order=2, at=date(2026, 11, 21))
     assert (got["number"], got["plain"]) == (12, {"order": 3})
 
 
@@ -87,6 +81,16 @@ def test_what_does_not_parse_is_dead_lettered_at_once(payload: Any, error: str) 
     assert seen.messages == []
     assert letters() == [f"the payload of kind 'created' does not parse: {error}"]
     assert DeliveryState.objects.get().failure_count == 1
+
+
+def test_what_pydantic_refuses_is_dead_lettered_with_its_words() -> None:
+    publish("t", {"order": "one"}, kind="model")
+    with registered("t", Seen(), kinds={"model": Model}, max_attempts=5):
+        run()
+    (error,) = letters()
+    assert error.startswith(
+        "the payload of kind 'model' does not parse: ValidationError: 1 validation error for Model"
+    )
 
 
 def test_a_parsed_message_can_be_extended_and_retried() -> None:
