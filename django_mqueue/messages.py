@@ -19,9 +19,9 @@ class OutgoingMessage:
     id: str | None = None
     kind: str = ""
     headers: Mapping[str, Any] | None = None
-    group: str | None = None
     delay: float | timedelta | None = None
     at: datetime | None = None
+    group: str | None = None
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ def request(
     see the request before its end; ``NotRegistered`` for an unknown ``group``; ``TypeError`` or ``ValueError`` for bad
     arguments before any SQL.
     """
-    question = Question(topic, OutgoingMessage(payload, key, id, kind, headers, group), timeout, using)
+    question = Question(topic, OutgoingMessage(payload, key, id, kind, headers, group=group), timeout, using)
     try:
         question.ask()
         while (found := question.look()) is None:
@@ -82,7 +82,7 @@ async def arequest(
     using: str | None = None,
 ) -> Reply:
     """``request`` for asynchronous callers: while it waits it holds no thread."""
-    question = Question(topic, OutgoingMessage(payload, key, id, kind, headers, group), timeout, using)
+    question = Question(topic, OutgoingMessage(payload, key, id, kind, headers, group=group), timeout, using)
     look = sync_to_async(question.look)
     try:
         await sync_to_async(question.ask)()
