@@ -67,7 +67,13 @@ def set_aside(cursor: CursorWrapper, aside: Aside, delay_ms: int, *, counted: bo
 
 
 def without_retry(metadata: str) -> str:
-    """What a message's metadata were before it was ever set aside."""
-    content: dict[str, Any] = json.loads(metadata)
-    content.pop("retry", None)
+    """What a message's metadata were before it was ever set aside; or whatever they are, for it may be dead by that."""
+    return without("retry", metadata)
+
+
+def without(part: str, metadata: str) -> str:
+    content = json.loads(metadata)
+    if not isinstance(content, dict) or part not in content:
+        return metadata
+    del content[part]
     return json.dumps(content, ensure_ascii=False)

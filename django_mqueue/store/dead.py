@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from django.db.backends.utils import CursorWrapper
 
-from .aside import without_retry
+from .aside import without, without_retry
 from .dialect import NOW_MS
 from .gates import locking_topic
 
@@ -52,13 +51,13 @@ FAILURES = "failed"
 
 
 def with_failures(metadata: str, attempts: int | None, errors: str | None) -> str:
-    content: dict[str, Any] = json.loads(metadata)
+    content = json.loads(metadata)
+    if not isinstance(content, dict):
+        return metadata  # It is dead because it cannot be read.
     content[FAILURES] = {"attempts": int(attempts or 0), "errors": json.loads(errors) if errors else []}
     return json.dumps(content, ensure_ascii=False)
 
 
 def without_failures(metadata: str) -> str:
     """What a letter's metadata were before it was one."""
-    content: dict[str, Any] = json.loads(metadata)
-    content.pop(FAILURES, None)
-    return json.dumps(content, ensure_ascii=False)
+    return without(FAILURES, metadata)

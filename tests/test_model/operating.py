@@ -78,7 +78,10 @@ class Operator(Driver):
         what = f"{handout.worker.group}/{handout.worker.name} {handout.offset} #{handout.attempt}"
         went_through = self.attempted("effect", call, cut)
         self.tell(f"effect of {what}{' fails' if fails else ''}: {accepted} {[p.offset for p in came]}")
-        if went_through and accepted == [True]:
+        if went_through and handout.answer:
+            refused = accepted == [False] and not came
+            self.model.require(refused, f"effect of {handout}, which was answered: {accepted}")
+        elif went_through and accepted == [True]:
             self.model.answered(handout, "ack", True)
             self.model.published(came[0].offset, partition_of("a", id), id, True)
         else:
