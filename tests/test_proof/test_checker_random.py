@@ -78,12 +78,20 @@ def deliver_what_rolled_back(events: list[Event], dice: Random) -> list[Event]:
 
 
 def swap_in_a_strict_key(events: list[Event], dice: Random) -> list[Event]:
-    """Two messages of a key change places in all that the group saw of them."""
+    """Two messages of a key, one committed when the other was sent, change places in all that the group saw of them."""
     pairs = [(s, e) for s, e in ended_once(events) if s.group == "ledger" and s.key is not None]
-    keys = [key for key in {s.key for s, _ in pairs} if sum(s.key == key for s, _ in pairs) > 1]
-    assume(keys)
-    key = dice.choice(sorted(key for key in keys if key))
-    (a, a_end), (b, b_end) = dice.sample([pair for pair in pairs if pair[0].key == key], 2)
+    sent = {one.message: one for one in of(events, Sent)}
+    closed = {one.transaction: one for one in of(events, Closed) if one.outcome == "committed"}
+    ordered = [
+        (one, other)
+        for one in pairs
+        for other in pairs
+        if one[0].key == other[0].key
+        and (end := closed.get(sent[one[0].message].transaction)) is not None
+        and end.at < sent[other[0].message].at
+    ]
+    assume(ordered)
+    (a, a_end), (b, b_end) = dice.choice(ordered)
     rest = without(events, a, a_end, b, b_end)
     return [
         *rest,

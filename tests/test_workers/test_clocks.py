@@ -39,12 +39,14 @@ def test_workers_whose_clocks_are_an_hour_apart_share_the_work_fairly() -> None:
         for k in range(9):
             publish("orders", {"n": 100 + k}, key=f"k{k}")
         wait_until(lambda: DeliveryState.objects.filter(acked=True).count() == 18, "all are done")
+        beats, leases = list(SubscriberHeartbeat.objects.all()), list(PartitionLease.objects.all())
+        states = list(DeliveryState.objects.all())
         now = database_ms()
-        for beat in SubscriberHeartbeat.objects.all():
+        for beat in beats:
             assert started <= beat.heartbeat_at <= now
-        for lease in PartitionLease.objects.all():
+        for lease in leases:
             assert started <= lease.lease_renewed_at <= now
-        for state in DeliveryState.objects.all():
+        for state in states:
             assert started <= state.delivered_at <= int(state.acked_at or 0) <= now
             assert state.delivered_at < state.invisible_until <= state.delivered_at + 60_000
         assert [worker.stop() for worker in alive] == [0, 0, 0]
