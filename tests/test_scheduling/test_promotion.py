@@ -97,6 +97,7 @@ def test_an_id_that_somebody_is_publishing_waits_until_that_is_decided() -> None
         # MySQL may have a lock on the gap where the other one belongs, until a's place is given.
         wait_until(lambda: promoter.promote().promoted or waiting("t") == ["a"], "the other one comes")
         assert waiting("t") == ["a"]
+        assert promote() == Promotion(), "and nobody has waited to find out"
         held.rollback()
     assert promote().promoted == 1
     due("c")
