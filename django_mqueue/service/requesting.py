@@ -30,6 +30,7 @@ from .publish import check, publish
 FIRST_PAUSE, GROWTH = 0.005, 1.5
 LAST_LOOKS, LAST_PAUSE = 5, 0.02
 """At the deadline: how often, and seconds apart, to look at a box that somebody is just filling."""
+LOOKS_AFTER_A_LOSS = 150
 
 answering_here: ContextVar[Callable[[str, str], object] | None] = ContextVar("answering_here", default=None)
 """For tests: what runs the handlers of (topic, database) in place of workers, so that nobody is waited for."""
@@ -157,7 +158,7 @@ class Question:
             if not session.in_transaction(self.using):
                 session.discard(self.using)
                 with suppress(Error):
-                    self._last_look()
+                    self._take_when_free()
 
     def _publish(self, cursor: CursorWrapper) -> Published:
         message = self.message
@@ -182,6 +183,13 @@ class Question:
                 return found
             _pause.wait(LAST_PAUSE)
         return None
+
+    def _take_when_free(self) -> None:
+        """Take the box, if it is there: a server that is busy does not end a killed connection at once."""
+        for _ in range(LOOKS_AFTER_A_LOSS):
+            if self._take() is not None or self._box is None or replies.look(self.using, self._box) is None:
+                return
+            _pause.wait(LAST_PAUSE)
 
     def _take(self) -> replies.Content | None:
         if (box := self._box) is None:
