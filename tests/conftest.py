@@ -33,6 +33,12 @@ WIDE = (
 )  # fmt: skip
 """What is beside the protocol, marked ``wide``: other versions of Python and Django may matter to it."""
 
+ONCE = (
+    "test_docs/", "test_example/", "test_policy/", "test_proof/test_checker", "test_layers.py",
+    "test_locking_statements.py",
+)  # fmt: skip
+"""What says as much on one server as on two, marked ``once``."""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -56,10 +62,14 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     for item in items:
-        if item.path.is_relative_to(here) and item.path.relative_to(here).as_posix().startswith(NOT_QUICK):
-            item.add_marker(pytest.mark.slow)
-        if item.path.is_relative_to(here) and item.path.relative_to(here).as_posix().startswith(WIDE):
-            item.add_marker(pytest.mark.wide)
+        place = item.path.relative_to(here).as_posix() if item.path.is_relative_to(here) else ""
+        for places, mark in (
+            (NOT_QUICK, pytest.mark.slow),
+            (WIDE, pytest.mark.wide),
+            (ONCE, pytest.mark.once),
+        ):
+            if place.startswith(places):
+                item.add_marker(mark)
 
 
 def pytest_unconfigure() -> None:

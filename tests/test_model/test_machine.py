@@ -78,6 +78,7 @@ def test_short_stories_keep_the_promises() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.once
 @pytest.mark.timeout(0)
 def test_long_stories_keep_the_promises() -> None:
     run(examples=75, steps=60)
