@@ -29,7 +29,8 @@ NOT_QUICK = (
 
 WIDE = (
     "test_signals/", "test_tracing/", "test_inspect/", "test_request/", "test_time_limits/", "test_batch/",
-    "test_scheduling/test_promotion.py",
+    "test_scheduling/test_promotion.py", "test_groups/test_positions.py", "test_dead_letters/test_redrive.py",
+    "test_testing/", "test_admin/", "conformance/test_more_than_delivery.py",
 )  # fmt: skip
 """What is beside the protocol, marked ``wide``: other versions of Python and Django may matter to it."""
 
