@@ -1,4 +1,4 @@
-"""The five tables: columns and indexes, no behaviour.
+"""The five tables: columns and indexes, no behaviour. Their proxies have the admin's pages, and rights of their own.
 
 Times are epoch milliseconds of the database's clock. Key columns compare byte by byte (``utf8mb4_bin``), so that
 ``Order-1`` and ``order-1`` are two keys. Every index names the statement that it serves (modules of ``store``).
@@ -62,6 +62,10 @@ class Message(models.Model):
             models.Index(
                 fields=["topic", "failed_group", "original_id", "available_at"], name="queue_messages_due"
             ),
+        ]
+        permissions = [
+            ("publish_message", "Can publish messages by hand"),
+            ("unmask_message", "Can see the masked parts of payloads and headers"),
         ]
 
     def __str__(self) -> str:
@@ -133,6 +137,7 @@ class PartitionLease(models.Model):
                 name="queue_leases_holder",
             ),
         ]
+        permissions = [("release_partitionlease", "Can release the leases of subscribers")]
 
     def __str__(self) -> str:
         return f"{self.consumer_group}: {self.topic}/{self.partition_key} by {self.leased_by or 'nobody'}"
@@ -197,3 +202,41 @@ class SubscriberHeartbeat(models.Model):
 
     def __str__(self) -> str:
         return f"{self.consumer_group}: {self.subscriber_name} on {self.topic}"
+
+
+class DeadLetter(Message):
+    """A message that a group gave up: a row of a dead-letter topic."""
+
+    class Meta:
+        proxy = True
+        default_permissions = ("view",)
+        permissions = [
+            ("redrive_deadletter", "Can send dead letters back to their group"),
+            ("edit_deadletter", "Can change the payload of a dead letter that is sent back"),
+            ("purge_deadletter", "Can delete dead letters"),
+        ]
+
+
+class Topic(Offset):
+    """A topic, as operators see it: the row is the topic's own."""
+
+    class Meta:
+        proxy = True
+        default_permissions = ("view",)
+        permissions = [
+            ("pause_topic", "Can pause all groups of a topic"),
+            ("resume_topic", "Can resume all groups of a topic"),
+        ]
+
+
+class ConsumerGroup(Offset):
+    """A consumer group of a topic: the row is its registration."""
+
+    class Meta:
+        proxy = True
+        default_permissions = ("view",)
+        permissions = [
+            ("reset_consumergroup", "Can move a group to another place of a topic"),
+            ("pause_consumergroup", "Can pause a group"),
+            ("resume_consumergroup", "Can resume a group"),
+        ]

@@ -33,6 +33,7 @@ LEVELS = [
         "spark",
         "__init__",
     },
+    {"templatetags"},
 ]
 """From the bottom to the top. A part may import what is below it, and its neighbours."""
 

@@ -1,4 +1,4 @@
-"""Pages of Django's admin to look at the five tables with. They only read.
+"""Pages of Django's admin: the queue as it stands, what operators do with it, and the five tables, which are only read.
 
 Django's autodiscovery finds them for the default site; ``register`` puts them on a site of your own.
 """
@@ -8,16 +8,31 @@ from __future__ import annotations
 from django.contrib import admin
 from django.contrib.admin import AdminSite
 
-from ..models import DeliveryState, Message, Offset, PartitionLease, SubscriberHeartbeat
+from ..models import (
+    ConsumerGroup,
+    DeadLetter,
+    DeliveryState,
+    Message,
+    Offset,
+    PartitionLease,
+    SubscriberHeartbeat,
+    Topic,
+)
+from .dead_letters import DeadLetterAdmin
 from .delivery_state import DeliveryStateAdmin
+from .groups import ConsumerGroupAdmin
 from .heartbeats import SubscriberHeartbeatAdmin
 from .leases import PartitionLeaseAdmin
 from .messages import MessageAdmin
 from .offsets import OffsetAdmin
+from .topics import TopicAdmin
 
 
 def register(site: AdminSite) -> None:
-    """Add the pages of all five tables to a site."""
+    """Add the pages of topics, groups, dead letters and all five tables to a site."""
+    site.register(Topic, TopicAdmin)
+    site.register(ConsumerGroup, ConsumerGroupAdmin)
+    site.register(DeadLetter, DeadLetterAdmin)
     site.register(Message, MessageAdmin)
     site.register(PartitionLease, PartitionLeaseAdmin)
     site.register(Offset, OffsetAdmin)

@@ -1,4 +1,4 @@
-"""What all five pages share: they only read, and cost the same however long the tables are."""
+"""What the pages of rows share: they only read, and cost the same however long the tables are."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from django.contrib.admin.views.main import ChangeList
 from django.db.models import BigIntegerField, Model, QuerySet
 from django.db.models.expressions import RawSQL
 from django.http import HttpRequest
+from django.urls import URLPattern
 
 from .. import conf
 from ..store.dialect import NOW_MS
 from .change_list import BoundedChangeList
 from .lookups import Lookup
 from .paginator import BoundedPaginator
+from .views import QueueView, patterns
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[Any]  # Generic for type checkers only.
@@ -31,6 +33,8 @@ class ReadOnlyAdmin(ModelAdmin):
 
     lookups: tuple[Lookup, ...] = ()
     order: tuple[str, ...] = ()
+    views: tuple[type[QueueView], ...] = ()
+    """Pages and operations beside the list and the rows."""
     actions = None
     list_per_page = 100
     list_max_show_all = 0
@@ -57,6 +61,9 @@ class ReadOnlyAdmin(ModelAdmin):
 
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
         return self.order
+
+    def get_urls(self) -> list[URLPattern]:
+        return [*patterns(self, self.views), *super().get_urls()]
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return BoundedChangeList

@@ -1,0 +1,28 @@
+"""URLs of the queue's pages. Names of topics and the like stand in the query: they may hold anything."""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from .display import printable
+
+APP = "django_mqueue"
+
+
+def address(request: HttpRequest, page: str, *args: object, **query: object) -> str:
+    """The URL of a page of the site that the request is of: ``address(request, "group", topic="orders")``.
+
+    ``page`` is the end of the URL's name, after ``admin:django_mqueue_``; what is None is left out of the query.
+    """
+    path = reverse(f"admin:{APP}_{page}", args=args, current_app=getattr(request, "current_app", None))
+    given = {name: value for name, value in query.items() if value is not None}
+    return f"{path}?{urlencode(given, errors='replace')}" if given else path
+
+
+def link(url: str, text: str) -> SafeString:
+    return format_html('<a href="{}">{}</a>', url, printable(text))

@@ -1,0 +1,103 @@
+"""Groups and topics that are to stand still for a while, and to go on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .. import conf
+from ..service import positions
+from . import subjects
+from .audit import Subject
+from .links import address
+from .operations import Asked, Done, Operation, Plan
+
+PAUSED_MEANS = (
+    "Nothing more is delivered until it is resumed, also to workers that start later.",
+    "Handlers that run now finish, and their answers count.",
+    "Publishing goes on; nothing is deleted that was not done.",
+)
+
+
+class _OfGroup(Operation):
+    form_class = subjects.OfGroup
+
+    def subject(self, asked: Asked) -> Subject:
+        return subjects.group(asked["topic"], asked["group"])
+
+    def back(self, asked: Asked | None) -> str:
+        if asked is None:
+            return address(self.request, "consumergroup_changelist")
+        return address(self.request, "group", topic=asked["topic"], group=asked["group"])
+
+
+class PauseGroup(_OfGroup):
+    route, url_name, rights = "pause", "pause_group", ("pause_consumergroup",)
+    title = "Pause a group"
+
+    def plan(self, asked: Asked) -> Plan:
+        what = f"Pause group {asked['group']} on topic {asked['topic']}?"
+        return Plan(what, PAUSED_MEANS, button="Yes, pause it")
+
+    def perform(self, asked: Asked, carried: Mapping[str, Any]) -> Done:
+        changed = positions.pause(asked["topic"], asked["group"], using=conf.database())
+        name = f"Group {asked['group']} on topic {asked['topic']}"
+        return Done(f"{name} is paused." if changed else f"{name} was paused already.", changed)
+
+
+class ResumeGroup(_OfGroup):
+    route, url_name, rights = "resume", "resume_group", ("resume_consumergroup",)
+    title = "Resume a group"
+
+    def plan(self, asked: Asked) -> Plan:
+        what = f"Resume group {asked['group']} on topic {asked['topic']}?"
+        return Plan(what, ("Its workers find out within DISCOVERY_INTERVAL.",), button="Yes, resume it")
+
+    def perform(self, asked: Asked, carried: Mapping[str, Any]) -> Done:
+        changed = positions.resume(asked["topic"], asked["group"], using=conf.database())
+        name = f"Group {asked['group']} on topic {asked['topic']}"
+        return Done(f"{name} goes on." if changed else f"{name} was not paused.", changed)
+
+
+class _OfTopic(Operation):
+    form_class = subjects.OfTopic
+
+    def subject(self, asked: Asked) -> Subject:
+        return subjects.topic(asked["topic"])
+
+    def back(self, asked: Asked | None) -> str:
+        if asked is None:
+            return address(self.request, "topic_changelist")
+        return address(self.request, "topic", topic=asked["topic"])
+
+
+class PauseTopic(_OfTopic):
+    route, url_name, rights = "pause", "pause_topic", ("pause_topic",)
+    title = "Pause a topic"
+
+    def plan(self, asked: Asked) -> Plan:
+        return Plan(f"Pause all groups of topic {asked['topic']}?", PAUSED_MEANS, button="Yes, pause them")
+
+    def perform(self, asked: Asked, carried: Mapping[str, Any]) -> Done:
+        changed = positions.pause(asked["topic"], using=conf.database())
+        return Done(f"Topic {asked['topic']}: {_groups(changed)} paused.", changed)
+
+
+class ResumeTopic(_OfTopic):
+    route, url_name, rights = "resume", "resume_topic", ("resume_topic",)
+    title = "Resume a topic"
+
+    def plan(self, asked: Asked) -> Plan:
+        means = (
+            "Also groups that were paused one by one go on.",
+            "Workers find out within DISCOVERY_INTERVAL.",
+        )
+        return Plan(f"Resume all groups of topic {asked['topic']}?", means, button="Yes, resume them")
+
+    def perform(self, asked: Asked, carried: Mapping[str, Any]) -> Done:
+        changed = positions.resume(asked["topic"], using=conf.database())
+        return Done(f"Topic {asked['topic']}: {_groups(changed)} resumed.", changed)
+
+
+def _groups(count: int) -> str:
+    return f"{count} group was" if count == 1 else f"{count} groups were"

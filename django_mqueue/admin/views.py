@@ -1,0 +1,110 @@
+"""Pages of the admin beside lists and rows: the rights that each needs, the site's frame, the way between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from django.conf import settings
+from django.core.exceptions import PermissionDenied
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.urls import URLPattern, path
+from django.views.generic import TemplateView
+
+from .links import APP, address
+
+if TYPE_CHECKING:
+    from .pages import ReadOnlyAdmin
+
+NAVIGATION: tuple[tuple[str, str, str], ...] = (
+    ("Topics", "topic_changelist", "view_topic"),
+    ("Groups", "consumergroup_changelist", "view_consumergroup"),
+    ("Messages", "message_changelist", "view_message"),
+    ("Dead letters", "deadletter_changelist", "view_deadletter"),
+    ("Leases", "partitionlease_changelist", "view_partitionlease"),
+    ("Subscribers", "subscriberheartbeat_changelist", "view_subscriberheartbeat"),
+)
+"""Title, page, right: the bar over each page."""
+
+
+def may(request: HttpRequest, *rights: str) -> bool:
+    """Whether the user has all of these rights of the queue: ``may(request, "redrive_deadletter")``."""
+    return all(request.user.has_perm(f"{APP}.{right}") for right in rights)
+
+
+class QueueView(TemplateView):
+    """A page. ``route`` is its path below that of its ``page``'s model, ``url_name`` the end of its URL's name.
+
+    ``rights`` are all needed, for every method. Views run without ``ATOMIC_REQUESTS``: what they call in the service
+    layer commits by itself.
+    """
+
+    page: ReadOnlyAdmin = None  # type: ignore[assignment]
+    """The ModelAdmin whose URLs it is among: ``as_view`` is given it."""
+    route: ClassVar[str]
+    url_name: ClassVar[str]
+    rights: ClassVar[tuple[str, ...]]
+    title = ""
+    crumb: ClassVar[tuple[str, str] | None] = None
+    """(title, page) of the page above, if it is not the list of the model."""
+
+    def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        if not may(request, *self.rights):
+            raise PermissionDenied
+        request.current_app = self.page.admin_site.name
+        return super().dispatch(request, *args, **kwargs)
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        return super().get_context_data(**{**frame(self.request, self.page, self.crumbs()), **kwargs})
+
+    def crumbs(self) -> list[tuple[str, str | None]]:
+        """(title, URL) of the pages above this one and of this one, whose URL is None."""
+        opts = self.page.opts
+        name, above = self.crumb or (
+            str(opts.verbose_name_plural).capitalize(),
+            f"{opts.model_name}_changelist",
+        )
+        return [(name, address(self.request, above)), (str(self.title), None)]
+
+    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        return self.render_to_response(self.get_context_data(title=self.title))
+
+
+def frame(
+    request: HttpRequest, page: ReadOnlyAdmin, crumbs: list[tuple[str, str | None]] | None = None
+) -> dict[str, Any]:
+    """What the templates of all pages need."""
+    return {
+        **page.admin_site.each_context(request),
+        "opts": page.opts,
+        "media": page.media,
+        "crumbs": crumbs or [],
+    }
+
+
+def navigation(request: HttpRequest) -> list[tuple[str, str, bool]]:
+    """(title, URL, whether it is this page) of the pages that the user may see."""
+    here = request.path
+    found = []
+    for title, page, right in NAVIGATION:
+        if may(request, right):
+            url = address(request, page)
+            found.append((title, url, here.startswith(url)))
+    return found
+
+
+def patterns(page: ReadOnlyAdmin, views: tuple[type[QueueView], ...]) -> list[URLPattern]:
+    """The URLs of these views, below those of a model."""
+    found = []
+    for view in views:
+        inner = page.admin_site.admin_view(_by_itself(view.as_view(page=page)))
+        found.append(path(f"{view.route}/", inner, name=f"{APP}_{view.url_name}"))
+    return found
+
+
+def _by_itself(view: Callable[..., Any]) -> Callable[..., Any]:
+    for alias in settings.DATABASES:
+        view = transaction.non_atomic_requests(using=alias)(view)
+    return view

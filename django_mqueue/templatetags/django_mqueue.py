@@ -1,0 +1,71 @@
+"""What the admin's templates of the queue need: URLs, the way to a page, values as the lists show them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from django import VERSION, template
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from ..admin import display
+from ..admin.links import address, link
+from ..admin.views import navigation
+
+register = template.Library()
+
+
+@register.simple_tag(takes_context=True)
+def mqueue_url(context: dict[str, Any], page: str, **query: Any) -> str:
+    """``{% mqueue_url "group" topic=row.topic group=row.group %}``."""
+    return address(context["request"], page, **query)
+
+
+@register.simple_tag(takes_context=True)
+def mqueue_breadcrumbs(context: dict[str, Any]) -> SafeString:
+    """The way to this page, marked up as the admin of this Django has it: ``ol`` from 6.1 on."""
+    ways = [(title, url) for title, url in context.get("crumbs", ())]
+    if VERSION >= (6, 1):
+        items = format_html_join(
+            "",
+            "{}",
+            (
+                (
+                    format_html('<li><a href="{}">{}</a></li>', url, title)
+                    if url
+                    else format_html('<li aria-current="page">{}</li>', title),
+                )
+                for title, url in ways
+            ),
+        )
+        return format_html('<ol class="breadcrumbs">{}</ol>', items)
+    items = format_html_join(" \u203a ", "{}", ((link(url, title) if url else title,) for title, url in ways))
+    return format_html('<div class="breadcrumbs">{}</div>', items)
+
+
+@register.inclusion_tag("admin/django_mqueue/navigation.html", takes_context=True)
+def mqueue_navigation(context: dict[str, Any]) -> dict[str, Any]:
+    """The bar of the queue's pages."""
+    request = context.get("request")
+    return {"pages": navigation(request) if request else []}
+
+
+@register.filter
+def mqueue_moment(when: datetime | int | None) -> str:
+    """A moment, of whichever kind, in the current time zone."""
+    if isinstance(when, datetime):
+        when = round(when.timestamp() * 1000)
+    return display.moment(when, short=True)
+
+
+@register.filter
+def mqueue_key(partition: str) -> str:
+    """A partition as its key."""
+    return display.key(partition)
+
+
+@register.filter
+def mqueue_printable(text: object) -> str:
+    """A text such as a page can send it; it is escaped like any other."""
+    return display.printable(str(text))

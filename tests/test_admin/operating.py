@@ -1,0 +1,58 @@
+"""What operators do on the pages, by the client: somebody with some rights, a button, what was written down."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from typing import Any
+
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission, User
+from django.http import HttpResponse
+from django.test import Client
+from django.urls import reverse
+
+from .looking import text
+
+_HIDDEN = re.compile(r'<input type="hidden" name="([^"]+)"(?: value="([^"]*)")?[^>]*>')
+
+
+def staff(*codenames: str, name: str = "operator") -> Client:
+    """A client for a new member of staff with these rights of the queue."""
+    user = User.objects.create_user(name, is_staff=True)
+    found = Permission.objects.filter(content_type__app_label="django_mqueue", codename__in=codenames)
+    assert len(found) == len(codenames), codenames
+    user.user_permissions.set(found)
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def url_of(page: str, *args: object) -> str:
+    return reverse(f"admin:django_mqueue_{page}", args=args)
+
+
+def hidden(html: str) -> dict[str, str]:
+    """The hidden fields of the page's last form that has some, but for the token."""
+    forms = [_HIDDEN.findall(form) for form in html.split("<form")[1:]]
+    fields = [dict(form) for form in forms if any(name != "csrfmiddlewaretoken" for name, _ in form)]
+    return {name: unescape(value) for name, value in fields[-1].items() if name != "csrfmiddlewaretoken"}
+
+
+def confirm(client: Client, page: str, asked: dict[str, Any]) -> Any:
+    """Ask, read what would happen, press the button; follow to where that leads."""
+    shown = client.post(url_of(page), asked)
+    assert shown.status_code == 200, text(shown.content.decode())
+    return client.post(url_of(page), hidden(shown.content.decode()), follow=True)
+
+
+def told(response: HttpResponse) -> list[str]:
+    """The messages on the page that an operation has led to."""
+    found = re.findall(r'<ul class="messagelist">(.*?)</ul>', response.content.decode(), re.S)
+    return [unescape(one) for item in found for one in re.findall(r"<li[^>]*>(.*?)</li>", item)]
+
+
+def written_down() -> list[tuple[str, str, str]]:
+    """(who, about what, what) of all entries of the log of actions, oldest first."""
+    entries = LogEntry.objects.order_by("pk").select_related("user")
+    return [(one.user.get_username(), one.object_repr, one.get_change_message()) for one in entries]

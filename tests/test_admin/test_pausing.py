@@ -1,0 +1,122 @@
+"""Pause and resume on the pages; and what all operations have in common, shown by these."""
+
+from __future__ import annotations
+
+import pytest
+from django.test import Client
+
+from django_mqueue import inspect, subscribe
+
+from .looking import text
+from .operating import confirm, staff, told, url_of, written_down
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+BILLING = {"topic": "orders", "group": "billing"}
+
+
+@pytest.fixture(autouse=True)
+def _groups() -> None:
+    subscribe("orders", "billing")
+    subscribe("orders", "shipping")
+
+
+def paused() -> set[str]:
+    return {one.group for one in inspect.groups("orders") if one.paused}
+
+
+def test_a_group_is_paused_and_resumed() -> None:
+    client = staff("view_consumergroup", "pause_consumergroup", "resume_consumergroup")
+    response = confirm(client, "pause_group", BILLING)
+    assert paused() == {"billing"}
+    assert told(response) == ["Group billing on topic orders is paused."]
+    assert response.redirect_chain[0][0] == f"{url_of('group')}?topic=orders&group=billing"
+    assert told(confirm(client, "pause_group", BILLING)) == [
+        "Group billing on topic orders was paused already."
+    ]
+    assert told(confirm(client, "resume_group", BILLING)) == ["Group billing on topic orders goes on."]
+    assert paused() == set()
+    assert written_down() == [
+        ("operator", "billing on orders", "Group billing on topic orders is paused."),
+        ("operator", "billing on orders", "Group billing on topic orders was paused already."),
+        ("operator", "billing on orders", "Group billing on topic orders goes on."),
+    ]
+
+
+def test_a_topic_is_paused_and_resumed() -> None:
+    client = staff("view_topic", "pause_topic", "resume_topic")
+    assert told(confirm(client, "pause_topic", {"topic": "orders"})) == [
+        "Topic orders: 2 groups were paused."
+    ]
+    assert paused() == {"billing", "shipping"}
+    assert told(confirm(client, "resume_topic", {"topic": "orders"})) == [
+        "Topic orders: 2 groups were resumed."
+    ]
+    assert paused() == set()
+
+
+@pytest.mark.parametrize("page", ["pause_group", "resume_group", "pause_topic", "resume_topic"])
+def test_each_has_a_right_of_its_own(page: str) -> None:
+    """With all the other rights of the queue, and without: nothing, by whatever method."""
+    verb, kind = page.split("_")
+    right = f"{verb}_{'consumergroup' if kind == 'group' else kind}"
+    others = {
+        "view_topic", "view_consumergroup", "pause_topic", "resume_topic", "pause_consumergroup",
+        "resume_consumergroup", "reset_consumergroup", "redrive_deadletter",
+    } - {right}  # fmt: skip
+    client = staff(*others)
+    for response in (
+        client.get(url_of(page), BILLING),
+        client.post(url_of(page), BILLING),
+        client.post(url_of(page), {**BILLING, "confirmed": "yes"}),
+    ):
+        assert response.status_code == 403
+    assert paused() == set()
+    assert written_down() == []
+    assert staff(right, name="other").get(url_of(page), BILLING).status_code == 200
+
+
+def test_nothing_happens_before_the_button_is_pressed() -> None:
+    client = staff("pause_consumergroup")
+    for response in (client.get(url_of("pause_group"), BILLING), client.post(url_of("pause_group"), BILLING)):
+        assert "Pause group billing on topic orders?" in text(response.content.decode())
+    assert paused() == set()
+    assert written_down() == []
+
+
+def test_the_button_needs_its_token() -> None:
+    """A page of somebody else's cannot press it."""
+    client = Client(enforce_csrf_checks=True)
+    client.cookies = staff("pause_consumergroup").cookies
+    assert client.post(url_of("pause_group"), {**BILLING, "confirmed": "yes"}).status_code == 403
+    assert paused() == set()
+
+
+def test_what_cannot_be_done_is_said_and_written_down() -> None:
+    client = staff("pause_consumergroup")
+    asked = {"topic": "orders", "group": "nobody", "confirmed": "yes"}
+    response = client.post(url_of("pause_group"), asked)
+    assert response.status_code == 409
+    assert "Nothing was changed." in response.content.decode()
+    ((_, about, what),) = written_down()
+    assert about == "nobody on orders"
+    assert what.startswith("Refused: ")
+
+
+@pytest.mark.parametrize("topic", ["", "x" * 200, " orders", "or\nders"])
+def test_what_no_name_can_be_is_refused(topic: str) -> None:
+    client = staff("pause_topic")
+    response = client.post(url_of("pause_topic"), {"topic": topic, "confirmed": "yes"})
+    assert response.status_code == 400
+    assert written_down() == []
+
+
+def test_hostile_names_are_escaped() -> None:
+    evil = '<script>alert("x")</script>'
+    subscribe(evil, "<b>bold</b>")
+    client = staff("view_consumergroup", "pause_consumergroup")
+    response = confirm(client, "pause_group", {"topic": evil, "group": "<b>bold</b>"})
+    html = response.content.decode()
+    assert "<script>alert" not in html
+    assert "<b>bold" not in html
+    assert "&lt;script&gt;alert" in html
