@@ -1,4 +1,5 @@
-"""Messages as they stand: searched, taken out, sent to the front. In bounded time, however long the tables are."""
+"""Messages as they stand: searched, counted, taken out, sent to the front. In bounded time, however long the tables
+are. The numbers of topics and groups are in ``service.numbers``, and are imported from here."""
 
 from __future__ import annotations
 
@@ -8,14 +9,33 @@ from typing import Any
 
 from . import conf
 from .policy import names
+from .policy.figures import (
+    Figure,
+    GroupFigures,
+    Hold,
+    KnownTopic,
+    Lag,
+    Latency,
+    LatencyStep,
+    PartitionLag,
+    Percentiles,
+    Rates,
+    Series,
+    SubscriberFigures,
+    TopicFigures,
+    Topics,
+)
 from .policy.history import LIMIT_MAX, Counts, FailedAttempt, Inspected, Page, Standing, wanted
 from .service import inspecting, moving, standing
+from .service.numbers import group_figures, holds, lag, latency, rates, subscribers, topic_figures, topics
 from .service.registration import topic_limit
 from .service.subscription import check_count
 
 __all__ = [
-    "Counts", "FailedAttempt", "Inspected", "Page", "Standing", "counts", "groups", "messages", "remove",
-    "send_to_front",
+    "Counts", "FailedAttempt", "Figure", "GroupFigures", "Hold", "Inspected", "KnownTopic", "Lag", "Latency",
+    "LatencyStep", "Page", "PartitionLag", "Percentiles", "Rates", "Series", "Standing", "SubscriberFigures",
+    "TopicFigures", "Topics", "counts", "group_figures", "groups", "holds", "lag", "latency", "messages", "rates",
+    "remove", "send_to_front", "subscribers", "topic_figures", "topics",
 ]  # fmt: skip
 
 Filter = Mapping[str, Any] | Callable[[Inspected], Any]

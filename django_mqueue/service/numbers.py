@@ -1,0 +1,198 @@
+"""What operators want to know of topics and groups, in numbers. All is public in ``django_mqueue.inspect``.
+
+Everywhere ``max_age`` is how old an answer may be, in seconds: with more than 0 answers are kept in Django's cache for
+so long. ``using`` is the database alias; None: ``MQUEUE["DATABASE"]``. Bad arguments raise ``TypeError`` or
+``ValueError`` before anything is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import TypeVar
+
+from .. import conf
+from ..policy import durations, names
+from ..policy.figures import (
+    GroupFigures,
+    Hold,
+    Lag,
+    Latency,
+    Rates,
+    SubscriberFigures,
+    TopicFigures,
+    Topics,
+)
+from . import figures, known
+from .registration import check_group, topic_limit
+from .remembering import remembered
+from .subscription import check_count
+
+TOPICS_MAX = 1_000
+PAIRS_MAX = 200
+PARTITIONS_MAX = 1_000
+POINTS_MAX = 500
+MAX_AGE_MAX = 3_600
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+
+Answer = TypeVar("Answer")
+
+
+def topics(
+    *,
+    after: str = "",
+    limit: int = 100,
+    containing: str = "",
+    max_age: float = 0,
+    using: str | None = None,
+) -> Topics:
+    """The next ``limit`` topics (up to 1,000) behind the name ``after``, of those whose names contain a text.
+
+    Topics that hold a message, scheduled ones and dead letters included, or have a registered group. What is derived
+    from a topic is no topic of its own, but for dead-letter topics that a group consumes.
+    """
+    for argument, text in (("after", after), ("containing", containing)):
+        if not isinstance(text, str):
+            raise TypeError(f"{argument} must be a str, not {text!r}")
+    check_count("limit", limit, TOPICS_MAX)
+    return _asked(
+        using,
+        ("topics", after, limit, containing),
+        max_age,
+        lambda alias: known.topics(alias, after, limit, containing),
+    )
+
+
+def group_figures(
+    pairs: Iterable[tuple[str, str]], *, max_age: float = 0, using: str | None = None
+) -> dict[tuple[str, str], GroupFigures]:
+    """How groups stand with topics: of up to 200 pairs of topic and group."""
+    wanted = _pairs(pairs)
+    found = _asked(using, ("groups", *wanted), max_age, lambda alias: figures.group_figures(alias, [*wanted]))
+    return {pair: found[pair] for pair in wanted}
+
+
+def topic_figures(
+    topics: Iterable[str], *, max_age: float = 0, using: str | None = None
+) -> dict[str, TopicFigures]:
+    """What up to 200 topics hold, whoever consumes them."""
+    if isinstance(topics, str):
+        raise TypeError(f"topics must be some topics, not the str {topics!r}")
+    wanted = tuple(dict.fromkeys(_topic(topic) for topic in topics))
+    _check_number("topics", len(wanted))
+    return _asked(using, ("holds", *wanted), max_age, lambda alias: figures.topic_figures(alias, wanted))
+
+
+def rates(
+    pairs: Iterable[tuple[str, str | None]],
+    *,
+    span: timedelta | float = HOUR,
+    points: int = 60,
+    max_age: float = 0,
+    using: str | None = None,
+) -> dict[tuple[str, str | None], Rates]:
+    """What was published, finished and given up in each of ``points`` steps of the last ``span`` (up to a month).
+
+    ``pairs`` of topic and group; with None for the group: all that was published, and given up by any group.
+    """
+    wanted = _pairs_or_topics(pairs)
+    ms, points = _span(span, points)
+    return _asked(
+        using,
+        ("rates", ms, points, *wanted),
+        max_age,
+        lambda alias: figures.rates(alias, [*wanted], ms, points),
+    )
+
+
+def latency(
+    topic: str,
+    group: str,
+    *,
+    span: timedelta | float = HOUR,
+    points: int = 12,
+    max_age: float = 0,
+    using: str | None = None,
+) -> Latency:
+    """How long the messages took that a group finished in each of ``points`` steps of the last ``span``."""
+    (pair,) = _pairs([(topic, group)])
+    ms, points = _span(span, points)
+    return _asked(
+        using,
+        ("latency", ms, points, *pair),
+        max_age,
+        lambda alias: figures.latency(alias, *pair, ms, points),
+    )
+
+
+def lag(topic: str, group: str, *, limit: int = 25, max_age: float = 0, using: str | None = None) -> Lag:
+    """How many messages a group has before it, and the ``limit`` partitions (up to 1,000) with the most of them."""
+    (pair,) = _pairs([(topic, group)])
+    check_count("limit", limit, PARTITIONS_MAX)
+    return _asked(using, ("lag", limit, *pair), max_age, lambda alias: figures.lag(alias, *pair, limit))
+
+
+def holds(topic: str, *, max_age: float = 0, using: str | None = None) -> list[Hold]:
+    """What keeps the oldest messages of a topic from being deleted, the oldest first; none for an empty topic."""
+    wanted = _topic(topic)
+    return _asked(using, ("held", wanted), max_age, lambda alias: figures.holds(alias, wanted))
+
+
+def subscribers(
+    topic: str, group: str, *, max_age: float = 0, using: str | None = None
+) -> list[SubscriberFigures]:
+    """The members of a group, by name, also those that left or fell silent (within a day)."""
+    (pair,) = _pairs([(topic, group)])
+    return _asked(using, ("members", *pair), max_age, lambda alias: figures.subscribers(alias, *pair))
+
+
+def _asked(
+    using: str | None, question: tuple[object, ...], max_age: float, ask: Callable[[str], Answer]
+) -> Answer:
+    if isinstance(max_age, bool) or not isinstance(max_age, (int, float)):
+        raise TypeError(f"max_age must be a number of seconds, not {max_age!r}")
+    if not 0 <= max_age <= MAX_AGE_MAX:
+        raise ValueError(f"max_age must be 0 to {MAX_AGE_MAX} seconds, not {max_age!r}")
+    alias = conf.database(using)
+    return remembered(alias, question, max_age, lambda: ask(alias))
+
+
+def _topic(topic: object) -> str:
+    return names.check_topic(topic, topic_limit())
+
+
+def _pairs(pairs: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    wanted = []
+    for topic, group in _pairs_or_topics(pairs):
+        if group is None:
+            raise TypeError("group must be a str: each group has figures of its own")
+        wanted.append((topic, group))
+    return tuple(wanted)
+
+
+def _pairs_or_topics(pairs: Iterable[tuple[str, str | None]]) -> tuple[tuple[str, str | None], ...]:
+    wanted: dict[tuple[str, str | None], None] = {}
+    for pair in pairs:
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise TypeError(f"pairs must be tuples of topic and group, not {pair!r}")
+        topic, group = pair
+        wanted[_topic(topic), None if group is None else check_group(group)] = None
+    _check_number("pairs", len(wanted))
+    return tuple(wanted)
+
+
+def _check_number(argument: str, number: int) -> None:
+    if number > PAIRS_MAX:
+        raise ValueError(f"{argument} may be {PAIRS_MAX} at most, not {number}: ask for some at a time")
+
+
+def _span(span: timedelta | float, points: int) -> tuple[int, int]:
+    ms = durations.to_ms("span", span, least=1)
+    if ms > 31 * 86_400_000:
+        raise ValueError(f"span must be at most 31 days, not {span!r}")
+    check_count("points", points, POINTS_MAX)
+    if ms // points < 1_000:
+        raise ValueError(
+            f"points must be so few that each is a second or more, not {points} of {ms / 1000:g} s"
+        )
+    return ms, points
