@@ -2,8 +2,8 @@
 """Runs the example end to end: ``python3 example_project/run.py [argument…]``.
 
 It provides what is missing (system packages, a virtual environment, a private MariaDB), migrates, and runs
-``manage.py shop``, and then ``manage.py flights`` with the arguments. With ``DATABASE_URL``
-set it uses that database and starts none.
+``manage.py shop``, and then ``manage.py flights`` with the arguments. ``open`` as the first argument runs ``manage.py
+open_shop`` instead, with the admin to look at. With ``DATABASE_URL`` set it uses that database and starts none.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ def main(arguments: list[str]) -> int:
         code = forward([python, ROOT / "manage.py", "migrate", "--verbosity=0"], env=variables)
         if code:
             return code
+        if arguments[:1] == ["open"]:
+            step("manage.py open_shop")
+            return forward([python, ROOT / "manage.py", "open_shop", *arguments[1:]], env=variables)
         step("manage.py shop")
         code = forward([python, ROOT / "manage.py", "shop"], env=variables)
         if code:

@@ -1,0 +1,19 @@
+"""The shop while it is open: customers come in one after the other, and some of their cards do not work."""
+
+from __future__ import annotations
+
+import random
+
+from .consumers import PRICE_LIST
+from .models import Order
+from .orders import place_order
+from .outside import DECLINED, GOOD, SILENT, SLOW
+
+CUSTOMERS = ("ada", "bob", "cy", "dora", "eve", "fay", "gus", "hal", "ivy", "joe")
+CARDS = (GOOD, GOOD, GOOD, GOOD, SLOW, "", "", DECLINED, SILENT)
+"""Two of nine end as dead letters."""
+
+
+def somebody_orders(chance: random.Random) -> Order:
+    article = chance.choice(sorted(PRICE_LIST))
+    return place_order(chance.choice(CUSTOMERS), article, chance.randint(1, 5), chance.choice(CARDS))
