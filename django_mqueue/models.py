@@ -66,6 +66,7 @@ class Message(models.Model):
         permissions = [
             ("publish_message", "Can publish messages by hand"),
             ("unmask_message", "Can see the masked parts of payloads and headers"),
+            ("hurry_message", "Can send messages to the front"),
         ]
 
     def __str__(self) -> str:

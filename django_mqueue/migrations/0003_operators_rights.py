@@ -62,6 +62,7 @@ class Migration(migrations.Migration):
                 "permissions": [
                     ("publish_message", "Can publish messages by hand"),
                     ("unmask_message", "Can see the masked parts of payloads and headers"),
+                    ("hurry_message", "Can send messages to the front"),
                 ]
             },
         ),
