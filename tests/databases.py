@@ -28,3 +28,19 @@ def databases(url: str) -> dict[str, dict[str, Any]]:
         }
         for alias, database in (("default", name), ("other", f"{name}_other"))
     }
+
+
+def connection_parameters(url: str, *, database: bool = True) -> dict[str, object]:
+    """What ``MySQLdb.connect`` wants to know; without ``database`` for a connection to the server alone."""
+    from django.db.backends.mysql.base import DatabaseWrapper
+
+    complete = {
+        "TIME_ZONE": None,
+        "HOST": "",
+        "PORT": "",
+        "USER": "",
+        "PASSWORD": "",
+        **databases(url)["default"],
+    }
+    found: dict[str, object] = DatabaseWrapper(complete).get_connection_params()
+    return {key: value for key, value in found.items() if database or key not in ("database", "db")}

@@ -18,7 +18,7 @@ import MySQLdb
 from example_project.environment.database import FLAVOURS
 from example_project.environment.layout import LOCAL
 from example_project.environment.server import PrivateServer, private_server
-from tests.databases import databases
+from tests.databases import connection_parameters
 from tests.proof.checker import Rules, check, summary
 from tests.proof.disk import Disk, small_disk
 from tests.proof.history import read
@@ -96,9 +96,7 @@ def own_database(url: str) -> Iterator[str]:
     """A new database beside the one that the URL names."""
     place = urlsplit(url)
     name = f"{place.path.strip('/') or 'mqueue'}_proof"
-    parameters = connection_parameters(url)
-    parameters.pop("database", None)
-    connection = MySQLdb.connect(**parameters)
+    connection = MySQLdb.connect(**connection_parameters(url, database=False))
     with connection.cursor() as cursor:
         cursor.execute(f"CREATE DATABASE `{name}` CHARACTER SET utf8mb4")
     try:
@@ -107,16 +105,6 @@ def own_database(url: str) -> Iterator[str]:
         with connection.cursor() as cursor:
             cursor.execute(f"DROP DATABASE `{name}`")
         connection.close()
-
-
-def connection_parameters(url: str) -> dict[str, object]:
-    """What ``MySQLdb.connect`` wants to know."""
-    from django.db.backends.mysql.base import DatabaseWrapper
-
-    settings = databases(url)["default"]
-    complete = {"TIME_ZONE": None, "HOST": "", "PORT": "", "USER": "", "PASSWORD": "", **settings}
-    found: dict[str, object] = DatabaseWrapper(complete).get_connection_params()
-    return found
 
 
 def play(
