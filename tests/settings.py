@@ -34,6 +34,7 @@ if importlib.util.find_spec("tests.shop"):
     INSTALLED_APPS.append("tests.shop")
 
 MIDDLEWARE = [
+    "tests.content_security.StrictPolicy",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",

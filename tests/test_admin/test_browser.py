@@ -5,24 +5,14 @@ With ``MQUEUE_SCREENSHOTS`` set to a folder, each page is saved there as an imag
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import pytest
-from django.contrib.auth.models import User
-from django.contrib.staticfiles.testing import StaticLiveServerTestCase
-from selenium.webdriver import Chrome, ChromeOptions, ChromeService
-from selenium.webdriver.common.by import By
-from selenium.webdriver.support.expected_conditions import staleness_of
-from selenium.webdriver.support.wait import WebDriverWait
 
-from example_project.environment.browser import browser
+from tests.support.browser import BrowserCase, chrome
 
 from .rows import FAR, NOON, PAGES, dead_letter, delivery, heartbeat, lease, message, offset
 
-SECONDS = 30
+__all__ = ["chrome"]
+
 ERROR = (
     "TimeoutError: the payment service did not answer within 30 s\n\n"
     "Traceback (most recent call last):\n"
@@ -30,25 +20,6 @@ ERROR = (
     "    charge(order)\n"
     "TimeoutError: the payment service did not answer within 30 s\n"
 )
-
-
-@pytest.fixture
-def chrome(tmp_path: Path) -> Iterator[Chrome]:
-    programs = browser()
-    options = ChromeOptions()
-    options.binary_location = programs.chromium
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    for argument in ("--headless=new", "--window-size=1500,900", "--disable-dev-shm-usage", "--disable-gpu"):
-        options.add_argument(argument)
-    options.add_argument(f"--user-data-dir={tmp_path / 'profile'}")
-    if os.geteuid() == 0:
-        options.add_argument("--no-sandbox")
-    driver = Chrome(options=options, service=ChromeService(programs.driver))
-    try:
-        driver.set_page_load_timeout(SECONDS)
-        yield driver
-    finally:
-        driver.quit()
 
 
 def everything_that_can_be_seen() -> None:
@@ -91,98 +62,54 @@ def everything_that_can_be_seen() -> None:
 
 
 @pytest.mark.slow
-class TestInABrowser(StaticLiveServerTestCase):
+class TestInABrowser(BrowserCase):
     """One visit to every page: nothing is broken, everything is styled, no hostile text runs."""
 
-    driver: Chrome
-
-    @pytest.fixture(autouse=True)
-    def _browser(self, chrome: Chrome) -> None:
-        self.driver = chrome
-
     def test_somebody_looks_at_every_page(self) -> None:
-        User.objects.create_superuser("ada", password="lovelace")
         everything_that_can_be_seen()
-        self.log_in()
-        self.save("index")
+        self.page.open("/admin/")
+        assert "Delivery states" in self.page.text_of("#content")
+        self.page.save("index")
         for page in PAGES:
             self.see_list_and_row(page)
         self.look_up_a_message()
         self.follow_a_delivery_to_its_message()
 
-    def log_in(self) -> None:
-        self.driver.get(f"{self.live_server_url}/admin/")
-        self.driver.find_element(By.NAME, "username").send_keys("ada")
-        self.driver.find_element(By.NAME, "password").send_keys("lovelace")
-        self.click('input[type="submit"]')
-        assert "Delivery states" in self.text_of("#content")
-
     def see_list_and_row(self, page: str) -> None:
-        self.driver.get(f"{self.live_server_url}/admin/django_mqueue/{page}/")
-        rows = self.driver.find_elements(By.CSS_SELECTOR, "#result_list tbody tr")
-        assert rows, page
-        width = self.driver.execute_script(
+        self.page.open(f"/admin/django_mqueue/{page}/")
+        assert self.page.all("#result_list tbody tr"), page
+        width = self.page.driver.execute_script(
             "return document.querySelector('#result_list').getBoundingClientRect().width"
         )
-        room = self.driver.execute_script("return document.querySelector('.results').clientWidth")
+        room = self.page.driver.execute_script("return document.querySelector('.results').clientWidth")
         assert width <= room, f"{page}: the list is {width} pixels wide and must be scrolled sideways"
-        assert self.style("#lookup-topic", "border-top-style") == "solid"
-        self.save(page)
+        assert self.page.style("#lookup-topic", "border-top-style") == "solid"
+        self.page.save(page)
         place = 2 if page == "deliverystate" else 1  # The one with errors.
-        self.click(f"#result_list tbody tr:nth-child({place}) th a")
-        assert self.driver.find_elements(By.CSS_SELECTOR, ".readonly")
-        assert not self.driver.find_elements(By.CSS_SELECTOR, "input[type=submit]:not([value='Log out'])")
-        self.save(f"{page}-row")
+        self.page.click(f"#result_list tbody tr:nth-child({place}) th a")
+        assert self.page.all(".readonly")
+        assert not self.page.all("input[type=submit]:not([value='Log out'])")
+        self.page.save(f"{page}-row")
 
     def look_up_a_message(self) -> None:
-        self.driver.get(f"{self.live_server_url}/admin/django_mqueue/message/")
-        assert self.driver.title.startswith("Select message"), "the script of a payload has run"
-        self.click(".paginator a")
-        assert len(self.driver.find_elements(By.CSS_SELECTOR, "#result_list tbody tr")) == 33
-        self.driver.find_element(By.ID, "lookup-topic").send_keys("orders")
-        self.driver.find_element(By.ID, "lookup-message_id").send_keys("order-7")
-        self.click("#changelist-search input[type=submit]")
-        assert self.text_of("#result_list tbody .field-id_cell") == "order-7"
-        self.save("message-found")
-        self.click("#result_list tbody th a")
-        assert '"order": 7' in self.text_of(".field-payload_body")
+        self.page.open("/admin/django_mqueue/message/")
+        assert self.page.driver.title.startswith("Select message"), "the script of a payload has run"
+        self.page.click(".paginator a")
+        assert len(self.page.all("#result_list tbody tr")) == 33
+        self.page.find("#lookup-topic").send_keys("orders")
+        self.page.find("#lookup-message_id").send_keys("order-7")
+        self.page.click("#changelist-search input[type=submit]")
+        assert self.page.text_of("#result_list tbody .field-id_cell") == "order-7"
+        self.page.save("message-found")
+        self.page.click("#result_list tbody th a")
+        assert '"order": 7' in self.page.text_of(".field-payload_body")
 
     def follow_a_delivery_to_its_message(self) -> None:
         stored = message(message_id="followed")
         delivery(message_offset=stored.offset, partition_key="followed", invisible_until=FAR)
-        self.driver.get(
-            f"{self.live_server_url}/admin/django_mqueue/deliverystate/"
-            "?consumer_group=billing&topic=orders&partition_key=followed"
+        self.page.open(
+            "/admin/django_mqueue/deliverystate/?consumer_group=billing&topic=orders&partition_key=followed"
         )
-        self.click("#result_list tbody th a")
-        self.click(".field-message .readonly a")
-        assert self.text_of(".field-message_id .readonly") == "followed"
-
-    def click(self, selector: str) -> None:
-        """Click, and wait until another page is there."""
-        page = self.driver.find_element(By.TAG_NAME, "html")
-        self.driver.find_element(By.CSS_SELECTOR, selector).click()
-        WebDriverWait(self.driver, SECONDS).until(staleness_of(page))
-        WebDriverWait(self.driver, SECONDS).until(
-            lambda driver: driver.execute_script("return document.readyState") == "complete"
-        )
-
-    def text_of(self, selector: str) -> str:
-        return self.driver.find_element(By.CSS_SELECTOR, selector).text
-
-    def style(self, selector: str, name: str) -> str:
-        return self.driver.find_element(By.CSS_SELECTOR, selector).value_of_css_property(name)
-
-    def save(self, name: str) -> None:
-        """Keep the page as it looks, whole; and see that the browser has nothing to complain of."""
-        log: Any = self.driver.get_log
-        said = [entry["message"] for entry in log("browser") if entry["level"] == "SEVERE"]
-        assert [text for text in said if "favicon.ico" not in text] == []
-        folder = os.environ.get("MQUEUE_SCREENSHOTS")
-        if not folder:
-            return
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        height = self.driver.execute_script("return document.documentElement.scrollHeight")
-        self.driver.set_window_size(1500, min(int(height) + 150, 4_000))
-        self.driver.save_screenshot(str(Path(folder) / f"{name}.png"))
-        self.driver.set_window_size(1500, 900)
+        self.page.click("#result_list tbody th a")
+        self.page.click(".field-message .readonly a")
+        assert self.page.text_of(".field-message_id .readonly") == "followed"
