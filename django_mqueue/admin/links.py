@@ -24,5 +24,10 @@ def address(request: HttpRequest, page: str, *args: object, **query: object) -> 
     return f"{path}?{urlencode(given, errors='replace')}" if given else path
 
 
+def overview(request: HttpRequest) -> str:
+    """The URL of the app's landing page."""
+    return reverse("admin:app_list", args=(APP,), current_app=getattr(request, "current_app", None))
+
+
 def link(url: str, text: str) -> SafeString:
     return format_html('<a href="{}">{}</a>', url, printable(text))

@@ -10,10 +10,11 @@ from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
-from django.urls import URLPattern, path
+from django.urls import URLPattern, path, reverse
+from django.utils.translation import gettext
 from django.views.generic import TemplateView
 
-from .links import APP, address
+from .links import APP, address, overview
 
 if TYPE_CHECKING:
     from .pages import ReadOnlyAdmin
@@ -62,11 +63,17 @@ class QueueView(TemplateView):
     def crumbs(self) -> list[tuple[str, str | None]]:
         """(title, URL) of the pages above this one and of this one, whose URL is None."""
         opts = self.page.opts
+        home = reverse("admin:index", current_app=self.page.admin_site.name)
         name, above = self.crumb or (
             str(opts.verbose_name_plural).capitalize(),
             f"{opts.model_name}_changelist",
         )
-        return [(name, address(self.request, above)), (str(self.title), None)]
+        return [
+            (gettext("Home"), home),
+            (str(opts.app_config.verbose_name), overview(self.request)),
+            (name, address(self.request, above)),
+            (str(self.title), None),
+        ]
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         return self.render_to_response(self.get_context_data(title=self.title))
@@ -86,8 +93,8 @@ def frame(
 
 def navigation(request: HttpRequest) -> list[tuple[str, str, bool]]:
     """(title, URL, whether it is this page) of the pages that the user may see."""
-    here = request.path
-    found = []
+    here, landing = request.path, overview(request)
+    found = [("Overview", landing, here == landing)] if may(request, "view_topic") else []
     for title, page, right in NAVIGATION:
         if may(request, right):
             url = address(request, page)
