@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
+from django.utils.module_loading import import_string
 
 from .policy.names import REPLIES_SUFFIX, SCHEDULED_SUFFIX
 
@@ -23,8 +24,13 @@ class Option:
     kind: type | tuple[type, ...]
     low: float | None = None
     unit: str = ""
+    is_function: bool = False
+    """None, a callable, or the dotted path of one."""
 
     def problem(self, value: Any) -> str | None:
+        if self.is_function:
+            fits = value is None or callable(value) or (isinstance(value, str) and "." in value)
+            return None if fits else f"must be a callable, or the dotted path of one, not {value!r}"
         if isinstance(value, bool) or not isinstance(value, self.kind):
             kinds = self.kind if isinstance(self.kind, tuple) else (self.kind,)
             return f"must be {' or '.join(k.__name__ for k in kinds)}, not {value!r}"
@@ -45,6 +51,7 @@ OPTIONS: dict[str, Option] = {
     "SPREAD": Option(16, int, 1),
     "DLQ_SUFFIX": Option("_dlq", str),
     "MAX_PAYLOAD_BYTES": Option(1_048_576, int, 1, "bytes"),
+    "MASK": Option(None, object, is_function=True),
 }
 SPREAD_MAX = 4096
 
@@ -122,6 +129,38 @@ def dead_letter_suffixes() -> tuple[str, ...]:
     return tuple({str(get("DLQ_SUFFIX")), *(str(get("DLQ_SUFFIX", topic)) for topic in topics)})
 
 
+def mask(topic: str) -> Callable[[Any], Any] | None:
+    """What hides parts of a topic's messages from who may not see them: ``MASK``, imported.
+
+    Scheduled messages, replies and dead letters have that of the topic that they are of, if theirs has none of its own.
+    Raises ``ImproperlyConfigured`` for what is not there or cannot be called.
+    """
+    while "MASK" not in _of_topic(_configured(), topic):
+        above = next((topic.removesuffix(end) for end in _derived() if topic.endswith(end)), "")
+        if not above:
+            break
+        topic = above
+    value = get("MASK", topic)
+    if problem := _mask_problem(value):
+        raise ImproperlyConfigured(f"MQUEUE['MASK'] {problem}")
+    found: Callable[[Any], Any] | None = import_string(value) if isinstance(value, str) else value
+    return found
+
+
+def _derived() -> tuple[str, ...]:
+    return (SCHEDULED_SUFFIX, REPLIES_SUFFIX, *dead_letter_suffixes())
+
+
+def _mask_problem(value: Any) -> str | None:
+    if not isinstance(value, str):
+        return None
+    try:
+        found = import_string(value)
+    except Exception as error:  # Whatever a module of the project raises.
+        return f"cannot be imported: {value!r}: {type(error).__name__}: {error}"
+    return None if callable(found) else f"must be callable: {value!r} is not"
+
+
 def problems() -> list[str]:
     """What is wrong with the ``MQUEUE`` setting, one text for each; empty when all is well."""
     configured = getattr(settings, "MQUEUE", {})
@@ -149,6 +188,8 @@ def _section_problems(where: str, section: Mapping[str, Any], allowed: Mapping[s
             found.append(f"{where}: unknown setting {name!r}; known are {', '.join(allowed)}")
         elif problem := _problem(name, allowed[name], value):
             found.append(f"{where}[{name!r}] {problem}")
+        elif name == "MASK" and (problem := _mask_problem(value)):
+            found.append(f"{where}['MASK'] {problem}")
         elif name == "DATABASE" and value not in settings.DATABASES:
             found.append(f"{where}['DATABASE'] names no entry of DATABASES: {value!r}")
     return found

@@ -25,17 +25,27 @@ from .policy.figures import (
     TopicFigures,
     Topics,
 )
-from .policy.history import LIMIT_MAX, Counts, FailedAttempt, Inspected, Page, Standing, wanted
+from .policy.history import (
+    LIMIT_MAX,
+    Counts,
+    Cut,
+    FailedAttempt,
+    Inspected,
+    Page,
+    Standing,
+    Unreadable,
+    wanted,
+)
 from .service import inspecting, moving, standing
 from .service.numbers import group_figures, holds, lag, latency, rates, subscribers, topic_figures, topics
 from .service.registration import topic_limit
 from .service.subscription import check_count
 
 __all__ = [
-    "Counts", "FailedAttempt", "Figure", "GroupFigures", "Hold", "Inspected", "KnownTopic", "Lag", "Latency",
+    "Counts", "Cut", "FailedAttempt", "Figure", "GroupFigures", "Hold", "Inspected", "KnownTopic", "Lag", "Latency",
     "LatencyStep", "Page", "PartitionLag", "Percentiles", "Rates", "Series", "Standing", "SubscriberFigures",
-    "TopicFigures", "Topics", "counts", "group_figures", "groups", "holds", "lag", "latency", "messages", "rates",
-    "remove", "send_to_front", "subscribers", "topic_figures", "topics",
+    "TopicFigures", "Topics", "Unreadable", "counts", "group_figures", "groups", "holds", "lag", "latency", "messages",
+    "rates", "remove", "send_to_front", "subscribers", "topic_figures", "topics",
 ]  # fmt: skip
 
 Filter = Mapping[str, Any] | Callable[[Inspected], Any]
@@ -48,6 +58,7 @@ def messages(
     status: str | None = None,
     key: str | None = None,
     id: str | None = None,
+    offset: int | None = None,
     kind: str | Collection[str] | None = None,
     after: datetime | None = None,
     before: datetime | None = None,
@@ -56,6 +67,7 @@ def messages(
     start: str | None = None,
     newest_first: bool = False,
     scan_limit: int = 10_000,
+    payload_limit: int | None = None,
     using: str | None = None,
     **payload: Any,
 ) -> Page:
@@ -64,15 +76,17 @@ def messages(
     ``status`` is ``"pending"`` (never delivered), ``"in_flight"``, ``"waiting"`` (for a retry), ``"done"``, ``"dead"``
     or ``"scheduled"``; None: all that the log holds. ``after`` (included) and ``before`` (not included) compare
     ``published_at``. ``kind`` may be a collection. A place in the payload is named as in ``payload__customer__id=7``;
-    ``filter`` is a mapping of headers and such places, or a callable that takes the message.
+    ``filter`` is a mapping of headers and such places, or a callable that takes the message. ``offset`` is where it is
+    stored: the one message of the log; with status ``"scheduled"`` among these, with ``"dead"`` the letter's own.
 
-    Looks at about ``scan_limit`` messages and partitions at most: a page that found less than ``limit`` may have a
-    ``next`` all the same, which is the ``start`` to go on with. Raises ``NotRegistered`` for a group that is not, and
+    Of a payload longer than ``payload_limit`` bytes a ``Cut`` with the beginning is told. Looks at about ``scan_limit``
+    messages and partitions at most, and reads about 128 MiB of payloads: a page that found less than ``limit`` may have
+    a ``next`` all the same, which is the ``start`` to go on with. Raises ``NotRegistered`` for a group that is not, and
     ``TypeError`` or ``ValueError`` for what cannot be asked.
     """
     given = {
-        "group": group, "status": status, "key": key, "id": id, "kind": kind, "after": after, "before": before,
-        "filter": filter,
+        "group": group, "status": status, "key": key, "id": id, "offset": offset, "kind": kind, "after": after,
+        "before": before, "filter": filter,
     }  # fmt: skip
     question = wanted(topic, given, payload, topic_limit=topic_limit())
     return inspecting.page(
@@ -82,6 +96,7 @@ def messages(
         start=start,
         newest_first=bool(newest_first),
         scan_limit=check_count("scan_limit", scan_limit),
+        payload_limit=None if payload_limit is None else check_count("payload_limit", payload_limit),
     )
 
 
@@ -123,6 +138,7 @@ def remove(
     status: str | None = None,
     key: str | None = None,
     id: str | None = None,
+    offset: int | None = None,
     kind: str | Collection[str] | None = None,
     after: datetime | None = None,
     before: datetime | None = None,
@@ -143,8 +159,8 @@ def remove(
     short can be repeated. Raises ``NotRegistered``, ``TypeError`` or ``ValueError``.
     """
     given = {
-        "group": group, "status": status, "key": key, "id": id, "kind": kind, "after": after, "before": before,
-        "filter": filter,
+        "group": group, "status": status, "key": key, "id": id, "offset": offset, "kind": kind, "after": after,
+        "before": before, "filter": filter,
     }  # fmt: skip
     return _move(moving.REMOVE, topic, given, payload, limit, dry_run, using)
 
@@ -156,6 +172,7 @@ def send_to_front(
     status: str | None = None,
     key: str | None = None,
     id: str | None = None,
+    offset: int | None = None,
     kind: str | Collection[str] | None = None,
     after: datetime | None = None,
     before: datetime | None = None,
@@ -173,8 +190,8 @@ def send_to_front(
     ``DISCOVERY_INTERVAL``. Arguments and the rest are as for ``remove``.
     """
     given = {
-        "group": group, "status": status, "key": key, "id": id, "kind": kind, "after": after, "before": before,
-        "filter": filter,
+        "group": group, "status": status, "key": key, "id": id, "offset": offset, "kind": kind, "after": after,
+        "before": before, "filter": filter,
     }  # fmt: skip
     return _move(moving.TO_FRONT, topic, given, payload, limit, dry_run, using)
 

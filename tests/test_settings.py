@@ -28,6 +28,7 @@ DEFAULTS = {
     "SPREAD": 16,
     "DLQ_SUFFIX": "_dlq",
     "MAX_PAYLOAD_BYTES": 1_048_576,
+    "MASK": None,
 }
 
 
@@ -103,6 +104,12 @@ IMPOSSIBLE: list[tuple[Any, str]] = [
     ({"DLQ_SUFFIX": "_" * 15}, "DLQ_SUFFIX.* 1 to 14"),
     ({"DLQ_SUFFIX": "_scheduled"}, "DLQ_SUFFIX.* _scheduled"),
     ({"DLQ_SUFFIX": 5}, "DLQ_SUFFIX.* must be str"),
+    ({"MASK": 5}, "MASK.* must be a callable, or the dotted path of one, not 5"),
+    ({"MASK": "mask"}, "MASK.* must be a callable, or the dotted path of one, not 'mask'"),
+    ({"MASK": "no.such.module"}, "MASK.* cannot be imported: 'no.such.module': ModuleNotFoundError"),
+    ({"MASK": "django_mqueue.nothing"}, "MASK.* cannot be imported: 'django_mqueue.nothing'"),
+    ({"MASK": "tests.test_settings.DEFAULTS"}, "MASK.* must be callable: 'tests.test_settings.DEFAULTS' is not"),
+    ({"TOPICS": {"orders": {"MASK": "no.such"}}}, r"TOPICS'\]\['orders'\]\['MASK'\] cannot be imported"),
     ({"DATABASE": "nowhere"}, "DATABASE.* names no entry of DATABASES: 'nowhere'"),
     ({"DATABASE": 5}, "DATABASE.* must be str"),
     ({"TOPICS": ["orders"]}, "TOPICS.* must be a dictionary of dictionaries by topic"),

@@ -31,11 +31,24 @@ class FailedAttempt:
     error: str
 
 
+class Unreadable(bytes):
+    """A payload that cannot be decoded: what is stored."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The beginning of a payload that is longer than what was asked for. ``is_json``: it is text, else bytes."""
+
+    beginning: bytes
+    is_json: bool
+
+
 @dataclass(frozen=True)
 class Inspected:
     """A message as it stands. Times are aware UTC datetimes of the database's clock.
 
-    ``payload`` is bytes where it cannot be decoded. ``target``: the only group that it is for, None for all.
+    ``payload`` is ``Unreadable`` bytes where it cannot be decoded, and a ``Cut`` where it is longer than was asked for;
+    ``size`` are its bytes as stored. ``target``: the only group that it is for, None for all.
     What follows ``group`` is about that group, where one was asked for: ``status`` is one of ``STATUSES``;
     ``attempts`` were given to a handler, ``failures`` of them failed, ``errors`` are the newest of these, oldest first;
     ``invisible_until``: not delivered (again) before; ``done_at``: when it was done or given up;
@@ -62,6 +75,7 @@ class Inspected:
     invisible_until: datetime | None = None
     done_at: datetime | None = None
     dead_letter: int | None = None
+    size: int = 0
 
 
 @dataclass(frozen=True)
@@ -125,6 +139,7 @@ class Wanted:
     after: int | None
     before: int | None
     test: Callable[[Inspected], bool] | None
+    offset: int | None = None
 
     def fits_time(self, published_at: int) -> bool:
         return (self.after is None or published_at >= self.after) and (
@@ -153,6 +168,11 @@ def wanted(topic: str, given: Mapping[str, Any], paths: Mapping[str, Any], *, to
     ):  # fmt: skip
         if value is not None:
             names.check_name(argument, value, limit)
+    offset = given.get("offset")
+    if offset is not None and (
+        not isinstance(offset, int) or isinstance(offset, bool) or not 0 < offset < 1 << 63
+    ):
+        raise ValueError(f"offset must be a whole number of 1 or more, not {offset!r}")
     if status is not None and (not isinstance(status, str) or status not in STATUSES):
         raise ValueError(f"status must be one of {', '.join(STATUSES)}, not {status!r}")
     if group is None and status not in (None, SCHEDULED, DEAD):
@@ -160,7 +180,7 @@ def wanted(topic: str, given: Mapping[str, Any], paths: Mapping[str, Any], *, to
     bounds = {name: _moment(name, given[name]) for name in ("after", "before")}
     return Wanted(
         topic, group, status, key, id, _kinds(given["kind"]), bounds["after"], bounds["before"],
-        _test(given["filter"], paths),
+        _test(given["filter"], paths), offset,
     )  # fmt: skip
 
 

@@ -31,6 +31,13 @@ def source_of(using: str, wanted: Wanted, start: int, *, newest_first: bool) -> 
     topic, status = wanted.topic, wanted.status
     ways = _Ways(using, wanted, start, newest_first)
     order = "newest" if newest_first else "oldest"
+    if wanted.offset is not None:
+        place = {SCHEDULED: topic + SCHEDULED_SUFFIX, DEAD: conf.dead_letter_topic(topic)}.get(
+            status or "", topic
+        )
+        return Source(
+            "offset", status if status in (SCHEDULED, DEAD) else "log", ways.at(place, wanted.offset)
+        )
     if status == SCHEDULED:
         return Source(f"scheduled-{order}", SCHEDULED, ways.through(topic + SCHEDULED_SUFFIX), by_time=True)
     if status == DEAD:
@@ -81,6 +88,17 @@ class _Ways:
                 if len(rows) < chunk:
                     return
                 low, high = (low, last) if self.newest_first else (last, high)
+
+        return walk
+
+    def at(self, topic: str, offset: int) -> Callable[[Position | None, int], Walk]:
+        """The one row."""
+
+        def walk(position: Position | None, chunk: int) -> Walk:
+            if position is None:
+                bounds = (offset - 1, offset + 1)
+                rows = history.log_page(self.using, topic, self.wanted.key, bounds, 1, newest_first=False)
+                yield Chunk([Found(*row, position=(row[0],)) for row in rows], (offset,))
 
         return walk
 

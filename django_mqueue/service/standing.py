@@ -30,7 +30,7 @@ def _count(using: str, wanted: Wanted, cap: int, scan_limit: int) -> tuple[int, 
     """How many, and whether there may be more."""
     look, count, scanned = Look(using, wanted, newest_first=False), 0, 0
     for step in look.source.walk(None, min(CHUNK, cap + 1, scan_limit)):
-        count += sum(1 for _ in look.read(step, payloads=False))
+        count += sum(1 for _ in look.read(step, payloads=False, endless=True))
         scanned += len(step.found) + step.looked
         if count > cap or scanned >= scan_limit:
             return min(count, cap), True

@@ -187,6 +187,8 @@ def rows_of_group(
     return {int(row[0]): dict(zip(columns, row, strict=True)) for row in found}
 
 
-def payloads(using: str, offsets: Sequence[int]) -> dict[int, bytes]:
-    found = session.fetch(using, f"SELECT m.`offset`, m.payload{_WANTED}", [json.dumps(offsets)])
+def payloads(using: str, offsets: Sequence[int], most: int | None = None) -> dict[int, bytes]:
+    """``most``: no more than so many bytes of each."""
+    column = "m.payload" if most is None else f"LEFT(m.payload, {most:d})"
+    found = session.fetch(using, f"SELECT m.`offset`, {column}{_WANTED}", [json.dumps(offsets)])
     return {int(offset): bytes(payload) for offset, payload in found}

@@ -58,6 +58,11 @@ for n in range(3, 9):
     publish("orders", {"order": n, "customer": {"id": 7}}, key="ada", id=f"order-{n}", kind="order.placed")
 """
 
+BEFORE["docs/how-to/mask-fields.md"] = """
+import sys
+sys.modules["shop.masks"] = sys.modules["docs_example"]
+"""
+
 BEFORE["docs/how-to/ask-and-answer.md"] = """
 import threading
 from django.db import connections
@@ -77,6 +82,16 @@ _worker.start()
 """
 
 AFTER = {
+    "docs/how-to/mask-fields.md": """
+from django.test import override_settings
+from django_mqueue import publish
+from django_mqueue.admin.masking import masked
+from django_mqueue.inspect import messages
+publish("orders", {"order": 1, "card": "4711"})
+publish("orders", [4711])
+with override_settings(MQUEUE={"MASK": "shop.masks.mask"}):
+    assert [masked(m).payload for m in messages("orders")] == [{"order": 1, "card": "…"}, [4711]]
+""",
     "docs/how-to/find-messages.md": """
 assert [m.id for m in page] == ["order-7"], page
 assert removed == 5 and hurried == 1, (removed, hurried)

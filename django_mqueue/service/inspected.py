@@ -1,0 +1,115 @@
+"""What is told of a message, made of what the tables hold of it: also of rows that did not come from the queue."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from ..policy import encoding
+from ..policy.durations import moment
+from ..policy.history import Cut, FailedAttempt, Unreadable
+from ..store.dead import FAILURES
+
+Row = dict[str, Any]
+
+
+def metadata(text: str) -> dict[str, Any]:
+    """Whatever a row holds that did not come from ``publish``: what no handler could be given can be looked at."""
+    found = json.loads(text)
+    content = {"kind": "", "headers": {}, "encoding": "", **(found if isinstance(found, dict) else {})}
+    for part in ("headers", "retry", FAILURES):
+        if not isinstance(content.get(part, {}), dict):
+            content[part] = {}
+    content["kind"] = str(content["kind"])
+    return content
+
+
+def payload(body: bytes | None, how: str, size: int) -> Any:
+    if body is None:
+        return None
+    if len(body) < size:
+        return Cut(body, is_json=how != encoding.BYTES)
+    try:
+        return encoding.decode(body, how)
+    except (ValueError, RecursionError):
+        return Unreadable(body)
+
+
+def id(row: Row) -> str:
+    """The message's own: what came back, and what waits for a retry among the scheduled, is stored under another."""
+    id: str = row["original_id"] if row["original_id"] is not None else row["retry"].get("id", row["id"])
+    return id
+
+
+def original_offset(row: Row) -> int:
+    """A letter's id is made of the original's offset and the group."""
+    offset = row["id"].partition(":")[0]
+    return int(offset) if offset.isdecimal() else int(row["offset"])
+
+
+def about_group(row: Row) -> dict[str, Any]:
+    return {
+        "attempts": int(row["retry_count"]) + int(row["handed"]),
+        "failures": int(row["failure_count"]),
+        "errors": _errors(json.loads(row["errors"]) if row["errors"] else []),
+        "delivered_to": row["delivered_to"],
+        "delivered_at": time(row["delivered_at"]) if row["delivered_to"] else None,
+        "invisible_until": None if row["acked"] else time(row["invisible_until"]),
+        "done_at": _time(row["acked_at"]),
+        "dead_letter": None if row["letter"] is None else int(row["letter"]),
+    }
+
+
+def about_letter(row: Row) -> dict[str, Any]:
+    failed_at, failures = _time(row["failed_at"]), int(row["message_failures"] or 0)
+    brought = row["metadata"].get(FAILURES, {})
+    errors = _errors(brought.get("errors", []))
+    if not errors and failed_at:
+        errors = (FailedAttempt(failed_at, failures, "", row["last_error"] or ""),)
+    return {
+        "attempts": max(int(brought.get("attempts", 0)), failures),
+        "failures": failures,
+        "errors": errors,
+        "done_at": failed_at,
+        "dead_letter": int(row["offset"]),
+    }
+
+
+def about_retry(retry: Mapping[str, Any]) -> dict[str, Any]:
+    """A message that waits for its retry apart from the log, or has come back from there."""
+    return {
+        "attempts": int(retry.get("count", 0)),
+        "failures": int(retry.get("failures", 0)),
+        "errors": _errors(retry.get("errors", [])),
+    }
+
+
+def _errors(errors: Any) -> tuple[FailedAttempt, ...]:
+    found = [one for one in errors if isinstance(one, dict)] if isinstance(errors, list) else []
+    return tuple(
+        FailedAttempt(
+            time(_whole(one.get("at"))),
+            _whole(one.get("attempt")),
+            str(one.get("by", "")),
+            str(one.get("error", "")),
+        )
+        for one in found
+    )
+
+
+def _whole(value: Any) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def time(ms: Any) -> datetime:
+    """A moment of the tables; what lies beyond the calendar is its end."""
+    try:
+        return moment(int(ms))
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)
+
+
+def _time(ms: Any) -> datetime | None:
+    return None if ms is None else time(ms)
