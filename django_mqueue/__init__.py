@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from .policy.backoff import FixedDelay as FixedDelay
     from .policy.backoff import NoRetry as NoRetry
     from .policy.backoff import RetryOn as RetryOn
+    from .policy.places import Released as Released
     from .service.delivery import Delivery as Delivery
     from .service.positions import pause as pause
     from .service.positions import reset as reset
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from .service.redrive import redrive as redrive
     from .service.registration import subscribe as subscribe
     from .service.registration import unsubscribe as unsubscribe
+    from .service.releasing import release as release
     from .service.requesting import arequest as arequest
     from .service.requesting import request as request
     from .service.scheduling import cancel as cancel
@@ -82,6 +84,7 @@ _HOME = {
     "Postpone": "exceptions",
     "Published": "messages",
     "Reject": "exceptions",
+    "Released": "policy.places",
     "Reply": "messages",
     "RequestFailed": "exceptions",
     "RequestTimeout": "exceptions",
@@ -101,6 +104,7 @@ _HOME = {
     "publish_many": "service.publish",
     "purge": "service.redrive",
     "redrive": "service.redrive",
+    "release": "service.releasing",
     "reschedule": "service.scheduling",
     "request": "service.requesting",
     "reset": "service.positions",

@@ -36,16 +36,28 @@ from .policy.history import (
     Unreadable,
     wanted,
 )
+from .policy.places import (
+    OpenDeliveries,
+    OpenDelivery,
+    PartitionPlace,
+    PartitionPlaces,
+    ResetPreview,
+    Stretch,
+)
 from .service import inspecting, moving, standing
 from .service.numbers import group_figures, holds, lag, latency, rates, subscribers, topic_figures, topics
+from .service.places import deliveries, partitions
+from .service.previewing import preview_reset
 from .service.registration import topic_limit
 from .service.subscription import check_count
 
 __all__ = [
     "Counts", "Cut", "FailedAttempt", "Figure", "GroupFigures", "Hold", "Inspected", "KnownTopic", "Lag", "Latency",
-    "LatencyStep", "Page", "PartitionLag", "Percentiles", "Rates", "Series", "Standing", "SubscriberFigures",
-    "TopicFigures", "Topics", "Unreadable", "counts", "group_figures", "groups", "holds", "lag", "latency", "messages",
-    "rates", "remove", "send_to_front", "subscribers", "topic_figures", "topics",
+    "LatencyStep", "OpenDeliveries", "OpenDelivery", "Page", "PartitionLag", "PartitionPlace", "PartitionPlaces",
+    "Percentiles", "Rates", "ResetPreview", "Series", "Standing", "Stretch", "SubscriberFigures", "TopicFigures",
+    "Topics", "Unreadable", "counts", "deliveries", "group_figures", "groups", "holds", "lag", "latency",
+    "messages", "partitions", "preview_reset", "rates", "remove", "send_to_front", "subscribers", "topic_figures",
+    "topics",
 ]  # fmt: skip
 
 Filter = Mapping[str, Any] | Callable[[Inspected], Any]

@@ -13,6 +13,7 @@ from .links import address
 from .lookups import GROUP, TOPIC_OF_GROUP
 from .pages import ReadOnlyAdmin
 from .pausing import PauseGroup, ResumeGroup
+from .resetting import ResetGroup
 from .views import QueueView
 
 
@@ -33,7 +34,7 @@ class ConsumerGroupAdmin(ReadOnlyAdmin):
     order = ("consumer_group", "topic")
     lookups = (GROUP, TOPIC_OF_GROUP)
     list_display = ["consumer_group", "topic", "offset_acked", "paused", "updated_at"]
-    views = (GroupPage, PauseGroup, ResumeGroup)
+    views = (GroupPage, PauseGroup, ResumeGroup, ResetGroup)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ConsumerGroup]:
         queryset: QuerySet[ConsumerGroup] = super().get_queryset(request)

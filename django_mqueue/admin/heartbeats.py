@@ -10,11 +10,13 @@ from .. import conf
 from .display import badge, column, moment_column
 from .lookups import GROUP, TOPIC_OF_GROUP, Lookup
 from .pages import ReadOnlyAdmin
+from .subscribers import SubscribersPage
 
 
 class SubscriberHeartbeatAdmin(ReadOnlyAdmin):
     order = ("consumer_group", "topic", "subscriber_name")
     lookups = (GROUP, TOPIC_OF_GROUP, Lookup("subscriber_name", "Subscriber", needs=("topic",)))
+    views = (SubscribersPage,)
     list_display = ["subscriber_name", "group", "topic", "state", "heartbeat_short", "deregistered_short"]
     fieldsets = [
         (None, {"fields": ["subscriber_name", "consumer_group", "topic"]}),

@@ -11,11 +11,13 @@ from ..models import PartitionLease
 from .display import EMPTY, badge, column, key_column, moment_column
 from .lookups import GROUP, KEY, TOPIC_OF_GROUP
 from .pages import ReadOnlyAdmin
+from .releasing import ReleaseLeases
 
 
 class PartitionLeaseAdmin(ReadOnlyAdmin):
     order = ("consumer_group", "topic", "partition_key")
     lookups = (GROUP, TOPIC_OF_GROUP, KEY)
+    views = (ReleaseLeases,)
     list_display = ["key", "group", "topic", "state", "owner", "leased_short", "renewed_short"]
     fieldsets = [
         (None, {"fields": ["consumer_group", "topic", "key"]}),

@@ -13,6 +13,7 @@ from ..models import Offset
 from .display import EMPTY, badge, key, moment_column
 from .lookups import GROUP, KEY, TOPIC_OF_GROUP
 from .pages import ReadOnlyAdmin
+from .partitions import PartitionsPage
 
 if TYPE_CHECKING:
     from django.contrib.admin.views.main import ChangeList
@@ -49,6 +50,7 @@ class OffsetAdmin(ReadOnlyAdmin):
     order = ("consumer_group", "topic", "partition_key")
     lookups = (GROUP, TOPIC_OF_GROUP, KEY)
     list_filter = [RowsFilter]
+    views = (PartitionsPage,)
     list_display = ["partition", "group", "topic", "offset_acked", "scan_offset", "status", "updated_short"]
     fieldsets = [
         (None, {"fields": ["partition", "group", "topic"]}),

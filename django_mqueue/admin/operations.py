@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from django import forms
 from django.contrib import messages
 from django.contrib.admin.models import LogEntry
 from django.core import signing
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
+from django.utils.datastructures import MultiValueDict
 
 from ..exceptions import MQueueError
 from . import audit
@@ -23,6 +24,10 @@ logger = logging.getLogger("django_mqueue")
 
 Asked = Mapping[str, Any]
 """The form's cleaned data."""
+
+
+def _lists(values: Mapping[str, str]) -> dict[str, list[str]]:
+    return {name: [value] for name, value in values.items()}
 
 
 class Refused(Exception):
@@ -39,6 +44,10 @@ class Plan:
     is_destructive: bool = False
     is_empty: bool = False
     """There is nothing to do: no button."""
+    ask: Sequence[str] = ()
+    """Fields of the form that can be changed beside the button; the others are hidden there."""
+    fixed: Mapping[str, str] = field(default_factory=dict)
+    """Fields that what is shown rests on, with their values: they come back with the button."""
     context: Mapping[str, Any] = field(default_factory=dict)
     """For the template of an operation that shows more."""
 
@@ -119,6 +128,8 @@ class Operation(QueueView):
             plan = self.plan(form.cleaned_data)
         except (Refused, MQueueError, ValueError) as problem:
             return self._refused(form, problem)
+        if plan.fixed:
+            form.data = MultiValueDict({**dict(cast("QueryDict", form.data).lists()), **_lists(plan.fixed)})
         context = self.get_context_data(
             title=self.title, form=form, plan=plan, back=self.back(form.cleaned_data), **plan.context
         )

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import conf
-from ..service import positions
-from . import subjects
+from ..service import positions, standing
+from . import subjects, wording
 from .audit import Subject
 from .links import address
 from .operations import Asked, Done, Operation, Plan
@@ -19,7 +19,12 @@ PAUSED_MEANS = (
 )
 
 
-class _OfGroup(Operation):
+LATER = "Groups that are registered later are not paused by this."
+
+
+class OfGroup(Operation):
+    """Of one group: leads back to its page."""
+
     form_class = subjects.OfGroup
 
     def subject(self, asked: Asked) -> Subject:
@@ -31,7 +36,7 @@ class _OfGroup(Operation):
         return address(self.request, "group", topic=asked["topic"], group=asked["group"])
 
 
-class PauseGroup(_OfGroup):
+class PauseGroup(OfGroup):
     route, url_name, rights = "pause", "pause_group", ("pause_consumergroup",)
     title = "Pause a group"
 
@@ -45,7 +50,7 @@ class PauseGroup(_OfGroup):
         return Done(f"{name} is paused." if changed else f"{name} was paused already.", changed)
 
 
-class ResumeGroup(_OfGroup):
+class ResumeGroup(OfGroup):
     route, url_name, rights = "resume", "resume_group", ("resume_consumergroup",)
     title = "Resume a group"
 
@@ -76,7 +81,12 @@ class PauseTopic(_OfTopic):
     title = "Pause a topic"
 
     def plan(self, asked: Asked) -> Plan:
-        return Plan(f"Pause all groups of topic {asked['topic']}?", PAUSED_MEANS, button="Yes, pause them")
+        found = standing.pauses(conf.database(), asked["topic"])
+        running = [group for group, paused in found.items() if not paused]
+        if not running:
+            return _nothing(f"Topic {asked['topic']} has no group that is not paused.")
+        what = f"Pause {_named(running)} of topic {asked['topic']}?"
+        return Plan(what, (*PAUSED_MEANS, LATER), button="Yes, pause them")
 
     def perform(self, asked: Asked, carried: Mapping[str, Any]) -> Done:
         changed = positions.pause(asked["topic"], using=conf.database())
@@ -88,15 +98,30 @@ class ResumeTopic(_OfTopic):
     title = "Resume a topic"
 
     def plan(self, asked: Asked) -> Plan:
+        paused = [
+            group
+            for group, is_paused in standing.pauses(conf.database(), asked["topic"]).items()
+            if is_paused
+        ]
+        if not paused:
+            return _nothing(f"Topic {asked['topic']} has no group that is paused.")
         means = (
             "Also groups that were paused one by one go on.",
             "Workers find out within DISCOVERY_INTERVAL.",
         )
-        return Plan(f"Resume all groups of topic {asked['topic']}?", means, button="Yes, resume them")
+        return Plan(f"Resume {_named(paused)} of topic {asked['topic']}?", means, button="Yes, resume them")
 
     def perform(self, asked: Asked, carried: Mapping[str, Any]) -> Done:
         changed = positions.resume(asked["topic"], using=conf.database())
         return Done(f"Topic {asked['topic']}: {_groups(changed)} resumed.", changed)
+
+
+def _nothing(what: str) -> Plan:
+    return Plan(what, is_empty=True)
+
+
+def _named(groups: list[str]) -> str:
+    return f"group {groups[0]}" if len(groups) == 1 else f"{len(groups)} groups ({wording.listed(groups)})"
 
 
 def _groups(count: int) -> str:

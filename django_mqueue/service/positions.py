@@ -22,6 +22,16 @@ def reset(topic: str, group: str, to: Start, *, force: bool = False, using: str 
     Raises ``NotRegistered``, and ``GroupActive`` while the group's subscribers run, unless ``force`` is given: then
     they begin anew.
     """
+    return reset_seen(topic, group, to, None, force=force, using=using)
+
+
+def reset_seen(
+    topic: str, group: str, to: Start, life: int | None, *, force: bool, using: str | None = None
+) -> int:
+    """``reset``, if the group's registration is still the one that somebody has seen (None: whichever it is).
+
+    Raises ``ValueError`` where it is another: the group was reset meanwhile, or registered anew.
+    """
     names.check_topic(topic, topic_limit())
     check_group(group)
     check_start(to)
@@ -37,6 +47,8 @@ def reset(topic: str, group: str, to: Start, *, force: bool = False, using: str 
             running = heartbeats.members(alias, group, topic, conf.lease_ms(topic))
             if running and not force:
                 raise GroupActive(topic, group, running)
+            if life is not None and _registration(alias, topic, group).life != life:
+                raise ValueError(f"group {group!r} on topic {topic!r} was moved or registered anew meanwhile")
             paused = _registration(alias, topic, group).paused
             offsets.unregister(cursor, group, topic, members_stay=True)
             while state.delete_group(cursor, group, topic):

@@ -39,6 +39,17 @@ def _count(using: str, wanted: Wanted, cap: int, scan_limit: int) -> tuple[int, 
     return count, False
 
 
+def paused(using: str, topic: str, group: str) -> bool | None:
+    """Whether a group stands still; None if it is not registered."""
+    registration = offsets.registration(using, group, topic)
+    return None if registration is None else registration.paused
+
+
+def pauses(using: str, topic: str) -> dict[str, bool]:
+    """Whether each of a topic's groups stands still."""
+    return offsets.pauses(using, topic)
+
+
 def standings(using: str, topic: str, partitions: int) -> list[Standing]:
     """Of all groups that are registered, by name; at most so many partitions are looked at for each."""
     with session.explained(using):
@@ -51,7 +62,7 @@ def _standing(using: str, topic: str, group: str, partitions: int) -> Standing |
     if registration is None:
         return None
     alive = heartbeats.members(using, group, topic, conf.lease_ms(topic))
-    oldest, is_partial = _oldest(using, topic, group, registration.start, partitions)
+    oldest, is_partial = oldest_open(using, topic, group, registration.start, partitions)
     row = log.published_at(using, topic, oldest - 1, 1) if oldest is not None else []
     return Standing(
         group, registration.start, registration.paused, tuple(alive), oldest,
@@ -59,7 +70,7 @@ def _standing(using: str, topic: str, group: str, partitions: int) -> Standing |
     )  # fmt: skip
 
 
-def _oldest(using: str, topic: str, group: str, start: int, most: int) -> tuple[int | None, bool]:
+def oldest_open(using: str, topic: str, group: str, start: int, most: int) -> tuple[int | None, bool]:
     """The lowest offset that the group is not done with, and whether there are more partitions than were asked."""
     after, looked, found = "", 0, END
     while looked < most and (

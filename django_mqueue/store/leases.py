@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from django.db.backends.utils import CursorWrapper
 
 from . import session
-from .dialect import NOW_MS, marks
+from .dialect import NOW_MS, flat, marks
 
 
 @dataclass(frozen=True)
@@ -233,3 +233,62 @@ def release_free(cursor: CursorWrapper, me: Holder) -> None:
             f" SET holder = '', leased_by = '', lease_renewed_at = {NOW_MS} WHERE id IN ({marks(free)})",
             free,
         )
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A lease as somebody has seen it: its row, its partition, its holder's incarnation and name."""
+
+    id: int
+    partition: str
+    holder: str
+    owner: str
+
+
+def whose(
+    using: str, group: str, topic: str, partition: str | None, name: str | None, holder: str | None
+) -> list[Seen]:
+    """The leases that somebody holds: of a partition, under a name, of an incarnation, as far as these are given."""
+    given = {"partition_key": partition, "leased_by": name, "holder": holder}
+    wanted = {column: value for column, value in given.items() if value is not None}
+    rows = session.fetch(
+        using,
+        "SELECT id, partition_key, holder, leased_by FROM queue_partition_leases"
+        " FORCE INDEX (queue_leases_partition)"
+        f" WHERE consumer_group = %s AND topic = %s{''.join(f' AND {column} = %s' for column in wanted)}"
+        " AND holder <> '' ORDER BY partition_key",
+        [group, topic, *wanted.values()],
+    )
+    return [Seen(int(number), found, incarnation, owner) for number, found, incarnation, owner in rows]
+
+
+def still(using: str, seen: Sequence[Seen]) -> list[Seen]:
+    """Those that are as they were seen, locked or not."""
+    if not seen:
+        return []
+    rows = session.fetch(
+        using,
+        f"SELECT id, holder FROM queue_partition_leases FORCE INDEX (PRIMARY) WHERE id IN ({marks(seen)})",
+        [one.id for one in seen],
+    )
+    now = {int(number): holder for number, holder in rows}
+    return [one for one in seen if now.get(one.id) == one.holder]
+
+
+def set_free(cursor: CursorWrapper, seen: Sequence[Seen]) -> list[Seen]:
+    """Set those free that are as they were seen, and that nobody has locked: which they were."""
+    # By their ids, as in _take_over.
+    one = "(id = %s AND holder = %s)"
+    cursor.execute(
+        "SELECT id FROM queue_partition_leases FORCE INDEX (PRIMARY)"
+        f" WHERE {' OR '.join([one] * len(seen))} FOR UPDATE SKIP LOCKED",
+        flat((one.id, one.holder) for one in sorted(seen, key=lambda one: one.id)),
+    )
+    locked = {int(number) for (number,) in cursor.fetchall()}
+    if locked:
+        cursor.execute(
+            "UPDATE queue_partition_leases FORCE INDEX (PRIMARY)"
+            f" SET holder = '', leased_by = '', lease_renewed_at = {NOW_MS} WHERE id IN ({marks(sorted(locked))})",
+            sorted(locked),
+        )
+    return [one for one in seen if one.id in locked]

@@ -150,6 +150,17 @@ def set_paused(cursor: CursorWrapper, topic: str, group: str | None, *, paused: 
     return len(ids)
 
 
+def pauses(using: str, topic: str) -> dict[str, bool]:
+    """The groups that are registered for a topic, by name, and whether they are paused."""
+    rows = session.fetch(
+        using,
+        "SELECT consumer_group, paused FROM queue_offsets FORCE INDEX (queue_offsets_groups)"
+        " WHERE topic = %s AND partition_key = '' AND consumer_group > '' ORDER BY consumer_group",
+        [topic],
+    )
+    return {group: bool(stands) for group, stands in rows}
+
+
 def unregister(cursor: CursorWrapper, group: str, topic: str, *, members_stay: bool = False) -> bool:
     """Delete a group's registration, leases, heartbeats and positions; whether it was registered.
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django import VERSION, template
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from ..admin import display
+from ..admin import display, tools, wording
 from ..admin.links import address, link
 from ..admin.views import navigation
+from ..policy.figures import Figure
 
 register = template.Library()
 
@@ -69,3 +70,40 @@ def mqueue_key(partition: str) -> str:
 def mqueue_printable(text: object) -> str:
     """A text such as a page can send it; it is escaped like any other."""
     return display.printable(str(text))
+
+
+@register.inclusion_tag("admin/django_mqueue/group_tools.html", takes_context=True)
+def mqueue_group_tools(context: dict[str, Any]) -> dict[str, Any]:
+    """The buttons of the page's ``group`` on its ``topic``."""
+    return {"tools": tools.of_group(context["request"], context["topic"], context["group"])}
+
+
+@register.inclusion_tag("admin/django_mqueue/group_tools.html", takes_context=True)
+def mqueue_topic_tools(context: dict[str, Any]) -> dict[str, Any]:
+    """The buttons of the page's ``topic``."""
+    return {"tools": tools.of_topic(context["request"], context["topic"])}
+
+
+@register.simple_tag(takes_context=True)
+def mqueue_message_url(context: dict[str, Any], offset: int) -> str:
+    """The page of a message."""
+    return address(context["request"], "message_change", offset)
+
+
+@register.filter
+def mqueue_figure(figure: Figure) -> str:
+    """A number, and how exact it is."""
+    return wording.number(figure)
+
+
+@register.filter
+def mqueue_ago(age: timedelta) -> str:
+    """A time in the unit that tells."""
+    return wording.ago(age)
+
+
+@register.filter
+def mqueue_state(state: str, text: str = "") -> SafeString:
+    """The badge of a lease's or a subscriber's state, with another text if wanted."""
+    kinds = {"held": "good", "alive": "good", "expired": "bad", "silent": "bad", "free": "waiting"}
+    return display.badge(kinds.get(state, "over"), text or state)

@@ -1,0 +1,60 @@
+"""The subscribers of a group: who is alive, what each holds, and what it does now and for how long."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest
+
+from .. import conf
+from ..policy import names
+from ..service import numbers, places
+from . import subjects
+from .partitions import GroupView
+from .subjects import NameField
+
+SHOWN = 100
+"""Deliveries and subscribers on a page."""
+
+
+class OfSubscribers(subjects.OfGroup):
+    subscriber = NameField("subscriber", names.SUBSCRIBER_MAX, required=False, label="Subscriber")
+
+
+class SubscribersPage(GroupView):
+    """All subscribers of a group, or one: ``?topic=&group=&subscriber=``."""
+
+    route, url_name, rights = "members", "group_subscribers", ("view_subscriberheartbeat",)
+    template_name = "admin/django_mqueue/subscribers.html"
+    title = "Subscribers"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        form = OfSubscribers(self.request.GET)
+        context = super().get_context_data(form=form, **kwargs)
+        if not form.is_valid():
+            return {**context, "problem": "This page needs a topic and a group."}
+        asked = form.cleaned_data
+        return {**context, **members(asked["topic"], asked["group"], asked["subscriber"] or None)}
+
+    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        context = self.get_context_data(title=self.title)
+        return self.render_to_response(context, status=404 if "problem" in context else 200)
+
+
+def members(topic: str, group: str, subscriber: str | None = None) -> dict[str, Any]:
+    """What the template of the subscribers needs: those that are there first, and what they have in hand."""
+    using = conf.database()
+    everybody = numbers.subscribers(topic, group, using=using)
+    chosen = [one for one in everybody if subscriber in (None, one.name)]
+    order = {"alive": 0, "silent": 1, "left": 2}
+    chosen.sort(key=lambda one: (order[one.status], one.name))
+    found = places.deliveries(topic, group, subscriber=subscriber, limit=SHOWN, using=using)
+    return {
+        "topic": topic,
+        "group": group,
+        "subscriber": subscriber,
+        "members": chosen[:SHOWN],
+        "members_left_off": max(len(chosen) - SHOWN, 0),
+        "in_hand": found.deliveries,
+        "more_in_hand": found.more,
+    }

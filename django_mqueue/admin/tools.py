@@ -1,0 +1,50 @@
+"""The buttons of groups and topics: what may be done with them as they stand, by the user's rights."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest
+
+from .. import conf
+from ..service import standing
+from .links import address
+from .views import may
+
+Tool = tuple[str, str]
+"""Title and URL."""
+
+
+def of_group(request: HttpRequest, topic: str, group: str) -> list[Tool]:
+    paused = standing.paused(conf.database(), topic, group)
+    return _of(
+        request,
+        {"topic": topic, "group": group},
+        [
+            ("Pause", "pause_group", paused is False, ("pause_consumergroup",)),
+            ("Resume", "resume_group", paused is True, ("resume_consumergroup",)),
+            ("Move", "reset_group", paused is not None, ("reset_consumergroup",)),
+            ("Partitions", "group_partitions", paused is not None, ("view_offset", "view_partitionlease")),
+            ("Subscribers", "group_subscribers", True, ("view_subscriberheartbeat",)),
+        ],
+    )
+
+
+def of_topic(request: HttpRequest, topic: str) -> list[Tool]:
+    found = standing.pauses(conf.database(), topic)
+    return _of(
+        request,
+        {"topic": topic},
+        [
+            ("Pause all groups", "pause_topic", not all(found.values()), ("pause_topic",)),
+            ("Resume all groups", "resume_topic", any(found.values()), ("resume_topic",)),
+        ],
+    )
+
+
+def _of(
+    request: HttpRequest, query: dict[str, str], tools: list[tuple[str, str, bool, tuple[str, ...]]]
+) -> list[Tool]:
+    return [
+        (title, address(request, page, **query))
+        for title, page, is_there, rights in tools
+        if is_there and may(request, *rights)
+    ]

@@ -1,0 +1,233 @@
+"""A group is moved on the pages: asked where, shown what that would do, moved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.test import Client, override_settings
+from django.utils import timezone
+
+from django_mqueue import Subscription, pause, publish, reset, subscribe, unsubscribe
+from django_mqueue.inspect import groups, preview_reset
+from django_mqueue.models import Message
+from tests.support.subscribers import QUICK, consume, poll_until, settle
+
+from .looking import text
+from .operating import confirm, hidden, staff, told, url_of, written_down
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TOPIC, GROUP = "orders", "billing"
+OF = {"topic": TOPIC, "group": GROUP}
+
+
+@pytest.fixture(autouse=True)
+def kept() -> Iterator[None]:
+    with override_settings(MQUEUE={**QUICK, "RETENTION": 3600}):
+        yield
+
+
+@pytest.fixture
+def done() -> list[int]:
+    """Six messages that the group is done with, and three that it is not. Their offsets."""
+    offsets = []
+    with Subscription(TOPIC, GROUP) as subscription:
+        for number in range(6):
+            offsets.append(publish(TOPIC, number, key=f"k{number % 2}").offset)
+        consume(subscription, 6)
+        settle(subscription)
+    offsets += [publish(TOPIC, number, key="k0").offset for number in range(6, 9)]
+    return offsets
+
+
+@pytest.fixture
+def client() -> Client:
+    return staff("view_consumergroup", "reset_consumergroup")
+
+
+def preview(client: Client, **asked: Any) -> str:
+    response = client.post(url_of("reset_group"), {**OF, **asked})
+    assert response.status_code == 200, text(response.content.decode())
+    return " ".join(text(response.content.decode()).split())
+
+
+def came() -> list[int]:
+    with Subscription(TOPIC, GROUP) as subscription:
+        seen = preview_reset(TOPIC, GROUP, "earliest")
+        return sorted(one.payload for one in consume(subscription, seen.coming.count.value))
+
+
+def start() -> int:
+    return groups(TOPIC)[0].start
+
+
+def test_asked_shown_and_done(done: list[int], client: Client) -> None:
+    page = client.get(url_of("reset_group"), OF).content.decode()
+    assert 'type="datetime-local"' in page
+    assert "All that the log still holds" in page
+    shown = preview(client, to="earliest")
+    assert "Move group billing on topic orders to the start?" in shown
+    assert f"Delivered again (done before, or skipped) 6 {done[0]}," in shown
+    assert "Skipped (not done, and never delivered then) 0 - -" in shown
+    assert f"Delivered in any case (not done yet) 3 {done[6]}," in shown
+    assert start() == 0
+    assert written_down() == []
+    response = confirm(client, "reset_group", {**OF, "to": "earliest"})
+    assert told(response) == ["Group billing on topic orders begins behind offset 0 now (earliest)."]
+    assert response.redirect_chain[0][0] == f"{url_of('group')}?topic=orders&group=billing"
+    assert written_down() == [
+        (
+            "operator",
+            "billing on orders",
+            "Group billing on topic orders begins behind offset 0 now (earliest).",
+        )
+    ]
+    assert came() == list(range(9))
+
+
+def test_to_an_offset(done: list[int], client: Client) -> None:
+    shown = preview(client, to="offset", offset=str(done[7]))
+    assert f"Move group billing on topic orders to offset {done[7]}?" in shown
+    assert "1 message that the group is not done with will never be given to it." in shown
+    confirm(client, "reset_group", {**OF, "to": "offset", "offset": str(done[7])})
+    assert came() == [7, 8]
+
+
+def test_to_the_end(done: list[int], client: Client) -> None:
+    shown = preview(client, to="latest")
+    assert "3 messages that the group is not done with will never be given to it." in shown
+    confirm(client, "reset_group", {**OF, "to": "latest"})
+    publish(TOPIC, 9)
+    assert came() == [9]
+
+
+def test_the_end_is_that_of_the_moment_of_the_button(done: list[int], client: Client) -> None:
+    page = client.post(url_of("reset_group"), {**OF, "to": "latest"}).content.decode()
+    publish(TOPIC, 9)
+    client.post(url_of("reset_group"), hidden(page))
+    publish(TOPIC, 10)
+    assert came() == [10]
+
+
+@override_settings(TIME_ZONE="Asia/Kathmandu", USE_TZ=True)
+def test_a_time_is_of_the_current_time_zone(done: list[int], client: Client) -> None:
+    Message.objects.filter(offset__lt=done[4]).update(published_at=1_577_836_800_000)  # 2020-01-01 00:00 UTC
+    timezone.activate("Asia/Kathmandu")
+    try:
+        assert "In the time zone Asia/Kathmandu" in client.get(url_of("reset_group"), OF).content.decode()
+        early = preview(client, to="time", at="2020-01-01T05:45:00")
+        assert "(done before, or skipped) 6 " in early
+        late = preview(client, to="time", at="2020-01-01T05:45:01")
+        assert "(done before, or skipped) 2 " in late
+        assert "to 2020-01-01 05:45:01 +0545" in late
+        confirm(client, "reset_group", {**OF, "to": "time", "at": "2020-01-01T05:45:01"})
+    finally:
+        timezone.deactivate()
+    assert start() == done[3]
+
+
+@pytest.mark.parametrize(
+    ("asked", "problem"),
+    [
+        ({"to": "time"}, "This needs a time."),
+        ({"to": "time", "at": "yesterday"}, "Enter a valid date/time."),
+        ({"to": "offset"}, "This needs an offset."),
+        ({"to": "offset", "offset": "-1"}, "greater than or equal to 0"),
+        ({"to": "offset", "offset": "9" * 25}, "less than or equal to"),
+        ({"to": "elsewhere"}, "Select a valid choice."),
+    ],
+)
+def test_what_no_place_is(done: list[int], client: Client, asked: dict[str, str], problem: str) -> None:
+    for more in ({}, {"confirmed": "yes"}):
+        response = client.post(url_of("reset_group"), {**OF, **asked, **more})
+        assert response.status_code == 400
+        assert problem in response.content.decode()
+    assert written_down() == []
+
+
+def test_while_its_subscribers_run_it_needs_a_mark(done: list[int], client: Client) -> None:
+    with Subscription(TOPIC, GROUP, "worker-1") as subscription:
+        in_hand = poll_until(subscription, 3)
+        page = client.post(url_of("reset_group"), {**OF, "to": "earliest"}).content.decode()
+        assert "Subscribers of the group run: worker-1." in text(page)
+        assert "The group has 3 messages in hand." in text(page)
+        assert 'type="checkbox" name="force"' in page
+        response: Any = client.post(url_of("reset_group"), hidden(page))
+        assert response.status_code == 409
+        assert "has subscribers that run: worker-1" in text(response.content.decode())
+        assert in_hand[0].ack()
+        response = client.post(url_of("reset_group"), {**hidden(page), "force": "on"}, follow=True)
+        assert told(response) == ["Group billing on topic orders begins behind offset 0 now (earliest)."]
+    assert [what.partition(":")[0] for _, _, what in written_down()] == [
+        "Refused", "Group billing on topic orders begins behind offset 0 now (earliest).",
+    ]  # fmt: skip
+    assert came() == list(range(9))
+
+
+def test_a_paused_group_stays_paused(done: list[int], client: Client) -> None:
+    pause(TOPIC, GROUP)
+    assert "The group is paused, and stays so." in preview(client, to="earliest")
+    confirm(client, "reset_group", {**OF, "to": "earliest"})
+    assert [one.paused for one in groups(TOPIC)] == [True]
+
+
+@pytest.mark.parametrize("how", ["moved", "registered anew"])
+def test_what_was_shown_of_another_life_is_not_done(done: list[int], client: Client, how: str) -> None:
+    """Somebody has moved the group between the preview and the button: that one's place stays."""
+    page = client.post(url_of("reset_group"), {**OF, "to": "earliest"}).content.decode()
+    if how == "moved":
+        reset(TOPIC, GROUP, done[5])
+    else:
+        unsubscribe(TOPIC, GROUP)
+        subscribe(TOPIC, GROUP, done[5])
+    before = start()
+    response = client.post(url_of("reset_group"), hidden(page))
+    assert response.status_code == 409
+    assert "moved or registered anew meanwhile" in text(response.content.decode())
+    assert start() == before == done[4]
+
+
+def test_a_group_that_is_not_there(client: Client) -> None:
+    for more in ({}, {"confirmed": "yes"}):
+        response = client.post(url_of("reset_group"), {**OF, "to": "latest", **more})
+        assert response.status_code == 409
+        assert "Nothing was changed." in response.content.decode()
+
+
+def test_it_needs_its_right(done: list[int]) -> None:
+    others = staff("view_consumergroup", "pause_consumergroup", "release_partitionlease", name="other")
+    for response in (
+        others.get(url_of("reset_group"), OF),
+        others.post(url_of("reset_group"), {**OF, "to": "latest"}),
+        others.post(url_of("reset_group"), {**OF, "to": "latest", "confirmed": "yes"}),
+    ):
+        assert response.status_code == 403
+    assert start() == 0
+    assert url_of("reset_group") not in others.get(url_of("group"), OF).content.decode()
+    client = staff("view_consumergroup", "reset_consumergroup")
+    assert url_of("reset_group") in client.get(url_of("group"), OF).content.decode()
+
+
+def test_hostile_names() -> None:
+    topic, group = 'a/b?c#d%2F"<i>', "it's <script>alert(1)</script>"
+    subscribe(topic, group)
+    publish(topic, 1)
+    client = staff("view_consumergroup", "reset_consumergroup")
+    with Subscription(topic, group, "<b>worker</b>"):
+        page = client.post(url_of("reset_group"), {"topic": topic, "group": group, "to": "latest"})
+        html = page.content.decode()
+        assert "<script>alert" not in html
+        assert "<b>worker" not in html
+        assert "&lt;b&gt;worker" in html
+    html = confirm(client, "reset_group", {"topic": topic, "group": group, "to": "latest"}).content.decode()
+    assert "<script>alert" not in html
+
+
+def test_the_times_of_the_preview_are_those_of_the_messages(done: list[int], client: Client) -> None:
+    now = datetime.now(UTC)
+    seen = preview_reset(TOPIC, GROUP, "earliest")
+    assert seen.replayed.first_published_at is not None
+    assert abs(seen.replayed.first_published_at - now) < timedelta(minutes=1)

@@ -1,0 +1,261 @@
+"""A lease that is taken away by hand, and what else is done with it at that moment: either one first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from django_mqueue import Released, StaleDelivery, Subscription, publish, release
+from django_mqueue.service import releasing
+from django_mqueue.store import leases
+from tests.support.subscribers import consume, engine_of
+from tests.support.transactions import Background, HeldTransaction, wait_for_lock_wait
+
+from .sides import ends
+from .steps import COMMIT, Stopped
+from .workers import GROUP, TOPIC, acquire, claim, expire, owner, state, worker
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("still")]
+
+LOCKING = "FOR UPDATE SKIP LOCKED"
+FREE, LEFT, GONE = Released(("k",), (), ()), Released((), ("k",), ()), Released((), (), ("k",))
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who finds a lease locked does not wait."""
+    monkeypatch.setattr(releasing, "PATIENCE", 0.0)
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[Subscription, Subscription]]:
+    """Two members, of which A has the only partition."""
+    publish(TOPIC, 1, key="k")
+    with worker("a") as a, worker("b") as b:
+        yield a, b
+
+
+def released() -> Released:
+    return release(TOPIC, GROUP, partition="k")
+
+
+def renew(subscription: Subscription) -> None:
+    engine = engine_of(subscription)
+    with engine.context.lock:
+        engine.membership._renew()
+
+
+def test_who_lost_it_can_do_nothing_and_another_goes_on(pair: tuple[Subscription, Subscription]) -> None:
+    """A: has a message in hand. Its lease is released. B: takes it, and the message. A: every answer is refused."""
+    a, b = pair
+    (held,) = claim(a)
+    assert released() == FREE
+    assert acquire(b) == 1
+    (again,) = b.poll()
+    assert (again.offset, again.attempt) == (held.offset, 2)
+    for answer in (held.ack, held.nack, lambda: held.reject("no"), lambda: held.extend(60)):
+        with pytest.raises(StaleDelivery):
+            answer()
+    publish(TOPIC, 2, key="k")
+    assert claim(a) == []
+    renew(a)
+    assert (owner(), list(engine_of(a).context.partitions)) == ("b", [])
+    assert again.ack()
+    consume(b, 1)
+    assert state_is_done()
+
+
+def state_is_done() -> bool:
+    from django_mqueue.models import DeliveryState
+
+    return all(DeliveryState.objects.values_list("acked", flat=True))
+
+
+def test_an_answer_before_anybody_has_taken_it_is_refused_too(
+    pair: tuple[Subscription, Subscription],
+) -> None:
+    a, _ = pair
+    (held,) = claim(a)
+    assert released() == FREE
+    with pytest.raises(StaleDelivery):
+        held.ack()
+    assert not state().acked
+
+
+def test_its_holder_may_take_it_again_and_knows_that_it_was_lost(
+    pair: tuple[Subscription, Subscription],
+) -> None:
+    a, _ = pair
+    (held,) = claim(a)
+    assert released() == FREE
+    assert acquire(a) == 1
+    (again,) = a.poll()
+    assert (again.offset, again.attempt) == (held.offset, 2)
+    with pytest.raises(StaleDelivery):
+        held.ack()
+    assert again.ack()
+
+
+def test_a_release_waits_for_a_claim(pair: tuple[Subscription, Subscription]) -> None:
+    """A: claims, does not commit. Release: finds the lease locked, tries again. A: commits. Release: sets it free."""
+    a, b = pair
+    with Stopped(lambda: claim(a), COMMIT) as claiming, Background(released) as releasing_:
+        assert not releasing_.is_done_within(0.3)
+        assert owner() == "a"
+        (held,) = claiming.go()
+        assert releasing_.result() == FREE
+    with pytest.raises(StaleDelivery):
+        held.ack()
+    assert acquire(b) == 1
+    assert [one.attempt for one in b.poll()] == [2]
+
+
+def test_a_claim_waits_for_a_release_and_gets_nothing(pair: tuple[Subscription, Subscription]) -> None:
+    """Release: has set it free, does not commit. A: claims: waits. Release: commits. A: gets nothing."""
+    a, b = pair
+    with Stopped(released, COMMIT) as releasing_, Background(lambda: claim(a)) as claiming:
+        wait_for_lock_wait(claiming)
+        assert releasing_.go() == FREE
+        assert claiming.result() == []
+    assert acquire(b) == 1
+    assert [one.attempt for one in b.poll()] == [1]
+
+
+def test_a_release_waits_for_an_ack_which_counts(pair: tuple[Subscription, Subscription]) -> None:
+    """A: acks, does not commit. Release: tries again. A: commits. Release: sets it free; there is nothing to do."""
+    a, b = pair
+    (held,) = claim(a)
+    with Stopped(held.ack, COMMIT) as ack, Background(released) as releasing_:
+        assert not releasing_.is_done_within(0.3)
+        assert ack.go()
+        assert releasing_.result() == FREE
+    assert acquire(b) == 1
+    assert b.poll() == []
+
+
+def test_an_ack_waits_for_a_release_and_is_refused(pair: tuple[Subscription, Subscription]) -> None:
+    """Release: has set it free, does not commit. A: acks: waits. Release: commits. A: is refused."""
+    a, b = pair
+    (held,) = claim(a)
+    with Stopped(released, COMMIT) as releasing_, Background(held.ack) as ack:
+        wait_for_lock_wait(ack)
+        assert releasing_.go() == FREE
+        with pytest.raises(StaleDelivery):
+            ack.result()
+    assert acquire(b) == 1
+    assert [one.attempt for one in b.poll()] == [2]
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_release_leaves_what_an_open_transaction_has_answered(
+    pair: tuple[Subscription, Subscription],
+) -> None:
+    """A: acks in a transaction of its handler's, which stays open. Release: says so, and changes nothing."""
+    a, _ = pair
+    (held,) = claim(a)
+    with HeldTransaction(held.ack) as handler:
+        assert ends(released) == LEFT
+        assert handler.commit()
+    assert owner() == "a"
+    assert state().acked
+
+
+def test_a_release_does_not_wait_in_a_transaction_of_the_callers(
+    pair: tuple[Subscription, Subscription],
+) -> None:
+    a, _ = pair
+    (held,) = claim(a)
+    with HeldTransaction(held.ack), HeldTransaction(released) as caller:
+        assert caller.commit() == LEFT
+    assert owner() == "a"
+
+
+def test_a_renewal_does_not_wait_for_a_release_and_lets_go_at_the_next(
+    pair: tuple[Subscription, Subscription],
+) -> None:
+    """Release: has set it free, does not commit. A: renews what is not locked. Release: commits. A: lets go."""
+    a, _ = pair
+    with Stopped(released, COMMIT) as releasing_:
+        ends(lambda: renew(a))
+        assert list(engine_of(a).context.partitions) == ["k"]
+        assert releasing_.go() == FREE
+    renew(a)
+    assert (owner(), list(engine_of(a).context.partitions)) == ("", [])
+
+
+def test_a_renewal_between_the_look_and_the_release_saves_nothing(
+    pair: tuple[Subscription, Subscription],
+) -> None:
+    """It is not for having run out that the lease is taken."""
+    a, _ = pair
+    with Stopped(released, LOCKING) as releasing_:
+        renew(a)
+        assert releasing_.go() == FREE
+    assert owner() == ""
+
+
+def test_a_theft_between_the_look_and_the_release(pair: tuple[Subscription, Subscription]) -> None:
+    """Release: has seen that A holds it. B: steals it. Release: leaves the new owner alone."""
+    _, b = pair
+    expire()
+    with Stopped(released, LOCKING) as releasing_:
+        assert acquire(b) == 1
+        assert releasing_.go() == GONE
+    assert owner() == "b"
+    (delivery,) = claim(b)
+    assert delivery.ack()
+
+
+def test_a_theft_does_not_wait_for_a_release(pair: tuple[Subscription, Subscription]) -> None:
+    """Release: has set it free, does not commit. B: would take it, takes nothing. Release: commits. B: has it."""
+    _, b = pair
+    with Stopped(released, COMMIT) as releasing_:
+        assert ends(lambda: acquire(b)) == 0
+        assert releasing_.go() == FREE
+    assert acquire(b) == 1
+
+
+def test_two_releases_of_one_lease(pair: tuple[Subscription, Subscription]) -> None:
+    """One: has set it free, does not commit. The other: tries again. One: commits. The other: has nothing to do."""
+    a, _ = pair
+    (held,) = claim(a)
+    with Stopped(released, COMMIT) as one, Background(released) as other:
+        assert not other.is_done_within(0.3)
+        assert one.go() == FREE
+        assert other.result() == GONE
+    assert owner() == ""
+    with pytest.raises(StaleDelivery):
+        held.ack()
+
+
+def test_the_end_of_its_holder_between_the_look_and_the_release(
+    pair: tuple[Subscription, Subscription],
+) -> None:
+    a, _ = pair
+    with Stopped(released, LOCKING) as releasing_:
+        a.close()
+        assert releasing_.go() == GONE
+    assert owner() == ""
+
+
+def test_a_release_of_what_a_page_has_shown_long_ago(pair: tuple[Subscription, Subscription]) -> None:
+    """``holder`` is who was shown: its successor of the same name, and others, are left alone."""
+    a, b = pair
+    shown = engine_of(a).context.me.incarnation
+    expire()
+    assert acquire(b) == 1
+    assert release(TOPIC, GROUP, partition="k", holder=shown) == Released((), (), ())
+    assert release(TOPIC, GROUP, partition="k", subscriber="a") == Released((), (), ())
+    assert owner() == "b"
+    new = engine_of(b).context.me.incarnation
+    assert release(TOPIC, GROUP, subscriber="b", holder=new) == FREE
+
+
+def test_another_groups_lease_stays(pair: tuple[Subscription, Subscription]) -> None:
+    with Subscription(TOPIC, "stock", name="a") as stock:
+        engine_of(stock).tick()
+        (theirs,) = stock.poll()
+        assert released() == FREE
+        assert leases.whose("default", "stock", TOPIC, "k", "a", None)
+        assert theirs.ack()
