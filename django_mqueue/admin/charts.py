@@ -1,0 +1,235 @@
+"""Charts as SVG, drawn by the server: pure functions of numbers. No script, no style: classes name the colours.
+
+A chart is as wide as its place: lines are drawn in a box that is stretched, texts stand beside it at percentages, so
+that they keep their size. Beneath it stands a table of the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, tzinfo
+
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from .display import printable
+from .scales import Unit, moments, top_of
+
+HEIGHT = 150
+"""Of the box of lines, in pixels."""
+ABOVE, BELOW = 18, 22
+"""Room for the uppermost label, and for the moments."""
+SPARK_HEIGHT = 24
+
+Values = Sequence[float | None]
+NOTHING = SafeString("")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line: its ``values`` are one for each step, None where nothing is known, which leaves a gap.
+
+    ``look`` is the end of a class in admin.css (``mqueue-line-…``). ``area``: filled down to the axis.
+    """
+
+    name: str
+    values: Values
+    look: str
+    area: bool = False
+
+
+def chart(
+    ident: str,
+    title: str,
+    lines: Sequence[Line],
+    *,
+    start: datetime,
+    step: timedelta,
+    unit: Unit,
+    zone: tzinfo,
+    note: str = "",
+) -> SafeString:
+    """Lines over a time that begins at ``start``, a value for each ``step``.
+
+    ``ident`` is an id of the page's that nothing else has; ``note`` is said beneath: that numbers are sampled, say.
+    """
+    title = printable(title)
+    points = max((len(line.values) for line in lines), default=0)
+    known = any(value is not None for line in lines for value in line.values)
+    legend = format_html_join("", "<li>{}{}</li>", ((_sample(line.look), printable(line.name)) for line in lines))
+    return format_html(
+        '<figure class="mqueue-chart"><figcaption>{}</figcaption><ul class="mqueue-legend">{}</ul>{}{}{}</figure>',
+        title,
+        legend,
+        _plot(ident, title, lines, start, step * points, unit, zone)
+        if known
+        else SafeString('<p class="mqueue-nothing">Nothing is known of this time.</p>'),
+        format_html('<p class="help">{}</p>', note) if note else NOTHING,
+        _table(ident, title, lines, start, step, unit, zone) if known else NOTHING,
+    )
+
+
+def _plot(
+    ident: str,
+    title: str,
+    lines: Sequence[Line],
+    start: datetime,
+    span: timedelta,
+    unit: Unit,
+    zone: tzinfo,
+) -> SafeString:
+    marks = unit.marks(top_of([line.values for line in lines]))
+    points = max(len(line.values) for line in lines)
+    grid = [(ABOVE + HEIGHT * (1 - mark / marks[-1]), unit.say(mark)) for mark in marks]
+    across = format_html_join(
+        "",
+        '<line class="mqueue-grid" x1="0" x2="100%" y1="{}" y2="{}"/>',
+        ((_number(y), _number(y)) for y, _ in grid),
+    )
+    sides = format_html_join(
+        "", '<text class="mqueue-tick" x="2" y="{}">{}</text>', ((_number(y - 4), text) for y, text in grid)
+    )
+    along = format_html_join(
+        "",
+        '<line class="mqueue-grid" x1="{0}%" x2="{0}%" y1="{1}" y2="{2}"/>'
+        '<text class="mqueue-tick" x="{0}%" y="{3}" text-anchor="middle">{4}</text>',
+        (
+            (_number(place * 100), ABOVE + HEIGHT, ABOVE + HEIGHT + 4, ABOVE + HEIGHT + 17, text)
+            for place, text in moments(start, span, zone)
+            if 0.04 <= place <= 0.96
+        ),
+    )
+    drawn = format_html_join("", "{}", ((_drawn(line, HEIGHT, marks[-1]),) for line in lines))
+    return format_html(
+        '<svg class="mqueue-plot" role="img" aria-labelledby="{0}-title {0}-desc" width="100%" height="{1}">'
+        '<title id="{0}-title">{2}</title><desc id="{0}-desc">{3}</desc>{4}'
+        '<svg x="0" y="{5}" width="100%" height="{6}" viewBox="0 0 {7} {6}" preserveAspectRatio="none">{8}</svg>'
+        "{9}{10}</svg>",
+        ident,
+        ABOVE + HEIGHT + BELOW,
+        title,
+        " ".join(described(line, unit) for line in lines),
+        across,
+        ABOVE,
+        HEIGHT,
+        points,
+        drawn,
+        along,
+        sides,
+    )
+
+
+def described(line: Line, unit: Unit) -> str:
+    """A line in a sentence: its last value, its lowest and its highest."""
+    known = [value for value in line.values if value is not None]
+    if not known:
+        return f"{printable(line.name)}: nothing is known."
+    last, low, high = (unit.say(value) for value in (known[-1], min(known), max(known)))
+    return f"{printable(line.name)}: last {last}, lowest {low}, highest {high}."
+
+
+def _table(
+    ident: str,
+    title: str,
+    lines: Sequence[Line],
+    start: datetime,
+    step: timedelta,
+    unit: Unit,
+    zone: tzinfo,
+) -> SafeString:
+    """Newest first. Moments with their day, if there is more than one."""
+    points = max(len(line.values) for line in lines)
+    form = "%Y-%m-%d %H:%M" if step * points > timedelta(hours=12) else "%H:%M:%S"
+    head = format_html_join(
+        "", '<th scope="col" class="mqueue-number">{}</th>', ((printable(line.name),) for line in lines)
+    )
+    rows = format_html_join(
+        "",
+        '<tr><th scope="row">{}</th>{}</tr>',
+        (
+            (
+                (start + place * step).astimezone(zone).strftime(form),
+                format_html_join(
+                    "", '<td class="mqueue-number">{}</td>', ((_said(line.values, place, unit),) for line in lines)
+                ),
+            )
+            for place in reversed(range(points))
+        ),
+    )
+    return format_html(
+        '<details id="{}-numbers"><summary>{}: the numbers</summary><div class="mqueue-scroll mqueue-tall" tabindex="0">'
+        '<table><caption class="visually-hidden">{}</caption><thead><tr><th scope="col">From</th>{}</tr></thead>'
+        "<tbody>{}</tbody></table></div></details>",
+        ident,
+        title,
+        title,
+        head,
+        rows,
+    )
+
+
+def _said(values: Values, place: int, unit: Unit) -> str:
+    value = values[place] if place < len(values) else None
+    return "not known" if value is None else unit.say(value)
+
+
+def sparkline(values: Values, label: str, look: str) -> SafeString:
+    """A small line without axes. ``label`` is said to those who do not see it."""
+    label = printable(label)
+    top = max(top_of([values]), 1)
+    return format_html(
+        '<svg class="mqueue-spark" role="img" aria-label="{}" width="120" height="{}" viewBox="0 0 {} {}"'
+        ' preserveAspectRatio="none"><title>{}</title>{}</svg>',
+        label,
+        SPARK_HEIGHT,
+        max(len(values), 1),
+        SPARK_HEIGHT,
+        label,
+        _drawn(Line("", values, look, area=True), SPARK_HEIGHT - 2, top, shift=1),
+    )
+
+
+def _sample(look: str) -> SafeString:
+    return format_html(
+        '<svg class="mqueue-sample" aria-hidden="true" width="24" height="8" viewBox="0 0 24 8">'
+        '<path class="mqueue-line mqueue-line-{}" d="M0 4H24" fill="none"/></svg>',
+        look,
+    )
+
+
+def _drawn(line: Line, height: float, top: float, shift: float = 0) -> SafeString:
+    """The line in a box as wide as it has values; each stands in the middle of its step."""
+    path, area = [], []
+    for run in runs(line.values):
+        places = [(_number(place + 0.5), _number(shift + height * (1 - value / top))) for place, value in run]
+        # A single value between two gaps: a line without length, which its round ends make a dot.
+        path.append("M" + "L".join(f"{x} {y}" for x, y in places) + ("h0" if len(places) == 1 else ""))
+        if len(places) > 1:
+            foot = _number(shift + height)
+            area.append(f"M{places[0][0]} {foot}L" + "L".join(f"{x} {y}" for x, y in places) + f"L{places[-1][0]} {foot}Z")
+    filled = format_html('<path class="mqueue-area mqueue-area-{}" d="{}"/>', line.look, "".join(area))
+    return format_html(
+        '{}<path class="mqueue-line mqueue-line-{}" d="{}" fill="none" vector-effect="non-scaling-stroke"/>',
+        filled if line.area and area else NOTHING,
+        line.look,
+        "".join(path),
+    )
+
+
+def runs(values: Values) -> Iterable[list[tuple[int, float]]]:
+    """The stretches of values that are known, each with the places."""
+    run: list[tuple[int, float]] = []
+    for place, value in enumerate(values):
+        if value is not None:
+            run.append((place, value))
+        elif run:
+            yield run
+            run = []
+    if run:
+        yield run
+
+
+def _number(value: float) -> str:
+    """Two digits behind the point are finer than any screen."""
+    return f"{value:.2f}".rstrip("0").rstrip(".")
