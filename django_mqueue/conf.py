@@ -48,6 +48,7 @@ OPTIONS: dict[str, Option] = {
     "LEASE_RENEWAL_INTERVAL": Option(10, _NUMBER, 0.01, "seconds"),
     "RETENTION": Option(3600, _NUMBER, 0, "seconds"),
     "GC_INTERVAL": Option(10, _NUMBER, 0.01, "seconds"),
+    "LATE_AFTER": Option(600, _NUMBER, 0, "seconds"),
     "SPREAD": Option(16, int, 1),
     "DLQ_SUFFIX": Option("_dlq", str),
     "MAX_PAYLOAD_BYTES": Option(1_048_576, int, 1, "bytes"),

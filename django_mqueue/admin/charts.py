@@ -30,13 +30,15 @@ NOTHING = SafeString("")
 class Line:
     """One line: its ``values`` are one for each step, None where nothing is known, which leaves a gap.
 
-    ``look`` is the end of a class in admin.css (``mqueue-line-…``). ``area``: filled down to the axis.
+    ``look`` is the end of a class in figures.css (``mqueue-line-…``). ``area``: filled down to the axis. ``bars``: an
+    upright for each value above 0, and nothing for 0: for what is rare.
     """
 
     name: str
     values: Values
     look: str
     area: bool = False
+    bars: bool = False
 
 
 def chart(
@@ -57,7 +59,9 @@ def chart(
     title = printable(title)
     points = max((len(line.values) for line in lines), default=0)
     known = any(value is not None for line in lines for value in line.values)
-    legend = format_html_join("", "<li>{}{}</li>", ((_sample(line.look), printable(line.name)) for line in lines))
+    legend = format_html_join(
+        "", "<li>{}{}</li>", ((_sample(line.look), printable(line.name)) for line in lines)
+    )
     return format_html(
         '<figure class="mqueue-chart"><figcaption>{}</figcaption><ul class="mqueue-legend">{}</ul>{}{}{}</figure>',
         title,
@@ -88,7 +92,9 @@ def _plot(
         ((_number(y), _number(y)) for y, _ in grid),
     )
     sides = format_html_join(
-        "", '<text class="mqueue-tick" x="2" y="{}">{}</text>', ((_number(y - 4), text) for y, text in grid)
+        "",
+        '<text class="mqueue-tick" x="2" y="{}">{}</text>',
+        ((_number(y - 4), text) for y, text in grid[1:]),
     )
     along = format_html_join(
         "",
@@ -151,14 +157,17 @@ def _table(
             (
                 (start + place * step).astimezone(zone).strftime(form),
                 format_html_join(
-                    "", '<td class="mqueue-number">{}</td>', ((_said(line.values, place, unit),) for line in lines)
+                    "",
+                    '<td class="mqueue-number">{}</td>',
+                    ((_said(line.values, place, unit),) for line in lines),
                 ),
             )
             for place in reversed(range(points))
         ),
     )
     return format_html(
-        '<details id="{}-numbers"><summary>{}: the numbers</summary><div class="mqueue-scroll mqueue-tall" tabindex="0">'
+        '<details id="{}-numbers"><summary>{}: the numbers</summary>'
+        '<div class="mqueue-scroll mqueue-tall" tabindex="0">'
         '<table><caption class="visually-hidden">{}</caption><thead><tr><th scope="col">From</th>{}</tr></thead>'
         "<tbody>{}</tbody></table></div></details>",
         ident,
@@ -201,13 +210,24 @@ def _sample(look: str) -> SafeString:
 def _drawn(line: Line, height: float, top: float, shift: float = 0) -> SafeString:
     """The line in a box as wide as it has values; each stands in the middle of its step."""
     path, area = [], []
-    for run in runs(line.values):
+    if line.bars:
+        foot = _number(shift + height)
+        path = [
+            f"M{_number(place + 0.5)} {foot}V{_number(shift + height * (1 - value / top))}"
+            for place, value in enumerate(line.values)
+            if value
+        ]
+    for run in () if line.bars else runs(line.values):
         places = [(_number(place + 0.5), _number(shift + height * (1 - value / top))) for place, value in run]
         # A single value between two gaps: a line without length, which its round ends make a dot.
         path.append("M" + "L".join(f"{x} {y}" for x, y in places) + ("h0" if len(places) == 1 else ""))
         if len(places) > 1:
             foot = _number(shift + height)
-            area.append(f"M{places[0][0]} {foot}L" + "L".join(f"{x} {y}" for x, y in places) + f"L{places[-1][0]} {foot}Z")
+            area.append(
+                f"M{places[0][0]} {foot}L"
+                + "L".join(f"{x} {y}" for x, y in places)
+                + f"L{places[-1][0]} {foot}Z"
+            )
     filled = format_html('<path class="mqueue-area mqueue-area-{}" d="{}"/>', line.look, "".join(area))
     return format_html(
         '{}<path class="mqueue-line mqueue-line-{}" d="{}" fill="none" vector-effect="non-scaling-stroke"/>',

@@ -2,43 +2,133 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, ClassVar
 
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http.response import HttpResponseBase
 
+from .. import conf, inspect
+from ..inspect import GroupFigures, PartitionLag
 from ..models import ConsumerGroup
-from . import row_ids
+from . import alarms, histories, panels, row_ids, standing
+from .display import printable
 from .links import address
-from .lookups import GROUP, TOPIC_OF_GROUP
+from .overview import QUERY_MAX, asked
 from .pages import ReadOnlyAdmin
+from .panels import Panel
 from .pausing import PauseGroup, ResumeGroup
 from .resetting import ResetGroup
+from .subjects import OfGroup
+from .subscribers import members
 from .views import QueueView
+
+PARTITIONS_SHOWN = 25
 
 
 class GroupPage(QueueView):
-    """One group of one topic: ``?topic=&group=``."""
+    """One group of one topic: ``?topic=&group=``, and ``span=hour`` or ``day``."""
 
     route, url_name, rights = "page", "group", ("view_consumergroup",)
     template_name = "admin/django_mqueue/group.html"
     crumb: ClassVar[tuple[str, str]] = ("Groups", "consumergroup_changelist")
+    panels: ClassVar[tuple[Panel, ...]] = (
+        Panel(
+            "subscribers",
+            "Subscribers",
+            "admin/django_mqueue/members.html",
+            ("view_subscriberheartbeat",),
+            lambda request, topic, group: members(topic, group),
+        ),
+    )
+    """Parts of the page beneath its own: whoever has something to show of a group adds a panel here."""
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        topic, group = (self.request.GET.get(name, "") for name in ("topic", "group"))
-        self.title = f"{group} on {topic}"
-        return super().get_context_data(topic=topic, group=group, **{**kwargs, "title": self.title})
+        form = OfGroup(self.request.GET)
+        if not form.is_valid():
+            raise Http404("no names of a topic and a group")
+        topic, group = form.cleaned_data["topic"], form.cleaned_data["group"]
+        self.title = printable(f"{group} on {topic}")
+        return super().get_context_data(**{**kwargs, "title": self.title, **self.found(topic, group)})
+
+    def found(self, topic: str, group: str) -> dict[str, Any]:
+        pair = (topic, group)
+        span = histories.span_of(self.request.GET.get("span"))
+        figures = inspect.group_figures([pair])[pair]
+        names = {"topic": topic, "group": group}
+        found = {
+            **names,
+            "figures": figures,
+            "alarms": alarms.of_group(figures, standing.late_after(topic)),
+            "span": span,
+            "spans": histories.SPANS.values(),
+        }
+        if not figures.registered:
+            return found
+        kept = standing.RATED
+        rates = inspect.rates([pair], span=span.span, points=span.points, max_age=kept)[pair]
+        latency = inspect.latency(topic, group, span=span.span, points=span.coarse, max_age=kept)
+        lag = inspect.lag(*pair, limit=PARTITIONS_SHOWN, max_age=standing.COUNTED)
+        holds = [one for one in inspect.holds(topic, max_age=standing.COUNTED) if one.group == group]
+        return {
+            **found,
+            "lag": lag,
+            "partitions": [(one, self.is_silent(one, figures)) for one in lag.partitions],
+            "rates": rates,
+            "percentiles": histories.percentiles(latency.whole.done),
+            "measured": latency.whole.done.of if latency.whole.done else 0,
+            "holds": [(hold, alarm) for hold in holds if (alarm := alarms.of_hold(hold))],
+            "charts": [
+                histories.throughput(rates),
+                histories.times(latency),
+                histories.lag_over_time(lag, rates),
+            ],
+            "panels": panels.panels(self.request, self.panels, **names),
+        }
+
+    @staticmethod
+    def is_silent(partition: PartitionLag, figures: GroupFigures) -> bool:
+        """Its owner has not renewed the lease in time: somebody else may take it."""
+        renewed = partition.owner_renewed_at
+        return renewed is not None and figures.at - renewed > timedelta(
+            milliseconds=conf.lease_ms(figures.topic)
+        )
+
+
+class GroupList(QueueView):
+    """All groups of all topics, those with texts in the names of group and topic, a page at a time."""
+
+    route, url_name, rights = "list", "group_list", ("view_consumergroup",)
+    template_name = "admin/django_mqueue/group_list.html"
+    title = "Groups"
+
+    def crumbs(self) -> list[tuple[str, str | None]]:
+        """This is the list itself."""
+        *above, _, here = super().crumbs()
+        return [*above, here]
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        (after, find), of = asked(self.request), self.request.GET
+        behind, topic = of.get("behind", "")[:QUERY_MAX], of.get("topic", "").strip()[:QUERY_MAX]
+        rows, following = standing.groups((after, behind), find, topic)
+        return super().get_context_data(
+            **{**kwargs, "rows": rows, "next": following, "after": after, "find": find, "of_topic": topic}
+        )
 
 
 class ConsumerGroupAdmin(ReadOnlyAdmin):
     order = ("consumer_group", "topic")
-    lookups = (GROUP, TOPIC_OF_GROUP)
     list_display = ["consumer_group", "topic", "offset_acked", "paused", "updated_at"]
     views = (GroupPage, PauseGroup, ResumeGroup, ResetGroup)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ConsumerGroup]:
         queryset: QuerySet[ConsumerGroup] = super().get_queryset(request)
         return queryset.filter(consumer_group__gt="", partition_key="")
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponseBase:  # type: ignore[override]
+        """By name, with what the groups do; the rows alone would say little."""
+        return GroupList.as_view(page=self)(request)
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None

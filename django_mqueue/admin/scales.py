@@ -70,7 +70,11 @@ def duration(ms: float) -> str:
         return f"{ms / SECOND:.1f}".removesuffix(".0") + " s"
     if ms < 59.5 * SECOND:
         return f"{round(ms / SECOND)} s"
-    for size, name, part, part_name in ((DAY, "d", HOUR, "h"), (HOUR, "h", MINUTE, "min"), (MINUTE, "min", SECOND, "s")):
+    for size, name, part, part_name in (
+        (DAY, "d", HOUR, "h"),
+        (HOUR, "h", MINUTE, "min"),
+        (MINUTE, "min", SECOND, "s"),
+    ):
         if ms >= size - part / 2:
             whole, rest = divmod(round(ms / part), size // part)
             return f"{whole:,} {name} {rest} {part_name}" if rest else f"{whole:,} {name}"

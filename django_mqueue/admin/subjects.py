@@ -34,6 +34,13 @@ class OfTopic(forms.Form):
 
     topic = NameField("topic", topic_limit(), widget=forms.HiddenInput)
 
+    def clean_topic(self) -> str:
+        """What a topic's scheduled messages and replies are kept in is no topic that anything is done to."""
+        try:
+            return names.check_topic(self.cleaned_data["topic"], topic_limit())
+        except ValueError as problem:
+            raise ValidationError(str(problem)) from None
+
 
 class OfGroup(OfTopic):
     group = NameField("group", names.GROUP_MAX, widget=forms.HiddenInput)

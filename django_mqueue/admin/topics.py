@@ -5,36 +5,100 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http.response import HttpResponseBase
 
+from .. import conf, inspect
 from ..models import Topic
-from . import row_ids
+from ..service import known
+from . import alarms, histories, panels, row_ids, standing
+from .display import printable
 from .links import address
+from .overview import OverviewPage, asked
 from .pages import ReadOnlyAdmin
+from .panels import Panel
 from .pausing import PauseTopic, ResumeTopic
+from .subjects import OfTopic
 from .views import QueueView
+
+GROUPS_SHOWN = 50
 
 
 class TopicPage(QueueView):
-    """One topic: ``?topic=``."""
+    """One topic: ``?topic=``, and ``span=hour`` or ``day``."""
 
     route, url_name, rights = "page", "topic", ("view_topic",)
     template_name = "admin/django_mqueue/topic.html"
     crumb: ClassVar[tuple[str, str]] = ("Topics", "topic_changelist")
+    panels: ClassVar[tuple[Panel, ...]] = ()
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        self.title = self.request.GET.get("topic", "")
-        return super().get_context_data(topic=self.title, **{**kwargs, "title": self.title})
+        form = OfTopic(self.request.GET)
+        if not form.is_valid():
+            raise Http404("no name of a topic")
+        topic = form.cleaned_data["topic"]
+        self.title = printable(topic)
+        return super().get_context_data(**{**kwargs, "title": self.title, **self.found(topic)})
+
+    def found(self, topic: str) -> dict[str, Any]:
+        span = histories.span_of(self.request.GET.get("span"))
+        about = known.topic(conf.database(), topic)
+        shown = about.groups[:GROUPS_SHOWN]
+        pairs = [(topic, group) for group in shown]
+        figures = inspect.group_figures(pairs)
+        held = inspect.topic_figures([topic])[topic]
+        rates = inspect.rates(
+            [(topic, None), *pairs], span=span.span, points=span.points, max_age=standing.RATED
+        )
+        holds = inspect.holds(topic, max_age=standing.COUNTED)
+        return {
+            "topic": topic,
+            "known": about,
+            "figures": held,
+            "groups": [standing.group_row(figures[pair], rates[pair]) for pair in pairs],
+            "unseen": len(about.groups) - len(shown),
+            "alarms": alarms.of_topic(about, held, []),
+            "holds": [(hold, alarm) for hold in holds if (alarm := alarms.of_hold(hold))],
+            "retention": conf.get("RETENTION", topic),
+            "charts": [histories.throughput(rates[topic, None], histories.busiest(rates))],
+            "span": span,
+            "spans": histories.SPANS.values(),
+            "panels": panels.panels(self.request, self.panels, topic=topic),
+        }
+
+
+class TopicList(QueueView):
+    """All topics by name, those with a text in their names, a page at a time."""
+
+    route, url_name, rights = "list", "topic_list", ("view_topic",)
+    template_name = "admin/django_mqueue/topic_list.html"
+    title = "Topics"
+
+    def crumbs(self) -> list[tuple[str, str | None]]:
+        """This is the list itself."""
+        *above, _, here = super().crumbs()
+        return [*above, here]
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        after, find = asked(self.request)
+        rows, following = standing.topics(after, find)
+        return super().get_context_data(
+            **{**kwargs, "rows": rows, "next": following, "after": after, "find": find}
+        )
 
 
 class TopicAdmin(ReadOnlyAdmin):
     order = ("topic",)
     list_display = ["topic", "offset_acked", "updated_at"]
-    views = (TopicPage, PauseTopic, ResumeTopic)
+    views = (TopicPage, OverviewPage, PauseTopic, ResumeTopic)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Topic]:
         queryset: QuerySet[Topic] = super().get_queryset(request)
         return queryset.filter(consumer_group="", topic__gt="", partition_key="")
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponseBase:  # type: ignore[override]
+        """A topic is more than its row, and may have none."""
+        return TopicList.as_view(page=self)(request)
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None

@@ -61,3 +61,10 @@ def letters_of(name: str) -> str | None:
         if base and base != name and conf.dead_letter_topic(base) == name:
             return base
     return None
+
+
+def topic(using: str, name: str) -> KnownTopic:
+    """One topic with its groups, whether it holds anything or not."""
+    with session.explained(using):
+        groups = sorted(group for _, group in known.registered(using, [name]))
+    return KnownTopic(name, tuple(groups), letters_of(name))

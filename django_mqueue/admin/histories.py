@@ -1,0 +1,149 @@
+"""Charts of a topic or a group: what was published, finished and given up, how far behind, how long it took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from django.utils import timezone
+from django.utils.safestring import SafeString
+
+from ..inspect import Lag, Latency, Percentiles, Rates, Series
+from .charts import Line, Values, chart
+from .display import printable
+from .scales import COUNT, TIME, Unit, count_step, short_count
+
+MS = timedelta(milliseconds=1)
+GROUPS_DRAWN = 3
+LOOKS = ("finished", "second", "third")
+SAMPLED = "Estimated from a sample of the messages."
+AT_LEAST = "At least so many: what has been deleted from the log since is not counted."
+
+
+@dataclass(frozen=True)
+class Span:
+    """A time that charts are drawn of: in how many steps counts, and in how many latencies, of which there are few."""
+
+    name: str
+    title: str
+    span: timedelta
+    points: int
+    coarse: int
+
+
+SPANS: Mapping[str, Span] = {
+    "hour": Span("hour", "The last hour", timedelta(hours=1), 60, 12),
+    "day": Span("day", "The last day", timedelta(days=1), 96, 24),
+}
+
+
+def span_of(name: str | None) -> Span:
+    """That of the query; an hour if it says none, or another."""
+    return SPANS.get(name or "hour", SPANS["hour"])
+
+
+def rate_step(top: float, most: int) -> float:
+    """Rates may be parts of one."""
+    return count_step(top, most) if top > most else count_step(top * 100, most) / 100
+
+
+PER_MINUTE = Unit("messages per minute", rate_step, short_count)
+
+
+def throughput(rates: Rates, finished: Sequence[tuple[str, Series]] = ()) -> SafeString:
+    """Per minute. ``finished`` by name: of a topic's groups; that of a group is in its own rates."""
+    drawn = [Line("published", _per_minute(rates.published, rates.step), "published", area=True)]
+    series = [rates.published, rates.dead]
+    if rates.finished is not None:
+        finished = [("finished", rates.finished)]
+    for (name, one), look in zip(finished, LOOKS, strict=False):
+        drawn.append(Line(name, _per_minute(one, rates.step), look))
+        series.append(one)
+    none = "" if any(rates.dead.values) else " (none)"
+    drawn.append(Line(f"dead{none}", _per_minute(rates.dead, rates.step), "dead", bars=True))
+    return chart(
+        "mqueue-throughput", "Messages per minute", drawn,
+        start=rates.start, step=rates.step, unit=PER_MINUTE, zone=timezone.get_current_timezone(),
+        note=exactness(series),
+    )  # fmt: skip
+
+
+def _per_minute(series: Series, step: timedelta) -> Values:
+    minutes = step / timedelta(minutes=1)
+    return [value / minutes for value in series.values]
+
+
+def exactness(series: Sequence[Series]) -> str:
+    hows = {one.how for one in series}
+    return SAMPLED if "about" in hows else AT_LEAST if "at_least" in hows else ""
+
+
+def lag_over_time(lag: Lag, rates: Rates) -> SafeString:
+    note = "Reckoned back from the lag of now by what was published and finished since."
+    if (
+        lag.total.how != "exact"
+        or exactness([rates.published])
+        or (rates.finished and exactness([rates.finished]))
+    ):
+        note += " About right: not all of these numbers are exact."
+    return chart(
+        "mqueue-lag", "Lag", [Line("messages not done", lag_values(lag.total.value, rates), "lag", area=True)],
+        start=rates.start, step=rates.step, unit=COUNT, zone=timezone.get_current_timezone(), note=note,
+    )  # fmt: skip
+
+
+def lag_values(now: int, rates: Rates) -> Values:
+    """The lag at the end of each step: the last is that of now. Never under nothing, which guesses could lead to."""
+    if rates.finished is None:
+        return [None] * len(rates.published.values)
+    found: list[float] = []
+    at = float(now)
+    for published, finished in zip(
+        reversed(rates.published.values), reversed(rates.finished.values), strict=True
+    ):
+        found.append(max(at, 0.0))
+        at += finished - published
+    return found[::-1]
+
+
+def times(latency: Latency) -> SafeString:
+    """From publish to the end of each message that was finished, in percentiles."""
+
+    def part(name: str) -> Values:
+        return [None if step.done is None else getattr(step.done, name) / MS for step in latency.steps]
+
+    looks = (("half of them within (p50)", "p50"), ("95 % within (p95)", "p95"), ("99 % within (p99)", "p99"))
+    note = "From publish to done. A gap: nothing was finished then."
+    return chart(
+        "mqueue-latency", "How long messages take", [Line(text, part(name), name) for text, name in looks],
+        start=latency.start, step=latency.step, unit=TIME, zone=timezone.get_current_timezone(),
+        note=f"{note} {SAMPLED}" if latency.how == "about" else note,
+    )  # fmt: skip
+
+
+def percentiles(found: Percentiles | None) -> list[tuple[str, timedelta]]:
+    return [] if found is None else [("p50", found.p50), ("p95", found.p95), ("p99", found.p99)]
+
+
+def busiest(rates: Mapping[tuple[str, str | None], Rates]) -> list[tuple[str, Series]]:
+    """Of some groups those that finished most, with their names."""
+    found = [
+        (f"finished by {printable(group)}", one.finished)
+        for (_, group), one in rates.items()
+        if group is not None and one.finished is not None
+    ]
+    return sorted(found, key=lambda pair: -pair[1].total.value)[:GROUPS_DRAWN]
+
+
+__all__ = [
+    "SPANS",
+    "Span",
+    "busiest",
+    "lag_over_time",
+    "lag_values",
+    "percentiles",
+    "span_of",
+    "throughput",
+    "times",
+]

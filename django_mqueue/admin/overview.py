@@ -1,0 +1,68 @@
+"""The overview: all topics and groups, what they do, and what is wrong. It is the app's landing page (a template tag
+puts it there), a page of its own, and the fragment of it that the browser fetches again and again."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, ClassVar
+
+from django.db import DatabaseError
+from django.http import HttpRequest, HttpResponse
+
+from . import standing
+from .links import address
+from .views import QueueView, may
+
+logger = logging.getLogger("django_mqueue")
+
+EVERY = 10
+"""Seconds between two looks of a page that refreshes itself."""
+FRAGMENT = "X-MQueue-Fragment"
+"""Header by which the browser's script knows that what came is the fragment, and not somebody's login page."""
+QUERY_MAX = 1_000
+
+
+def asked(request: HttpRequest) -> tuple[str, str]:
+    """(name to go on behind, text to find) of the query."""
+    return request.GET.get("after", "")[:QUERY_MAX], request.GET.get("find", "").strip()[:QUERY_MAX]
+
+
+def context_of(request: HttpRequest) -> dict[str, Any]:
+    """What the overview's templates need. A database that does not answer is said, since this page is the way in."""
+    after, find = asked(request)
+    context: dict[str, Any] = {
+        "request": request,
+        "after": after,
+        "find": find,
+        "every": EVERY,
+        "refresh_url": address(request, "overview", fragment=1, after=after or None, find=find or None),
+    }
+    try:
+        return {**context, "standing": standing.overview(after, find)}
+    except DatabaseError:
+        logger.exception("the overview could not be read")
+        return {**context, "standing": None}
+
+
+class OverviewPage(QueueView):
+    """For sites whose landing page is a template of their own; and with ``?fragment=1`` the part that changes."""
+
+    route, url_name, rights = "overview", "overview", ("view_topic",)
+    template_name = "admin/django_mqueue/overview_page.html"
+    title = "Overview"
+    crumb: ClassVar[tuple[str, str]] = ("Topics", "topic_changelist")
+
+    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if "fragment" not in request.GET:
+            return super().get(request, *args, **kwargs)
+        context = context_of(request)
+        if context["standing"] is None:
+            return HttpResponse("The queue's database did not answer.", status=503, content_type="text/plain")
+        self.template_name = "admin/django_mqueue/overview_fragment.html"
+        response = self.render_to_response(context)
+        response.headers[FRAGMENT] = "overview"
+        return response
+
+
+def may_see(request: HttpRequest) -> bool:
+    return may(request, "view_topic")

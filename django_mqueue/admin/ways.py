@@ -1,0 +1,51 @@
+"""Where a number is looked at: pages of the messages, letters and leases that it counts, for those who may."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest
+
+from .links import address
+from .views import may
+
+
+def to_topic(request: HttpRequest, topic: str) -> str | None:
+    return address(request, "topic", topic=topic) if may(request, "view_topic") else None
+
+
+def to_group(request: HttpRequest, topic: str, group: str) -> str | None:
+    if not may(request, "view_consumergroup"):
+        return None
+    return address(request, "group", topic=topic, group=group)
+
+
+def to_messages(
+    request: HttpRequest,
+    topic: str,
+    group: str | None = None,
+    status: str | None = None,
+    key: str | None = None,
+) -> str | None:
+    """The messages of a topic that are in a status (of ``inspect.messages``) for a group."""
+    if not may(request, "view_message"):
+        return None
+    return address(request, "message_changelist", topic=topic, group=group, status=status, partition_key=key)
+
+
+def to_letters(request: HttpRequest, topic: str, group: str | None = None) -> str | None:
+    """The dead letters of a topic."""
+    if not may(request, "view_deadletter"):
+        return None
+    return address(request, "deadletter_changelist", topic=topic, group=group)
+
+
+def to_partitions(request: HttpRequest, topic: str, group: str) -> str | None:
+    if not may(request, "view_offset", "view_partitionlease"):
+        return None
+    return address(request, "group_partitions", topic=topic, group=group)
+
+
+def to_subscribers(request: HttpRequest, topic: str, group: str, subscriber: str | None = None) -> str | None:
+    """All subscribers of a group, or one, and what they do now."""
+    if not may(request, "view_subscriberheartbeat"):
+        return None
+    return address(request, "group_subscribers", topic=topic, group=group, subscriber=subscriber)

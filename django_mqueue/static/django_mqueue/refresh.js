@@ -1,0 +1,157 @@
+// Keeps a part of a page fresh while somebody can see it: fetches its HTML again and again, and puts it in.
+// Focus, scrolling and what is unfolded stay as they are. Errors make it slower, and are told; so is being signed out.
+"use strict";
+{
+    const FRAGMENT_HEADER = "X-MQueue-Fragment";
+    const PATIENCE = 20_000; // ms for one answer
+    const SLOWEST = 300_000; // ms between two tries after many errors
+
+    const start = (box) => {
+        const every = Number(box.dataset.mqueueEvery) * 1000;
+        const fragment = box.querySelector("[data-mqueue-fragment]");
+        const status = box.querySelector("[data-mqueue-status]");
+        const button = box.querySelector("[data-mqueue-pause]");
+        const now = box.querySelector("[data-mqueue-now]");
+        let paused = false;
+        let over = false; // signed out, or no longer allowed: only a new page helps
+        let errors = 0;
+        let timer = 0;
+        let due = Date.now() + every;
+        let running = false;
+
+        const say = (text) => {
+            // Only what is new: it is read aloud.
+            if (status.textContent !== text) {
+                status.textContent = text;
+            }
+        };
+
+        const plan = (wait) => {
+            clearTimeout(timer);
+            due = Date.now() + wait;
+            if (!paused && !over && document.visibilityState === "visible") {
+                timer = setTimeout(refresh, wait);
+            }
+        };
+
+        const failed = (why) => {
+            errors += 1;
+            const wait = Math.min(every * 2 ** errors, SLOWEST);
+            say(`Not refreshed: ${why}. The numbers are old. Next try in ${Math.round(wait / 1000)} s.`);
+            plan(wait);
+        };
+
+        const stop = (why) => {
+            over = true;
+            clearTimeout(timer);
+            button.hidden = true;
+            say(why);
+        };
+
+        const refresh = async () => {
+            if (running || over) {
+                return;
+            }
+            running = true;
+            clearTimeout(timer);
+            const patience = new AbortController();
+            const alarm = setTimeout(() => patience.abort(), PATIENCE);
+            try {
+                const answer = await fetch(box.dataset.mqueueRefresh, {
+                    credentials: "same-origin",
+                    redirect: "manual",
+                    cache: "no-store",
+                    headers: {"X-Requested-With": "XMLHttpRequest"},
+                    signal: patience.signal,
+                });
+                if (answer.type === "opaqueredirect" || answer.status === 401) {
+                    stop("You are signed out: these numbers are no longer refreshed. Load the page again to sign in.");
+                } else if (answer.status === 403) {
+                    stop("You may no longer see this: the numbers are not refreshed.");
+                } else if (!answer.ok) {
+                    failed(`the server answered ${answer.status}`);
+                } else if (!answer.headers.has(FRAGMENT_HEADER)) {
+                    failed("the server answered with something else");
+                } else {
+                    const html = await answer.text();
+                    if (!isReading(fragment)) {
+                        replace(fragment, html);
+                    }
+                    errors = 0;
+                    say("");
+                    plan(every);
+                }
+            } catch (error) {
+                failed(error.name === "AbortError" ? "the server did not answer in time" : "the server cannot be reached");
+            } finally {
+                clearTimeout(alarm);
+                running = false;
+            }
+        };
+
+        button.hidden = false;
+        button.addEventListener("click", () => {
+            paused = !paused;
+            button.textContent = paused ? "Go on refreshing" : "Pause refreshing";
+            clearTimeout(timer);
+            if (paused) {
+                say("Refreshing is paused.");
+            } else {
+                say("");
+                refresh();
+            }
+        });
+        now.addEventListener("click", (event) => {
+            if (!over && !event.ctrlKey && !event.metaKey && !event.shiftKey) {
+                event.preventDefault();
+                refresh();
+            }
+        });
+        document.addEventListener("visibilitychange", () => {
+            if (document.visibilityState === "visible") {
+                plan(Math.max(due - Date.now(), 0));
+            } else {
+                clearTimeout(timer);
+            }
+        });
+        plan(every);
+    };
+
+    // Somebody who marks text to copy it would lose it.
+    const isReading = (fragment) => {
+        const chosen = document.getSelection();
+        return chosen !== null && !chosen.isCollapsed && fragment.contains(chosen.anchorNode);
+    };
+
+    const focusable = (fragment) => [...fragment.querySelectorAll("a[href], summary, button, input, [tabindex]")];
+    const nameOf = (element) => element.id || element.getAttribute("href") || element.tagName;
+
+    const replace = (fragment, html) => {
+        const focused = fragment.contains(document.activeElement) ? document.activeElement : null;
+        const name = focused && nameOf(focused);
+        const same = (element) => nameOf(element) === name;
+        const place = focused && focusable(fragment).filter(same).indexOf(focused);
+        const scrolled = [...fragment.querySelectorAll(".mqueue-scroll")].map((one) => [one.scrollLeft, one.scrollTop]);
+        const opened = [...fragment.querySelectorAll("details[id][open]")].map((one) => one.id);
+        const [x, y] = [window.scrollX, window.scrollY];
+
+        const fresh = new DOMParser().parseFromString(html, "text/html");
+        fragment.replaceChildren(...fresh.body.childNodes);
+
+        for (const id of opened) {
+            document.getElementById(id)?.setAttribute("open", "");
+        }
+        fragment.querySelectorAll(".mqueue-scroll").forEach((one, number) => {
+            if (scrolled[number]) {
+                [one.scrollLeft, one.scrollTop] = scrolled[number];
+            }
+        });
+        if (focused) {
+            const equal = focusable(fragment).filter(same);
+            (equal[place] ?? equal[0])?.focus({preventScroll: true});
+        }
+        window.scrollTo(x, y);
+    };
+
+    document.querySelectorAll("[data-mqueue-refresh]").forEach(start);
+}

@@ -1,0 +1,92 @@
+"""Numbers of the queue in the admin's templates: how exact they are, where they lead, how they went."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django import template
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from ..admin import charts, overview, scales, standing, ways, wording
+from ..inspect import Figure, Series
+
+register = template.Library()
+
+
+@register.inclusion_tag("admin/django_mqueue/overview.html", takes_context=True)
+def mqueue_overview(context: dict[str, Any]) -> dict[str, Any]:
+    """The overview, for who may see topics; nothing for others. Put it into a landing page of your own like this."""
+    request = context.get("request")
+    if request is None or not overview.may_see(request):
+        return {"may_see": False}
+    return {**overview.context_of(request), "may_see": True}
+
+
+@register.simple_tag
+def mqueue_number(figure: Figure, url: str | None = None) -> SafeString:
+    """A number, with how it was found: ``12``, ``1,000+``, ``≈12,300``; a link if there is something to see."""
+    told = _told(figure)
+    return format_html('<a href="{}">{}</a>', url, told) if url and figure.value else told
+
+
+def _told(figure: Figure) -> SafeString:
+    if figure.how == "at_least":
+        text = wording.number(figure)
+        return format_html(
+            '<span title="{}">{:}+<span class="visually-hidden"> or more</span></span>',
+            text,
+            f"{figure.value:,}",
+        )
+    if figure.how == "about":
+        text = f"{wording.number(figure)}: estimated from a sample"
+        return format_html(
+            '<span title="{}"><span class="visually-hidden">about </span><span aria-hidden="true">≈</span>{}</span>',
+            text,
+            f"{figure.value:,}",
+        )
+    return format_html("{}", f"{figure.value:,}")
+
+
+@register.filter
+def mqueue_age(time: timedelta | None) -> str:
+    """How long: ``3 min``."""
+    return "-" if time is None else scales.age(time)
+
+
+@register.filter
+def mqueue_duration(time: timedelta) -> str:
+    """How long something takes: ``340 ms``."""
+    return scales.duration(time / timedelta(milliseconds=1))
+
+
+@register.simple_tag
+def mqueue_per_minute(series: Series, what: str, look: str) -> SafeString:
+    """The mean of the last five minutes, and a small line of the hour."""
+    rate = scales.count(standing.recently(series))
+    about = "about " if series.how == "about" else ""
+    label = (
+        f"{what}: {about}{rate} per minute in the last 5 minutes, at most {about}"
+        f"{scales.count(max(series.values, default=0))}, {about}{series.total.value:,} in the last hour"
+    )
+    mark = "≈" if about else ""
+    return format_html(
+        '<span class="mqueue-rate"><span>{}{}</span> {}</span>',
+        mark,
+        rate,
+        charts.sparkline(series.values, label, look),
+    )
+
+
+@register.simple_tag(takes_context=True)
+def mqueue_way(context: dict[str, Any], to: str, *args: Any, **kwargs: Any) -> str | None:
+    """The URL of where something is looked at (a function of ``admin.ways``, without ``to_``); None for who may not."""
+    url: str | None = getattr(ways, f"to_{to}")(context["request"], *args, **kwargs)
+    return url
+
+
+@register.filter
+def mqueue_seconds(seconds: float) -> str:
+    """A setting in seconds, as people say it."""
+    return scales.duration(seconds * 1000)

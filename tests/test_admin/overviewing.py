@@ -1,0 +1,37 @@
+"""Reading the tables of topics and groups as a person does."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+
+from .looking import text
+
+_ROW = re.compile(r'<tr(?: class="mqueue-topic")? role="row">(.*?)</tr>', re.DOTALL)
+_CELL = re.compile(r"<t([hd])([^>]*)>(.*?)</t\1>", re.DOTALL)
+_LABEL = re.compile(r'data-label="([^"]*)"')
+
+
+def rows(html: str) -> dict[str, dict[str, str]]:
+    """The rows by the name in front: what each cell says, by its label."""
+    table = html.partition('<table class="mqueue-standing"')[2].partition("</table>")[0]
+    found = {}
+    for row in _ROW.findall(table.partition("</thead>")[2]):
+        (_, _, name), *cells = _CELL.findall(row)
+        labelled = {
+            label: content for _, attributes, content in cells for label in _LABEL.findall(attributes)
+        }
+        found[text(name)] = {label: " ".join(text(content).split()) for label, content in labelled.items()}
+    return found
+
+
+def hrefs(html: str) -> list[str]:
+    """Where the overview's links lead."""
+    part = html.partition('id="mqueue-overview"')[2].partition("</section>")[0]
+    return [unescape(one) for one in re.findall(r'href="([^"]+)"', part)]
+
+
+def tiles(html: str) -> dict[str, str]:
+    """The figures in tiles by their names."""
+    found = re.findall(r"<div><dt>(.*?)</dt><dd[^>]*>(.*?)</dd></div>", html, re.DOTALL)
+    return {text(name): " ".join(text(value).split()) for name, value in found}

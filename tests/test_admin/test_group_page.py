@@ -1,0 +1,171 @@
+"""The page of a group, and the list of groups."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from html import unescape
+
+import pytest
+from django.core.cache import cache
+from django.test import Client
+
+from django_mqueue import pause, publish_many, subscribe
+from django_mqueue.admin import standing
+from django_mqueue.admin.groups import GroupPage
+from django_mqueue.admin.histories import lag_values
+from django_mqueue.admin.panels import Panel
+from django_mqueue.inspect import Figure, Rates, Series
+from django_mqueue.models import PartitionLease
+from tests.test_inspect.scene import GROUP, TOPIC, one_of_each
+
+from .looking import html_of, text
+from .operating import staff, url_of
+from .overviewing import rows, tiles
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_remembered() -> None:
+    cache.clear()
+
+
+def page(client: Client, topic: str = TOPIC, group: str = GROUP, **query: str) -> str:
+    return html_of(client, url_of("group"), {"topic": topic, "group": group, **query})
+
+
+def partitions(html: str) -> list[list[str]]:
+    """Key, lag, owner of each."""
+    part = html.partition('id="partitions"')[2].partition("</table>")[0].partition("<tbody>")[2]
+    cells = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL) for row in part.split("</tr>")]
+    return [[text(one) for one in row[:3]] for row in cells if row]
+
+
+def listed(client: Client, **query: str) -> list[tuple[str, str]]:
+    html = html_of(client, url_of("consumergroup_changelist"), query)
+    names = re.findall(
+        r'<th scope="row" role="rowheader">(.*?)</th>.*?data-label="Topic">(.*?)</td>', html, re.DOTALL
+    )
+    return [(text(topic), text(group)) for group, topic in names]
+
+
+def test_how_a_group_stands(admin_client: Client) -> None:
+    one_of_each()
+    html = page(admin_client)
+    found = tiles(html)
+    names = ("Waiting", "In flight", "For retry", "Scheduled", "Dead letters", "Workers alive")
+    assert {name: found[name] for name in names} == dict.fromkeys(names, "1")
+    assert found["Lag"].startswith("3")
+    assert found["p50, the last hour"].endswith("of 2 messages")
+    assert sorted(partitions(html)) == [
+        ["in_flight", "1", "worker-1"], ["pending", "1", "nobody"], ["waiting", "1", "worker-1"],
+    ]  # fmt: skip
+    for title in ("Messages per minute", "How long messages take", "Lag"):
+        assert f"<figcaption>{title}</figcaption>" in html
+
+
+def test_an_owner_that_is_silent_is_said(admin_client: Client) -> None:
+    one_of_each()
+    assert "silent" not in text(page(admin_client))
+    PartitionLease.objects.filter(partition_key="waiting").update(lease_renewed_at=1)
+    cache.clear()
+    row = page(admin_client).partition("partition_key=waiting")[2].partition("</tr>")[0]
+    assert "silent" in row
+
+
+def test_buttons_by_right_and_by_how_it_stands() -> None:
+    subscribe(TOPIC, GROUP)
+    client = staff("view_consumergroup", "pause_consumergroup", "resume_consumergroup")
+    assert ">Pause</a>" in page(client)
+    assert ">Resume</a>" not in page(client)
+    pause(TOPIC, GROUP)
+    assert ">Pause</a>" not in page(client)
+    assert ">Resume</a>" in page(client)
+    html = page(staff("view_consumergroup", name="other"))
+    assert ">Resume</a>" not in html
+    for hidden in ("topic", "message_changelist", "deadletter_changelist", "subscriberheartbeat_changelist"):
+        assert f'href="{url_of(hidden)}' not in html
+
+
+def test_who_may_see_it() -> None:
+    subscribe(TOPIC, GROUP)
+    client = staff("view_topic", "view_message", "pause_consumergroup")
+    assert client.get(url_of("group"), {"topic": TOPIC, "group": GROUP}).status_code == 403
+    assert client.get(url_of("consumergroup_changelist")).status_code == 403
+
+
+def test_one_that_is_not_registered(admin_client: Client) -> None:
+    html = text(page(admin_client, TOPIC, "nobody"))
+    assert "Not registered: it gets nothing, and deletion does not wait for it" in html
+    assert "Pause" not in html
+
+
+@pytest.mark.parametrize(
+    ("topic", "group"), [("", "g"), ("t", ""), ("t", "x" * 300), ("t_scheduled", "g"), (" t", "g")]
+)
+def test_what_no_names_can_be_is_not_found(admin_client: Client, topic: str, group: str) -> None:
+    assert admin_client.get(url_of("group"), {"topic": topic, "group": group}).status_code == 404
+
+
+def test_hostile_names(admin_client: Client) -> None:
+    evil = "<b>'\"&?#%2F/\U0001f600"
+    subscribe(evil, evil)
+    publish_many(evil, [1])
+    html = page(admin_client, evil, evil)
+    assert "<b>'" not in html
+    (url,) = re.findall(r'<a href="([^"]+)" aria-current="true"', html)
+    assert f"{evil} on {evil}" in unescape(html_of(admin_client, url_of("group") + unescape(url)))
+
+
+def test_panels_can_be_added_and_have_rights(monkeypatch: pytest.MonkeyPatch, admin_client: Client) -> None:
+    subscribe(TOPIC, GROUP)
+    seen = []
+    panel = Panel(
+        "extra", "Something more", "admin/django_mqueue/alarms.html", ("view_message",),
+        lambda request, topic, group: seen.append((topic, group)) or {},  # type: ignore[func-returns-value]
+    )  # fmt: skip
+    monkeypatch.setattr(GroupPage, "panels", (panel,))
+    assert '<section id="extra"' in page(admin_client)
+    assert seen == [(TOPIC, GROUP)]
+    assert '<section id="extra"' not in page(staff("view_consumergroup"))
+    assert len(seen) == 1
+
+
+def test_the_list_finds_by_names_and_pages_by_key(
+    admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standing, "TOPICS_ON_A_PAGE", 2)
+    for topic, group in (("a", "x&y"), ("a", "z"), ("b", "x"), ("c?", "w")):
+        subscribe(topic, group)
+    assert listed(admin_client) == [("a", "x&y"), ("a", "z")]
+    html = html_of(admin_client, url_of("consumergroup_changelist"))
+    (following,) = re.findall(r'href="(\?after=[^"]+)">Next page', html)
+    assert unescape(following) == "?after=a&behind=z&find=&topic="
+    assert listed(admin_client, after="a", behind="z") == [("b", "x"), ("c?", "w")]
+    assert listed(admin_client, find="x") == [("a", "x&y"), ("b", "x")]
+    assert listed(admin_client, topic="?") == [("c?", "w")]
+    assert "No group fits." in html_of(admin_client, url_of("consumergroup_changelist"), {"find": "zz"})
+    assert rows(html)["z"]["State"] == "No worker is alive"
+
+
+def test_rows_of_the_log_of_actions_lead_here(admin_client: Client) -> None:
+    from django_mqueue.admin.row_ids import encode
+
+    url = url_of("consumergroup_change", encode(("a/b", "g")))
+    assert admin_client.get(url).headers["Location"] == f"{url_of('group')}?topic=a%2Fb&group=g"
+    assert admin_client.get(url_of("consumergroup_change", "1")).headers["Location"] == url_of(
+        "consumergroup_changelist"
+    )
+
+
+def test_the_lag_of_before_is_reckoned_back() -> None:
+    def series(*values: int) -> Series:
+        return Series(values, Figure(sum(values)))
+
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    rates = Rates("t", "g", start, timedelta(minutes=1), series(5, 0, 2), series(1, 3, 0), series(0, 0, 0))
+    assert lag_values(3, rates) == [4, 1, 3]
+    assert lag_values(0, rates) == [1, 0, 0], "never under nothing"
+    without = Rates("t", None, start, timedelta(minutes=1), series(5), None, series(0))
+    assert lag_values(3, without) == [None]

@@ -1,0 +1,267 @@
+"""The overview: the landing page of the app, a page of its own, the fragment that is fetched again and again."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from typing import Any
+
+import pytest
+from django.contrib.admin import AdminSite
+from django.core.cache import cache
+from django.db import DatabaseError, connection
+from django.test import Client, override_settings
+from django.test.utils import CaptureQueriesContext
+from django.urls import path
+
+from django_mqueue import pause, publish, publish_many, subscribe
+from django_mqueue.admin import register, standing
+from tests.test_inspect.scene import GROUP, TOPIC, one_of_each
+
+from .looking import html_of, text
+from .operating import staff, url_of
+from .overviewing import hrefs, rows
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+LANDING = "/admin/django_mqueue/"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_remembered() -> None:
+    cache.clear()
+
+
+def test_topics_and_groups_with_their_numbers(admin_client: Client) -> None:
+    one_of_each()
+    found = rows(html_of(admin_client, LANDING))
+    assert list(found) == [TOPIC, GROUP, "stock"]
+    mine = found[GROUP]
+    numbers = {
+        name: mine[name] for name in ("Waiting", "In flight", "For retry", "Scheduled", "Dead", "Workers")
+    }
+    assert numbers == dict.fromkeys(numbers, "1")
+    assert mine["Oldest open"].endswith("s")
+    assert mine["Finished per minute"].endswith("finished")
+    assert found["stock"]["Waiting"] == "5"
+    assert found["stock"]["State"] == "No worker is alive, and messages wait"
+    assert mine["State"] == ""
+    assert found[TOPIC]["Kept"] == "5 in the log"
+    assert found[TOPIC]["Published per minute"].startswith("1 Published: 1 per minute in the last 5 minutes")
+    assert "1 thing needs attention" in html_of(admin_client, LANDING)
+
+
+def test_numbers_lead_to_where_they_are_looked_at(admin_client: Client) -> None:
+    one_of_each()
+    found = hrefs(html_of(admin_client, LANDING))
+    messages = f"{url_of('message_changelist')}?topic=orders"
+    for wanted in (
+        f"{url_of('topic')}?topic=orders",
+        f"{url_of('group')}?topic=orders&group=billing",
+        messages,
+        *(
+            f"{messages}&group=billing&status={one}"
+            for one in ("pending", "in_flight", "waiting", "scheduled")
+        ),
+        f"{url_of('deadletter_changelist')}?topic=orders&group=billing",
+        f"{url_of('group_subscribers')}?topic=orders&group=billing",
+    ):
+        assert wanted in found
+    assert not [one for one in found if "group=stock&status=in_flight" in one], "nothing is there to be seen"
+
+
+def test_the_plain_list_stays_below(admin_client: Client) -> None:
+    html = html_of(admin_client, LANDING)
+    overview, _, below = html.partition("</section>")
+    assert 'id="mqueue-overview"' in overview
+    assert "Delivery states" in text(below)
+
+
+def test_who_may_see_it() -> None:
+    """The right to view topics: without it the list of tables alone, and no fragment."""
+    one_of_each()
+    client = staff("view_offset")
+    html = html_of(client, LANDING)
+    assert "mqueue-overview" not in html
+    assert "mqueue-navigation" not in html
+    assert "Offsets" in html
+    for query in ({}, {"fragment": "1"}):
+        assert client.get(url_of("overview"), query).status_code == 403
+    html = html_of(staff("view_topic", name="other"), LANDING)
+    assert rows(html)[GROUP]["Waiting"] == "1"
+    assert {one.partition("?")[0] for one in hrefs(html)} == {LANDING, url_of("topic")}
+
+
+def test_strangers_are_sent_to_the_login() -> None:
+    for url in (LANDING, url_of("overview"), url_of("overview") + "?fragment=1"):
+        assert Client().get(url).status_code == 302
+
+
+def test_the_fragment_is_marked_and_is_no_page(admin_client: Client) -> None:
+    one_of_each()
+    response = admin_client.get(url_of("overview"), {"fragment": "1"})
+    assert response.headers["X-MQueue-Fragment"] == "overview"
+    assert "no-cache" in response.headers["Cache-Control"]
+    html = response.content.decode()
+    assert "<html" not in html
+    assert rows(html)[GROUP]["Waiting"] == "1"
+    assert "X-MQueue-Fragment" not in admin_client.get(url_of("overview")).headers
+    assert unescape(re.findall(r'data-mqueue-refresh="([^"]+)"', html_of(admin_client, LANDING))[0]) == (
+        f"{url_of('overview')}?fragment=1"
+    )
+
+
+def test_what_is_wrong_is_said_in_words(admin_client: Client) -> None:
+    publish("lonely", 1)
+    publish("still", 1)
+    subscribe("still", "stopped")
+    pause("still", "stopped")
+    subscribe("quiet", "idle")
+    subscribe("asleep", "paused")
+    pause("asleep", "paused")
+    with override_settings(MQUEUE={"LATE_AFTER": 0}):
+        found = rows(html_of(admin_client, LANDING))
+    assert found["lonely"]["State"] == "No group: nobody consumes it, and nothing of it is ever deleted"
+    assert found["stopped"]["State"].startswith(
+        "Paused, and messages waitNo worker is alive, and messages waitLate: "
+    )
+    assert found["idle"]["State"] == "No worker is alive"
+    assert found["paused"]["State"] == "PausedNo worker is alive"
+
+
+def test_who_holds_back_deletion(admin_client: Client) -> None:
+    with override_settings(MQUEUE={"RETENTION": 0}):
+        publish("still", 1)
+        subscribe("still", "stopped")
+        pause("still", "stopped")
+        assert "eletion waits for" in rows(html_of(admin_client, LANDING))["still"]["State"]
+
+
+def test_topics_are_found_and_paged_by_name(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standing, "TOPICS_ON_A_PAGE", 2)
+    for name in ("a&b", "b?c=d", "c/d", "d", "e"):
+        subscribe(name, "g")
+    seen, url = [], LANDING
+    for _ in range(3):
+        html = html_of(admin_client, url)
+        seen += [name for name in rows(html) if name != "g"]
+        following = re.findall(r'href="(\?after=[^"]+)">Next page', html)
+        url = LANDING + unescape(following[0]) if following else ""
+    assert seen == ["a&b", "b?c=d", "c/d", "d", "e"]
+    assert url == ""
+    assert "First page" in html
+    assert "g" in rows(html_of(admin_client, LANDING, {"find": "c/"}))
+    assert [name for name in rows(html_of(admin_client, LANDING, {"find": "c"})) if name != "g"] == [
+        "b?c=d",
+        "c/d",
+    ]
+    assert "No topic has “<zz>” in its name." in unescape(html_of(admin_client, LANDING, {"find": "<zz>"}))
+    assert (
+        "find=c"
+        in unescape(html_of(admin_client, LANDING, {"find": "c"})).partition("data-mqueue-refresh")[2]
+    )
+
+
+def test_many_groups_make_a_page_shorter(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No more groups than can be asked for at once; of a topic with more of its own the first, which is said."""
+    monkeypatch.setattr(standing, "GROUPS_ON_A_PAGE", 3)
+    for topic, groups in {"a": 2, "b": 2, "c": 5}.items():
+        for number in range(groups):
+            subscribe(topic, f"{topic}{number}")
+    html = html_of(admin_client, LANDING)
+    assert list(rows(html)) == ["a", "a0", "a1"]
+    html = html_of(admin_client, LANDING, {"after": "b"})
+    assert [name for name in rows(html) if "more" not in name] == ["c", "c0", "c1", "c2"]
+    assert "and 2 more groups" in text(html)
+
+
+def test_statements_do_not_grow_with_keys(admin_client: Client) -> None:
+    subscribe("orders", "billing")
+    counted = []
+    for keys in (1, 40):
+        publish_many("orders", [{"n": n} for n in range(keys)])
+        cache.clear()
+        html_of(admin_client, LANDING)
+        with CaptureQueriesContext(connection) as captured:
+            cache.clear()
+            html_of(admin_client, LANDING)
+        counted.append(len(captured))
+    assert counted[0] == counted[1]
+
+
+def test_what_many_look_at_together_is_asked_once(admin_client: Client) -> None:
+    """Beside session and user the second look asks for nothing."""
+    one_of_each()
+    html_of(admin_client, url_of("overview"), {"fragment": "1"})
+    with CaptureQueriesContext(connection) as captured:
+        html_of(admin_client, url_of("overview"), {"fragment": "1"})
+    assert [query["sql"] for query in captured if "queue_" in query["sql"]] == []
+
+
+def test_no_payload_is_shown(admin_client: Client) -> None:
+    publish("orders", {"secret": "not-for-everybody"}, key="k")
+    subscribe("orders", "billing")
+    pages = [
+        html_of(admin_client, LANDING),
+        html_of(admin_client, url_of("topic"), {"topic": "orders"}),
+        html_of(admin_client, url_of("group"), {"topic": "orders", "group": "billing"}),
+    ]
+    assert not [html for html in pages if "not-for-everybody" in html]
+
+
+def test_hostile_names_are_escaped(admin_client: Client) -> None:
+    evil = '<script>alert("x")</script>&\'%3C'
+    subscribe(evil, "<b>bold</b>")
+    publish(evil, 1)
+    for query in ({}, {"find": evil}, {"find": "<b>", "after": '"><b>'}):
+        html = html_of(admin_client, LANDING, query)
+        assert "<script>alert" not in html
+        assert "<b>" not in html
+    (url,) = {one for one in hrefs(html_of(admin_client, LANDING)) if "consumergroup/page" in one}
+    assert "<h1>&lt;b&gt;bold&lt;/b&gt; on &lt;script&gt;" in html_of(admin_client, url)
+
+
+def test_nothing_there_yet(admin_client: Client) -> None:
+    assert "There are no topics yet." in text(html_of(admin_client, LANDING))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_database_that_does_not_answer_is_said(
+    admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The landing page is also the way to all else; the fragment's error is the script's to tell."""
+
+    def broken(*given: Any, **named: Any) -> Any:
+        raise DatabaseError("gone away")
+
+    monkeypatch.setattr(standing, "overview", broken)
+    html = html_of(admin_client, LANDING)
+    assert "The queue's database did not answer." in unescape(html)
+    assert "Delivery states" in html
+    assert admin_client.get(url_of("overview"), {"fragment": "1"}).status_code == 503
+
+
+own = AdminSite(name="own")
+register(own)
+urlpatterns = [path("own/", own.urls)]
+
+
+@pytest.mark.urls(__name__)
+def test_links_stay_on_their_site(admin_client: Client) -> None:
+    one_of_each()
+    html = html_of(admin_client, "/own/django_mqueue/")
+    assert rows(html)[GROUP]["Waiting"] == "1"
+    found = [one for one in hrefs(html) if not one.startswith("?")]
+    assert found
+    assert [one for one in found if not one.startswith("/own/django_mqueue/")] == []
+    assert 'data-mqueue-refresh="/own/django_mqueue/topic/overview/?fragment=1"' in html
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_the_queue_may_live_in_another_database(admin_client: Client) -> None:
+    publish("here", 1)
+    with override_settings(MQUEUE={"DATABASE": "other"}):
+        publish("elsewhere", 1)
+        assert list(rows(html_of(admin_client, LANDING))) == ["elsewhere"]
+    cache.clear()
+    assert list(rows(html_of(admin_client, LANDING))) == ["here"]
