@@ -73,6 +73,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(mark)
 
 
+def pytest_sessionstart() -> None:
+    from tests.support.emptying import empty_quickly  # models: Django is set up by now
+
+    empty_quickly()
+
+
 def pytest_unconfigure() -> None:
     _running.close()
 
