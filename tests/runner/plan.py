@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -23,32 +23,36 @@ from tests.runner.static import static_checks
 _VERSION = "from tests.servers import version_of_run; print(version_of_run())"
 
 
+Lane = Callable[[Path | None], Outcome]
+"""Called with the file that takes its output, if that is not the terminal."""
+
+
 def outcomes_of(options: Options) -> list[Outcome]:
     """Run what was asked for: the checks, then the oldest combination on each server.
 
-    What is to run once, and the newest combination, run on the first server while the second one is at work: most tests
-    wait more than they compute.
+    When that is everything, the servers are at work side by side, because most tests wait more than they compute, each
+    with one lane at a time: what is to run once follows on the first, the newest combination on the last.
     """
     oldest = Combination(running(), OLDEST_DJANGO, options.quick, narrow=options.quick)
     python = oldest.environment.ensure()
     outcomes = list(static_checks(python)) if options.everything else []
     whole = options.everything and not options.quick
+    lane = replace(oldest, once="without") if whole else oldest
     with ExitStack() as stack:
-        beside: Beside | None = None
+        servers: list[tuple[str, str]] = []
         for kind in _kinds(options):
             try:
-                url, name = stack.enter_context(_server(kind, python))
-                lane = replace(oldest, once="without") if whole else oldest
-                outcomes.append(run_lane(lane, url, name, options))
-                if whole and beside is None:
-                    once = replace(oldest, once="alone")
-                    lanes = [
-                        partial(run_lane, once, url, name, options),
-                        partial(_newest, url, name, options),
-                    ]
-                    beside = Beside(lanes)
+                servers.append(stack.enter_context(_server(kind, python)))
             except EnvironmentProblem as problem:
                 outcomes.append(_unavailable(oldest.name, kind, problem, options))
+        tracks: list[list[Lane]] = [[partial(run_lane, lane, url, name, options)] for url, name in servers]
+        if whole and servers:
+            (first, first_name), (last, last_name) = servers[0], servers[-1]
+            tracks[0].append(partial(run_lane, replace(oldest, once="alone"), first, first_name, options))
+            tracks[-1].append(partial(_newest, last, last_name, options))
+        others = [each for track in tracks[1:] for each in track]
+        beside = Beside(others) if whole and others else None
+        outcomes += [each(None) for track in (tracks[:1] if beside else tracks) for each in track]
         if beside:
             outcomes += beside.outcomes()
     return outcomes
@@ -78,7 +82,7 @@ def _version(url: str, python: Path) -> str:
     ).strip()
 
 
-def _newest(url: str, server: str, options: Options, output: Path) -> Outcome:
+def _newest(url: str, server: str, options: Options, output: Path | None) -> Outcome:
     interpreter = newest_other(running())
     if interpreter is None:
         note = f"no newer supported Python with venv and headers was found beside {running().full}"
