@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ from django.db import connections, transaction
 
 Result = TypeVar("Result")
 
-PATIENCE = 20.0
+PATIENCE = float(os.environ.get("MQUEUE_TEST_PATIENCE", "20"))
 """Seconds that anything may take before a test fails for having waited."""
 
 

@@ -18,6 +18,10 @@ from tests.support.processes import ROOT, database_url
 from .mutations.mutation import Mutation
 
 COPIED = ("django_mqueue", "tests", "example_project", "pyproject.toml")
+NEEDLESS = [word for name in ("cacheprovider", "faker", "hypothesispytest") for word in ("-p", f"no:{name}")]
+"""Plugins that take a third of a short run to be loaded, and do nothing in it."""
+PATIENCE = 10
+"""Seconds: half of what the tests have elsewhere, because many of these wait for what never comes."""
 TEST_SECONDS = 60
 RUN_SECONDS = 400
 
@@ -79,15 +83,20 @@ def run_tests(place: Path, mutation: Mutation, url: str) -> Run:
         url = f"{url.partition('?')[0]}_tables?{url.partition('?')[2]}"
     report = place / "report.json"
     command = [
-        sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.test_guards.witness",
-        "--tb=short", f"--timeout={TEST_SECONDS}", "--create-db" if mutation.changes_tables else "--reuse-db",
+        sys.executable, "-m", "pytest", "-q", *NEEDLESS, "-p", "tests.test_guards.witness", "--tb=short",
+        f"--timeout={TEST_SECONDS}", "--create-db" if mutation.changes_tables else "--reuse-db",
         *(f"tests/{test}" for test in mutation.tests),
     ]  # fmt: skip
     with (place / "output").open("w+", encoding="utf-8") as output:
         process = subprocess.Popen(
             command,
             cwd=place,
-            env={**os.environ, "DATABASE_URL": url, "GUARDS_REPORT": str(report)},
+            env={
+                **os.environ,
+                "DATABASE_URL": url,
+                "GUARDS_REPORT": str(report),
+                "MQUEUE_TEST_PATIENCE": str(PATIENCE),
+            },
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
