@@ -35,10 +35,11 @@ WIDE = (
 """What is beside the protocol, marked ``wide``: other versions of Python and Django may matter to it."""
 
 ONCE = (
-    "test_docs/", "test_example/", "test_policy/", "test_proof/test_checker", "test_layers.py",
-    "test_locking_statements.py",
+    "test_docs/", "test_example/", "test_policy/", "test_spark/", "test_proof/test_checker", "test_layers.py",
+    "test_locking_statements.py", "test_dead_letters/test_many_letters.py", "test_environment/test_lifetimes.py",
+    "test_environment/test_package.py", "test_environment/test_runner.py", "test_environment/test_venv.py",
 )  # fmt: skip
-"""What says as much on one server as on two, marked ``once``."""
+"""What says as much on one server as on two, marked ``once``: so are tests in a browser."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -61,8 +62,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    from django.test import LiveServerTestCase
+
     here = Path(__file__).parent
     for item in items:
+        if isinstance(item, pytest.Function) and item.cls and issubclass(item.cls, LiveServerTestCase):
+            item.add_marker(pytest.mark.once)
         place = item.path.relative_to(here).as_posix() if item.path.is_relative_to(here) else ""
         for places, mark in (
             (NOT_QUICK, pytest.mark.slow),

@@ -109,7 +109,10 @@ IMPOSSIBLE: list[tuple[Any, str]] = [
     ({"MASK": "mask"}, "MASK.* must be a callable, or the dotted path of one, not 'mask'"),
     ({"MASK": "no.such.module"}, "MASK.* cannot be imported: 'no.such.module': ModuleNotFoundError"),
     ({"MASK": "django_mqueue.nothing"}, "MASK.* cannot be imported: 'django_mqueue.nothing'"),
-    ({"MASK": "tests.test_settings.DEFAULTS"}, "MASK.* must be callable: 'tests.test_settings.DEFAULTS' is not"),
+    (
+        {"MASK": "tests.test_settings.DEFAULTS"},
+        "MASK.* must be callable: 'tests.test_settings.DEFAULTS' is not",
+    ),
     ({"TOPICS": {"orders": {"MASK": "no.such"}}}, r"TOPICS'\]\['orders'\]\['MASK'\] cannot be imported"),
     ({"DATABASE": "nowhere"}, "DATABASE.* names no entry of DATABASES: 'nowhere'"),
     ({"DATABASE": 5}, "DATABASE.* must be str"),
