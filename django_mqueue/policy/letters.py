@@ -1,13 +1,15 @@
-"""Which dead letters are meant: ``filter=`` of redrive and purge."""
+"""Which dead letters are meant: ``filter=`` of redrive and purge, and what operators choose on the pages."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from ..messages import Message
 from .durations import moment_ms
+from .errors import Alike, alike, error_name
 from .matching import filter_of
 
 Fits = Callable[[Message], bool]
@@ -39,12 +41,6 @@ def letter_filter(wanted: Mapping[str, Any] | Callable[[Message], Any] | None) -
     return lambda letter: all(test(letter) for test in tests)
 
 
-def error_name(error: str) -> str:
-    """The exception's name, with its module, at the beginning of an error's text; '' for what is no exception's."""
-    head = error.partition("\n")[0].partition(":")[0].strip()
-    return head if head.replace(".", "").replace("_", "").isalnum() else ""
-
-
 def _of_error(wanted: Any) -> Fits:
     given = wanted if isinstance(wanted, (set, frozenset)) else {wanted}
     if not given or not all(isinstance(name, str) and name for name in given):
@@ -62,3 +58,80 @@ def _moment(argument: str, value: Any) -> datetime:
         raise TypeError(f"{argument} must be an aware datetime, not {value!r}")
     moment_ms(argument, value)
     return value
+
+
+@dataclass(frozen=True)
+class Head:
+    """A dead letter in brief. ``error`` is the text's beginning; ``failed_at``: epoch milliseconds. ``kind`` and
+    ``size`` are told only where they were asked for."""
+
+    offset: int
+    partition: str
+    id: str
+    original_topic: str
+    group: str
+    failed_at: int
+    failures: int
+    error: str
+    kind: str = ""
+    size: int = 0
+
+    @property
+    def alike(self) -> Alike:
+        return alike(self.error)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Letters of a dead-letter topic; all that is given must fit. ``topic`` is the original one.
+
+    ``name`` and ``line`` are those of ``Alike``; ``after`` (included) and ``before``: epoch milliseconds of the
+    failure; ``test`` looks at payload and headers; ``offsets`` are the letters' own.
+    """
+
+    topic: str
+    dead_topic: str
+    group: str | None = None
+    key: str | None = None
+    id: str | None = None
+    kind: str | None = None
+    name: str | None = None
+    line: str | None = None
+    after: int | None = None
+    before: int | None = None
+    test: Fits | None = None
+    offsets: frozenset[int] | None = None
+
+    @property
+    def is_group_or_all(self) -> bool:
+        """Whether an index alone tells how many there are."""
+        return self == Choice(self.topic, self.dead_topic, self.group)
+
+    def fits_head(self, head: Head) -> bool:
+        """Whether what is known without the payload fits."""
+        return (
+            head.original_topic == self.topic
+            and (self.group is None or head.group == self.group)
+            and (self.key is None or head.partition == self.key)
+            and (self.id is None or head.id == self.id)
+            and (self.kind is None or head.kind == self.kind)
+            and (self.after is None or head.failed_at >= self.after)
+            and (self.before is None or head.failed_at < self.before)
+            and (self.offsets is None or head.offset in self.offsets)
+            and self._fits_error(head.error)
+        )
+
+    def fits(self, letter: Message) -> bool:
+        """The same of the whole letter."""
+        at = moment_ms("failed_at", letter.failed_at) if letter.failed_at is not None else 0
+        head = Head(
+            letter.offset, letter.key or "", letter.id, letter.original_topic or "", letter.failed_group or "", at, 0,
+            letter.last_error, letter.kind,
+        )  # fmt: skip
+        return self.fits_head(head) and (self.test is None or self.test(letter))
+
+    def _fits_error(self, error: str) -> bool:
+        if self.name is None and self.line is None:
+            return True
+        found = alike(error)
+        return self.name in (None, found.name) and self.line in (None, found.line)

@@ -69,7 +69,7 @@ def about_letter(row: Row) -> dict[str, Any]:
     if not errors and failed_at:
         errors = (FailedAttempt(failed_at, failures, "", row["last_error"] or ""),)
     return {
-        "attempts": max(int(brought.get("attempts", 0)), failures),
+        "attempts": max(_whole(brought.get("attempts")), failures),
         "failures": failures,
         "errors": errors,
         "done_at": failed_at,

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
@@ -15,12 +16,11 @@ from .. import conf
 from ..exceptions import NotRegistered
 from ..messages import Message
 from ..policy import encoding, names
-from ..policy.durations import moment
 from ..policy.ids import uuid7
 from ..policy.letters import letter_filter
 from ..store import dead, garbage, letters, log, session
 from ..store.letters import Return, Wanted
-from . import telling
+from . import inspected, telling
 from .registration import check_group, topic_limit
 
 AT_ONCE = 500
@@ -28,7 +28,6 @@ BYTES_AT_ONCE = 4 * 1_048_576
 
 Filter = Mapping[str, Any] | Callable[[Message], Any]
 Edit = Callable[[Message], Any]
-Move = Callable[[CursorWrapper, Sequence["Letter"]], None]
 
 
 def redrive(
@@ -62,22 +61,11 @@ def redrive(
         )
     if rate is not None and not rate > 0:
         raise ValueError(f"rate must be more than 0 messages a second, not {rate!r}")
-    work = _Letters(topic, group, ids, filter, limit, dry_run, using)
+    work = Letters(topic, group, ids, filter, limit, dry_run, using)
     registered = work.registered()
     if group is not None and group not in registered:
         raise NotRegistered(topic, group)
-    size = conf.get("MAX_PAYLOAD_BYTES", topic)
-    gone: list[dict[str, Any]] = []
-
-    def back(cursor: CursorWrapper, found: Sequence[Letter]) -> None:
-        letters.send_back(cursor, topic, [_return(letter, edit, size) for letter in found])
-        gone[:] = [letter.row for letter in found]
-
-    def tell() -> None:
-        telling.redriven(work.using, topic, gone)
-        gone.clear()
-
-    return work.run(registered, back, rate, tell)
+    return work.run(registered, Back(work.using, topic, edit), rate)
 
 
 def purge(
@@ -91,11 +79,38 @@ def purge(
     using: str | None = None,
 ) -> int:
     """Delete dead letters of a topic (the original one): how many. The arguments are those of ``redrive``."""
-    work = _Letters(topic, group, ids, filter, limit, dry_run, using)
-    return work.run(None, lambda cursor, found: None, None)
+    work = Letters(topic, group, ids, filter, limit, dry_run, using)
+    return work.run(None, None, None)
 
 
-class _Letters:
+class Back:
+    """Sends letters back; ``tell`` says so when that is committed."""
+
+    def __init__(self, using: str, topic: str, edit: Edit | None) -> None:
+        self.using, self.topic, self.edit = using, topic, edit
+        self.size = conf.get("MAX_PAYLOAD_BYTES", topic)
+        self.gone: list[dict[str, Any]] = []
+
+    def send(self, cursor: CursorWrapper, found: Sequence[Letter]) -> None:
+        letters.send_back(cursor, self.topic, [_return(letter, self.edit, self.size) for letter in found])
+        self.gone = [letter.row for letter in found]
+
+    def tell(self) -> None:
+        telling.redriven(self.using, self.topic, self.gone)
+        self.gone = []
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one transaction has done: ``moved`` letters; ``locked``: another had them; ``homeless``: their group is not
+    registered."""
+
+    moved: int
+    locked: int
+    homeless: int
+
+
+class Letters:
     """Which letters, and the walk through them."""
 
     def __init__(
@@ -107,6 +122,7 @@ class _Letters:
         limit: int | None,
         dry_run: bool,
         using: str | None,
+        dead_topic: str | None = None,
     ) -> None:
         self.topic = names.check_topic(topic, topic_limit())
         self.group = None if group is None else check_group(group)
@@ -118,23 +134,14 @@ class _Letters:
             raise ValueError(f"limit must be a whole number of 1 or more, not {limit!r}")
         self.limit = limit
         self.dry_run, self.using = dry_run, conf.database(using)
-        self.dead_topic = conf.dead_letter_topic(topic)
+        self.dead_topic = conf.dead_letter_topic(topic) if dead_topic is None else dead_topic
 
     def registered(self) -> set[str]:
         """The groups that are registered for the original topic."""
         return session.single(self.using, lambda cursor: set(garbage.starts(cursor, self.topic)))
 
-    def run(
-        self,
-        groups: set[str] | None,
-        move: Move,
-        rate: float | None,
-        tell: Callable[[], None] = lambda: None,
-    ) -> int:
-        """``move`` the letters of these groups (None: of all), and delete them; page by page, oldest first.
-
-        ``tell`` is called after each page, when its transaction is over.
-        """
+    def run(self, groups: set[str] | None, back: Back | None, rate: float | None) -> int:
+        """Move the letters of these groups (None: of all), and delete them; page by page, oldest first."""
         with session.explained(self.using):
             there = letters.groups(self.using, self.dead_topic)
             chosen = there if groups is None else there & groups
@@ -145,14 +152,20 @@ class _Letters:
             total, begun = 0, time.monotonic()
             for page in self._pages(Wanted(self.dead_topic, sorted(chosen), self.ids and sorted(self.ids))):
                 left = None if self.limit is None else self.limit - total
-                one = partial(self._one, page=page, left=left, move=move, returning=groups is not None)
-                total += session.run(self.using, one)
-                tell()
+                total += self.batch(page, back, left).moved
                 if total == self.limit:
                     break
                 if rate is not None and not self.dry_run:
                     _pause.wait(max(begun + total / rate - time.monotonic(), 0))
             return total
+
+    def batch(self, page: Sequence[int], back: Back | None, left: int | None = None) -> Batch:
+        """Send these letters back, or delete them, up to ``left`` of them: one transaction."""
+        one = partial(self._one, page=page, left=left, back=back)
+        done = session.run(self.using, one)
+        if back is not None:
+            back.tell()
+        return done
 
     def _pages(self, wanted: Wanted) -> Iterator[list[int]]:
         """Offsets, as many as are moved at once."""
@@ -170,24 +183,32 @@ class _Letters:
             position = found[-1][0]
 
     def _one(
-        self, cursor: CursorWrapper, *, page: list[int], left: int | None, move: Move, returning: bool
-    ) -> int:
-        """One transaction: how many. What another has locked, who moves it too, is left to him.
+        self, cursor: CursorWrapper, *, page: Sequence[int], left: int | None, back: Back | None
+    ) -> Batch:
+        """What another has locked, who moves it too, is left to him.
 
-        ``returning``: to groups, which must still be registered, or what is sent would be nobody's.
+        What goes ``back`` goes to groups, which must still be registered, or it would be nobody's.
         """
+        if back is not None:
+            back.gone = []  # Of a try that was undone.
         free = page if self.dry_run else sorted(garbage.lock_free(cursor, page))
         found = [Letter(row, self.dead_topic) for row in letters.read(cursor, free)] if free else []
-        fitting = [letter for letter in found if self.fits(letter.message)][:left]
-        if fitting and returning:
+        fitting = [letter for letter in found if self.wanted(letter)][:left]
+        homeless = len(fitting)
+        if fitting and back is not None:
             there = letters.lock_registered(cursor, self.topic, {one.row["failed_group"] for one in fitting})
             fitting = [letter for letter in fitting if letter.row["failed_group"] in there]
+        homeless -= len(fitting)
         if fitting and not self.dry_run:
-            move(cursor, fitting)
+            if back is not None:
+                back.send(cursor, fitting)
             consumers = sorted(garbage.starts(cursor, self.dead_topic))
             rows = [(letter.row["partition"], letter.row["offset"]) for letter in fitting]
             garbage.delete(cursor, self.dead_topic, consumers, rows)
-        return len(fitting)
+        return Batch(len(fitting), len(page) - len(free), homeless)
+
+    def wanted(self, letter: Letter) -> bool:
+        return self.fits(letter.message)
 
 
 class Letter:
@@ -196,13 +217,24 @@ class Letter:
     def __init__(self, row: dict[str, Any], topic: str) -> None:
         self.row, self.topic = row, topic
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether its metadata are as ``publish`` writes them."""
+        found = json.loads(self.row["metadata"])
+        return isinstance(found, dict) and all(
+            isinstance(found.get(name), kind)
+            for name, kind in (("kind", str), ("headers", dict), ("encoding", str))
+        )
+
+    @cached_property
+    def metadata(self) -> dict[str, Any]:
+        """Kind, headers and encoding of whatever stands there: it may be here just because these cannot be read."""
+        return inspected.metadata(self.row["metadata"])
+
     @cached_property
     def message(self) -> Message:
-        row, metadata = self.row, json.loads(self.row["metadata"])
-        try:
-            payload = encoding.decode(row["payload"], metadata["encoding"])
-        except ValueError:  # It may be here just because it cannot be decoded.
-            payload = bytes(row["payload"])
+        row, metadata = self.row, self.metadata
+        payload = inspected.payload(bytes(row["payload"]), metadata["encoding"], len(row["payload"]))
         return Message(
             offset=int(row["offset"]),
             id=row["original_id"],
@@ -213,9 +245,9 @@ class Letter:
             headers=metadata["headers"],
             group=row["failed_group"],
             attempt=1,
-            published_at=moment(int(row["published_at"])),
+            published_at=inspected.time(row["published_at"]),
             last_error=row["last_error"] or "",
-            failed_at=moment(int(row["failed_at"])),
+            failed_at=None if row["failed_at"] is None else inspected.time(row["failed_at"]),
             failure_count=row["failure_count"],
             original_topic=row["original_topic"],
             failed_group=row["failed_group"],

@@ -15,7 +15,7 @@ from .log import INSERT_COLUMNS
 
 COLUMNS = (
     "offset", "partition", "id", "original_id", "payload", "metadata", "published_at", "failed_at",
-    "failure_count", "last_error", "original_topic", "failed_group",
+    "failure_count", "last_error", "original_topic", "failed_group", "topic",
 )  # fmt: skip
 
 
@@ -76,7 +76,7 @@ def read(cursor: CursorWrapper, offsets: Sequence[int]) -> list[dict[str, Any]]:
     """The letters, each a mapping by ``COLUMNS``, in offset order."""
     cursor.execute(
         "SELECT `offset`, partition_key, id, COALESCE(original_id, id), payload, metadata, published_at, failed_at,"
-        " failure_count, last_error, original_topic, failed_group FROM queue_messages FORCE INDEX (PRIMARY)"
+        " failure_count, last_error, original_topic, failed_group, topic FROM queue_messages FORCE INDEX (PRIMARY)"
         f" WHERE `offset` IN ({marks(offsets)}) ORDER BY `offset`",
         list(offsets),
     )

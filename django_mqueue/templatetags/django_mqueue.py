@@ -24,6 +24,12 @@ def mqueue_url(context: dict[str, Any], page: str, **query: Any) -> str:
 
 
 @register.simple_tag(takes_context=True)
+def mqueue_page(context: dict[str, Any], page: str, *args: Any) -> str:
+    """``{% mqueue_page "message_change" row.offset %}``: of pages that are found by a row."""
+    return address(context["request"], page, *args)
+
+
+@register.simple_tag(takes_context=True)
 def mqueue_breadcrumbs(context: dict[str, Any]) -> SafeString:
     """The way to this page, marked up as the admin of this Django has it: ``ol`` from 6.1 on."""
     ways = [(title, url) for title, url in context.get("crumbs", ())]

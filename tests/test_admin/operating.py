@@ -32,11 +32,15 @@ def url_of(page: str, *args: object) -> str:
     return reverse(f"admin:django_mqueue_{page}", args=args)
 
 
-def hidden(html: str) -> dict[str, str]:
-    """The hidden fields of the page's last form that has some, but for the token."""
+def hidden(html: str) -> dict[str, str | list[str]]:
+    """The hidden fields of the page's last form that has some, but for the token: a list where there are several."""
     forms = [_HIDDEN.findall(form) for form in html.split("<form")[1:]]
-    fields = [dict(form) for form in forms if any(name != "csrfmiddlewaretoken" for name, _ in form)]
-    return {name: unescape(value) for name, value in fields[-1].items() if name != "csrfmiddlewaretoken"}
+    fields = [form for form in forms if any(name != "csrfmiddlewaretoken" for name, _ in form)]
+    found: dict[str, list[str]] = {}
+    for name, value in fields[-1]:
+        found.setdefault(name, []).append(unescape(value))
+    found.pop("csrfmiddlewaretoken", None)
+    return {name: values if len(values) > 1 else values[0] for name, values in found.items()}
 
 
 def confirm(client: Client, page: str, asked: dict[str, Any]) -> Any:

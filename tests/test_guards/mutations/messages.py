@@ -95,8 +95,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a letter goes as its message comes",
         "who dies between the two has sent it back, and sends it again the next time",
         "service/redrive.py",
-        "total += session.run(self.using, one)",
-        "total += session.single(self.using, one)",
+        "done = session.run(self.using, one)",
+        "done = session.single(self.using, one)",
         f"{_BY_HAND}::test_a_letter_goes_as_its_message_comes",
     ),
     mutation(

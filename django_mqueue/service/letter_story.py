@@ -1,0 +1,80 @@
+"""What is known of one dead letter beside its row: what it was, whether it came back before, who else gave it up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..policy import names
+from ..policy.history import DEAD, FailedAttempt, Inspected
+from ..store import history, letter_heads, letters, session
+from . import inspected
+from .history import IDS
+from .letters import registered
+from .redrive import Letter
+
+
+@dataclass(frozen=True)
+class Story:
+    """``original``: the offset of the message that was given up, None if the log no longer holds it. ``returns``:
+    (offset, group) of what was sent back with its id, ``siblings``: (offset, group) of other letters of that id, as far
+    as the log holds them, the newest. ``is_registered``: whether its group is."""
+
+    original: int | None
+    returns: list[tuple[int, str]]
+    siblings: list[tuple[int, str]]
+    is_registered: bool
+
+
+def story(using: str, letter: Letter, most: int) -> Story:
+    """Up to ``most`` of each."""
+    row = letter.row
+    topic, id, group = row["original_topic"] or "", row["original_id"], row["failed_group"]
+    with session.explained(using):
+        original = _original(using, letter)
+        returns = history.by_original_id(using, topic, (), id, IDS) if topic else []
+        groups = sorted(letters.groups(using, letter.topic))
+        others = history.by_original_id(using, letter.topic, groups, id, IDS) if groups else []
+        told = letter_heads.heads_of(using, letter.topic, [place[0] for place in others][-most - 1 :])
+        return Story(
+            original,
+            [(offset, target) for offset, _, target in returns][-most:],
+            [(head.offset, head.group) for head in told if head.offset != int(row["offset"])][-most:],
+            bool(registered(using, topic, {group})),
+        )
+
+
+def _original(using: str, letter: Letter) -> int | None:
+    """A letter's id is made of the original's offset and the group."""
+    text = letter.row["id"].partition(":")[0]
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        return None
+    rows = session.single(using, lambda cursor: letters.read(cursor, [int(text)]))
+    there = rows and rows[0]["topic"] == letter.row["original_topic"]
+    return int(text) if there else None
+
+
+def as_message(letter: Letter) -> Inspected:
+    """The letter as a message of its original topic: what masks are given. The last of ``errors`` is what ended it."""
+    row, message = letter.row, letter.message
+    about = inspected.about_letter(
+        {**row, "metadata": letter.metadata, "message_failures": row["failure_count"]}
+    )
+    last = row["last_error"] or ""
+    if not about["errors"] or about["errors"][-1].error != last:
+        failed = FailedAttempt(about["done_at"] or message.published_at, about["failures"], "", last)
+        about["errors"] = (*about["errors"], failed)
+    return Inspected(
+        offset=int(row["offset"]),
+        id=row["original_id"],
+        topic=row["original_topic"] or "",
+        key=names.key_of(row["partition"]),
+        kind=message.kind,
+        payload=message.payload,
+        published_at=message.published_at,
+        available_at=message.published_at,
+        headers=message.headers,
+        group=row["failed_group"],
+        status=DEAD,
+        size=len(row["payload"]),
+        **about,
+    )

@@ -1,0 +1,133 @@
+"""Dead letters sent back or deleted as operators choose them: a second's worth at a time, from where the last step
+ended, so that a long run can be watched, stopped and begun again."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from ..exceptions import MQueueError
+from ..messages import Message
+from ..policy.letters import Choice
+from ..store import session
+from .letters import END, walk
+from .redrive import AT_ONCE, BYTES_AT_ONCE, Back, Letter, Letters
+
+STEP = 1.0
+"""Seconds."""
+STEP_LETTERS = 2_500
+STEP_LOOK = 20_000
+"""Letters looked at in one step, whether they fit or not."""
+
+
+class LetterChanged(MQueueError):
+    """A dead letter is no longer as it was shown: sent back, deleted, or changed. Nothing was done."""
+
+    def __init__(self, topic: str, offset: int) -> None:
+        super().__init__(
+            f"the dead letter {offset} of topic {topic!r} was sent back, deleted or changed meanwhile, or somebody"
+            " is about to: nothing was done; look again"
+        )
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a step has done. ``position``: the last offset that was looked at, to go on behind; None: it was the last
+    step. ``looked``: letters, whether they fit or not; ``locked`` and ``homeless`` as in ``Batch``."""
+
+    moved: int
+    locked: int
+    homeless: int
+    looked: int
+    position: int | None
+
+
+def redrive_step(
+    using: str, choice: Choice, above: int, up_to: int, *, limit: int = STEP_LETTERS
+) -> Progress:
+    """Send back the next of the letters that are chosen, above an offset and up to another (included)."""
+    return _step(using, choice, above, up_to, Back(using, choice.topic, None), limit)
+
+
+def purge_step(using: str, choice: Choice, above: int, up_to: int, *, limit: int = STEP_LETTERS) -> Progress:
+    """Delete them."""
+    return _step(using, choice, above, up_to, None, limit)
+
+
+def _step(using: str, choice: Choice, above: int, up_to: int, back: Back | None, limit: int) -> Progress:
+    begun = time.monotonic()
+    work = Letters(*_arguments(using, choice))
+    moved = locked = homeless = looked = 0
+    bounds, chunk = (above, min(up_to, END - 1) + 1), min(AT_ONCE, limit)
+    with session.explained(using):
+        for step in walk(using, choice, bounds, newest_first=False, chunk=chunk, sized=True):
+            looked, position = step.looked, step.next
+            for page in _pages([(head.offset, head.size) for head in step.found]):
+                done = work.batch(page, back)
+                moved, locked, homeless = moved + done.moved, locked + done.locked, homeless + done.homeless
+                if time.monotonic() - begun >= STEP and page[-1] < step.found[-1].offset:
+                    return Progress(moved, locked, homeless, looked, page[-1])
+            if moved >= limit or looked >= STEP_LOOK or time.monotonic() - begun >= STEP:
+                return Progress(moved, locked, homeless, looked, position)
+    return Progress(moved, locked, homeless, looked, None)
+
+
+def _pages(found: list[tuple[int, int]]) -> list[list[int]]:
+    """Of (offset, bytes) the offsets, as many together as are moved at once."""
+    pages: list[list[int]] = []
+    weight = 0
+    for offset, size in found:
+        if not pages or weight + size > BYTES_AT_ONCE:
+            pages.append([])
+            weight = 0
+        pages[-1].append(offset)
+        weight += size
+    return pages
+
+
+def edit(using: str, letter: Letter, payload: Any) -> None:
+    """Send one letter back with another payload. Raises ``LetterChanged`` if it is not as it was when it was read,
+    ``TypeError`` or ``ValueError`` for a payload that could not be published; and then nothing is changed."""
+    row, offset = letter.row, int(letter.row["offset"])
+    choice = Choice(row["original_topic"], letter.topic, offsets=frozenset({offset}))
+
+    def edited(found: Message) -> Any:
+        return payload
+
+    back = Back(using, choice.topic, edited)
+    with session.explained(using):
+        work = _Unchanged(*_arguments(using, choice))
+        work.seen = fingerprint(letter)
+        done = work.batch([offset], back)
+    if not done.moved:
+        if done.homeless:
+            raise MQueueError(
+                f"group {row['failed_group']!r} is not registered for topic {choice.topic!r} any more: subscribe it,"
+                " or publish the message anew"
+            )
+        raise LetterChanged(letter.topic, offset)
+
+
+def fingerprint(letter: Letter) -> str:
+    """What tells one letter from another, and from itself with something changed."""
+    parts = hashlib.sha256()
+    for part in ("id", "payload", "metadata", "original_topic", "failed_group"):
+        value = letter.row[part]
+        parts.update(value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass"))
+        parts.update(b"\0")
+    return parts.hexdigest()
+
+
+class _Unchanged(Letters):
+    """The one letter, if it is as it was seen."""
+
+    seen: str
+
+    def wanted(self, letter: Letter) -> bool:
+        return super().wanted(letter) and fingerprint(letter) == self.seen
+
+
+def _arguments(using: str, choice: Choice) -> tuple[Any, ...]:
+    return choice.topic, choice.group, None, choice.fits, None, False, using, choice.dead_topic

@@ -1,0 +1,103 @@
+"""Dead letters in brief, as lists and counts need them: no statement reads more rows than it was told to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from ..policy.errors import HEAD
+from ..policy.letters import Head
+from . import session
+from .dialect import flat, numbers_table, union
+
+_HEAD = (
+    "m.`offset`, m.partition_key, COALESCE(m.original_id, m.id), COALESCE(m.original_topic, ''), m.failed_group,"
+    f" COALESCE(m.failed_at, 0), COALESCE(m.failure_count, 0), COALESCE(LEFT(m.last_error, {HEAD}), '')"
+)
+_MORE = ", COALESCE(JSON_UNQUOTE(JSON_EXTRACT(m.metadata, '$.kind')), ''), LENGTH(m.payload)"
+
+
+def dead_topics(using: str, after: str, limit: int) -> list[tuple[str, str | None]]:
+    """The next (topic, group that gave up messages of it; None: it holds others) in their order: a loose scan.
+
+    Topics named above ``after``, dead-letter topics or not.
+    """
+    rows = session.fetch(
+        using,
+        "SELECT DISTINCT topic, failed_group FROM queue_messages FORCE INDEX (queue_messages_due)"
+        f" WHERE topic > %s ORDER BY topic, failed_group LIMIT {limit:d}",
+        [after],
+    )
+    return [(str(topic), group) for topic, group in rows]
+
+
+def original_topics(using: str, pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Of dead-letter topics, each with a group that letters of it are of: where their letters came from."""
+    branch = (
+        "SELECT topic, COALESCE(original_topic, '') FROM queue_messages FORCE INDEX (queue_messages_due)"
+        " WHERE topic = %s AND failed_group = %s LIMIT 1"
+    )
+    rows = session.fetch(using, union(branch, len(pairs)), flat(pairs))
+    return {str(topic): str(original) for topic, original in rows}
+
+
+def heads(
+    using: str,
+    topic: str,
+    partition: str | None,
+    bounds: tuple[int, int],
+    limit: int,
+    *,
+    newest_first: bool,
+    whole: bool,
+) -> tuple[list[Head], int | None]:
+    """The letters among the next ``limit`` rows of a topic, or of a partition of it, strictly between two offsets; and
+    the last row's offset, None if there are no more. ``whole``: with kind and size, for which more is read."""
+    index, where = "queue_messages_tail", "topic = %s"
+    params: list[Any] = [topic]
+    if partition is not None:
+        index, where, params = (
+            "queue_messages_partition",
+            "topic = %s AND partition_key = %s",
+            [topic, partition],
+        )
+    rows = session.fetch(
+        using,
+        f"SELECT {_HEAD}{_MORE if whole else ''} FROM (SELECT `offset` FROM queue_messages FORCE INDEX ({index})"
+        f" WHERE {where} AND `offset` > %s AND `offset` < %s ORDER BY `offset`{' DESC' if newest_first else ''}"
+        f" LIMIT {limit:d}) w STRAIGHT_JOIN queue_messages m FORCE INDEX (PRIMARY) ON m.`offset` = w.`offset`",
+        [*params, *bounds],
+    )
+    rows.sort(key=lambda row: row[0], reverse=newest_first)
+    return [_head(row) for row in rows if row[4] is not None], int(rows[-1][0]) if len(
+        rows
+    ) == limit else None
+
+
+def heads_of(using: str, topic: str, offsets: Sequence[int]) -> list[Head]:
+    """Of these rows those that are letters of the topic, with kind and size, in offset order."""
+    rows = session.fetch(
+        using,
+        f"SELECT {_HEAD}{_MORE} FROM {numbers_table('w', 'o')} STRAIGHT_JOIN queue_messages m FORCE INDEX (PRIMARY)"
+        " ON m.`offset` = w.o WHERE m.topic = %s AND m.failed_group IS NOT NULL",
+        [json.dumps(list(offsets)), topic],
+    )
+    return [_head(row) for row in sorted(rows)]
+
+
+def _head(row: Sequence[Any]) -> Head:
+    offset, partition, id, original, group, failed_at, failures, error, *more = row
+    kind, size = more or ("", 0)
+    return Head(
+        int(offset),
+        partition,
+        id,
+        original,
+        group,
+        int(failed_at),
+        int(failures),
+        error,
+        str(kind),
+        int(size),
+    )

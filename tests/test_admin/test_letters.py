@@ -1,0 +1,379 @@
+"""The pages of dead letters: which topics have some, of what errors, which ones, one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.test import Client, override_settings
+
+from django_mqueue import OutgoingMessage, Subscription, redrive, unsubscribe
+from django_mqueue.models import Message
+from django_mqueue.policy.letters import Choice
+from tests.support.subscribers import QUICK, poll_until
+
+from .letters import DEAD, TOPIC, give_up, ids, outgoing, table
+from .looking import html_of, text
+from .operating import staff, url_of
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def quick() -> Iterator[None]:
+    with override_settings(MQUEUE=QUICK):
+        yield
+
+
+@pytest.fixture
+def client() -> Client:
+    return staff("view_deadletter")
+
+
+def seen(client: Client, page: str, **query: Any) -> str:
+    return text(html_of(client, url_of(page), {name: str(value) for name, value in query.items()}))
+
+
+def test_the_topics_that_have_some(client: Client) -> None:
+    """Each with the groups that gave messages up; without a link where there is nothing."""
+    assert "There are no dead letters." in seen(client, "deadletter_changelist")
+    give_up(*outgoing(3))
+    give_up(group="stock")
+    give_up(1, topic="payments")
+    rows = table(client, "deadletter_changelist")
+    assert [row[:3] for row in rows] == [
+        ["orders", "billing", "3"],
+        ["stock", "3"],
+        ["payments", "billing", "1"],
+    ]
+
+
+def test_thousands_of_topics_come_some_at_a_time(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    from django_mqueue.service import letters
+
+    for topic in ("a", "b", "c", "d"):
+        give_up(1, topic=topic)
+        give_up(topic=topic, group="stock")
+    for pairs in (2, 3, 5, 100):
+        monkeypatch.setattr(letters, "PAIRS_AT_ONCE", pairs)
+        found, after = [], ""
+        for _ in range(10):
+            page = letters.topics("default", after, 1)
+            found += [(one.topic, sorted(one.groups)) for one in page.topics]
+            if page.next is None:
+                break
+            after = page.next
+        assert found == [(topic, ["billing", "stock"]) for topic in "abcd"], pairs
+
+
+def test_by_error(client: Client) -> None:
+    """What differs in numbers and ids alone is one; the most come first."""
+    give_up(*outgoing(4))
+    give_up(
+        OutgoingMessage(5),
+        OutgoingMessage(6),
+        error="shop.errors.Declined: card 4f3a1c2b9d8e7f60 of customer-{n}",
+    )
+    give_up(7, error="no such customer")
+    give_up(8, error="")
+    rows = table(client, "deadletter_errors", topic=TOPIC)
+    assert [row[:3] for row in rows] == [
+        ["ValueError", "4", "billing"],
+        ["ValueError: no such order #", "4", "billing"],
+        ["shop.errors.Declined", "2", "billing"],
+        ["shop.errors.Declined: card # of customer-#", "2", "billing"],
+        ["no exception", "2", "billing 2"] if rows[4][2] != "billing" else ["no exception", "2", "billing"],
+        *sorted(row[:3] for row in rows[5:]),
+    ]
+    assert sorted(row[0] for row in rows[5:]) == ["(no text)", "no such customer"]
+    assert ids(client, error="ValueError", line="ValueError: no such order #") == [
+        "order-3", "order-2", "order-1", "order-0",
+    ]  # fmt: skip
+    assert len(ids(client, line="(no text)")) == 1
+
+
+def test_of_many_the_newest_and_then_the_older(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says of how many it tells, and goes on where it ended."""
+    from django_mqueue.service import letters
+
+    give_up(*outgoing(10))
+    monkeypatch.setattr(letters, "CHUNK", 2)
+    monkeypatch.setattr(letters, "LOOK_MOST", 4)
+    page = letters.by_error("default", Choice(TOPIC, DEAD), most=4)
+    assert (page.looked, page.errors[0][1]) == (4, 4)
+    assert page.next is not None
+    assert letters.by_error("default", Choice(TOPIC, DEAD), page.next).errors[0][1] == 6
+    page = letters.by_error("default", Choice(TOPIC, DEAD, id="order-3"))
+    assert page.errors[0][1] == 1
+    monkeypatch.setattr(letters, "LOOK", 0)
+    shown = html_of(client, url_of("deadletter_errors"), {"topic": TOPIC})
+    assert "Of the newest 2 letters; there are more." in text(shown)
+    assert "Older letters" in text(shown)
+
+
+WHEN = datetime.now(UTC)
+
+
+NARROWED: list[tuple[dict[str, str], str]] = [
+    ({}, "9876543210"),
+    ({"group": "billing"}, "9876543210"),
+    ({"group": "nobody"}, ""),
+    ({"id": "order-7"}, "7"),
+    ({"id": "order-7", "group": "billing"}, "7"),
+    ({"id": "nothing"}, ""),
+    ({"key": "even"}, "86420"),
+    ({"key": "even", "kind": "large"}, "86"),
+    ({"kind": "large"}, "98765"),
+    ({"error": "ValueError"}, "9876543210"),
+    ({"error": "KeyError"}, ""),
+    ({"path": "customer.id", "value": "1"}, "741"),
+    ({"path": "customer__id", "value": "1", "key": "odd"}, "71"),
+    ({"path": "customer", "value": '{"id": 2}'}, "852"),
+    ({"path": "nothing", "value": "1"}, ""),
+    ({"after": (WHEN - timedelta(days=1)).isoformat()}, "9876543210"),
+    ({"after": (WHEN + timedelta(days=1)).isoformat()}, ""),
+    ({"before": (WHEN - timedelta(days=1)).isoformat()}, ""),
+    ({"before": (WHEN + timedelta(days=1)).isoformat()}, "9876543210"),
+]
+
+
+def test_the_list_is_narrowed(client: Client) -> None:
+    give_up(
+        *(
+            OutgoingMessage(
+                {"n": n, "customer": {"id": n % 3}},
+                id=f"order-{n}",
+                key="odd" if n % 2 else "even",
+                kind="large" if n > 4 else "small",
+            )
+            for n in range(10)
+        )
+    )
+    for query, found in NARROWED:
+        assert ids(client, **query) == [f"order-{n}" for n in found], query
+
+
+def test_pages_of_the_list(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    from django_mqueue.admin import letter_pages
+    from django_mqueue.service import letters
+
+    give_up(*outgoing(23))
+    for name, value in (("CHUNK", 4), ("LOOK", 0)):
+        monkeypatch.setattr(letters, name, value)
+    monkeypatch.setattr(letter_pages, "PAGE", 5)
+    for query in ({}, {"error": "ValueError"}, {"path": "customer.id", "value": "1"}):
+        found: list[str] = []
+        url = f"{url_of('deadletter_list')}?topic={TOPIC}"
+        url += "".join(f"&{name}={value}" for name, value in query.items())
+        for _ in range(20):
+            html = html_of(client, url)
+            found += [
+                part.split("<")[0]
+                for part in html.split('class="mqueue-name" href="')[1:]
+                for part in [part.split(">", 1)[1]]
+                if part.startswith("order-")
+            ]
+            if "Older letters" not in html:
+                break
+            url = html.split('">Older letters')[0].rpartition('href="')[2].replace("&amp;", "&")
+        wanted = [n for n in range(23) if not query.get("path") or n % 3 == 1]
+        assert found == [f"order-{n}" for n in reversed(wanted)], query
+
+
+def test_one_letter(client: Client) -> None:
+    """Its error with the frames, payload, headers, where it came from."""
+    (letter,) = give_up(
+        OutgoingMessage({"n": 1}, id="order-1", key="k", kind="placed", headers={"trace": "t-1"})
+    )
+    html = html_of(client, url_of("deadletter"), {"offset": str(letter.offset)})
+    shown = text(html)
+    for part in (
+        "order-1",
+        "placed",
+        "billing",
+        '"n": 1',
+        '"trace": "t-1"',
+        "ValueError: no such order 0",
+        "charge(order)",
+    ):
+        assert part in shown, part
+    own = html.split('<pre class="mqueue-own">')[1].split("</pre>")[0]
+    assert "consumers.py" in own
+    assert "site-packages" not in own
+    assert "site-packages/lib/call.py:9 in call</summary>" in html
+    assert (
+        client.get(url_of("deadletter_change", letter.offset), follow=True)
+        .content.decode()
+        .count("charge(order)")
+    )
+
+
+def test_the_errors_of_all_attempts(client: Client) -> None:
+    from django_mqueue import publish, subscribe
+
+    subscribe(TOPIC, "billing")
+    publish(TOPIC, 1, key="k")
+    with Subscription(TOPIC, "billing", max_attempts=3) as subscription:
+        for attempt in (1, 2, 3):
+            poll_until(subscription, 1)[0].nack(error=f"KeyError: try {attempt}")
+    offset = Message.objects.get(topic=DEAD).offset
+    shown = seen(client, "deadletter", offset=offset)
+    assert [shown.count(f"KeyError: try {attempt}") for attempt in (1, 2, 3)] == [1, 1, 1]
+    assert shown.index("try 3") < shown.index("try 2") < shown.index("try 1")
+
+
+def test_what_is_known_of_its_past() -> None:
+    """The message that it was, what came back before, and letters of other groups."""
+    client = staff("view_deadletter", "view_message")
+    give_up(OutgoingMessage(1, id="order-1", key="k"))
+    (other,) = give_up(group="stock")
+    assert redrive(TOPIC, group="billing") == 1
+    (letter,) = give_up()
+    returned = Message.objects.get(topic=TOPIC, consumer_group="billing")
+    html = html_of(client, url_of("deadletter"), {"offset": str(letter.offset)})
+    assert f'<a href="{url_of("message_change", returned.offset)}">{returned.offset}</a>' in html
+    assert f'<a href="{url_of("deadletter")}?offset={other.offset}">{other.offset}</a> of stock' in html
+    assert "Sent back with this id" in html
+
+
+def test_what_is_gone(client: Client) -> None:
+    (letter,) = give_up(1)
+    redrive(TOPIC)
+    assert "There is no such dead letter" in seen(client, "deadletter", offset=letter.offset)
+    assert client.get(url_of("deadletter"), {"offset": "x"}).status_code == 404
+    assert client.get(url_of("deadletter")).status_code == 404
+    assert "There are no dead letters" in seen(client, "deadletter_errors", topic=TOPIC)
+
+
+def test_a_group_that_is_gone() -> None:
+    client = staff("view_deadletter", "redrive_deadletter")
+    (letter,) = give_up(1)
+    assert "Send back" in html_of(client, url_of("deadletter"), {"offset": str(letter.offset)})
+    unsubscribe(TOPIC, "billing")
+    shown = html_of(client, url_of("deadletter"), {"offset": str(letter.offset)})
+    assert "not registered any more" in shown
+    assert "Send back" not in shown
+
+
+def test_letters_of_letters(client: Client) -> None:
+    """Each is of the topic that it was given up on."""
+    give_up(OutgoingMessage(1, id="order-1"))
+    give_up(topic=DEAD, group="clerk", error="LookupError: and again")
+    rows = table(client, "deadletter_changelist")
+    assert [row[:3] for row in rows] == [["orders", "billing", "1"], ["orders_dlq", "clerk", "1"]]
+    assert ids(client, topic=DEAD) == ["order-1"]
+    assert table(client, "deadletter_errors", topic=DEAD)[0][0] == "LookupError"
+
+
+@override_settings(MQUEUE={**QUICK, "DLQ_SUFFIX": ".dead", "TOPICS": {"payments": {"DLQ_SUFFIX": ".failed"}}})
+def test_other_endings(client: Client) -> None:
+    """Also letters under an ending that was changed since are found."""
+    give_up(OutgoingMessage(1, id="order-1"))
+    give_up(OutgoingMessage(2, id="pay-1"), topic="payments")
+    assert [row[0] for row in table(client, "deadletter_changelist")] == ["orders", "payments"]
+    assert ids(client, topic="payments") == ["pay-1"]
+    with override_settings(MQUEUE=QUICK):
+        rows = table(client, "deadletter_changelist")
+        assert [row[0] for row in rows] == ["ordersin orders.dead", "paymentsin payments.failed"]
+        assert ids(client) == []
+        assert ids(client, dead="orders.dead") == ["order-1"]
+
+
+HOSTILE = '<script>alert("x")</script>\x1b[31mred\x1b[0m\u202eevil\x00'
+
+
+def test_hostile_texts(client: Client) -> None:
+    """Markup, a terminal's colours, halves of characters, texts cut in the middle: shown, and nothing else."""
+    topic = '<b>o"r/d%e?r&s'
+    (letter,) = give_up(
+        OutgoingMessage({"html": HOSTILE}, id="<i>id</i>", key="<u>k</u>", kind="<s>", headers={"<h>": "\x1b[1m"}),
+        topic=topic, error=f"Boom: {HOSTILE}\n" + "x" * 9_000, group="<g>",
+    )  # fmt: skip
+    Message.objects.filter(pk=letter.pk).update(payload=bytes(letter.payload).replace(b'"}', b'\\ud83d"}'))
+    pages = [
+        html_of(client, url_of("deadletter_changelist")),
+        html_of(client, url_of("deadletter_errors"), {"topic": topic}),
+        html_of(client, url_of("deadletter_list"), {"topic": topic, "line": "<script>alert"}),
+        html_of(client, url_of("deadletter_list"), {"topic": topic}),
+        html_of(client, url_of("deadletter"), {"offset": str(letter.offset)}),
+    ]
+    for html in pages:
+        for bad in ("<script>alert", "<i>id", "<u>k", "<s>", "<g>", "<b>o", "\x1b", "\x00", "\u202e"):
+            assert bad not in html, bad
+        assert "mqueue-navigation" in html
+    assert ids(client, topic=topic) == ["<i>id</i>"]
+
+
+STRANGE: list[Any] = [
+    [],
+    5,
+    "text",
+    {},
+    {"kind": 5, "headers": "x", "encoding": []},
+    {"failed": {"errors": [{}, 5], "attempts": "x"}},
+]
+
+
+def test_rows_that_are_not_of_our_making(client: Client) -> None:
+    """What is here because it could not be read can be looked at."""
+    (letter,) = give_up(OutgoingMessage({"n": 1}, id="order-1"))
+    row = Message.objects.filter(pk=letter.pk)
+    for metadata in STRANGE:
+        row.update(metadata=metadata, payload=b"\xff{broken", last_error=None, failed_at=None)
+        assert ids(client) == ["order-1"]
+        assert ids(client, path="n", value="1") == []
+        assert "order-1" in seen(client, "deadletter", offset=letter.offset)
+        assert "(no text)" in seen(client, "deadletter_errors", topic=TOPIC)
+
+
+def test_without_a_topic(client: Client) -> None:
+    for page in ("deadletter_errors", "deadletter_list"):
+        for topic in ("", " x", "x" * 300):
+            assert client.get(url_of(page), {"topic": topic}).status_code == 200
+        assert client.get(url_of(page)).status_code == 200
+
+
+IMPOSSIBLE: list[dict[str, str]] = [
+    {"after": "x"},
+    {"path": "a..b"},
+    {"key": " k"},
+    {"group": "x" * 300},
+    {"below": "x"},
+    {"below": "9" * 30},
+]
+
+
+def test_what_cannot_be_asked(client: Client) -> None:
+    give_up(1)
+    for query in IMPOSSIBLE:
+        response = client.get(url_of("deadletter_list"), {"topic": TOPIC, **query})
+        assert response.status_code == 200
+        assert ("Please correct" in response.content.decode()) == ("below" not in query)
+
+
+def test_who_may_not_look_sees_nothing() -> None:
+    client = staff("view_message", "view_topic", "redrive_deadletter", "purge_deadletter")
+    for page in ("deadletter_changelist", "deadletter_errors", "deadletter_list", "deadletter"):
+        assert client.get(url_of(page), {"topic": TOPIC, "offset": "1"}).status_code == 403
+
+
+def test_buttons_are_for_those_who_may_press_them() -> None:
+    (letter,) = give_up(1)
+    offered = {"redrive_deadletter": "redrive", "purge_deadletter": "purge", "edit_deadletter": "edit"}
+    for rights in (
+        [],
+        ["redrive_deadletter"],
+        ["purge_deadletter"],
+        ["redrive_deadletter", "edit_deadletter"],
+    ):
+        client = staff("view_deadletter", *rights, name=f"with-{'-'.join(rights)}")
+        pages = [
+            html_of(client, url_of("deadletter_errors"), {"topic": TOPIC}),
+            html_of(client, url_of("deadletter_list"), {"topic": TOPIC}),
+            html_of(client, url_of("deadletter"), {"offset": str(letter.offset)}),
+        ]
+        for right, part in offered.items():
+            there = [f"/deadletter/{part}" in html for html in pages]
+            assert any(there) == (right in rights), (rights, part)

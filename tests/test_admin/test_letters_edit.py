@@ -1,0 +1,262 @@
+"""A dead letter's payload changed on its page, and sent back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import unescape
+from typing import Any
+
+import pytest
+from django.test import Client, override_settings
+
+from django_mqueue import OutgoingMessage, Subscription, purge, redrive, unsubscribe
+from django_mqueue.models import Message
+from django_mqueue.service import letters, mending
+from tests.support.subscribers import QUICK, consume
+from tests.support.threads import Background
+
+from .letters import TOPIC, give_up, given, left
+from .looking import text
+from .operating import hidden, staff, told, url_of, written_down
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+RIGHTS = ("view_deadletter", "redrive_deadletter", "edit_deadletter")
+
+
+@pytest.fixture(autouse=True)
+def quick() -> Iterator[None]:
+    with override_settings(MQUEUE=QUICK):
+        yield
+
+
+@pytest.fixture
+def client() -> Client:
+    return staff(*RIGHTS)
+
+
+def shown(client: Client, letter: Message) -> tuple[dict[str, Any], str]:
+    """What the form holds: its fields."""
+    response = client.get(url_of("edit_deadletter"), {"offset": letter.pk})
+    assert response.status_code == 200, text(response.content.decode())
+    html = response.content.decode()
+    payload = unescape(html.split("<textarea")[1].split(">", 1)[1].split("</textarea>")[0]).removeprefix("\n")
+    how = html.split(" selected>")[0].rpartition('value="')[2].rstrip('"')
+    return {**hidden(html), "how": how, "payload": payload}, html
+
+
+def sent(client: Client, asked: dict[str, Any]) -> Any:
+    plan = client.post(url_of("edit_deadletter"), asked)
+    assert plan.status_code == 200, text(plan.content.decode())
+    return client.post(url_of("edit_deadletter"), hidden(plan.content.decode()), follow=True)
+
+
+def test_a_payload_is_changed_and_sent_back(client: Client) -> None:
+    """With its id, key, kind and headers; the difference is shown before."""
+    (letter,) = give_up(
+        OutgoingMessage({"n": 1, "to": "Zoë"}, id="order-1", key="k", kind="placed", headers={"h": 1})
+    )
+    form, _ = shown(client, letter)
+    assert form["how"] == "json"
+    assert form["payload"] == '{\n  "n": 1,\n  "to": "Zoë"\n}'
+    form["payload"] = form["payload"].replace("1", "2").replace("\n", "\r\n")
+    plan = client.post(url_of("edit_deadletter"), form).content.decode()
+    assert '<tr class="mqueue-removed"><td>-</td><td><code>  &quot;n&quot;: 1,</code></td></tr>' in plan
+    assert '<tr class="mqueue-added"><td>+</td><td><code>  &quot;n&quot;: 2,</code></td></tr>' in plan
+    assert left() == ["order-1"]
+    response = sent(client, form)
+    message = f"The payload of dead letter order-1 of topic {TOPIC} was changed, and it was sent back to group billing."
+    assert told(response) == [message]
+    assert written_down() == [("operator", f"Dead letter {letter.pk}", message)]
+    assert left() == []
+    with Subscription(TOPIC, "billing") as subscription:
+        (delivery,) = consume(subscription, 1)
+    assert (delivery.payload, delivery.id, delivery.key) == ({"n": 2, "to": "Zoë"}, "order-1", "k")
+    assert (delivery.kind, delivery.headers, delivery.attempt) == ("placed", {"h": 1}, 1)
+
+
+BAD: list[tuple[str, str, str]] = [
+    ("json", "", "no JSON: Expecting value at line 1, column 1"),
+    ("json", '{"n": 1,\n  "m" 2}', "no JSON: Expecting ':' delimiter at line 2, column 7"),
+    ("json", '{"n": 1} 2', "no JSON: Extra data at line 1, column 10"),
+    ("json", "NaN", "NaN is no JSON"),
+    ("json", "[1e999]", "the number 1e999 cannot be kept exactly"),
+    ("json", '{"n": 1, "n": 2}', "the name 'n' stands twice"),
+    ("json", "[" * 100_000, "nested too deep"),
+    ("json", "9" * 5_000, "no JSON"),
+    ("hex", "0g", "'g' is the digit number 2"),
+    ("hex", "abc", "the number of digits, 3, is odd"),
+    ("base64", "?", "no base64"),
+    ("binary", "1", "Select a valid choice"),
+]
+
+
+def test_what_is_no_payload(client: Client) -> None:
+    """It says where; and what was typed is still there."""
+    (letter,) = give_up(OutgoingMessage({"n": 1}, id="order-1"))
+    form, _ = shown(client, letter)
+    for how, payload, problem in BAD:
+        response = client.post(
+            url_of("edit_deadletter"), {**form, "how": how, "payload": payload, "confirmed": "yes"}
+        )
+        html = unescape(response.content.decode())
+        assert response.status_code == 400, (how, payload[:20])
+        assert problem in html, (how, payload[:20])
+        assert payload[:50] in html
+    too_much = {**form, "payload": f'"{"x" * 1_100_000}"'}
+    deep = {**form, "payload": "[" * 300 + "]" * 300}
+    half = {**form, "payload": '"\\ud800"'}
+    for bad, problem in (
+        (too_much, "over MAX_PAYLOAD_BYTES"),
+        (deep, "at most 200 levels deep"),
+        (half, "cannot be encoded"),
+    ):
+        response = client.post(url_of("edit_deadletter"), bad)
+        assert response.status_code == 409
+        assert problem in response.content.decode()
+    assert left() == ["order-1"]
+    assert written_down() == []
+
+
+def test_bytes(client: Client) -> None:
+    """As hexadecimal digits or base64; and what was bytes may become JSON."""
+    first, second, third = give_up(*(OutgoingMessage(bytes(range(40)), id=f"b-{n}") for n in range(3)))
+    form, _ = shown(client, first)
+    assert form["how"] == "hex"
+    assert form["payload"].splitlines()[1] == "20 21 22 23 24 25 26 27"
+    sent(client, {**form, "payload": "ff 00\n"})
+    sent(client, {**shown(client, second)[0], "how": "base64", "payload": "/w=="})
+    form = {**shown(client, third)[0], "how": "json", "payload": "[1]"}
+    assert "What was bytes will be JSON." in client.post(url_of("edit_deadletter"), form).content.decode()
+    sent(client, form)
+    assert [payload for _, payload, _ in given("billing", 3)] == [b"\xff\x00", b"\xff", [1]]
+
+
+def test_what_could_not_be_read_is_mended(client: Client) -> None:
+    (letter, other) = give_up(
+        OutgoingMessage({"n": 1}, id="order-1"), OutgoingMessage({"n": 2}, id="order-2")
+    )
+    Message.objects.filter(pk=letter.pk).update(metadata={"what": "else"}, payload=b'{"n": 1')
+    Message.objects.filter(pk=other.pk).update(payload=b"\xff")
+    form, _ = shown(client, letter)
+    assert form["payload"] == '{"n": 1'
+    form["payload"] += "}"
+    assert "they are written anew" in client.post(url_of("edit_deadletter"), form).content.decode()
+    sent(client, form)
+    form, _ = shown(client, other)
+    assert form["how"] == "hex"
+    sent(client, {**form, "how": "json", "payload": "2"})
+    assert [(id, payload) for id, payload, _ in given("billing", 2)] == [
+        ("order-1", {"n": 1}),
+        ("order-2", 2),
+    ]
+
+
+def test_what_was_changed_meanwhile(client: Client) -> None:
+    """Sent back, deleted, or changed, before the plan or after: nothing is done, and what was typed is still there."""
+    for n, meanwhile in enumerate(
+        (
+            lambda letter: redrive(TOPIC),
+            lambda letter: purge(TOPIC),
+            lambda letter: Message.objects.filter(pk=letter.pk).update(payload=b"5"),
+            lambda letter: Message.objects.filter(pk=letter.pk).update(failed_group="other"),
+        )
+    ):
+        (letter,) = give_up(OutgoingMessage({"n": 1}, id=f"order-{n}"))
+        form = {**shown(client, letter)[0], "payload": '"typed"'}
+        plan = client.post(url_of("edit_deadletter"), form).content.decode()
+        meanwhile(letter)
+        before = Message.objects.count()
+        for asked in (form, hidden(plan)):
+            response = client.post(url_of("edit_deadletter"), asked)
+            assert response.status_code == 409, n
+            assert "Nothing was changed." in response.content.decode()
+            assert "&quot;typed&quot;" in response.content.decode()
+        assert Message.objects.count() == before
+        purge(TOPIC)
+        Message.objects.filter(topic=TOPIC).delete()
+
+
+def test_two_who_change_the_same_letter(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second has read it before the first has sent it: it goes once."""
+    (letter,) = give_up(OutgoingMessage({"n": 1}, id="order-1"))
+    form = shown(client, letter)[0]
+    plan = hidden(client.post(url_of("edit_deadletter"), {**form, "payload": "2"}).content.decode())
+    other = staff(*RIGHTS, name="other")
+    edit = mending.edit
+
+    def late(using: str, read: Any, payload: Any) -> None:
+        monkeypatch.setattr(mending, "edit", edit)
+        Background(lambda: sent(other, {**form, "payload": "3"})).result()
+        edit(using, read, payload)
+
+    monkeypatch.setattr(mending, "edit", late)
+    response = client.post(url_of("edit_deadletter"), plan)
+    assert response.status_code == 409
+    assert [payload for _, payload, _ in given("billing", 1)] == [3]
+
+
+def test_what_changes_between_the_look_and_the_lock(client: Client) -> None:
+    """The letter is compared under its lock, too."""
+    (letter,) = give_up(OutgoingMessage({"n": 1}, id="order-1"))
+    read = letters.one("default", letter.pk)
+    assert read is not None
+    Message.objects.filter(pk=letter.pk).update(payload=b"5")
+    with pytest.raises(mending.LetterChanged):
+        mending.edit("default", read, "mine")
+    assert left() == ["order-1"]
+
+
+def test_nothing_is_lost_when_sending_fails(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    from django_mqueue.store import garbage
+
+    (letter,) = give_up(OutgoingMessage({"n": 1}, id="order-1"))
+    plan = hidden(
+        client.post(url_of("edit_deadletter"), {**shown(client, letter)[0], "payload": "2"}).content.decode()
+    )
+
+    def broken(*_: Any) -> None:
+        raise ConnectionError
+
+    monkeypatch.setattr(garbage, "delete", broken)
+    with pytest.raises(ConnectionError):
+        client.post(url_of("edit_deadletter"), plan)
+    assert left() == ["order-1"]
+    assert Message.objects.filter(topic=TOPIC, consumer_group="billing").count() == 0
+
+
+def test_a_group_that_is_gone(client: Client) -> None:
+    (letter,) = give_up(1)
+    form, _ = shown(client, letter)
+    unsubscribe(TOPIC, "billing")
+    for asked in (form, {**form, "confirmed": "yes"}):
+        response = client.post(url_of("edit_deadletter"), asked)
+        assert response.status_code == 409
+        assert "not registered" in response.content.decode()
+    assert len(left()) == 1
+
+
+def test_a_payload_that_is_too_long_to_be_changed_here(client: Client) -> None:
+    (letter,) = give_up(OutgoingMessage("x" * 300_000))
+    response = client.get(url_of("edit_deadletter"), {"offset": letter.pk})
+    assert response.status_code == 409
+    assert "up to 262,144 can be changed here" in response.content.decode()
+    for offset in ("", "x", "99999999"):
+        assert client.get(url_of("edit_deadletter"), {"offset": offset}).status_code == 409
+
+
+def test_it_needs_all_of_its_rights() -> None:
+    (letter,) = give_up(1)
+    for right in RIGHTS:
+        client = staff(*(set(RIGHTS) - {right}), "purge_deadletter", name=f"without-{right}")
+        assert client.get(url_of("edit_deadletter"), {"offset": letter.pk}).status_code == 403
+        assert client.post(url_of("edit_deadletter"), {"offset": letter.pk}).status_code == 403
+
+
+def test_hostile_payloads(client: Client) -> None:
+    (letter,) = give_up(OutgoingMessage({"html": "</textarea><script>alert(1)</script>"}, id="<i>"))
+    form, html = shown(client, letter)
+    assert "<script>alert" not in html
+    plan = client.post(url_of("edit_deadletter"), {**form, "payload": '"<script>alert(2)"'}).content.decode()
+    assert "<script>alert" not in plan
+    assert "&lt;script&gt;alert(2)" in plan
