@@ -110,8 +110,9 @@ class Rates:
     """What happened in each ``step`` from ``start`` on: published for the group (or the topic), finished by the group,
     given up by it (by all groups, without one). ``finished`` is None without a group.
 
-    The last step ends now: it is as long as the others. What was deleted from the log since is not counted:
-    ``finished`` and ``published`` are then ``"at_least"``.
+    The last step ends now. Counted is what the log and the dead letters still hold; ``published_from`` and
+    ``finished_from`` tell since when that is all: what is older may have been deleted after its retention. A series
+    that begins before is never ``"exact"``.
     """
 
     topic: str
@@ -121,6 +122,8 @@ class Rates:
     published: Series
     finished: Series | None
     dead: Series
+    published_from: datetime
+    finished_from: datetime | None
 
 
 @dataclass(frozen=True)
@@ -135,8 +138,8 @@ class Percentiles:
 
 @dataclass(frozen=True)
 class LatencyStep:
-    """Messages that a group finished in one step. ``delivered``: from publish to the last delivery (for what did not
-    fail, the only one); ``done``: from publish to the end. None where nothing was finished."""
+    """Messages that a group finished in one step. ``delivered``: from publish to delivery, of those that were delivered
+    once; ``done``: from publish to the last answer, of all. None where there were none."""
 
     start: datetime
     delivered: Percentiles | None
@@ -210,11 +213,13 @@ class Hold:
 
 
 HOLD_REASONS = (
-    "no_group", "retention", "paused", "no_worker", "waiting", "in_flight", "pending", "settling", "collecting",
+    "no_group", "retention", "paused", "no_worker", "waiting", "in_flight", "pending", "settling", "no_collector",
+    "collecting",
 )  # fmt: skip
 """Nobody is registered; it is to be kept longer; the group is paused; nobody of the group is alive; the oldest message
-waits for a retry; a handler has it; it was not delivered yet; a transaction that publishes is open, or was lately; it
-can go, and will with the next passes of deletion."""
+waits for a retry; a handler has it; it was not delivered yet; it is done, but the watermark has not come to it (a
+transaction that publishes may be open); nobody of any group is alive, and members of groups are who deletes; it can go,
+and will with the next passes of deletion."""
 
 
 @dataclass(frozen=True)

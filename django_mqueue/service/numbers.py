@@ -1,5 +1,6 @@
 """What operators want to know of topics and groups, in numbers. All is public in ``django_mqueue.inspect``.
 
+``exact`` is up to how many messages are counted one by one (10,000 at most; None: as is good for so many at once).
 Everywhere ``max_age`` is how old an answer may be, in seconds: with more than 0 answers are kept in Django's cache for
 so long. ``using`` is the database alias; None: ``MQUEUE["DATABASE"]``. Bad arguments raise ``TypeError`` or
 ``ValueError`` before anything is asked.
@@ -23,7 +24,10 @@ from ..policy.figures import (
     TopicFigures,
     Topics,
 )
-from . import figures, known
+from . import group_figures as of_groups
+from . import holding, known, lagging, members
+from . import rates as lately
+from . import topic_figures as of_topics
 from .registration import check_group, topic_limit
 from .remembering import remembered
 from .subscription import check_count
@@ -32,6 +36,7 @@ TOPICS_MAX = 1_000
 PAIRS_MAX = 200
 PARTITIONS_MAX = 1_000
 POINTS_MAX = 500
+EXACT_MAX = 10_000
 MAX_AGE_MAX = 3_600
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
@@ -64,23 +69,39 @@ def topics(
 
 
 def group_figures(
-    pairs: Iterable[tuple[str, str]], *, max_age: float = 0, using: str | None = None
+    pairs: Iterable[tuple[str, str]],
+    *,
+    exact: int | None = None,
+    max_age: float = 0,
+    using: str | None = None,
 ) -> dict[tuple[str, str], GroupFigures]:
     """How groups stand with topics: of up to 200 pairs of topic and group."""
     wanted = _pairs(pairs)
-    found = _asked(using, ("groups", *wanted), max_age, lambda alias: figures.group_figures(alias, [*wanted]))
+    found = _asked(
+        using,
+        ("groups", exact, *wanted),
+        max_age,
+        lambda alias: of_groups.group_figures(alias, wanted, exact),
+        exact,
+    )
     return {pair: found[pair] for pair in wanted}
 
 
 def topic_figures(
-    topics: Iterable[str], *, max_age: float = 0, using: str | None = None
+    topics: Iterable[str], *, exact: int | None = None, max_age: float = 0, using: str | None = None
 ) -> dict[str, TopicFigures]:
     """What up to 200 topics hold, whoever consumes them."""
     if isinstance(topics, str):
         raise TypeError(f"topics must be some topics, not the str {topics!r}")
     wanted = tuple(dict.fromkeys(_topic(topic) for topic in topics))
     _check_number("topics", len(wanted))
-    return _asked(using, ("holds", *wanted), max_age, lambda alias: figures.topic_figures(alias, wanted))
+    return _asked(
+        using,
+        ("topic figures", exact, *wanted),
+        max_age,
+        lambda alias: of_topics.topic_figures(alias, wanted, exact),
+        exact,
+    )
 
 
 def rates(
@@ -88,6 +109,7 @@ def rates(
     *,
     span: timedelta | float = HOUR,
     points: int = 60,
+    exact: int | None = None,
     max_age: float = 0,
     using: str | None = None,
 ) -> dict[tuple[str, str | None], Rates]:
@@ -99,9 +121,10 @@ def rates(
     ms, points = _span(span, points)
     return _asked(
         using,
-        ("rates", ms, points, *wanted),
+        ("rates", exact, ms, points, *wanted),
         max_age,
-        lambda alias: figures.rates(alias, [*wanted], ms, points),
+        lambda alias: lately.rates(alias, wanted, ms, points, exact),
+        exact,
     )
 
 
@@ -111,6 +134,7 @@ def latency(
     *,
     span: timedelta | float = HOUR,
     points: int = 12,
+    exact: int | None = None,
     max_age: float = 0,
     using: str | None = None,
 ) -> Latency:
@@ -119,23 +143,38 @@ def latency(
     ms, points = _span(span, points)
     return _asked(
         using,
-        ("latency", ms, points, *pair),
+        ("latency", exact, ms, points, *pair),
         max_age,
-        lambda alias: figures.latency(alias, *pair, ms, points),
+        lambda alias: lately.latency(alias, *pair, ms, points, exact),
+        exact,
     )
 
 
-def lag(topic: str, group: str, *, limit: int = 25, max_age: float = 0, using: str | None = None) -> Lag:
+def lag(
+    topic: str,
+    group: str,
+    *,
+    limit: int = 25,
+    exact: int | None = None,
+    max_age: float = 0,
+    using: str | None = None,
+) -> Lag:
     """How many messages a group has before it, and the ``limit`` partitions (up to 1,000) with the most of them."""
     (pair,) = _pairs([(topic, group)])
     check_count("limit", limit, PARTITIONS_MAX)
-    return _asked(using, ("lag", limit, *pair), max_age, lambda alias: figures.lag(alias, *pair, limit))
+    return _asked(
+        using,
+        ("lag", exact, limit, *pair),
+        max_age,
+        lambda alias: lagging.lag(alias, *pair, limit, exact),
+        exact,
+    )
 
 
 def holds(topic: str, *, max_age: float = 0, using: str | None = None) -> list[Hold]:
     """What keeps the oldest messages of a topic from being deleted, the oldest first; none for an empty topic."""
     wanted = _topic(topic)
-    return _asked(using, ("held", wanted), max_age, lambda alias: figures.holds(alias, wanted))
+    return _asked(using, ("held", wanted), max_age, lambda alias: holding.holds(alias, wanted))
 
 
 def subscribers(
@@ -143,12 +182,18 @@ def subscribers(
 ) -> list[SubscriberFigures]:
     """The members of a group, by name, also those that left or fell silent (within a day)."""
     (pair,) = _pairs([(topic, group)])
-    return _asked(using, ("members", *pair), max_age, lambda alias: figures.subscribers(alias, *pair))
+    return _asked(using, ("members", *pair), max_age, lambda alias: members.subscribers(alias, *pair))
 
 
 def _asked(
-    using: str | None, question: tuple[object, ...], max_age: float, ask: Callable[[str], Answer]
+    using: str | None,
+    question: tuple[object, ...],
+    max_age: float,
+    ask: Callable[[str], Answer],
+    exact: int | None = None,
 ) -> Answer:
+    if exact is not None:
+        check_count("exact", exact, EXACT_MAX)
     if isinstance(max_age, bool) or not isinstance(max_age, (int, float)):
         raise TypeError(f"max_age must be a number of seconds, not {max_age!r}")
     if not 0 <= max_age <= MAX_AGE_MAX:

@@ -10,7 +10,18 @@ import pytest
 from django.db import connection
 
 from django_mqueue import subscribe
-from django_mqueue.inspect import messages, remove, send_to_front
+from django_mqueue.inspect import (
+    group_figures,
+    holds,
+    lag,
+    latency,
+    messages,
+    rates,
+    remove,
+    send_to_front,
+    topic_figures,
+    topics,
+)
 from tests.support.statements import Cost, counted
 from tests.test_dead_letters.test_many_letters import DIGITS
 
@@ -18,6 +29,8 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
 SMALL, LARGE = 4_000, 40_000
 KEYS, OPEN = 200, 1_000
+MOST_READ = 25_000
+"""For any of the numbers."""
 
 
 def fill(topic: str, count: int) -> None:
@@ -84,6 +97,16 @@ QUESTIONS: dict[str, Callable[[str, int], Any]] = {
     "to the front": lambda topic, count: send_to_front(topic, group="g", status="pending", limit=20),
 }
 
+NUMBERS: dict[str, Callable[[str], Any]] = {
+    "group figures": lambda topic: group_figures([(topic, "g")]),
+    "topic figures": lambda topic: topic_figures([topic]),
+    "rates": lambda topic: rates([(topic, "g"), (topic, None)], span=timedelta(days=1)),
+    "latency": lambda topic: latency(topic, "g", span=timedelta(days=1)).steps,
+    "lag": lambda topic: lag(topic, "g").partitions,
+    "holds": holds,
+    "topics": lambda topic: topics().topics,
+}
+
 
 def cost(topic: str, count: int, question: str) -> Cost:
     with counted() as spent:
@@ -100,6 +123,22 @@ def test_ten_times_as_many_messages_cost_the_same() -> None:
         small, large = cost("small", SMALL, question), cost("large", LARGE, question)
         assert large.rows <= 1.1 * small.rows + 100, f"{question}: {small.rows} rows, and {large}"
         assert large.count <= 1.1 * small.count + 10, f"{question}: {small.count} statements, and {large}"
+    numbers_cost_the_same()
+
+
+def numbers_cost_the_same() -> None:
+    """As much is sampled. (``latency`` goes by what was done in the time that is asked for, and that is nothing.)"""
+    for question, ask in NUMBERS.items():
+        spent = []
+        for topic in ("small", "large"):
+            with counted() as cost:
+                assert len(ask(topic))
+            spent.append(cost)
+        small, large = spent
+        assert large.rows <= 1.1 * small.rows + 1_000, f"{question}: {small.rows} rows, and {large}"
+        assert large.rows <= MOST_READ, f"{question}: {large}"
+        assert large.count <= small.count + 12, f"{question}: {small.count} statements, and {large}"
+        assert large.commits == 0
 
 
 def test_what_has_no_index_is_looked_for_up_to_the_limit() -> None:

@@ -1,25 +1,37 @@
-"""The numbers of topics and groups."""
+"""The numbers of topics and groups, against going through everything."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
 
 from django_mqueue.inspect import (
+    Figure,
+    GroupFigures,
+    PartitionLag,
+    Series,
     group_figures,
-    holds,
     lag,
     latency,
     rates,
-    subscribers,
     topic_figures,
     topics,
 )
+from django_mqueue.models import Message
+from django_mqueue.policy.durations import moment_ms
+from django_mqueue.policy.figures import ABOUT, AT_LEAST, EXACT
+from django_mqueue.service import partitions
 
+from . import world
 from .scene import GROUP, TOPIC, one_of_each
+from .world import Truth
 
 pytestmark = pytest.mark.django_db(transaction=True)
+
+WORLD = (world.TOPIC, world.GROUP)
+STATUSES = ("pending", "in_flight", "waiting", "scheduled", "dead")
 
 
 def test_a_message_in_each_status() -> None:
@@ -27,31 +39,133 @@ def test_a_message_in_each_status() -> None:
     (known,) = topics().topics
     assert (known.topic, known.groups) == (TOPIC, (GROUP, "stock"))
     found = group_figures([(TOPIC, GROUP), (TOPIC, "stock")])
-    mine = found[TOPIC, GROUP]
-    numbers = (mine.pending, mine.in_flight, mine.waiting, mine.scheduled, mine.dead)
-    assert [(one.value, one.how) for one in numbers] == [(1, "exact")] * 5
-    assert found[TOPIC, "stock"].pending.value == 5
+    assert [getattr(found[TOPIC, GROUP], status) for status in STATUSES] == [Figure(1, least=1)] * 5
+    assert found[TOPIC, "stock"].pending == Figure(5, least=5)
     held = topic_figures([TOPIC])[TOPIC]
     assert (held.kept.value, held.scheduled.value, held.dead.value) == (5, 1, 1)
     both = rates([(TOPIC, GROUP), (TOPIC, None)])
-    mine_rates = both[TOPIC, GROUP]
-    assert mine_rates.finished is not None
-    assert (
-        mine_rates.published.total.value,
-        mine_rates.finished.total.value,
-        mine_rates.dead.total.value,
-    ) == (
-        5,
-        2,
-        1,
-    )
-    assert both[TOPIC, None].finished is None
-    whole = latency(TOPIC, GROUP).whole
-    assert whole.done is not None
-    assert whole.done.of == 2
-    assert whole.done.p50 < timedelta(minutes=1)
-    behind = lag(TOPIC, GROUP)
-    assert behind.total.value == 3
-    assert [hold.reason for hold in holds(TOPIC)] == ["retention"]
-    (worker,) = subscribers(TOPIC, GROUP)
-    assert (worker.name, worker.status, worker.in_flight.value) == ("worker-1", "alive", 1)
+    mine, whole = both[TOPIC, GROUP], both[TOPIC, None]
+    assert mine.finished is not None
+    assert [one.total.value for one in (mine.published, mine.finished, mine.dead)] == [5, 2, 1]
+    assert (whole.published.total.value, whole.finished, whole.dead.total.value) == (5, None, 1)
+    assert mine.published.how == mine.finished.how == EXACT
+    took = latency(TOPIC, GROUP)
+    assert took.whole.done is not None
+    assert (took.how, took.whole.done.of) == (EXACT, 2)
+    assert timedelta(0) < took.whole.done.p50 < timedelta(minutes=1)
+
+
+def figures(exact: int | None = None) -> GroupFigures:
+    return group_figures([WORLD], exact=exact)[WORLD]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_little_worlds_are_counted_exactly(seed: int) -> None:
+    truth = world.make(seed)
+    found = figures()
+    assert [getattr(found, status) for status in STATUSES] == [
+        Figure(value, least=value) for value in (getattr(truth, status) for status in STATUSES)
+    ]
+    assert (found.oldest, found.oldest_is_exact) == (truth.oldest, True)
+    if truth.oldest is not None:
+        published = Message.objects.get(offset=truth.oldest).published_at
+        assert found.oldest_published_at is not None
+        assert moment_ms("at", found.oldest_published_at) == published
+        assert found.oldest_age == found.at - found.oldest_published_at
+    assert topic_figures([world.TOPIC])[world.TOPIC].kept == Figure(truth.kept, least=truth.kept)
+    rates_are(truth)
+    lags_are(truth, lag(*WORLD, limit=1_000).partitions)
+    assert lag(*WORLD).total == Figure(truth.open, least=truth.open)
+
+
+def rates_are(truth: Truth) -> None:
+    found = rates([WORLD], points=30)[WORLD]
+    assert found.finished is not None
+    for series, moments in (
+        (found.published, truth.published),
+        (found.finished, [at for at, _ in truth.finished]),
+        (found.dead, truth.given_up),
+    ):
+        assert series.how == EXACT
+        assert series.values == in_steps(moments, moment_ms("start", found.start), found.step, 30)
+        assert series.total.value == sum(series.values)
+    took = sorted(ms for at, ms in truth.finished if at >= moment_ms("start", found.start))
+    whole = latency(*WORLD).whole
+    assert (whole.done is None) == (not took)
+    if whole.done is not None:
+        assert whole.done.of == len(took)
+        assert whole.done.p50 == timedelta(milliseconds=took[(len(took) + 1) // 2 - 1])
+
+
+def in_steps(moments: Sequence[int], start: int, step: timedelta, points: int) -> tuple[int, ...]:
+    values, ms = [0] * points, step // timedelta(milliseconds=1)
+    for at in moments:
+        if 0 <= (place := (at - start) // ms) < points:
+            values[place] += 1
+    return tuple(values)
+
+
+def lags_are(truth: Truth, found: Sequence[PartitionLag]) -> None:
+    assert {one.partition: one.lag.value for one in found} == truth.lags
+    assert [one.lag.value for one in found] == sorted(truth.lags.values(), reverse=True)
+    assert all(one.lag.how == EXACT for one in found)
+
+
+def holds_true(found: Figure, truth: int) -> bool:
+    """What is said to be certain must be; of estimates whether the truth lies within the error."""
+    assert found.least <= truth, found
+    if found.how == EXACT:
+        assert (found.value, found.error) == (truth, 0)
+    if found.how == AT_LEAST:
+        assert found.value == found.least
+    return found.how != ABOUT or abs(found.value - truth) <= found.error
+
+
+@pytest.mark.parametrize("named", [200, 3], ids=["all partitions looked at", "too many partitions"])
+def test_what_is_sampled_is_bounded_and_says_so(named: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same worlds, of which only a few rows are counted one by one."""
+    monkeypatch.setattr(partitions, "NAMED", named)
+    kept, told = [], []
+    for seed in range(6):
+        truth = world.make(seed, messages=900, partitions=12, even=seed % 2 == 0)
+        found = figures(exact=20)
+        kept += [holds_true(getattr(found, status), getattr(truth, status)) for status in STATUSES]
+        told += [getattr(found, status).how for status in STATUSES]
+        if found.oldest_is_exact:
+            assert found.oldest == truth.oldest
+        elif found.oldest is not None:
+            assert truth.oldest is not None
+            assert found.oldest >= truth.oldest
+        behind = lag(*WORLD, exact=20, limit=3)
+        kept.append(holds_true(behind.total, truth.open))
+        kept += [holds_true(one.lag, truth.lags[one.partition]) for one in behind.partitions]
+        kept.append(holds_true(topic_figures([world.TOPIC], exact=20)[world.TOPIC].kept, truth.kept))
+        world.clear()
+    assert {EXACT, ABOUT} <= set(told)
+    assert sum(kept) >= 0.9 * len(kept), (sum(kept), len(kept))
+
+
+def test_sampled_rates_are_near_the_truth() -> None:
+    near = []
+    for seed in range(4):
+        truth = world.make(seed, messages=1_500, even=True)
+        found = rates([WORLD], points=10, exact=20)[WORLD]
+        assert found.finished is not None
+        start = moment_ms("start", found.start)
+        near.append(is_near(found.published, in_steps(truth.published, start, found.step, 10)))
+        near.append(is_near(found.finished, in_steps([a for a, _ in truth.finished], start, found.step, 10)))
+        took = sorted(ms for _, ms in truth.finished)
+        whole = latency(*WORLD, exact=20)
+        if took and whole.whole.done is not None:
+            assert whole.how == ABOUT
+            p50 = whole.whole.done.p50 / timedelta(milliseconds=1)
+            assert took[len(took) // 4] <= p50 <= took[len(took) * 3 // 4]
+        world.clear()
+    assert all(near), near
+
+
+def is_near(series: Series, truth: Sequence[int]) -> bool:
+    assert series.how == ABOUT
+    assert series.total.least <= sum(truth)
+    difference = sum(abs(a - b) for a, b in zip(series.values, truth, strict=True))
+    return difference <= 0.25 * sum(truth) + 20

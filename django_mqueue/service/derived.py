@@ -1,0 +1,71 @@
+"""What waits beside the log: scheduled messages and dead letters, counted up to a limit and estimated beyond."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..policy.figures import ABOUT, AT_LEAST, EXACT, Figure
+from ..policy.sampling import Stratum, figure
+from ..store import figures
+from .by_partition import END
+from .loading import batches
+from .surveying import Surveyor
+
+CAP = 1_000
+"""More are estimated."""
+BRANCHES = 50
+
+
+def more_than(counted: int, estimate: Figure) -> Figure:
+    """What was counted, and there may be more of; the estimate, where it tells of more."""
+    if estimate.how == EXACT:
+        return estimate
+    least = max(counted, estimate.least)
+    if estimate.value <= least:
+        return Figure(least, AT_LEAST, 0, least)
+    return Figure(estimate.value, ABOUT, estimate.error, least)
+
+
+class Derived:
+    """Scheduled messages and dead letters of topics."""
+
+    def __init__(self, surveyor: Surveyor, scheduled: Sequence[str], dead: Sequence[str]) -> None:
+        self.surveyor = surveyor
+        self.targets: dict[str, dict[str, int]] = {}
+        for some in batches(sorted({*scheduled, *dead}), BRANCHES):
+            self.targets |= figures.targets(surveyor.using, some, CAP + 1)
+
+    def all_of(self, topic: str) -> Figure:
+        """All rows of a derived topic."""
+        count = sum(self.targets.get(topic, {}).values())
+        if count <= CAP:
+            return Figure(count, least=count)
+        return more_than(CAP, figure(self._strata(topic), lambda row: True))
+
+    def scheduled_for(self, topic: str, group: str) -> Figure:
+        targets = self.targets.get(topic, {})
+        counted = targets.get("", 0) + targets.get(group, 0)
+        if sum(targets.values()) <= CAP:
+            return Figure(counted, least=counted)
+        return more_than(counted, figure(self._strata(topic), lambda row: row.target in ("", group)))
+
+    def letters_of_groups(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Figure]:
+        """By dead-letter topic and group."""
+        found: dict[tuple[str, str], Figure] = {}
+        some_letters = [pair for pair in pairs if sum(self.targets.get(pair[0], {}).values()) > 0]
+        counts: dict[tuple[str, str], int] = {}
+        for some in batches(some_letters, BRANCHES):
+            counts |= figures.letters(self.surveyor.using, some, CAP + 1)
+        for topic, group in pairs:
+            count = counts.get((topic, group), 0)
+            if count <= CAP:
+                found[topic, group] = Figure(count, least=count)
+            else:
+                found[topic, group] = more_than(CAP, self._letters(topic, group))
+        return found
+
+    def _letters(self, topic: str, group: str) -> Figure:
+        return figure(self._strata(topic), lambda row: row.failed_group == group)
+
+    def _strata(self, topic: str) -> list[Stratum]:
+        return self.surveyor.survey(topic, None, 0, END, whole=True)

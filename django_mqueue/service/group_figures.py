@@ -1,0 +1,182 @@
+"""How groups stand with topics: counted where little is open, estimated where much is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from .. import conf
+from ..policy.durations import moment
+from ..policy.figures import EXACT, Figure, GroupFigures
+from ..policy.names import scheduled_topic
+from ..policy.sampling import IN_FLIGHT, PENDING, WAITING, Stratum, figure
+from ..store import history, session, standing
+from ..store.standing import Registered
+from . import partitions
+from .by_partition import END
+from .derived import Derived, more_than
+from .loading import batches
+from .surveying import Surveyor, size_for
+
+Pair = tuple[str, str]
+STEP = 60_000
+PARTITIONS = 6_000
+"""Partitions of all pairs together that are looked at one by one, where a topic has too many to look at all."""
+FIRST_ROWS = 100
+"""Rows at the begin of the log that are looked at for one that is not done."""
+
+
+def group_figures(using: str, pairs: Sequence[Pair], exact: int | None = None) -> dict[Pair, GroupFigures]:
+    if not pairs:
+        return {}
+    with session.explained(using):
+        return _Groups(using, pairs, exact).found()
+
+
+class _Groups:
+    def __init__(self, using: str, pairs: Sequence[Pair], exact: int | None) -> None:
+        self.using, self.pairs = using, pairs
+        topics, groups = sorted({topic for topic, _ in pairs}), sorted({group for _, group in pairs})
+        self.surveyor = Surveyor(using, size_for(len(pairs), exact))
+        self.registered = standing.registrations(using, topics, groups)
+        self.alive: dict[Pair, int] = {}
+        for some in batches(pairs):
+            asked = [(topic, group, conf.lease_ms(topic)) for topic, group in some]
+            self.alive |= standing.alive(using, asked)
+        self.derived = Derived(
+            self.surveyor, [scheduled_topic(t) for t in topics], [conf.dead_letter_topic(t) for t in topics]
+        )
+        self.surveyor.prepare(topics)
+        self.most = PARTITIONS // len(pairs)
+        self._names: dict[str, list[str] | None] = {}
+
+    def found(self) -> dict[Pair, GroupFigures]:
+        letters = self.derived.letters_of_groups(
+            [(conf.dead_letter_topic(topic), group) for topic, group in self.pairs]
+        )
+        return {
+            (topic, group): self._told(topic, group, letters[conf.dead_letter_topic(topic), group])
+            for topic, group in self.pairs
+        }
+
+    def _told(self, topic: str, group: str, dead: Figure) -> GroupFigures:
+        registered = self.registered.get((topic, group))
+        nothing = Figure(0)
+        pending = in_flight = waiting = nothing
+        oldest, is_exact = END, True
+        if registered is not None and self.surveyor.ends(topic) is not None:
+            strata = self.surveyor.survey(
+                topic, group, self.surveyor.now - STEP, STEP, whole=True, start=registered.start
+            )
+            if all(stratum.complete for stratum in strata):
+                pending, in_flight, waiting = (_of(strata, s) for s in (PENDING, IN_FLIGHT, WAITING))
+                oldest = _first_open(strata)
+            else:
+                one = _Large(self, topic, group, registered, strata)
+                pending, in_flight, waiting = one.pending(), *one.opened()
+                oldest, is_exact = one.oldest()
+        published = self._published(topic, oldest)
+        return GroupFigures(
+            topic, group, moment(self.surveyor.now), registered is not None,
+            bool(registered and registered.paused), self.alive.get((topic, group), 0),
+            pending, in_flight, waiting, self.derived.scheduled_for(scheduled_topic(topic), group), dead,
+            None if published is None else oldest,
+            None if published is None else moment(published),
+            None if published is None else timedelta(milliseconds=max(self.surveyor.now - published, 0)),
+            is_exact,
+        )  # fmt: skip
+
+    def _published(self, topic: str, offset: int) -> int | None:
+        if offset == END:
+            return None
+        (rows,) = self.surveyor.read(topic, [(offset, offset + 1)], 1)
+        return rows[0].published_at if rows else None
+
+    def names(self, topic: str, group: str) -> list[str] | None:
+        """Of all partitions, if these are not too many."""
+        if topic not in self._names:
+            known = standing.known_names(self.using, group, topic, partitions.NAMED + 1)
+            seen = self.surveyor.partitions_seen(topic)
+            self._names[topic] = partitions.all_names(self.using, topic, known | seen)
+        return self._names[topic]
+
+
+def _of(strata: Sequence[Stratum], status: str) -> Figure:
+    return figure(strata, lambda row: row.status == status)
+
+
+def _first_open(strata: Sequence[Stratum]) -> int:
+    opened = (PENDING, IN_FLIGHT, WAITING)
+    return min((row.offset for one in strata for row in one.rows if row.status in opened), default=END)
+
+
+class _Large:
+    """A group and a topic with more messages in the log than are looked at one by one."""
+
+    def __init__(
+        self, of: _Groups, topic: str, group: str, registered: Registered, strata: Sequence[Stratum]
+    ) -> None:
+        self.using, self.topic, self.group, self.strata = of.using, topic, group, strata
+        self.exact, self.start, self.most = of.surveyor.size.exact, registered.start, of.most
+        names = of.names(topic, group)
+        self.look = partitions.look(
+            of.using, group, topic, self.start, names, of.surveyor.partitions_seen(topic), self.most
+        )
+        self.first_found = END
+        self._opened = standing.opened(
+            of.using, group, topic, PARTITIONS if names is not None else self.most, self.exact
+        )
+
+    def pending(self) -> Figure:
+        """What is above all that the group has come to, and what it has not been given yet below."""
+        late = [one for one in self.look.behind if one.newest > one.scanned]
+        if self.look.all:
+            sums = partitions.count(
+                self.using, self.group, self.topic, [(p.partition, p.scanned) for p in late], self.exact
+            )
+            counted, over = sums.pending, sums.over
+        else:
+            above = partitions.count_tail(
+                self.using, self.group, self.topic, self.look.reached, self.start, self.exact
+            )
+            # Those above are counted once: here only what is at or below the offset that the group has come to.
+            few = sorted(late, key=lambda one: one.scanned)[: partitions.NAMED]
+            sums = partitions.count(
+                self.using, self.group, self.topic, [(p.partition, p.scanned) for p in few], self.exact,
+                self.look.reached,
+            )  # fmt: skip
+            counted, over = above.pending + sums.pending, False
+            self.first_found = above.first
+        self.first_found = min(self.first_found, sums.first)
+        if over:
+            return Figure(counted, EXACT, 0, counted)
+        return more_than(counted, _of(self.strata, PENDING))
+
+    def opened(self) -> tuple[Figure, Figure]:
+        """In flight, and waiting for a retry."""
+        in_flight = sum(1 for _, is_in_flight, _, _ in self._opened if is_in_flight)
+        waiting = len(self._opened) - in_flight
+        if len(self._opened) < self.exact and not self.look.capped:
+            return Figure(in_flight, least=in_flight), Figure(waiting, least=waiting)
+        return (
+            more_than(in_flight, _of(self.strata, IN_FLIGHT)),
+            more_than(waiting, _of(self.strata, WAITING)),
+        )
+
+    def oldest(self) -> tuple[int, bool]:
+        """The first offset that the group is not done with, and whether there is certainly none before it."""
+        rows = history.log_page(
+            self.using, self.topic, None, (self.start, END), FIRST_ROWS, newest_first=False
+        )
+        acked = partitions.acked(self.using, self.group, self.topic, rows, self.start)
+        if opened := partitions.open_ones(self.using, self.group, rows, acked):
+            return opened[0].offset, True
+        found = min([self.first_found, _first_open(self.strata), *(o for o, _, _, _ in self._opened)])
+        is_exact = self.look.all
+        for some in batches(sorted(self.look.behind, key=lambda one: one.acked), partitions.NAMED):
+            todo = [(one.partition, one.acked) for one in some if one.acked < found - 1]
+            if not todo:
+                break
+            first, over = partitions.first_open(self.using, self.group, self.topic, todo, found)
+            found, is_exact = min(found, first), is_exact and over
+        return found, is_exact

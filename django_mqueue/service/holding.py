@@ -1,0 +1,121 @@
+"""What keeps the oldest messages of a topic from being deleted."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from .. import conf
+from ..policy.durations import moment
+from ..policy.figures import Hold
+from ..policy.names import key_of
+from ..store import garbage, history, offsets, samples, session, standing
+from ..store.figures import Ends, ends
+from ..store.history import Place
+from . import partitions
+from .by_partition import END
+
+FIRST = 200
+"""The oldest rows, for which it is found out who waits for them."""
+AHEAD = 50
+"""Rows of a partition above a watermark that are looked at for one that is not done."""
+MEMBERS = 500
+
+
+def holds(using: str, topic: str) -> list[Hold]:
+    with session.explained(using):
+        end = ends(using, [topic]).get(topic)
+        return [] if end is None else _Holding(using, topic, end).found()
+
+
+class _Holding:
+    def __init__(self, using: str, topic: str, end: Ends) -> None:
+        self.using, self.topic, self.end = using, topic, end
+        self.now = samples.now_ms(using)
+        self.retention, self.lease = conf.retention_ms(topic), conf.lease_ms(topic)
+
+    def found(self) -> list[Hold]:
+        self.starts = session.single(self.using, lambda cursor: garbage.starts(cursor, self.topic))
+        if not self.starts:
+            return [self._hold("no_group", self.end.first, self.end.first_at)]
+        if self.end.first_at > self.now - self.retention:
+            return [self._hold("retention", self.end.first, self.end.first_at)]
+        rows = history.log_page(self.using, self.topic, None, (0, END), FIRST, newest_first=False)
+        names = sorted({name for _, name, _ in rows})
+        marks = session.single(self.using, lambda cursor: garbage.watermarks(cursor, self.topic, names))
+        held: list[tuple[Place, str, int]] = []
+        for group, start in sorted(self.starts.items()):
+            for row in rows:
+                acked = max(start, marks.get((row[1], group), 0))
+                if row[0] > acked and row[2] in ("", group):
+                    held.append((row, group, acked))
+                    break
+        held.sort()
+        if not held:
+            alive = self._alive(list(self.starts))
+            reason = "collecting" if any(alive.values()) else "no_collector"
+            return [self._hold(reason, self.end.first, self.end.first_at)]
+        alive = self._alive([group for _, group, _ in held])
+        registered = standing.registrations(self.using, [self.topic], [group for _, group, _ in held])
+        times = self._times([row[0] for row, _, _ in held])
+        found = []
+        for row, group, acked in held:
+            published = times.get(row[0])
+            if published is None:
+                continue  # It has just been deleted.
+            one = registered.get((self.topic, group))
+            since: int | None = None
+            if published > self.now - self.retention:
+                reason = "retention"
+            elif one is not None and one.paused:
+                reason, since = "paused", one.changed
+            elif not alive[group]:
+                reason, since = "no_worker", self._last_seen(group)
+            else:
+                reason, since = self._work(row[1], group, acked)
+            found.append(
+                self._hold(reason, row[0], published, group=group, partition=row[1], acked=acked, since=since)
+            )
+        return found
+
+    def _alive(self, groups: list[str]) -> dict[str, int]:
+        counts = standing.alive(self.using, [(self.topic, group, self.lease) for group in groups])
+        return {group: counts.get((self.topic, group), 0) for group in groups}
+
+    def _times(self, wanted: list[int]) -> dict[int, int]:
+        rows = samples.at(self.using, self.topic, [(offset, offset + 1) for offset in sorted(set(wanted))], 1)
+        return {row.offset: row.published_at for row in rows}
+
+    def _last_seen(self, group: str) -> int | None:
+        members = standing.members(self.using, group, self.topic, MEMBERS)
+        return max((max(one.heartbeat_at, one.left_at or 0) for one in members), default=None)
+
+    def _work(self, partition: str, group: str, acked: int) -> tuple[str, int | None]:
+        """Why a group that works has not come further in a partition."""
+        rows = history.undelivered(self.using, self.topic, [(partition, acked)], AHEAD)
+        opened = partitions.open_ones(self.using, group, rows, {})
+        settled = offsets.settled(self.using, self.topic)
+        if not opened or (opened[0].offset > settled and rows[0][0] < opened[0].offset):
+            return "settling", None
+        if opened[0].is_pending:
+            return "pending", None
+        state = samples.states(self.using, group, [opened[0].offset]).get(opened[0].offset)
+        if state is None or state.acked:
+            return "settling", None
+        return ("in_flight" if state.in_flight else "waiting"), state.delivered_at
+
+    def _hold(
+        self,
+        reason: str,
+        offset: int,
+        published: int,
+        *,
+        group: str | None = None,
+        partition: str | None = None,
+        acked: int | None = None,
+        since: int | None = None,
+    ) -> Hold:
+        return Hold(
+            self.topic, reason, group, partition, None if partition is None else key_of(partition), acked, offset,
+            moment(published), timedelta(milliseconds=self.now - published - self.retention),
+            None if since is None else moment(since),
+        )  # fmt: skip

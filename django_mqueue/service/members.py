@@ -1,0 +1,37 @@
+"""Who works for a group, and on how much."""
+
+from __future__ import annotations
+
+from .. import conf
+from ..policy.durations import moment
+from ..policy.figures import ALIVE, AT_LEAST, LEFT, SILENT, Figure, SubscriberFigures
+from ..store import samples, session, standing
+
+MEMBERS, LEASES, OPEN = 1_000, 20_000, 5_000
+"""Subscribers, partitions and unanswered messages that are looked at."""
+
+
+def subscribers(using: str, topic: str, group: str) -> list[SubscriberFigures]:
+    with session.explained(using):
+        now, lease_ms = samples.now_ms(using), conf.lease_ms(topic)
+        members = standing.members(using, group, topic, MEMBERS)
+        held = standing.holders(using, group, topic, LEASES)
+        opened = standing.opened(using, group, topic, LEASES, OPEN)
+    since: dict[str, list[int]] = {}
+    for _, in_flight, name, at in opened:
+        if in_flight:
+            since.setdefault(name, []).append(at)
+    found = []
+    for one in members:
+        mine = since.get(one.name, [])
+        alive = ALIVE if one.heartbeat_at > now - lease_ms else SILENT
+        number = len(mine)
+        found.append(
+            SubscriberFigures(
+                topic, group, one.name, alive if one.left_at is None else LEFT, moment(one.heartbeat_at),
+                None if one.left_at is None else moment(one.left_at), held.get(one.incarnation, 0),
+                Figure(number, AT_LEAST, 0, number) if len(opened) == OPEN else Figure(number, least=number),
+                moment(min(mine)) if mine else None,
+            )
+        )  # fmt: skip
+    return found

@@ -1,0 +1,209 @@
+"""A look at a topic in some hundred rows: read where they tell the most."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..policy.sampling import (
+    DONE,
+    IN_FLIGHT,
+    PENDING,
+    WAITING,
+    Sampled,
+    Stratum,
+    cut,
+    worth_splitting,
+)
+from ..store import figures, offsets, samples
+from ..store.samples import Row
+from .loading import batches
+
+EACH = 8
+"""Rows at the begin of a stratum."""
+WAYS = 16
+"""Places that one step of the search for a time looks at."""
+STATES = 1_000
+"""Messages in one statement."""
+SPARSE = 50
+"""Times as many offsets as rows: where there are more, it is not tried to read all rows."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much a survey reads: so many ``strata`` at first, and as many with each of the ``rounds`` in which some are
+    split; up to ``exact`` rows all are read."""
+
+    strata: int
+    rounds: int
+    exact: int
+
+
+def size_for(surveys: int, exact: int | None = None) -> Size:
+    """So that all that one call makes stay within some thousand rows."""
+    most = max(1, surveys)
+    return Size(
+        max(10, min(48, 320 // most)), 2 if most <= 4 else 1, exact or max(100, min(2_000, 5_000 // most))
+    )
+
+
+class Surveyor:
+    """Surveys of one call; what they have in common is read once. ``now``: the database's time."""
+
+    def __init__(self, using: str, size: Size) -> None:
+        self.using, self.size = using, size
+        self.now = samples.now_ms(using)
+        self._ends: dict[str, figures.Ends | None] = {}
+        self._rows: dict[tuple[str, int, int, int], list[Row]] = {}
+        self._times: dict[tuple[str, int], int] = {}
+
+    def ends(self, topic: str) -> figures.Ends | None:
+        if topic not in self._ends:
+            self.prepare([topic])
+        return self._ends[topic]
+
+    def prepare(self, topics: Sequence[str]) -> None:
+        """Read the ends of many topics at once."""
+        for some in batches([topic for topic in dict.fromkeys(topics) if topic not in self._ends]):
+            found = figures.ends(self.using, some)
+            self._ends.update({topic: found.get(topic) for topic in some})
+
+    def read(self, topic: str, ranges: Sequence[tuple[int, int]], each: int) -> list[list[Row]]:
+        """The first rows of each range."""
+        missing = [one for one in ranges if (topic, *one, each) not in self._rows]
+        for some in batches(missing):
+            for one in some:
+                self._rows[topic, *one, each] = []
+            for row in samples.at(self.using, topic, some, each):
+                self._rows[topic, *some[row.place], each].append(row)
+        return [self._rows[topic, *one, each] for one in ranges]
+
+    def offset_at(self, topic: str, moment: int) -> int:
+        """The first offset of a topic that was published then or later; one above the last where none was."""
+        end = self.ends(topic)
+        assert end is not None
+        if end.first_at >= moment:
+            return end.first
+        if end.last_at < moment:
+            return end.last + 1
+        if (topic, moment) not in self._times:
+            low, high = end.first, end.last
+            while high - low > 1:  # ``low`` was published before that, ``high`` was not.
+                places = self.read(topic, cut(low + 1, high, WAYS), 1)
+                rows = [found[0] for found in places if found]
+                if not rows:
+                    break
+                high = min([high, *(row.offset for row in rows if row.published_at >= moment)])
+                low = max([low, *(row.offset for row in rows if row.offset < high)])
+            self._times[topic, moment] = high
+        return self._times[topic, moment]
+
+    def partitions_seen(self, topic: str) -> set[str]:
+        """Of the rows that were read so far."""
+        return {row.partition for key, rows in self._rows.items() if key[0] == topic for row in rows}
+
+    def survey(
+        self, topic: str, group: str | None, since: int, step: int, *, whole: bool, start: int = 0
+    ) -> list[Stratum]:
+        """Strata of what a topic holds, in order; with a ``group``, which began at ``start``, how each row stands.
+
+        Finest where something happened from ``since`` on, to steps of that length. Not ``whole``: only what was
+        published since.
+        """
+        return _Survey(self, topic, group, since, step, start).strata(whole=whole)
+
+
+class _Survey:
+    def __init__(
+        self, surveyor: Surveyor, topic: str, group: str | None, since: int, step: int, start: int
+    ) -> None:
+        self.of, self.topic, self.group = surveyor, topic, group
+        self.since, self.step, self.start = since, step, start
+
+    def strata(self, *, whole: bool) -> list[Stratum]:
+        end = self.of.ends(self.topic)
+        if end is None:
+            return []
+        if whole and (found := self._all_rows(end.first, end.last + 1)):
+            return found
+        middle = self.of.offset_at(self.topic, self.since)
+        parts = [(middle, end.last + 1)]
+        if whole:
+            parts.insert(0, (end.first, middle))
+        found = [stratum for low, high in parts if low < high for stratum in self._part(low, high)]
+        for _ in range(self.of.size.rounds):
+            found = self._finer(found)
+        return found
+
+    def _part(self, low: int, high: int) -> list[Stratum]:
+        if found := self._all_rows(low, high):
+            return found
+        # The last one of all by itself: the rest of the stratum before it lies between rows that were looked at.
+        return self._look([*cut(low, high - 1, self.of.size.strata), (high - 1, high)])
+
+    def _all_rows(self, low: int, high: int) -> list[Stratum]:
+        """If they are few; else nothing."""
+        exact = self.of.size.exact
+        if high - low > exact * SPARSE:
+            return []
+        (rows,) = self.of.read(self.topic, [(low, high)], exact)
+        return self._told([(low, high)], [rows], complete=True) if len(rows) < exact else []
+
+    def _finer(self, strata: list[Stratum]) -> list[Stratum]:
+        numbers = worth_splitting(strata, self.since, self.step)[: self.of.size.strata // 2]
+        if not numbers:
+            return strata
+        share = max(2, self.of.size.strata // len(numbers))
+        pieces = {number: cut(strata[number].low, strata[number].high, share) for number in numbers}
+        found = iter(self._look([piece for number in sorted(pieces) for piece in pieces[number]]))
+        finer: list[Stratum] = []
+        for number, stratum in enumerate(strata):
+            finer += [next(found) for _ in pieces[number]] if number in pieces else [stratum]
+        return finer
+
+    def _look(self, ranges: Sequence[tuple[int, int]]) -> list[Stratum]:
+        return self._told(ranges, self.of.read(self.topic, ranges, EACH), complete=False)
+
+    def _told(
+        self, ranges: Sequence[tuple[int, int]], rows: Sequence[Sequence[Row]], *, complete: bool
+    ) -> list[Stratum]:
+        sampled = self._sampled([row for some in rows for row in some])
+        return [
+            Stratum(low, high, tuple(sampled[row.offset] for row in some), complete or len(some) < EACH)
+            for (low, high), some in zip(ranges, rows, strict=True)
+        ]
+
+    def _sampled(self, rows: Sequence[Row]) -> dict[int, Sampled]:
+        found = {row.offset: _plain(row) for row in rows}
+        if (group := self.group) is None:
+            return found
+        mine = [row for row in rows if row.target in ("", group)]
+        states: dict[int, samples.State] = {}
+        for some in batches(mine, STATES):
+            states |= samples.states(self.of.using, group, [row.offset for row in some])
+        fresh = sorted({row.partition for row in mine if row.offset not in states})
+        places: dict[str, offsets.Position] = {}
+        for names in batches(fresh, STATES):
+            places |= offsets.positions(self.of.using, group, self.topic, names, self.start)
+        found = {offset: replace(row, status=None) for offset, row in found.items()}
+        for row in mine:
+            if (state := states.get(row.offset)) is not None:
+                found[row.offset] = _with_state(_plain(row), state)
+            else:
+                passed = row.offset <= places[row.partition].acked
+                found[row.offset] = replace(found[row.offset], status=DONE if passed else PENDING)
+        return found
+
+
+def _plain(row: Row) -> Sampled:
+    return Sampled(row.offset, row.published_at, target=row.target, failed_group=row.failed_group)
+
+
+def _with_state(row: Sampled, state: samples.State) -> Sampled:
+    status = DONE if state.acked else IN_FLIGHT if state.in_flight else WAITING
+    # What was removed by hand was done, but delivered to nobody.
+    delivered = bool(state.delivered_to)
+    return replace(
+        row, status=status, delivered_at=state.delivered_at if delivered else None, done_at=state.acked_at,
+        once=delivered and not state.retries,
+    )  # fmt: skip

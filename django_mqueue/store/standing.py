@@ -1,0 +1,198 @@
+"""Where groups stand in the partitions of a topic: read by index, so many rows and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from . import session
+from .dialect import NOW_MS, flat, marks, union
+
+
+@dataclass(frozen=True)
+class Registered:
+    start: int
+    paused: bool
+    changed: int
+
+
+def registrations(
+    using: str, topics: Sequence[str], groups: Sequence[str]
+) -> dict[tuple[str, str], Registered]:
+    """By (topic, group), of those that are registered."""
+    rows = session.fetch(
+        using,
+        "SELECT topic, consumer_group, offset_acked, paused, updated_at FROM queue_offsets"
+        f" FORCE INDEX (queue_offsets_partition) WHERE consumer_group IN ({marks(groups)})"
+        f" AND topic IN ({marks(topics)}) AND partition_key = ''",
+        [*groups, *topics],
+    )
+    return {
+        (topic, group): Registered(int(start), bool(paused), int(at))
+        for topic, group, start, paused, at in rows
+    }
+
+
+def alive(using: str, pairs: Sequence[tuple[str, str, int]]) -> dict[tuple[str, str], int]:
+    """How many subscribers of each (topic, group) were heard of within so many milliseconds."""
+    branch = (
+        "SELECT %s, COUNT(*) FROM queue_subscriber_heartbeats FORCE INDEX (queue_heartbeats_subscriber)"
+        " WHERE consumer_group = %s AND topic = %s AND deregistered_at IS NULL"
+        f" AND heartbeat_at > {NOW_MS} - %s"
+    )
+    params = flat([number, group, topic, ms] for number, (topic, group, ms) in enumerate(pairs))
+    rows = session.fetch(using, union(branch, len(pairs)), params)
+    return {pairs[int(number)][:2]: int(count) for number, count in rows}
+
+
+def known_names(using: str, group: str, topic: str, limit: int) -> set[str]:
+    """Partitions that the group has, or had, to do with: up to ``limit`` leased ones, and as many with positions."""
+    one = (
+        "SELECT partition_key FROM {} FORCE INDEX ({}) WHERE consumer_group = %s AND topic = %s"
+        f" AND partition_key > '' ORDER BY partition_key LIMIT {limit:d}"
+    )
+    leased = one.format("queue_partition_leases", "queue_leases_partition")
+    placed = one.format("queue_offsets", "queue_offsets_partition")
+    rows = session.fetch(using, f"({leased}) UNION ({placed})", [group, topic, group, topic])
+    return {str(name) for (name,) in rows}
+
+
+def between(using: str, topic: str, gaps: Sequence[tuple[str, str | None]]) -> set[str]:
+    """The first partition, if any, that the log holds between each two names; None: there is no second one."""
+    branches, params = [], []
+    for after, before in gaps:
+        bound = "" if before is None else " AND partition_key < %s"
+        branches.append(
+            "(SELECT partition_key FROM queue_messages FORCE INDEX (queue_messages_partition)"
+            f" WHERE topic = %s AND partition_key > %s{bound} ORDER BY partition_key LIMIT 1)"
+        )
+        params += [topic, after] if before is None else [topic, after, before]
+    return {str(name) for (name,) in session.fetch(using, " UNION ALL ".join(branches), params)}
+
+
+@dataclass(frozen=True)
+class Place:
+    """A partition, and where a group stands in it: done up to ``acked``, all delivered up to ``scanned`` (0 where that
+    is not known), ``moved_at`` that was written. ``newest``: its last message, 0 where there is none. ``few``: the
+    offset of one of its last messages, behind which there are ``FEW`` more; None where it has not as many."""
+
+    partition: str
+    acked: int
+    scanned: int
+    moved_at: int | None
+    newest: int
+    few: int | None
+    owner: str
+    holder: str
+    renewed_at: int | None
+
+
+FEW = 7
+
+# Ordered by the offset alone, MySQL would read the whole partition and sort it; by the topic, too, MariaDB would.
+_LOG = (
+    "SELECT m.`offset` FROM queue_messages m FORCE INDEX (queue_messages_partition) WHERE m.topic = %s"
+    " AND m.partition_key = x.partition_key ORDER BY m.partition_key DESC, m.`offset` DESC LIMIT 1"
+)
+_PLACE = (
+    "x.partition_key, COALESCE(o.offset_acked, 0), GREATEST(COALESCE(o.scan_offset, 0), COALESCE(o.offset_acked, 0)),"
+    f" o.updated_at, ({_LOG}), ({_LOG} OFFSET {FEW})"
+)
+
+
+def leased(using: str, group: str, topic: str, limit: int) -> list[Place]:
+    """The first ``limit`` partitions with a lease row, as all have that hold something open or undelivered, but for new
+    ones that nobody has found yet."""
+    rows = session.fetch(
+        using,
+        f"SELECT {_PLACE}, x.leased_by, x.holder, x.lease_renewed_at FROM queue_partition_leases x"
+        " FORCE INDEX (queue_leases_partition) LEFT JOIN queue_offsets o FORCE INDEX (queue_offsets_partition)"
+        " ON o.consumer_group = %s AND o.topic = %s AND o.partition_key = x.partition_key"
+        f" WHERE x.consumer_group = %s AND x.topic = %s ORDER BY x.partition_key LIMIT {limit:d}",
+        [topic, topic, group, topic, group, topic],
+    )
+    return [_place(row) for row in rows]
+
+
+def placed(using: str, group: str, topic: str, limit: int) -> list[Place]:
+    """The first ``limit`` partitions with a position: for groups that nobody works for."""
+    rows = session.fetch(
+        using,
+        "SELECT x.partition_key, x.offset_acked, GREATEST(x.offset_acked, x.scan_offset), x.updated_at,"
+        f" ({_LOG}), ({_LOG} OFFSET {FEW}), '', '', NULL FROM queue_offsets x FORCE INDEX (queue_offsets_partition)"
+        " WHERE x.consumer_group = %s AND x.topic = %s AND x.partition_key > ''"
+        f" ORDER BY x.partition_key LIMIT {limit:d}",
+        [topic, topic, group, topic],
+    )
+    return [_place(row) for row in rows]
+
+
+def named(using: str, group: str, topic: str, names: Sequence[str]) -> list[Place]:
+    """Of these partitions."""
+    name = "SELECT CAST(%s AS CHAR(255)) COLLATE utf8mb4_bin AS partition_key"
+    rows = session.fetch(
+        using,
+        f"SELECT {_PLACE}, COALESCE(l.leased_by, ''), COALESCE(l.holder, ''), l.lease_renewed_at"
+        f" FROM ({' UNION ALL '.join([name] * len(names))}) x"
+        " LEFT JOIN queue_offsets o FORCE INDEX (queue_offsets_partition)"
+        " ON o.consumer_group = %s AND o.topic = %s AND o.partition_key = x.partition_key"
+        " LEFT JOIN queue_partition_leases l FORCE INDEX (queue_leases_partition)"
+        " ON l.consumer_group = %s AND l.topic = %s AND l.partition_key = x.partition_key",
+        [topic, topic, *names, group, topic, group, topic],
+    )
+    return [_place(row) for row in rows]
+
+
+def _place(row: session.Row) -> Place:
+    name, acked, scanned, moved_at, newest, few, owner, holder, renewed_at = row
+    return Place(
+        str(name), int(acked), int(scanned), None if moved_at is None else int(moved_at), int(newest or 0),
+        None if few is None else int(few), owner or "", holder or "", None if renewed_at is None else int(renewed_at),
+    )  # fmt: skip
+
+
+def opened(using: str, group: str, topic: str, leases: int, limit: int) -> list[tuple[int, bool, str, int]]:
+    """(offset, in flight, delivered to, delivered at) of the first ``limit`` messages that are in flight or wait for a
+    retry, in the first ``leases`` partitions with a lease row, which all have where something is open."""
+    rows = session.fetch(
+        using,
+        "SELECT s.message_offset, s.in_flight, s.delivered_to, s.delivered_at FROM (SELECT partition_key"
+        " FROM queue_partition_leases FORCE INDEX (queue_leases_partition) WHERE consumer_group = %s AND topic = %s"
+        f" ORDER BY partition_key LIMIT {leases:d}) l"
+        " STRAIGHT_JOIN queue_delivery_state s FORCE INDEX (queue_delivery_state_due)"
+        " ON s.consumer_group = %s AND s.topic = %s AND s.partition_key = l.partition_key AND s.acked = 0"
+        f" LIMIT {limit:d}",
+        [group, topic, group, topic],
+    )
+    return [(int(offset), bool(in_flight), name, int(at)) for offset, in_flight, name, at in rows]
+
+
+def holders(using: str, group: str, topic: str, limit: int) -> dict[str, int]:
+    """How many of the first ``limit`` leases each incarnation holds."""
+    rows = session.fetch(
+        using,
+        "SELECT holder, COUNT(*) FROM (SELECT holder FROM queue_partition_leases FORCE INDEX (queue_leases_holder)"
+        f" WHERE consumer_group = %s AND topic = %s ORDER BY holder LIMIT {limit:d}) x GROUP BY holder",
+        [group, topic],
+    )
+    return {str(holder): int(count) for holder, count in rows}
+
+
+@dataclass(frozen=True)
+class Member:
+    name: str
+    incarnation: str
+    heartbeat_at: int
+    left_at: int | None
+
+
+def members(using: str, group: str, topic: str, limit: int) -> list[Member]:
+    """All subscribers that the table knows, by name."""
+    rows = session.fetch(
+        using,
+        "SELECT subscriber_name, incarnation, heartbeat_at, deregistered_at FROM queue_subscriber_heartbeats"
+        " FORCE INDEX (queue_heartbeats_subscriber) WHERE consumer_group = %s AND topic = %s"
+        f" ORDER BY subscriber_name LIMIT {limit:d}",
+        [group, topic],
+    )
+    return [Member(name, life, int(at), None if left is None else int(left)) for name, life, at, left in rows]

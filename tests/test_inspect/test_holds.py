@@ -1,0 +1,162 @@
+"""What keeps messages from being deleted, and who works on what."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.test import override_settings
+
+from django_mqueue import Subscription, pause, publish, subscribe
+from django_mqueue.inspect import Hold, holds, subscribers
+from django_mqueue.models import Message, Offset, PartitionLease, SubscriberHeartbeat
+from tests.factories import HeartbeatFactory, LeaseFactory
+from tests.support.processes import database_ms
+from tests.support.subscribers import poll_until, settle
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TOPIC, GROUP = "orders", "billing"
+
+
+def publish_long_ago(count: int = 1, hours: int = 3) -> list[int]:
+    offsets = [publish(TOPIC, number, key="k").offset for number in range(count)]
+    Message.objects.update(published_at=database_ms() - hours * 3_600_000)
+    return offsets
+
+
+def the_hold() -> Hold:
+    (found,) = holds(TOPIC)
+    return found
+
+
+def test_an_empty_topic_holds_nothing() -> None:
+    assert holds(TOPIC) == []
+
+
+def test_nobody_is_registered() -> None:
+    (offset,) = publish_long_ago()
+    found = the_hold()
+    assert (found.reason, found.group, found.offset) == ("no_group", None, offset)
+    assert timedelta(hours=1.9) < found.overdue < timedelta(hours=2.1)
+
+
+def test_its_time_has_not_come() -> None:
+    subscribe(TOPIC, GROUP)
+    publish(TOPIC, 1)
+    found = the_hold()
+    assert (found.reason, found.group) == ("retention", None)
+    assert found.overdue < timedelta(0)
+    with override_settings(MQUEUE={"TOPICS": {TOPIC: {"RETENTION": 0}}}):
+        assert the_hold().reason == "no_worker"
+
+
+def test_nobody_works_for_the_group() -> None:
+    publish_long_ago()
+    subscribe(TOPIC, GROUP)
+    found = the_hold()
+    assert (found.reason, found.group, found.key, found.watermark, found.since) == (
+        "no_worker",
+        GROUP,
+        "k",
+        0,
+        None,
+    )
+    HeartbeatFactory.create(consumer_group=GROUP, topic=TOPIC, heartbeat_at=1_700_000_000_000)
+    found = the_hold()
+    assert found.since is not None
+    assert found.since.timestamp() == 1_700_000_000
+
+
+def test_the_group_is_paused() -> None:
+    publish_long_ago()
+    subscribe(TOPIC, GROUP)
+    HeartbeatFactory.create(consumer_group=GROUP, topic=TOPIC)
+    pause(TOPIC, GROUP)
+    found = the_hold()
+    assert (found.reason, found.group) == ("paused", GROUP)
+    assert found.since is not None
+
+
+def test_a_message_is_not_delivered_then_in_flight_then_waits() -> None:
+    publish_long_ago(2)
+    subscribe(TOPIC, GROUP)
+    with Subscription(TOPIC, GROUP) as subscription:
+        first, second = poll_until(subscription, 2)
+        assert the_hold().reason == "in_flight"
+        assert the_hold().since is not None
+        first.nack(delay=100, error="no")
+        assert (the_hold().reason, the_hold().offset) == ("waiting", first.offset)
+        second.ack()
+        assert the_hold().reason == "waiting"
+        subscription._engine = None  # It stays as it is.
+    publish(TOPIC, 3, key="other")
+    Message.objects.update(published_at=database_ms() - 3 * 3_600_000)
+    Message.objects.filter(partition_key="k").delete()
+    assert (the_hold().reason, the_hold().key) == ("pending", "other")
+
+
+def test_all_is_done_but_the_watermark_has_not_come_to_it_and_then_it_has() -> None:
+    publish_long_ago()
+    subscribe(TOPIC, GROUP)
+    with Subscription(TOPIC, GROUP) as subscription:
+        (delivery,) = poll_until(subscription, 1)
+        settle(subscription)
+        delivery.ack()
+        assert the_hold().reason == "settling"
+        subscription._engine = None
+    Offset.objects.filter(consumer_group=GROUP, partition_key="").update(offset_acked=delivery.offset)
+    assert (the_hold().reason, the_hold().group) == ("collecting", None)
+    SubscriberHeartbeat.objects.all().delete()
+    assert the_hold().reason == "no_collector"
+
+
+def test_each_group_with_the_oldest_message_that_it_holds() -> None:
+    offsets = publish_long_ago(3)
+    for group in ("a", "b", "done"):
+        subscribe(TOPIC, group)
+    publish(TOPIC, "for b", key="x", group="b")
+    Message.objects.update(published_at=database_ms() - 3 * 3_600_000)
+    Offset.objects.filter(consumer_group="a", partition_key="").update(offset_acked=offsets[1])
+    Offset.objects.filter(consumer_group="b", partition_key="").update(offset_acked=offsets[2])
+    Offset.objects.filter(consumer_group="done", partition_key="").update(offset_acked=offsets[2])
+    assert [(one.group, one.key, one.offset - offsets[0]) for one in holds(TOPIC)] == [
+        ("a", "k", 2),
+        ("b", "x", 3),
+    ]
+
+
+def test_members_with_what_they_have() -> None:
+    subscribe(TOPIC, GROUP)
+    for number in range(3):
+        publish(TOPIC, number, key=f"k{number}")
+    with Subscription(TOPIC, GROUP, "gone"):
+        pass
+    HeartbeatFactory.create(
+        consumer_group=GROUP,
+        topic=TOPIC,
+        subscriber_name="silent",
+        incarnation="s",
+        heartbeat_at=database_ms() - 3_600_000,
+    )
+    LeaseFactory.create(
+        consumer_group=GROUP, topic=TOPIC, partition_key="old", leased_by="silent", holder="s"
+    )
+    with Subscription(TOPIC, GROUP, "busy") as subscription:
+        deliveries = poll_until(subscription, 3)
+        deliveries[0].ack()
+        found = {one.name: one for one in subscribers(TOPIC, GROUP)}
+        held = PartitionLease.objects.filter(leased_by="busy").count()
+    assert list(found) == ["busy", "gone", "silent"]
+    busy, gone, silent = found.values()
+    assert (busy.status, busy.partitions, busy.in_flight.value, busy.in_flight.how) == (
+        "alive",
+        held,
+        2,
+        "exact",
+    )
+    assert busy.busy_since is not None
+    assert busy.heartbeat_at - timedelta(minutes=1) < busy.busy_since
+    assert (gone.status, gone.partitions, gone.busy_since) == ("left", 0, None)
+    assert gone.left_at is not None
+    assert (silent.status, silent.partitions, silent.in_flight.value) == ("silent", 1, 0)
