@@ -55,6 +55,8 @@ def of_hold(hold: Hold) -> Alarm | None:
     since = f", {age(hold.overdue)} over its retention" if hold.overdue > NOW else ""
     if hold.reason == "settling":
         return Alarm(f"Deletion waits for a transaction that publishes to end{since}", is_bad=bool(since))
+    if hold.reason == "no_collector":
+        return Alarm(f"Nothing is deleted while no worker of any group is alive{since}", is_bad=bool(since))
     if hold.reason == "collecting":
         return Alarm(f"Deletion is behind{since}")
     why = {

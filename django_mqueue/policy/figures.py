@@ -122,8 +122,8 @@ class Rates:
     published: Series
     finished: Series | None
     dead: Series
-    published_from: datetime
-    finished_from: datetime | None
+    published_from: datetime | None = None
+    finished_from: datetime | None = None
 
 
 @dataclass(frozen=True)

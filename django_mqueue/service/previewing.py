@@ -137,7 +137,7 @@ class _Look:
             return Stretch(count)
         first, last = min(seen), max(seen)
         times = samples.times(self.alias, [first, last])
-        at = {offset: moment(one.published_at) for offset, one in times.items()}
+        at = {offset: moment(one) for offset, one in times.items()}
         return Stretch(count, first, at.get(first), last, at.get(last))
 
 

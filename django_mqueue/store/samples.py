@@ -41,6 +41,17 @@ def at(using: str, topic: str, ranges: Sequence[tuple[int, int]], each: int) -> 
     )
 
 
+def times(using: str, offsets: Sequence[int]) -> dict[int, int]:
+    """When messages were published, by their offsets."""
+    found = session.fetch(
+        using,
+        f"SELECT m.`offset`, m.published_at FROM {numbers_table('wanted', 'o')}"
+        " STRAIGHT_JOIN queue_messages m FORCE INDEX (PRIMARY) ON m.`offset` = wanted.o",
+        [json.dumps(offsets)],
+    )
+    return {int(offset): int(at) for offset, at in found}
+
+
 @dataclass(frozen=True)
 class State:
     """What a group did with a message. Epoch milliseconds."""
