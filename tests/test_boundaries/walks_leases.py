@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from django_mqueue import NotRegistered, Subscription, unsubscribe
+from django_mqueue import NotRegistered, Subscription, release, unsubscribe
 from django_mqueue.models import PartitionLease, SubscriberHeartbeat
 from tests.support.subscribers import collect, engine_of, settle
 
@@ -95,6 +95,26 @@ def lease_an_expired_partition(scene: Scene) -> Iterator[None]:
     engine = engine_of(scene.subscriber())
     yield
     engine.membership.look_again()
+
+
+@walk(leases, Stage(MINE, {0: 2}), Stage(FREE, {0: 2}))
+def release_a_lease_by_hand(scene: Scene) -> Iterator[None]:
+    scene.claimed(0)
+    yield
+    assert int(release(scene.topic, FIRST, partition="k")) == 1
+
+
+@walk(
+    leases,
+    Stage((("a", WALKER), ("b", WALKER)), {0: 2, 1: 2}),
+    Stage((("a", ""), ("b", "")), {0: 2, 1: 2}),
+)
+def release_all_leases_of_a_subscriber_by_hand(scene: Scene) -> Iterator[None]:
+    scene.publish(0, key="a")
+    scene.publish(1, key="b")
+    assert len(scene.subscriber().poll()) == 2
+    yield
+    assert int(release(scene.topic, FIRST, subscriber=WALKER)) == 2
 
 
 def renewed(topic: str) -> Seen:

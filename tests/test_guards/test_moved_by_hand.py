@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from django_mqueue import NotRegistered, Subscription, publish, redrive, reset, subscribe, unsubscribe
+from django_mqueue import (
+    NotRegistered,
+    Subscription,
+    publish,
+    redrive,
+    release,
+    reset,
+    subscribe,
+    unsubscribe,
+)
 from tests.support.subscribers import consume, consume_for, in_log, poll_until, settle, with_state
 from tests.support.threads import Background
 from tests.test_hostile.breaking import before_statement
 
-from .test_held_locks import GROUP, TOPIC, TOPIC_ROW, done_message, dying_before, locked_before
+from .test_held_locks import GROUP, LEASE_ROW, TOPIC, TOPIC_ROW, done_message, dying_before, locked_before
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("kept")]
 
@@ -83,3 +92,12 @@ def test_a_reset_forgets_where_the_partitions_stood() -> None:
     with Subscription(TOPIC, GROUP) as subscription:
         assert [delivery.attempt for delivery in consume(subscription, 1)] == [1]
         settle(subscription)
+
+
+def test_a_release_holds_the_lease() -> None:
+    """What it has seen to be the hung one's may be another's at the next moment."""
+    publish(TOPIC, 1, key="k")
+    with Subscription(TOPIC, GROUP) as subscription:
+        poll_until(subscription, 1)
+        with locked_before(LEASE_ROW, "UPDATE queue_partition_leases", "holder = ''"):
+            assert int(release(TOPIC, GROUP, partition="k")) == 1

@@ -1,4 +1,4 @@
-"""Guards of messages that are moved by hand: taken out of a group's way, or sent to its front."""
+"""Guards of what is done by hand: messages taken out of a group's way, or sent to its front; leases released."""
 
 from __future__ import annotations
 
@@ -6,7 +6,49 @@ from .mutation import Edit, Mutation, mutation
 
 _INSPECT = "test_inspect"
 
+_RELEASES = "test_interleavings/test_releases.py"
+
 MUTATIONS: tuple[Mutation, ...] = (
+    mutation(
+        "a lease is released of who was seen to hold it",
+        "the lease of a worker that has just taken over is released in the place of the hung one's",
+        "store/leases.py",
+        'one = "(id = %s AND holder = %s)"',
+        'one = "(id = %s AND holder <> CONCAT(%s, holder))"',
+        f"{_RELEASES}::test_a_theft_between_the_look_and_the_release",
+    ),
+    mutation(
+        "a release holds the lease that it sets free",
+        "a worker takes the lease between the look and the change, and has lost it without a word",
+        "service/releasing.py",
+        "    return session.run(alias, work)\n",
+        "    return session.single(alias, work)\n",
+        "test_guards/test_moved_by_hand.py::test_a_release_holds_the_lease",
+    ),
+    mutation(
+        "a release waits for no answer",
+        "a page stands until a handler's transaction, which hangs, is ended",
+        "store/leases.py",
+        "' OR '.join([one] * len(seen))} FOR UPDATE SKIP LOCKED",
+        "' OR '.join([one] * len(seen))} FOR UPDATE",
+        f"{_RELEASES}::test_a_release_leaves_what_an_open_transaction_has_answered",
+    ),
+    mutation(
+        "a release fences whose lease it was",
+        "the one that hangs answers when another has its message, and both count",
+        "store/leases.py",
+        " SET holder = '', leased_by = '', lease_renewed_at = {NOW_MS} WHERE id IN ({marks(sorted(locked))})",
+        " SET leased_by = '', lease_renewed_at = 0 WHERE id IN ({marks(sorted(locked))})",
+        f"{_RELEASES}::test_an_answer_before_anybody_has_taken_it_is_refused_too",
+    ),
+    mutation(
+        "a group is moved in the life that was shown",
+        "who has looked at a preview undoes what somebody else has chosen meanwhile",
+        "service/positions.py",
+        "if life is not None and _registration(alias, topic, group).life != life:",
+        "if life == 0:",
+        "test_admin/test_resetting.py::test_what_was_shown_of_another_life_is_not_done[moved]",
+    ),
     mutation(
         "workers are told that messages were moved by hand",
         "what was sent to the front waits until all that a worker knows is done; what was taken out holds back the"
