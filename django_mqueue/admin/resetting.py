@@ -32,7 +32,9 @@ OFFSET_MAX = (1 << 63) - 1
 class ResetForm(subjects.OfGroup):
     """``life``: the registration that the preview was made of."""
 
-    to = forms.ChoiceField(label="Begin with", choices=PLACES, widget=forms.RadioSelect)
+    to = forms.ChoiceField(
+        label="Begin with", choices=PLACES, widget=forms.RadioSelect(attrs={"class": "radiolist"})
+    )
     at = forms.DateTimeField(
         label="Time",
         required=False,

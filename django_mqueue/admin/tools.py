@@ -22,8 +22,13 @@ def of_group(request: HttpRequest, topic: str, group: str) -> list[Tool]:
             ("Pause", "pause_group", paused is False, ("pause_consumergroup",)),
             ("Resume", "resume_group", paused is True, ("resume_consumergroup",)),
             ("Move", "reset_group", paused is not None, ("reset_consumergroup",)),
-            ("Partitions", "group_partitions", paused is not None, ("view_offset", "view_partitionlease")),
-            ("Subscribers", "group_subscribers", True, ("view_subscriberheartbeat",)),
+            (
+                "Its partitions",
+                "group_partitions",
+                paused is not None,
+                ("view_offset", "view_partitionlease"),
+            ),
+            ("Its subscribers", "group_subscribers", True, ("view_subscriberheartbeat",)),
         ],
     )
 

@@ -100,7 +100,7 @@ def test_subscribers_and_what_each_does_now(client: Client) -> None:
         assert (message, key, kind, attempt, who, state) == (
             f"{first.offset} order-1", "k", "order.made", "1", "worker-1", "handled",
         )  # fmt: skip
-        assert busy.endswith(" s")
+        assert busy.endswith("s")
         DeliveryState.objects.update(invisible_until=1, alone=True)
         assert tables(client, "group_subscribers", subscriber="worker-1")[1][0][-1] == "overdue alone"
         assert tables(client, "group_subscribers", subscriber="worker-2")[1] == [["Nothing."]]
