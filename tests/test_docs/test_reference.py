@@ -76,7 +76,7 @@ def test_every_function_and_class_with_arguments_has_its_signature() -> None:
     assert shown == {
         "publish", "publish_many", "consumer", "Subscription", "subscribe", "unsubscribe", "redrive", "purge",
         "pause", "resume", "reset", "scheduled", "cancel", "reschedule", "messages", "remove", "send_to_front",
-        "counts", "groups", "request", "arequest",
+        "counts", "groups", "release", "partitions", "deliveries", "preview_reset", "request", "arequest",
     }  # fmt: skip
 
 
@@ -131,7 +131,11 @@ def test_fields_of_a_message_are_all_there() -> None:
 
 def test_fields_of_an_inspected_message_are_all_there() -> None:
     shown = ", ".join(first_cells("inspect.md")).split(", ")
-    for kind in (inspecting.Inspected, inspecting.FailedAttempt, inspecting.Page, inspecting.Standing):
+    kinds = (
+        inspecting.Inspected, inspecting.FailedAttempt, inspecting.Page, inspecting.Standing,
+        inspecting.PartitionPlace, inspecting.OpenDelivery, inspecting.ResetPreview,
+    )  # fmt: skip
+    for kind in kinds:
         assert set(kind.__dataclass_fields__) <= set(shown), kind
 
 
