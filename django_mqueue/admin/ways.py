@@ -32,10 +32,12 @@ def to_messages(
 
 
 def to_letters(request: HttpRequest, topic: str, group: str | None = None) -> str | None:
-    """The dead letters of a topic."""
+    """The dead letters of a topic by error; or those of a group."""
     if not may(request, "view_deadletter"):
         return None
-    return address(request, "deadletter_changelist", topic=topic, group=group)
+    if group is None:
+        return address(request, "deadletter_errors", topic=topic)
+    return address(request, "deadletter_list", topic=topic, group=group)
 
 
 def to_partitions(request: HttpRequest, topic: str, group: str) -> str | None:

@@ -66,6 +66,12 @@ def fail(message: Message) -> None:
         raise ValueError(f"number {message.payload['n']} fails, attempt {message.attempt}")
 
 
+def fail_until_mended(message: Message) -> None:
+    """As a handler with a fault, until somebody mends it."""
+    if not Door.objects.filter(name="mended").exists():
+        raise LookupError(f"order {message.payload['n']} has no price")
+
+
 def fail_after(message: Message) -> None:
     """Fail when a door is opened."""
     at_door(message.payload["door"])
@@ -123,6 +129,7 @@ ACTIONS: dict[str, Callable[[Message], None]] = {
     "wait": lambda message: at_door(message.payload["door"]),
     "sleep": lambda message: pause(message.payload["seconds"]),
     "fail": fail,
+    "fail_until_mended": fail_until_mended,
     "fail_after": fail_after,
     "die": die,
     "die_last": die_last,
