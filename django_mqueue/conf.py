@@ -130,22 +130,28 @@ def dead_letter_suffixes() -> tuple[str, ...]:
     return tuple({str(get("DLQ_SUFFIX")), *(str(get("DLQ_SUFFIX", topic)) for topic in topics)})
 
 
+def original_topic(topic: str) -> str:
+    """Where the messages of a derived topic were published: of scheduled messages, replies and dead letters."""
+    while ending := next((end for end in _derived() if topic.endswith(end) and topic != end), ""):
+        topic = topic.removesuffix(ending)
+    return topic
+
+
 def mask(topic: str) -> Callable[[Any], Any] | None:
     """What hides parts of a topic's messages from who may not see them: ``MASK``, imported.
 
-    Scheduled messages, replies and dead letters have that of the topic that they are of, if theirs has none of its own.
-    Raises ``ImproperlyConfigured`` for what is not there or cannot be called.
+    Derived topics have that of the original one. Raises ``ImproperlyConfigured`` for what is not there, or no function.
     """
-    while "MASK" not in _of_topic(_configured(), topic):
-        above = next((topic.removesuffix(end) for end in _derived() if topic.endswith(end)), "")
-        if not above:
-            break
-        topic = above
-    value = get("MASK", topic)
+    value = get("MASK", original_topic(topic))
     if problem := _mask_problem(value):
         raise ImproperlyConfigured(f"MQUEUE['MASK'] {problem}")
     found: Callable[[Any], Any] | None = import_string(value) if isinstance(value, str) else value
     return found
+
+
+def topics() -> list[str]:
+    """Those that ``TOPICS`` names."""
+    return list(_configured().get("TOPICS", {}))
 
 
 def _derived() -> tuple[str, ...]:

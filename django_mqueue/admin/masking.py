@@ -13,13 +13,10 @@ from django.http import HttpRequest
 
 from .. import conf
 from ..policy.history import Cut, FailedAttempt, Inspected
+from .payloads import Withheld
 from .views import may
 
 logger = logging.getLogger("django_mqueue")
-
-
-class Withheld(str):
-    """What stands in the place of a payload that is not shown, or of an error."""
 
 
 FAILED = Withheld("masked: the mask failed")
@@ -54,7 +51,7 @@ def masked(message: Inspected) -> Inspected:
             return message
         if isinstance(message.payload, Cut):
             return _hidden(message, TOO_LONG)
-        return _taken(message, mask(message))
+        return _taken(message, mask(replace(message, topic=conf.original_topic(message.topic))))
     except Exception as error:  # Whatever the project's function does. Its text may hold what it is to hide.
         logger.error("The mask of topic %r failed: %s", message.topic, type(error).__name__)
         return _hidden(message, FAILED)

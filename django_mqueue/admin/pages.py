@@ -8,7 +8,7 @@ from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
 from django.db.models import BigIntegerField, Model, QuerySet
 from django.db.models.expressions import RawSQL
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
 
 from .. import conf
@@ -64,6 +64,11 @@ class ReadOnlyAdmin(ModelAdmin):
 
     def get_urls(self) -> list[URLPattern]:
         return [*patterns(self, self.views), *super().get_urls()]
+
+    def not_there(self, request: HttpRequest, word: str) -> HttpResponse:
+        """As the admin answers for a row that is not there."""
+        answer: HttpResponse = self._get_obj_does_not_exist_redirect(request, self.opts, word)  # type: ignore[attr-defined]
+        return answer
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return BoundedChangeList

@@ -6,10 +6,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from django.core.serializers.json import DjangoJSONEncoder
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from ..policy.encoding import BYTES, JSON
+from ..policy.history import Cut, Inspected, Unreadable
 from .display import EMPTY, block, cell, printable, quiet
 
 HEAD_BYTES = 400
@@ -18,7 +20,70 @@ HEAD_BYTES = 400
 BODY_BYTES = 262_144
 """Of the payload of one message."""
 
+BODY_CHARACTERS = 1_048_576
+"""Of the same, as it is shown."""
+
 HEX_IN_LIST, HEX_LINE, HEX_LINES = 12, 16, 32
+
+
+class Withheld(str):
+    """What stands in the place of a payload that is not shown, or of an error."""
+
+
+def beginning(message: Inspected) -> str:
+    """A message's payload in a list."""
+    payload = message.payload
+    if isinstance(payload, Withheld):
+        return quiet(payload)
+    if isinstance(payload, Cut):
+        return head(payload.beginning, message.size, JSON if payload.is_json else BYTES)
+    if isinstance(payload, bytes):
+        return head(payload, len(payload), JSON if isinstance(payload, Unreadable) else BYTES)
+    return cell(compact(payload))
+
+
+def body(message: Inspected) -> SafeString:
+    """A message's payload on its own page."""
+    payload, size = message.payload, message.size
+    if isinstance(payload, Withheld):
+        return quiet(payload)
+    if isinstance(payload, Cut):
+        return whole(payload.beginning, size, JSON if payload.is_json else BYTES)
+    if isinstance(payload, bytes):
+        return whole(payload, len(payload), JSON if isinstance(payload, Unreadable) else BYTES)
+    return of_value(payload, size)
+
+
+def of_value(value: Any, size: int) -> SafeString:
+    """A JSON value that is ``size`` bytes as it is stored."""
+    text = pretty(value)
+    caption = f"JSON, {_bytes(size)}"
+    if len(text) > BODY_CHARACTERS:
+        return _captioned(
+            f"{caption}; the first {BODY_CHARACTERS:,} characters are shown", 0, 0, text[:BODY_CHARACTERS]
+        )
+    return _captioned(caption, 0, 0, text)
+
+
+def pretty(value: Any) -> str:
+    """A JSON value, indented where that does not make it much longer, as deep nesting would."""
+    pieces, length = [], 0
+    try:
+        for piece in DjangoJSONEncoder(ensure_ascii=False, indent=2).iterencode(value):
+            pieces.append(piece)
+            length += len(piece)
+            if length > BODY_CHARACTERS:
+                return compact(value)
+    except RecursionError:
+        return compact(value)
+    return "".join(pieces)
+
+
+def compact(value: Any) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, cls=DjangoJSONEncoder)
+    except RecursionError:
+        return "nested too deeply to be shown"
 
 
 def head(body: bytes, length: int, encoding: str) -> str:
@@ -45,7 +110,7 @@ def document(value: Any) -> str:
     """A JSON value of another column, indented."""
     if value is None or value == {}:
         return EMPTY
-    return block(json.dumps(value, ensure_ascii=False, indent=2))
+    return block(pretty(value))
 
 
 def part(metadata: Any, name: str) -> Any:

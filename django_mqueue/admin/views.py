@@ -60,16 +60,19 @@ class QueueView(TemplateView):
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         return super().get_context_data(**{**frame(self.request, self.page, self.crumbs()), **kwargs})
 
+    def home(self) -> str:
+        """Where the site begins: who may see nothing of the queue's may see that."""
+        return reverse("admin:index", current_app=self.page.admin_site.name)
+
     def crumbs(self) -> list[tuple[str, str | None]]:
         """(title, URL) of the pages above this one and of this one, whose URL is None."""
         opts = self.page.opts
-        home = reverse("admin:index", current_app=self.page.admin_site.name)
         name, above = self.crumb or (
             str(opts.verbose_name_plural).capitalize(),
             f"{opts.model_name}_changelist",
         )
         return [
-            (gettext("Home"), home),
+            (gettext("Home"), self.home()),
             (str(opts.app_config.verbose_name), overview(self.request)),
             (name, address(self.request, above)),
             (str(self.title), None),

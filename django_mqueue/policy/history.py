@@ -230,7 +230,7 @@ def position_of(source: str, cursor: Any) -> Position | None:
     try:
         found = json.loads(cursor)
         ok = isinstance(found, list) and found[:1] == [source] and len(found) > 1
-    except ValueError:
+    except (ValueError, RecursionError):
         ok = False
     if not ok:
         raise ValueError(f"start must be the next of a page of the same question, not {cursor!r}")

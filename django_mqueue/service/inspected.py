@@ -7,15 +7,54 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from ..policy import encoding
+from ..policy import encoding, names
 from ..policy.durations import moment
-from ..policy.history import Cut, FailedAttempt, Unreadable
+from ..policy.history import DEAD, Cut, FailedAttempt, Inspected, Unreadable
 from ..store.dead import FAILURES
 
 Row = dict[str, Any]
 
 
-def metadata(text: str) -> dict[str, Any]:
+LOG = "log"
+"""The place of a row that is neither scheduled nor a dead letter."""
+
+
+def read(row: Row, place: str) -> None:
+    """Decode what a row holds, and note how it stands where its place says it."""
+    row.setdefault("status", None if place == LOG else place)
+    row["metadata"] = _metadata(row["metadata"])
+    row["retry"] = row["metadata"].get("retry", {})
+
+
+def told(row: Row, body: bytes | None, *, topic: str, group: str | None, place: str) -> Inspected:
+    """``row``: as ``read`` leaves it. ``group``: whose view it is; a dead letter is that of who gave it up."""
+    about, offset = {}, int(row["offset"])
+    if place == DEAD:
+        about, group, offset = _about_letter(row), row["failed_group"], _original_offset(row)
+    elif row.get("acked") is not None:
+        about = _about_group(row)
+    elif row["retry"]:
+        about = _about_retry(row["retry"])
+    metadata = row["metadata"]
+    return Inspected(
+        offset=offset,
+        id=id(row),
+        topic=topic,
+        key=names.key_of(row["partition"]),
+        kind=metadata["kind"],
+        payload=_payload(body, metadata["encoding"], int(row["size"])),
+        published_at=time(row["published_at"]),
+        available_at=time(row["available_at"]),
+        headers=metadata["headers"],
+        target=row["target"] or None,
+        group=group,
+        status=row["status"],
+        size=int(row["size"]),
+        **about,
+    )
+
+
+def _metadata(text: str) -> dict[str, Any]:
     """Whatever a row holds that did not come from ``publish``: what no handler could be given can be looked at."""
     found = json.loads(text)
     content = {"kind": "", "headers": {}, "encoding": "", **(found if isinstance(found, dict) else {})}
@@ -26,7 +65,7 @@ def metadata(text: str) -> dict[str, Any]:
     return content
 
 
-def payload(body: bytes | None, how: str, size: int) -> Any:
+def _payload(body: bytes | None, how: str, size: int) -> Any:
     if body is None:
         return None
     if len(body) < size:
@@ -43,13 +82,13 @@ def id(row: Row) -> str:
     return id
 
 
-def original_offset(row: Row) -> int:
+def _original_offset(row: Row) -> int:
     """A letter's id is made of the original's offset and the group."""
     offset = row["id"].partition(":")[0]
     return int(offset) if offset.isdecimal() else int(row["offset"])
 
 
-def about_group(row: Row) -> dict[str, Any]:
+def _about_group(row: Row) -> dict[str, Any]:
     return {
         "attempts": int(row["retry_count"]) + int(row["handed"]),
         "failures": int(row["failure_count"]),
@@ -62,7 +101,7 @@ def about_group(row: Row) -> dict[str, Any]:
     }
 
 
-def about_letter(row: Row) -> dict[str, Any]:
+def _about_letter(row: Row) -> dict[str, Any]:
     failed_at, failures = _time(row["failed_at"]), int(row["message_failures"] or 0)
     brought = row["metadata"].get(FAILURES, {})
     errors = _errors(brought.get("errors", []))
@@ -77,7 +116,7 @@ def about_letter(row: Row) -> dict[str, Any]:
     }
 
 
-def about_retry(retry: Mapping[str, Any]) -> dict[str, Any]:
+def _about_retry(retry: Mapping[str, Any]) -> dict[str, Any]:
     """A message that waits for its retry apart from the log, or has come back from there."""
     return {
         "attempts": int(retry.get("count", 0)),

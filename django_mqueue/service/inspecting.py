@@ -8,7 +8,6 @@ from typing import Any
 
 from .. import conf
 from ..exceptions import NotRegistered
-from ..policy import names
 from ..policy.history import (
     DEAD,
     DONE,
@@ -173,9 +172,7 @@ class Look:
             rows = history.rows_of_group(self.using, group, dead, offsets_)
             self._note_status(rows)
         for row in rows.values():
-            row.setdefault("status", self.source.place if self.source.place != "log" else None)
-            row["metadata"] = inspected.metadata(row["metadata"])
-            row["retry"] = row["metadata"].get("retry", {})
+            inspected.read(row, self.source.place)
         return rows
 
     def _note_status(self, rows: Mapping[int, Row]) -> None:
@@ -212,33 +209,8 @@ class Look:
         )
 
     def _told(self, row: Row, body: bytes | None) -> Inspected:
-        metadata = row["metadata"]
-        about = inspected.about_group(row) if row.get("acked") is not None else {}
-        group, offset = self.wanted.group, int(row["offset"])
-        if self.source.place == DEAD:
-            about, group, offset = (
-                inspected.about_letter(row),
-                row["failed_group"],
-                inspected.original_offset(row),
-            )
-        elif row.get("acked") is None and row["retry"]:
-            about = inspected.about_retry(row["retry"])
-        return Inspected(
-            offset=offset,
-            id=inspected.id(row),
-            topic=self.wanted.topic,
-            key=names.key_of(row["partition"]),
-            kind=metadata["kind"],
-            payload=inspected.payload(body, metadata["encoding"], int(row["size"])),
-            published_at=inspected.time(row["published_at"]),
-            available_at=inspected.time(row["available_at"]),
-            headers=metadata["headers"],
-            target=row["target"] or None,
-            group=group,
-            status=row["status"],
-            size=int(row["size"]),
-            **about,
-        )
+        wanted = self.wanted
+        return inspected.told(row, body, topic=wanted.topic, group=wanted.group, place=self.source.place)
 
 
 def registration(using: str, wanted: Wanted) -> Registration | None:

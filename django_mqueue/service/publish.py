@@ -127,9 +127,9 @@ def publish_many(
     return stored
 
 
-def check(topic: str, message: OutgoingMessage) -> None:
-    """Raise what ``publish`` would raise for bad arguments."""
-    _row(names.check_publish_topic(topic, conf.dead_letter_suffixes()), message)
+def check(topic: str, message: OutgoingMessage) -> int:
+    """Bytes of the payload as it would be stored. Raises what ``publish`` would raise for bad arguments."""
+    return len(_row(names.check_publish_topic(topic, conf.dead_letter_suffixes()), message).content.body)
 
 
 def _row(topic: str, message: OutgoingMessage) -> NewRow:

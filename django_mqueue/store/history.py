@@ -192,3 +192,14 @@ def payloads(using: str, offsets: Sequence[int], most: int | None = None) -> dic
     column = "m.payload" if most is None else f"LEFT(m.payload, {most:d})"
     found = session.fetch(using, f"SELECT m.`offset`, {column}{_WANTED}", [json.dumps(offsets)])
     return {int(offset): bytes(payload) for offset, payload in found}
+
+
+def newest_of_all(using: str, below: int, limit: int) -> dict[int, str]:
+    """Topics of the newest rows below an offset, by their offsets, which fall."""
+    rows = session.fetch(
+        using,
+        "SELECT `offset`, topic FROM queue_messages FORCE INDEX (PRIMARY) WHERE `offset` < %s"
+        f" ORDER BY `offset` DESC LIMIT {limit:d}",
+        [below],
+    )
+    return {int(offset): topic for offset, topic in rows}

@@ -10,8 +10,8 @@ from django.test import Client
 from .rows import list_url
 
 _ROW = re.compile(r"<tr>(?!<th scope).*?</tr>", re.DOTALL)
-_CELL = re.compile(r'<t[hd] class="field-(\w+)[^"]*">(.*?)</t[hd]>', re.DOTALL)
-_LINK = re.compile(r'<th class="field-\w+[^"]*"><a href="([^"]+)"')
+_CELL = re.compile(r'<t[hd] class="field-(\w+)[^"]*"[^>]*>(.*?)</t[hd]>', re.DOTALL)
+_LINK = re.compile(r'<th class="field-\w+[^"]*"[^>]*><a href="([^"]+)"')
 _FIELD = re.compile(
     r'<div class="form-row[^"]*field-(\w+)[^"]*">.*?<div class="readonly">(.*?)</div>', re.DOTALL
 )

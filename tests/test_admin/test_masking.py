@@ -46,21 +46,23 @@ def test_a_mask_by_itself_or_by_its_path(mask: Any) -> None:
 
 
 def test_a_topic_may_have_its_own_or_none() -> None:
-    """And so have the topics that are made of it, unless they have one of their own."""
-    topics = {"orders": {"MASK": other}, "mails": {"MASK": None}, "cards_dlq": {"MASK": other}}
+    """And so have the topics that are made of it."""
+    topics: dict[str, dict[str, Any]] = {"orders": {"MASK": other}, "mails": {"MASK": None}}
     with override_settings(MQUEUE={"MASK": no_card, "TOPICS": topics}):
-        for topic in (
-            "orders",
-            "orders_dlq",
-            "orders_scheduled",
-            "orders_replies",
-            "orders_dlq_dlq",
-            "cards_dlq",
-        ):
+        for topic in ("orders", "orders_dlq", "orders_scheduled", "orders_replies", "orders_dlq_dlq"):
             assert conf.mask(topic) is other, topic
         for topic in ("cards", "cards_scheduled", "orders2", "_dlq"):
             assert conf.mask(topic) is no_card, topic
         assert conf.mask("mails_dlq") is None
+
+
+def test_a_mask_is_told_the_topic_that_a_message_is_of() -> None:
+    def mask(message: Inspected) -> Inspected:
+        return replace(message, payload=message.topic)
+
+    with override_settings(MQUEUE={"MASK": mask}):
+        found = masked(replace(MESSAGE, topic="orders_dlq"))
+    assert (found.topic, found.payload) == ("orders_dlq", "orders")
 
 
 def test_errors_are_masked_if_the_mask_does_it() -> None:

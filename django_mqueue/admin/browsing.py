@@ -1,0 +1,159 @@
+"""The list of messages: the newest of all, or those of a topic that are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponse
+
+from .. import conf, inspect
+from ..exceptions import MQueueError
+from ..inspect import Inspected, Page
+from ..policy.history import DEAD
+from ..service import browsing
+from . import payloads
+from .asking import BY_DUE_TIME, TITLES, Asking
+from .display import EMPTY, badge, cell, first_line, key, moment, name, printable, quiet
+from .links import address
+from .masking import as_seen, sees_all, shown
+from .views import QueueView
+
+ROWS = 100
+LOOKED_AT = 2_000
+"""Messages that one page looks at, where only a look tells."""
+MASKED_IN_LIST = 16_384
+"""Bytes of payloads that are read for a list to be masked."""
+COUNTED = 1_000
+BADGES = {
+    "pending": "waiting", "in_flight": "good", "waiting": "waiting", "done": "over", "dead": "bad",
+    "scheduled": "waiting",
+}  # fmt: skip
+
+
+class MessagesPage(QueueView):
+    """``?topic=`` and the other fields of the form; ``start`` is where to go on, as the page before said."""
+
+    route, url_name, rights = "", "message_changelist", ("view_message",)
+    template_name = "admin/django_mqueue/messages.html"
+    title = "Messages"
+
+    def crumbs(self) -> list[tuple[str, str | None]]:
+        *above, (title, _), _ = super().crumbs()
+        return [*above, (title, None)]
+
+    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        form = Asking(request.GET)
+        found: Page | None = None
+        if form.is_valid():
+            try:
+                found = self._found(form)
+            except (MQueueError, ValueError, TypeError) as problem:
+                form.add_error(None, printable(str(problem)))
+            except ValidationError as problem:
+                form.add_error(None, problem)
+        topic = form.cleaned_data.get("topic") or ""
+        context = self.get_context_data(title=self.title, form=form, topic=topic, found=found)
+        if found is not None:
+            context |= self._listed(form, found)
+        return self.render_to_response(context)
+
+    def _found(self, form: Asking) -> Page:
+        request, topic = self.request, form.cleaned_data["topic"]
+        start = request.GET.get("start") or None
+        if not topic:
+            everything = sees_all_topics(request)
+            most = payloads.HEAD_BYTES if everything else MASKED_IN_LIST
+            return browsing.newest(conf.database(), limit=ROWS, start=start, payload_limit=most)
+        test, everything = form.test(), sees_all(request, topic)
+        return inspect.messages(
+            **form.question(),
+            filter=None if test is None else as_seen(request, topic, test),
+            limit=ROWS,
+            start=start,
+            scan_limit=LOOKED_AT,
+            payload_limit=payloads.HEAD_BYTES if everything else MASKED_IN_LIST,
+        )
+
+    def _listed(self, form: Asking, found: Page) -> dict[str, Any]:
+        given = form.cleaned_data
+        letters = not given["topic"] or given["status"] == DEAD
+        rows = [self._row(shown(self.request, message), letters) for message in found]
+        is_first = not self.request.GET.get("start")
+        return {
+            "rows": rows,
+            "with_topic": not given["topic"],
+            "with_group": bool(given["group"] or given["status"]),
+            "is_short": found.next is not None and len(rows) < ROWS,
+            "next_url": None if found.next is None else self._url(start=found.next),
+            "first_url": None if is_first else self._url(start=None),
+            "is_asked": any(value for name, value in given.items() if name not in ("order",)),
+            "by_due_time": given["status"] in BY_DUE_TIME,
+            "counts": self._counts(given) if is_first and given["group"] else [],
+        }
+
+    def _url(self, **changed: str | None) -> str:
+        """This page, asked something else."""
+        given = self.request.GET
+        asked: dict[str, object] = {
+            name: given[name] for name in (*Asking.base_fields, "start") if given.get(name)
+        }
+        return address(self.request, self.url_name, **{**asked, **changed})
+
+    def _counts(self, given: Mapping[str, Any]) -> list[tuple[str, str, str, bool]]:
+        """(title, how many, URL, whether that is what is listed) of each status of a group."""
+        try:
+            counts = inspect.counts(
+                given["topic"],
+                group=given["group"],
+                key=given["key"] or None,
+                cap=COUNTED,
+                scan_limit=LOOKED_AT,
+            )
+        except MQueueError:  # Dead letters outlive registrations.
+            return []
+        found = []
+        for status, title in TITLES.items():
+            if status == "done":
+                continue
+            count = f"{getattr(counts, status):,}{'+' if status in counts.more else ''}"
+            found.append((title, count, self._url(status=status, start=None), given["status"] == status))
+        return found
+
+    def _row(self, message: Inspected, letters: bool) -> dict[str, Any]:
+        offset = message.dead_letter if letters and message.dead_letter is not None else message.offset
+        error = message.errors[-1].error if message.errors else ""
+        who = f"{message.group}: " if message.group and letters else ""
+        return {
+            "offset": offset,
+            "url": address(self.request, "message_change", offset),
+            "topic": name(message.topic),
+            "key": key_cell(message.key),
+            "id": name(message.id),
+            "kind": name(message.kind),
+            "status": status_badge(message.status),
+            "attempts": message.attempts or EMPTY,
+            "payload": payloads.beginning(message),
+            "published": when(message.published_at, short=True),
+            "failure": cell(f"{who}{first_line(error)}") if error else EMPTY,
+        }
+
+
+def sees_all_topics(request: HttpRequest) -> bool:
+    """Whether no message of any topic is masked for the user."""
+    return all(sees_all(request, topic) for topic in ("", *conf.topics()))
+
+
+def when(moment_: Any, *, short: bool = False) -> str:
+    """An aware datetime as the pages show moments."""
+    return EMPTY if moment_ is None else moment(round(moment_.timestamp() * 1000), short=short)
+
+
+def key_cell(key_: str | None) -> str:
+    """A message's key; None for a keyless one."""
+    return quiet("no key") if key_ is None else key(key_)
+
+
+def status_badge(status: str | None) -> str:
+    return EMPTY if status is None else badge(BADGES[status], TITLES[status].lower())

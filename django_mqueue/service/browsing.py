@@ -1,0 +1,30 @@
+"""The newest messages of all topics, dead letters and what is scheduled among them."""
+
+from __future__ import annotations
+
+from ..policy.history import DEAD, Page, checked, cursor_of, position_of
+from ..store import history, session
+from . import inspected
+from .by_partition import END
+
+NEWEST_OF_ALL = "newest of all"
+
+
+def newest(using: str, *, limit: int, start: str | None, payload_limit: int) -> Page:
+    """Up to ``limit`` messages by falling offset, each with its row's own topic; of their payloads no more than
+    ``payload_limit`` bytes. Raises ``ValueError`` for a ``start`` that is not the next of such a page."""
+    position = position_of(NEWEST_OF_ALL, start)
+    (below,) = (END,) if position is None else checked(position, int)
+    with session.explained(using):
+        topics = history.newest_of_all(using, below, limit)
+        rows = history.rows(using, list(topics)) if topics else {}
+        bodies = history.payloads(using, list(rows), payload_limit) if rows else {}
+    messages = []
+    for offset, topic in topics.items():
+        if offset in bodies:
+            row = rows[offset]
+            place = inspected.LOG if row["failed_group"] is None else DEAD
+            inspected.read(row, place)
+            messages.append(inspected.told(row, bodies[offset], topic=topic, group=None, place=place))
+    last = min(topics, default=0)
+    return Page(messages, cursor_of(NEWEST_OF_ALL, (last,)) if len(topics) == limit else None, len(topics))

@@ -1,0 +1,162 @@
+"""One message's life: what it is, how it stands with each group, what has become of it. A constant number of
+statements, however many groups there are and however long the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .. import conf
+from ..policy.history import DEAD, DONE, IN_FLIGHT, PENDING, SCHEDULED, WAITING, Inspected
+from ..policy.life import Life, Related, Stand
+from ..policy.names import REPLIES_SUFFIX, SCHEDULED_SUFFIX, scheduled_topic
+from ..store import history, offsets, session
+from ..store import life as store
+from . import inspected
+from .inspected import LOG, Row
+
+RELATED = 100
+"""Letters and copies that are told of, each."""
+SCHEDULED_LOOKED_AT = 1_000
+
+
+def life(using: str, offset: int, *, payload_limit: Callable[[str], int], groups: int) -> Life | None:
+    """Of the message of the row at an offset; None where there is none.
+
+    ``payload_limit``: of a longer payload only the beginning is told, by the row's topic. ``groups``: how it stands
+    with so many at most.
+    """
+    with session.explained(using):
+        place = store.place(using, offset)
+        if place is None:
+            return None
+        stored_in, original_topic, created_at = place
+        rows = history.rows(using, [offset])
+        bodies = history.payloads(using, [offset], payload_limit(stored_in))
+        if offset not in rows or offset not in bodies:
+            return None
+        return _Teller(using, rows[offset], stored_in, original_topic, groups).tell(
+            bodies[offset], created_at
+        )
+
+
+def groups_of(using: str, topic: str, limit: int) -> list[tuple[str, bool]]:
+    """(name, paused) of the first groups that are registered for a topic."""
+    with session.explained(using):
+        return store.groups(using, topic, limit)
+
+
+def is_registered(using: str, topic: str, group: str) -> bool:
+    with session.explained(using):
+        return offsets.registration(using, group, topic) is not None
+
+
+class _Teller:
+    def __init__(self, using: str, row: Row, stored_in: str, original_topic: str | None, groups: int) -> None:
+        self.using, self.row, self.stored_in, self.limit = using, row, stored_in, groups
+        self.offset, self.partition = int(row["offset"]), str(row["partition"])
+        self.place = LOG
+        self.topic = stored_in
+        if row["failed_group"] is not None:
+            self.place, self.topic = DEAD, original_topic or conf.original_topic(stored_in)
+        elif stored_in.endswith(SCHEDULED_SUFFIX):
+            self.place, self.topic = SCHEDULED, stored_in.removesuffix(SCHEDULED_SUFFIX)
+
+    def tell(self, body: bytes, created_at: int) -> Life:
+        row, topic = self.row, self.topic
+        inspected.read(row, self.place)
+        message = inspected.told(row, body, topic=topic, group=None, place=self.place)
+        letters = self._letters()
+        stands, more = self._stands({letter.group: letter.offset for letter in letters})
+        original_offset = self._original_offset()
+        return Life(
+            message=message,
+            topic=topic,
+            stored_in=self.stored_in,
+            id=row["id"],
+            partition=self.partition,
+            created_at=created_at,
+            original_offset=original_offset,
+            original=self._original(message, original_offset),
+            stands=stands,
+            more_groups=more,
+            letters=letters,
+            copies=self._copies(message),
+        )
+
+    def _letters(self) -> list[Related]:
+        """Those made of this row; a dead letter that is consumed, and given up, is one of another topic."""
+        if self.place == SCHEDULED:
+            return []
+        dead = conf.dead_letter_topic(self.stored_in)
+        found = store.letters(self.using, dead, self.partition, self.offset, RELATED)
+        return [Related(offset, dead, group) for offset, group in found]
+
+    def _stands(self, letters: Mapping[str, int]) -> tuple[list[Stand], bool]:
+        """With the groups of the topic where the row is: workers may consume dead letters, too."""
+        if self.place == SCHEDULED or self.stored_in.endswith(REPLIES_SUFFIX):
+            return [], False
+        found = store.stands(self.using, self.stored_in, self.partition, self.offset, self.limit + 1)
+        aside = (
+            self._set_aside() if any(one["acked"] and one["group"] not in letters for one in found) else {}
+        )
+        return [self._stand(one, letters, aside) for one in found[: self.limit]], len(found) > self.limit
+
+    def _stand(self, state: Row, letters: Mapping[str, int], aside: Mapping[str, Inspected]) -> Stand:
+        group, target = state["group"], self.row["target"]
+        row = {**self.row, **state, "letter": letters.get(group)}
+        is_early = self.offset <= int(state["start"])
+        if state["acked"] is None:
+            row["status"] = DONE if is_early or self.offset <= int(state["done_to"]) else PENDING
+            if group in letters:
+                row["status"] = DEAD
+        elif state["acked"]:
+            row["status"] = DEAD if group in letters else DONE
+        else:
+            row["status"] = IN_FLIGHT if state["in_flight"] else WAITING
+        view = inspected.told(row, None, topic=self.topic, group=group, place=LOG)
+        return Stand(
+            group=group,
+            is_paused=bool(state["paused"]),
+            is_for=target in ("", group),
+            is_early=is_early and state["acked"] is None,
+            is_kept=state["acked"] is not None,
+            view=view,
+            set_aside=aside.get(group),
+        )
+
+    def _set_aside(self) -> dict[str, Inspected]:
+        """What of this message waits long for a retry, by group."""
+        topic = scheduled_topic(self.stored_in)
+        there = store.set_aside(self.using, topic, self.partition, self.offset, SCHEDULED_LOOKED_AT)
+        found = {}
+        for row in (history.rows(self.using, there) if there else {}).values():
+            inspected.read(row, SCHEDULED)
+            found[row["target"]] = inspected.told(row, None, topic=self.topic, group=None, place=SCHEDULED)
+        return found
+
+    def _original_offset(self) -> int | None:
+        """Where the message was in the log before, if its row says so."""
+        retry: Any = self.row["retry"].get("offset")
+        if self.place == DEAD:
+            offset = self.row["id"].partition(":")[0]
+            return int(offset) if offset.isdecimal() and len(offset) < 19 else None
+        return retry if isinstance(retry, int) else None
+
+    def _original(self, message: Inspected, offset: int | None) -> Related | None:
+        """The row that this one comes from, if the log still holds it."""
+        topic, found = self.topic, []
+        if offset is not None:
+            found = store.log_place(self.using, topic, offset)
+        elif self.row["original_id"] is not None:
+            found = history.by_id(self.using, topic, [self.partition], message.id)
+        return next((Related(one, topic, target) for one, _, target in found), None)
+
+    def _copies(self, message: Inspected) -> list[Related]:
+        """Other rows of the log that came back with this message's id, of the same partition."""
+        found = history.by_original_id(self.using, self.topic, (), message.id, RELATED)
+        return [
+            Related(offset, self.topic, target)
+            for offset, name, target in found
+            if name == self.partition and offset != self.offset
+        ]
