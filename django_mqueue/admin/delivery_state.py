@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import QuerySet
+from django.db.models import BooleanField, QuerySet, Value
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
@@ -24,10 +24,16 @@ from .display import (
     moment,
     moment_column,
     printable,
+    quiet,
 )
 from .lookups import GROUP, KEY, TOPIC_OF_GROUP, Lookup
+from .masking import has_mask
 from .pages import ReadOnlyAdmin
 from .paginator import LIMIT
+from .views import may
+
+MASKED = "masked: see the message"
+"""A mask is given whole messages, of which there are none here."""
 
 
 class DeliveryStateAdmin(ReadOnlyAdmin):
@@ -80,6 +86,11 @@ class DeliveryStateAdmin(ReadOnlyAdmin):
     invisible = moment_column("invisible_until", "not again before")
     finished = moment_column("acked_at", "done at")
 
+    def get_queryset(self, request: HttpRequest) -> QuerySet[DeliveryState]:
+        """With what the user's rights say of each row, since columns are not told whose page it is."""
+        queryset: QuerySet[DeliveryState] = super().get_queryset(request)
+        return queryset.annotate(sees_all=Value(may(request, "unmask_message"), BooleanField()))
+
     def narrow(self, queryset: QuerySet[DeliveryState], given: dict[str, str]) -> QuerySet[DeliveryState]:
         leading = {name: value for name, value in given.items() if name != "message_offset__gte"}
         if not leading:
@@ -124,13 +135,17 @@ class DeliveryStateAdmin(ReadOnlyAdmin):
         return row.retry_count + 1
 
     @admin.display(description="last error")
-    def last_error(self, row: DeliveryState) -> str:
+    def last_error(self, row: Any) -> str:
         errors = _errors(row)
+        if errors and _is_masked(row):
+            return quiet(MASKED)
         return cell(first_line(str(errors[-1].get("error", "")))) if errors else EMPTY
 
     @admin.display(description="errors")
-    def all_errors(self, row: DeliveryState) -> str:
+    def all_errors(self, row: Any) -> str:
         """Newest first."""
+        if row.errors and _is_masked(row):
+            return quiet(MASKED)
         return (
             format_html_join(
                 "",
@@ -147,6 +162,10 @@ class DeliveryStateAdmin(ReadOnlyAdmin):
             )
             or EMPTY
         )
+
+
+def _is_masked(row: Any) -> bool:
+    return not row.sees_all and has_mask(row.topic)
 
 
 def _errors(row: DeliveryState) -> list[dict[str, Any]]:

@@ -161,7 +161,14 @@ def _words(stand: Stand) -> str:
         if stand.is_early:
             return "The group began behind it."
         return "" if stand.is_kept else "The group is past it; no delivery of it is on record any more."
+    if view.status == WAITING and _is_at_the_front(stand):
+        return f"It was sent to the front: the first of its key.{paused}"
     return paused.strip()
+
+
+def _is_at_the_front(stand: Stand) -> bool:
+    until = stand.view.invisible_until
+    return until is not None and until.timestamp() < 1
 
 
 def _until(stand: Stand) -> tuple[str, str | None]:
@@ -174,8 +181,7 @@ def _until(stand: Stand) -> tuple[str, str | None]:
     if view.status == IN_FLIGHT:
         return "A handler has it; delivered again if unanswered at", when(view.invisible_until)
     if view.status == WAITING:
-        is_due = view.invisible_until is not None and view.invisible_until.timestamp() < 1
-        return ("First of its key", "") if is_due else ("Again at", when(view.invisible_until))
+        return ("", None) if _is_at_the_front(stand) else ("Again at", when(view.invisible_until))
     return "", None
 
 

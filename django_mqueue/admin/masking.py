@@ -25,7 +25,7 @@ TOO_LONG = Withheld("masked: too long to be masked here")
 
 def sees_all(request: HttpRequest, topic: str) -> bool:
     """Whether nothing of a topic's messages is hidden from the user: they have the right, or there is no mask."""
-    return may(request, "unmask_message") or not _has_mask(topic)
+    return may(request, "unmask_message") or not has_mask(topic)
 
 
 def shown(request: HttpRequest, message: Inspected) -> Inspected:
@@ -57,7 +57,8 @@ def masked(message: Inspected) -> Inspected:
         return _hidden(message, FAILED)
 
 
-def _has_mask(topic: str) -> bool:
+def has_mask(topic: str) -> bool:
+    """Whether the topic's messages are masked for who does not have the right."""
     try:
         return conf.mask(topic) is not None
     except Exception:  # It cannot be had: ``masked`` hides all.

@@ -8,7 +8,6 @@ from typing import Any
 
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
-from django.http import HttpResponse
 from django.test import Client
 from django.urls import reverse
 
@@ -50,7 +49,7 @@ def confirm(client: Client, page: str, asked: dict[str, Any]) -> Any:
     return client.post(url_of(page), hidden(shown.content.decode()), follow=True)
 
 
-def told(response: HttpResponse) -> list[str]:
+def told(response: Any) -> list[str]:
     """The messages on the page that an operation has led to."""
     found = re.findall(r'<ul class="messagelist">(.*?)</ul>', response.content.decode(), re.S)
     return [unescape(one) for item in found for one in re.findall(r"<li[^>]*>(.*?)</li>", item)]
