@@ -28,7 +28,6 @@ class Chosen:
 
 
 GROUP = Lookup("consumer_group", "Group")
-TOPIC = Lookup("topic", "Topic")
 TOPIC_OF_GROUP = Lookup("topic", "Topic", needs=("consumer_group",))
 KEY = Lookup("partition_key", "Key", needs=("topic",))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.http import HttpRequest
 
+from ..policy.names import key_of
 from .links import address
 from .views import may
 
@@ -25,10 +26,12 @@ def to_messages(
     status: str | None = None,
     key: str | None = None,
 ) -> str | None:
-    """The messages of a topic that are in a status (of ``inspect.messages``) for a group."""
+    """The messages of a topic that are in a status (of ``inspect.messages``) for a group. ``key``: a partition; those
+    of messages without a key cannot be asked for."""
     if not may(request, "view_message"):
         return None
-    return address(request, "message_changelist", topic=topic, group=group, status=status, partition_key=key)
+    key = None if key is None else key_of(key)
+    return address(request, "message_changelist", topic=topic, group=group, status=status, key=key)
 
 
 def to_letters(request: HttpRequest, topic: str, group: str | None = None) -> str | None:

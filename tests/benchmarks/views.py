@@ -40,20 +40,24 @@ def lists(world: World) -> dict[str, View]:
     some_id = ID + f"{world.at(0.5) // 10 * 10:012d}"
     letter = world.at(0.9) // 100 * 100 + 99
     add("message", "all")
-    add("message", "fifth page", p="5")
-    add("message", "from the middle", offset__lte=middle)
+    add("message", "all from the middle", start=f'["newest of all",{middle}]')
     add("message", "topic", topic=ORDERS)
+    add("message", "topic, oldest first", topic=ORDERS, order="oldest")
     add("message", "topic with few", topic="archive")
-    add("message", "topic from the middle", topic=ORDERS, offset__lte=middle)
-    add("message", "busy key", topic=ORDERS, partition_key=BUSY)
-    add("message", "quiet key", topic=ORDERS, partition_key=quiet)
-    add("message", "id", topic=ORDERS, message_id=some_id)
-    add("message", "id that is not there", topic=ORDERS, message_id="nowhere")
-    add("message", "id and key", topic=ORDERS, partition_key=BUSY, message_id=some_id)
+    add("message", "topic from the middle", topic=ORDERS, start=f'["newest",{middle}]')
+    add("message", "busy key", topic=ORDERS, key=BUSY)
+    add("message", "quiet key", topic=ORDERS, key=quiet)
+    add("message", "id", topic=ORDERS, id=some_id)
+    add("message", "id that is not there", topic=ORDERS, id="nowhere")
+    add("message", "id and key", topic=ORDERS, key=BUSY, id=some_id)
+    add("message", "kind that is not there", topic=ORDERS, kind="nothing")
+    add("message", "payload that is not there", topic=ORDERS, path="nothing", value="1")
+    for status in ("pending", "in_flight", "waiting", "done", "dead", "scheduled"):
+        add("message", f"{status} of a group", topic=ORDERS, group="billing", status=status)
     add("message", "dead letters", topic="orders_dlq")
     add(
         "message", "dead letter by its original id",
-        topic="orders_dlq", failed_group="billing", original_id=f"{ID}{letter - LETTER_OF:012d}",
+        topic=ORDERS, status="dead", group="billing", id=f"{ID}{letter - LETTER_OF:012d}",
     )  # fmt: skip
     for model in ("deliverystate", "partitionlease", "offset", "subscriberheartbeat"):
         add(model, "all")

@@ -81,9 +81,11 @@ class TestInABrowser(BrowserCase):
         width = self.page.driver.execute_script(
             "return document.querySelector('#result_list').getBoundingClientRect().width"
         )
-        room = self.page.driver.execute_script("return document.querySelector('.results').clientWidth")
+        around = ".mqueue-scroll" if page == "message" else ".results"
+        room = self.page.driver.execute_script(f"return document.querySelector('{around}').clientWidth")
         assert width <= room, f"{page}: the list is {width} pixels wide and must be scrolled sideways"
-        assert self.page.style("#lookup-topic", "border-top-style") == "solid"
+        field = "#id_topic" if page == "message" else "#lookup-topic"
+        assert self.page.style(field, "border-top-style") == "solid"
         self.page.save(page)
         place = 2 if page == "deliverystate" else 1  # The one with errors.
         self.page.click(f"#result_list tbody tr:nth-child({place}) th a")
@@ -93,12 +95,12 @@ class TestInABrowser(BrowserCase):
 
     def look_up_a_message(self) -> None:
         self.page.open("/admin/django_mqueue/message/")
-        assert self.page.driver.title.startswith("Select message"), "the script of a payload has run"
-        self.page.click(".paginator a")
+        assert self.page.driver.title.startswith("Messages"), "the script of a payload has run"
+        self.page.click_link("Next page")
         assert len(self.page.all("#result_list tbody tr")) == 33
-        self.page.find("#lookup-topic").send_keys("orders")
-        self.page.find("#lookup-message_id").send_keys("order-7")
-        self.page.click("#changelist-search input[type=submit]")
+        self.page.find("#id_topic").send_keys("orders")
+        self.page.find("#id_id").send_keys("order-7")
+        self.page.click("#mqueue-ask input[type=submit]")
         assert self.page.text_of("#result_list tbody .field-id_cell") == "order-7"
         self.page.save("message-found")
         self.page.click("#result_list tbody th a")
