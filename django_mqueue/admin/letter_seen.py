@@ -55,7 +55,7 @@ def shown(request: HttpRequest, letter: Letter) -> Inspected:
 
 def payload(letter: Letter, seen: Inspected) -> SafeString:
     """As it is stored where nothing of it is masked."""
-    if isinstance(seen.payload, masking.Withheld):
+    if isinstance(seen.payload, payloads.Withheld):
         return format_html('<p class="quiet">{}</p>', str(seen.payload))
     body, how = bytes(letter.row["payload"]), letter.metadata["encoding"]
     if seen.payload is not letter.message.payload:

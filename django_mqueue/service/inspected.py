@@ -22,7 +22,7 @@ LOG = "log"
 def read(row: Row, place: str) -> None:
     """Decode what a row holds, and note how it stands where its place says it."""
     row.setdefault("status", None if place == LOG else place)
-    row["metadata"] = _metadata(row["metadata"])
+    row["metadata"] = metadata(row["metadata"])
     row["retry"] = row["metadata"].get("retry", {})
 
 
@@ -30,7 +30,7 @@ def told(row: Row, body: bytes | None, *, topic: str, group: str | None, place: 
     """``row``: as ``read`` leaves it. ``group``: whose view it is; a dead letter is that of who gave it up."""
     about, offset = {}, int(row["offset"])
     if place == DEAD:
-        about, group, offset = _about_letter(row), row["failed_group"], _original_offset(row)
+        about, group, offset = about_letter(row), row["failed_group"], _original_offset(row)
     elif row.get("acked") is not None:
         about = _about_group(row)
     elif row["retry"]:
@@ -42,7 +42,7 @@ def told(row: Row, body: bytes | None, *, topic: str, group: str | None, place: 
         topic=topic,
         key=names.key_of(row["partition"]),
         kind=metadata["kind"],
-        payload=_payload(body, metadata["encoding"], int(row["size"])),
+        payload=payload(body, metadata["encoding"], int(row["size"])),
         published_at=time(row["published_at"]),
         available_at=time(row["available_at"]),
         headers=metadata["headers"],
@@ -54,7 +54,7 @@ def told(row: Row, body: bytes | None, *, topic: str, group: str | None, place: 
     )
 
 
-def _metadata(text: str) -> dict[str, Any]:
+def metadata(text: str) -> dict[str, Any]:
     """Whatever a row holds that did not come from ``publish``: what no handler could be given can be looked at."""
     found = json.loads(text)
     content = {"kind": "", "headers": {}, "encoding": "", **(found if isinstance(found, dict) else {})}
@@ -65,7 +65,7 @@ def _metadata(text: str) -> dict[str, Any]:
     return content
 
 
-def _payload(body: bytes | None, how: str, size: int) -> Any:
+def payload(body: bytes | None, how: str, size: int) -> Any:
     if body is None:
         return None
     if len(body) < size:
@@ -101,7 +101,7 @@ def _about_group(row: Row) -> dict[str, Any]:
     }
 
 
-def _about_letter(row: Row) -> dict[str, Any]:
+def about_letter(row: Row) -> dict[str, Any]:
     failed_at, failures = _time(row["failed_at"]), int(row["message_failures"] or 0)
     brought = row["metadata"].get(FAILURES, {})
     errors = _errors(brought.get("errors", []))
