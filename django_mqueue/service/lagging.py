@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ..policy.durations import moment
 from ..policy.figures import ABOUT, EXACT, Figure, Lag, PartitionLag
@@ -18,6 +19,8 @@ from .surveying import Surveyor, size_for
 
 MOST = 6_000
 """Partitions that are looked at where a topic has too many to look at all."""
+LIKELY = 500
+"""Of those that a group is behind in: so many are looked at more closely."""
 ROWS = 5_000
 """Rows of all partitions that are counted one by one."""
 STEP = 60_000
@@ -38,9 +41,17 @@ def lag(using: str, topic: str, group: str, limit: int, exact: int | None = None
         known = standing.known_names(using, group, topic, partitions.NAMED + 1)
         names = partitions.all_names(using, topic, known | seen)
         look = partitions.look(using, group, topic, start, names, seen, MOST)
-        chosen = sorted(look.behind, key=lambda one: -_guess(one))
         rows = exact or ROWS
-        if sum(map(_guess, chosen)) > rows / 2:
+        behind = [_Behind(one) for one in look.behind]
+        if len(behind) > LIKELY:
+            # No partition has more messages than there are offsets.
+            behind = sorted(behind, key=lambda one: one.place.acked - one.place.newest)[:LIKELY]
+        for some in batches(behind):
+            tails = standing.tails(using, topic, [one.place.partition for one in some])
+            for one in some:
+                one.few = tails.get(one.place.partition)
+        chosen = sorted(behind, key=lambda one: -one.guess)
+        if len(behind) < len(look.behind) or sum(one.guess for one in chosen) > rows / 2:
             # Twice as many as are asked for: which have the most is known when they are counted.
             chosen = chosen[: 2 * limit]
         found = _counted(using, topic, group, chosen, max(10, rows // max(1, len(chosen))))
@@ -53,48 +64,58 @@ def lag(using: str, topic: str, group: str, limit: int, exact: int | None = None
             now, opened = surveyor.now, (PENDING, IN_FLIGHT, WAITING)
             strata = surveyor.survey(topic, group, now - STEP, STEP, whole=True, start=start)
             total = more_than(counted, figure(strata, lambda row: row.status in opened))
-        behind = len(look.behind) - (len(chosen) - len(found))
-        return Lag(topic, group, total, tuple(found[:limit]), behind, not look.all)
+        number = len(look.behind) - (len(chosen) - len(found))
+        return Lag(topic, group, total, tuple(found[:limit]), number, not look.all)
 
 
-def _guess(place: Place) -> float:
-    """About how many messages are above a watermark, from how dense the last ones are."""
-    if place.few is None or place.few <= place.acked:
-        return FEW / 2
-    return FEW + (place.few - place.acked) * _density(place)
+@dataclass
+class _Behind:
+    """``few``: the offset of one of the partition's last messages, behind which there are ``FEW`` more."""
+
+    place: Place
+    few: int | None = None
+
+    @property
+    def density(self) -> float:
+        """Of its last messages."""
+        return 0 if self.few is None else FEW / max(1, self.place.newest - self.few)
+
+    @property
+    def guess(self) -> float:
+        """About how many messages are above the watermark."""
+        if self.few is None or self.few <= self.place.acked:
+            return FEW / 2
+        return FEW + (self.few - self.place.acked) * self.density
 
 
-def _density(place: Place) -> float:
-    assert place.few is not None
-    return FEW / max(1, place.newest - place.few)
-
-
-def _counted(using: str, topic: str, group: str, places: Sequence[Place], each: int) -> list[PartitionLag]:
-    rows: dict[str, list[history.Place]] = {place.partition: [] for place in places}
+def _counted(using: str, topic: str, group: str, behind: Sequence[_Behind], each: int) -> list[PartitionLag]:
+    rows: dict[str, list[history.Place]] = {one.place.partition: [] for one in behind}
     opened: dict[str, int] = dict.fromkeys(rows, 0)
-    for some in batches(places):
-        above = [(place.partition, place.acked) for place in some]
+    for some in batches(behind):
+        above = [(one.place.partition, one.place.acked) for one in some]
         read = history.undelivered(using, topic, above, each)
         for row in read:
             rows[row[1]].append(row)
-        for one in partitions.open_ones(using, group, read, {}):
-            opened[one.partition] += 1
+        for message in partitions.open_ones(using, group, read, {}):
+            opened[message.partition] += 1
     found = []
-    for place in places:
+    for one in behind:
+        place = one.place
         mine, count = rows[place.partition], opened[place.partition]
         lag = Figure(count, least=count)
         if len(mine) == each and max(row[0] for row in mine) < place.newest:
             share = sum(target in ("", group) for *_, target in mine) / each
-            lag = _estimated(place, sorted(offset for offset, *_ in mine), count, share)
+            lag = _estimated(one, sorted(offset for offset, *_ in mine), count, share)
         found.append(_told(place, lag))
     return found
 
 
-def _estimated(place: Place, looked: Sequence[int], opened: int, share: float) -> Figure:
+def _estimated(behind: _Behind, looked: Sequence[int], opened: int, share: float) -> Figure:
     """The first offsets above the watermark, so many of which are open, tell of the rest, as far as it has been
     delivered; behind that all is open but what is for others. ``share``: of the messages that are for the group."""
     here = (len(looked) - 1) / max(1, looked[-1] - looked[0])
-    there = _density(place) if place.few is not None and place.few > looked[-1] else here
+    place = behind.place
+    there = behind.density if behind.few is not None and behind.few > looked[-1] else here
     delivered = max(0, min(place.scanned, place.newest) - looked[-1])
     fresh = place.newest - looked[-1] - delivered
     dense = (here + there) / 2

@@ -73,21 +73,17 @@ def between(using: str, topic: str, gaps: Sequence[tuple[str, str | None]]) -> s
 @dataclass(frozen=True)
 class Place:
     """A partition, and where a group stands in it: done up to ``acked``, all delivered up to ``scanned`` (0 where that
-    is not known), ``moved_at`` that was written. ``newest``: its last message, 0 where there is none. ``few``: the
-    offset of one of its last messages, behind which there are ``FEW`` more; None where it has not as many."""
+    is not known), ``moved_at`` that was written. ``newest``: its last message, 0 where there is none."""
 
     partition: str
     acked: int
     scanned: int
     moved_at: int | None
     newest: int
-    few: int | None
     owner: str
     holder: str
     renewed_at: int | None
 
-
-FEW = 7
 
 # Ordered by the offset alone, MySQL would read the whole partition and sort it; by the topic, too, MariaDB would.
 _LOG = (
@@ -96,7 +92,7 @@ _LOG = (
 )
 _PLACE = (
     "x.partition_key, COALESCE(o.offset_acked, 0), GREATEST(COALESCE(o.scan_offset, 0), COALESCE(o.offset_acked, 0)),"
-    f" o.updated_at, ({_LOG}), ({_LOG} OFFSET {FEW})"
+    f" o.updated_at, ({_LOG})"
 )
 
 
@@ -109,7 +105,7 @@ def leased(using: str, group: str, topic: str, limit: int) -> list[Place]:
         " FORCE INDEX (queue_leases_partition) LEFT JOIN queue_offsets o FORCE INDEX (queue_offsets_partition)"
         " ON o.consumer_group = %s AND o.topic = %s AND o.partition_key = x.partition_key"
         f" WHERE x.consumer_group = %s AND x.topic = %s ORDER BY x.partition_key LIMIT {limit:d}",
-        [topic, topic, group, topic, group, topic],
+        [topic, group, topic, group, topic],
     )
     return [_place(row) for row in rows]
 
@@ -119,10 +115,10 @@ def placed(using: str, group: str, topic: str, limit: int) -> list[Place]:
     rows = session.fetch(
         using,
         "SELECT x.partition_key, x.offset_acked, GREATEST(x.offset_acked, x.scan_offset), x.updated_at,"
-        f" ({_LOG}), ({_LOG} OFFSET {FEW}), '', '', NULL FROM queue_offsets x FORCE INDEX (queue_offsets_partition)"
+        f" ({_LOG}), '', '', NULL FROM queue_offsets x FORCE INDEX (queue_offsets_partition)"
         " WHERE x.consumer_group = %s AND x.topic = %s AND x.partition_key > ''"
         f" ORDER BY x.partition_key LIMIT {limit:d}",
-        [topic, topic, group, topic],
+        [topic, group, topic],
     )
     return [_place(row) for row in rows]
 
@@ -138,16 +134,29 @@ def named(using: str, group: str, topic: str, names: Sequence[str]) -> list[Plac
         " ON o.consumer_group = %s AND o.topic = %s AND o.partition_key = x.partition_key"
         " LEFT JOIN queue_partition_leases l FORCE INDEX (queue_leases_partition)"
         " ON l.consumer_group = %s AND l.topic = %s AND l.partition_key = x.partition_key",
-        [topic, topic, *names, group, topic, group, topic],
+        [topic, *names, group, topic, group, topic],
     )
     return [_place(row) for row in rows]
 
 
+FEW = 7
+
+
+def tails(using: str, topic: str, names: Sequence[str]) -> dict[str, int]:
+    """For each partition the offset of the message behind which there are ``FEW`` more; not of those with fewer."""
+    branch = (
+        "SELECT partition_key, `offset` FROM queue_messages FORCE INDEX (queue_messages_partition)"
+        f" WHERE topic = %s AND partition_key = %s ORDER BY `offset` DESC LIMIT 1 OFFSET {FEW}"
+    )
+    rows = session.fetch(using, union(branch, len(names)), flat([topic, name] for name in names))
+    return {str(name): int(offset) for name, offset in rows}
+
+
 def _place(row: session.Row) -> Place:
-    name, acked, scanned, moved_at, newest, few, owner, holder, renewed_at = row
+    name, acked, scanned, moved_at, newest, owner, holder, renewed_at = row
     return Place(
         str(name), int(acked), int(scanned), None if moved_at is None else int(moved_at), int(newest or 0),
-        None if few is None else int(few), owner or "", holder or "", None if renewed_at is None else int(renewed_at),
+        owner or "", holder or "", None if renewed_at is None else int(renewed_at),
     )  # fmt: skip
 
 

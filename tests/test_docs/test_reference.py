@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -56,7 +57,10 @@ def test_every_public_name_is_in_the_reference(name: str) -> None:
 @pytest.mark.parametrize("block", SIGNATURES, ids=str)
 def test_signatures_are_those_of_the_code(block: Block) -> None:
     """Names, order, kinds and defaults of all parameters."""
-    namespace: dict[str, Any] = {"ExponentialBackoff": django_mqueue.ExponentialBackoff}
+    namespace: dict[str, Any] = {
+        "ExponentialBackoff": django_mqueue.ExponentialBackoff,
+        "timedelta": timedelta,
+    }
     exec(compiled(block), namespace)
     home = inspecting if name_of(block.document) == "docs/reference/inspect.md" else django_mqueue
     (name,) = (name for name in namespace if name in home.__all__ and name != "ExponentialBackoff")
@@ -76,7 +80,8 @@ def test_every_function_and_class_with_arguments_has_its_signature() -> None:
     assert shown == {
         "publish", "publish_many", "consumer", "Subscription", "subscribe", "unsubscribe", "redrive", "purge",
         "pause", "resume", "reset", "scheduled", "cancel", "reschedule", "messages", "remove", "send_to_front",
-        "counts", "groups", "release", "partitions", "deliveries", "preview_reset", "request", "arequest",
+        "counts", "groups", "release", "partitions", "deliveries", "preview_reset", "topics", "group_figures",
+        "topic_figures", "rates", "latency", "lag", "holds", "subscribers", "request", "arequest",
     }  # fmt: skip
 
 
