@@ -209,7 +209,7 @@ def _sample(look: str) -> SafeString:
 
 def _drawn(line: Line, height: float, top: float, shift: float = 0) -> SafeString:
     """The line in a box as wide as it has values; each stands in the middle of its step."""
-    path, area = [], []
+    path, area, dots = [], [], []
     if line.bars:
         foot = _number(shift + height)
         path = [
@@ -219,21 +219,28 @@ def _drawn(line: Line, height: float, top: float, shift: float = 0) -> SafeStrin
         ]
     for run in () if line.bars else runs(line.values):
         places = [(_number(place + 0.5), _number(shift + height * (1 - value / top))) for place, value in run]
-        # A single value between two gaps: a line without length, which its round ends make a dot.
-        path.append("M" + "L".join(f"{x} {y}" for x, y in places) + ("h0" if len(places) == 1 else ""))
-        if len(places) > 1:
+        if len(places) == 1:
+            # A line without length, which its round ends make a dot.
+            dots.append(f"M{places[0][0]} {places[0][1]}h0")
+        else:
+            path.append("M" + "L".join(f"{x} {y}" for x, y in places))
             foot = _number(shift + height)
             area.append(
                 f"M{places[0][0]} {foot}L"
                 + "L".join(f"{x} {y}" for x, y in places)
                 + f"L{places[-1][0]} {foot}Z"
             )
-    filled = format_html('<path class="mqueue-area mqueue-area-{}" d="{}"/>', line.look, "".join(area))
-    return format_html(
-        '{}<path class="mqueue-line mqueue-line-{}" d="{}" fill="none" vector-effect="non-scaling-stroke"/>',
-        filled if line.area and area else NOTHING,
-        line.look,
-        "".join(path),
+    stroked = (
+        '<path class="mqueue-line mqueue-line-{}" d="{}" fill="none" vector-effect="non-scaling-stroke"/>'
+    )
+    dotted = stroked.replace(' mqueue-line-{}"', ' mqueue-line-{} mqueue-dot"')
+    parts = (
+        ('<path class="mqueue-area mqueue-area-{}" d="{}"/>', area if line.area else []),
+        (stroked, path),
+        (dotted, dots),
+    )
+    return format_html_join(
+        "", "{}", ((format_html(shape, line.look, "".join(drawn)),) for shape, drawn in parts if drawn)
     )
 
 

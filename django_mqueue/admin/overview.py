@@ -4,7 +4,7 @@ puts it there), a page of its own, and the fragment of it that the browser fetch
 from __future__ import annotations
 
 import logging
-from typing import Any, ClassVar
+from typing import Any
 
 from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponse
@@ -50,7 +50,10 @@ class OverviewPage(QueueView):
     route, url_name, rights = "overview", "overview", ("view_topic",)
     template_name = "admin/django_mqueue/overview_page.html"
     title = "Overview"
-    crumb: ClassVar[tuple[str, str]] = ("Topics", "topic_changelist")
+
+    def crumbs(self) -> list[tuple[str, str | None]]:
+        *above, _, here = super().crumbs()
+        return [*above, here]
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         if "fragment" not in request.GET:

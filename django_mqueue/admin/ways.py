@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from django.http import HttpRequest
 
-from ..policy.names import key_of
 from .links import address
 from .views import may
 
@@ -20,18 +19,19 @@ def to_group(request: HttpRequest, topic: str, group: str) -> str | None:
 
 
 def to_messages(
-    request: HttpRequest,
-    topic: str,
-    group: str | None = None,
-    status: str | None = None,
-    key: str | None = None,
+    request: HttpRequest, topic: str, group: str | None = None, status: str | None = None
 ) -> str | None:
-    """The messages of a topic that are in a status (of ``inspect.messages``) for a group. ``key``: a partition; those
-    of messages without a key cannot be asked for."""
+    """The messages of a topic that are in a status (of ``inspect.messages``) for a group."""
     if not may(request, "view_message"):
         return None
-    key = None if key is None else key_of(key)
-    return address(request, "message_changelist", topic=topic, group=group, status=status, key=key)
+    return address(request, "message_changelist", topic=topic, group=group, status=status)
+
+
+def to_key(request: HttpRequest, topic: str, group: str, key: str | None) -> str | None:
+    """The messages of a key. Those without one have no page by partition."""
+    if key is None or not may(request, "view_message"):
+        return None
+    return address(request, "message_changelist", topic=topic, group=group, key=key)
 
 
 def to_letters(request: HttpRequest, topic: str, group: str | None = None) -> str | None:

@@ -41,8 +41,8 @@ def test_a_line_goes_from_bottom_to_top() -> None:
 
 def test_gaps_stay_gaps() -> None:
     figure = drawn(Line("p50", [1, None, 1, 1, None], "p50", area=True))
-    (d,) = paths(figure, "mqueue-line-p50")
-    assert d == "M0.5 0h0M2.5 0L3.5 0"
+    line, dot = paths(figure, "mqueue-line-p50")
+    assert (line, dot) == ("M2.5 0L3.5 0", "M0.5 0h0")
     (area,) = paths(figure, "mqueue-area-p50")
     assert area == "M2.5 150L2.5 0L3.5 0L3.5 150Z"
     assert list(runs([None, None])) == []
@@ -80,6 +80,13 @@ def test_nothing_happened_is_drawn() -> None:
     figure = drawn(Line("published", [0, 0], "published"))
     assert paths(figure, "mqueue-line-published") == ["M0.5 150L1.5 150"]
     assert [one.text for one in figure.iterfind("svg/text")][-1] == "1"
+
+
+def test_what_is_rare_is_drawn_as_bars() -> None:
+    """A line along the axis would look as if something were there all the time."""
+    figure = drawn(Line("published", [4, 4, 4], "published"), Line("dead", [0, 2, None], "dead", bars=True))
+    assert paths(figure, "mqueue-line-dead") == ["M1.5 150V75"]
+    assert paths(drawn(Line("dead", [0, 0], "dead", bars=True)), "mqueue-line-dead") == []
 
 
 def test_what_is_said_beneath_it() -> None:
