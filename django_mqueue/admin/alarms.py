@@ -10,6 +10,8 @@ from ..inspect import GroupFigures, Hold, KnownTopic, TopicFigures
 from .scales import age
 
 NOW = timedelta()
+A_WHILE = timedelta(minutes=10)
+"""What deletion may be behind before somebody should look."""
 
 
 @dataclass(frozen=True)
@@ -37,34 +39,38 @@ def of_group(figures: GroupFigures, late_after: timedelta) -> list[Alarm]:
     return sorted(found, key=lambda alarm: not alarm.is_bad)
 
 
-def of_topic(known: KnownTopic, figures: TopicFigures | None, holds: Sequence[Hold]) -> list[Alarm]:
-    """``holds``: the oldest first. Of a topic without groups nothing more is said than that."""
+def of_topic(
+    known: KnownTopic, figures: TopicFigures | None, holds: Sequence[Hold] | None, overdue: timedelta = NOW
+) -> list[Alarm]:
+    """``holds``: the oldest first; None where they were not asked for: then ``overdue`` is told, the time by which the
+    oldest message is over its retention. Of a topic without groups nothing more is said than that."""
     if not known.groups:
         held = figures is None or figures.kept.value or figures.scheduled.value
         return [Alarm("No group: nobody consumes it, and nothing of it is ever deleted")] if held else []
+    if holds is None:
+        return [Alarm(f"Deletion is behind by {age(overdue)}", is_bad=False)] if overdue > A_WHILE else []
     return [alarm for hold in holds[:1] if (alarm := of_hold(hold)) is not None]
 
 
 def of_hold(hold: Hold) -> Alarm | None:
     """What keeps the oldest message of a topic; None where that is as it should be."""
-    if hold.reason == "retention" or (hold.reason == "collecting" and hold.overdue < timedelta(minutes=10)):
+    is_late = hold.overdue > A_WHILE
+    if hold.reason == "retention" or (hold.reason == "collecting" and not is_late):
         return None
     if hold.reason == "no_group":
         return Alarm("Nothing is deleted: no group is registered")
-    bad = hold.reason in ("paused", "no_worker") and hold.overdue > NOW
-    since = f", {age(hold.overdue)} over its retention" if hold.overdue > NOW else ""
-    if hold.reason == "settling":
-        return Alarm(f"Deletion waits for a transaction that publishes to end{since}", is_bad=bool(since))
+    bad = is_late or (hold.reason in ("paused", "no_worker", "no_collector") and hold.overdue > NOW)
+    by = f", {age(hold.overdue)} over its retention" if hold.overdue > NOW else ""
     if hold.reason == "no_collector":
-        return Alarm(f"Nothing is deleted while no worker of any group is alive{since}", is_bad=bool(since))
+        return Alarm(f"Nothing is deleted while no worker of any group is alive{by}", is_bad=bad)
     if hold.reason == "collecting":
-        return Alarm(f"Deletion is behind{since}")
+        return Alarm(f"Deletion is behind{by}", is_bad=bad)
     why = {
         "paused": "which is paused",
         "no_worker": "of which no worker is alive",
         "waiting": "whose oldest message waits for a retry",
         "in_flight": "which is at work on its oldest message",
         "pending": "which was not given its oldest message yet",
+        "settling": "whose watermark has not come so far: a transaction that publishes may be open",
     }[hold.reason]
-    name = "a group" if hold.group is None else f"group {hold.group}"
-    return Alarm(f"Deletion waits for {name}, {why}{since}", is_bad=bad)
+    return Alarm(f"Deletion waits for group {hold.group}, {why}{by}", is_bad=bad)

@@ -18,7 +18,7 @@ MS = timedelta(milliseconds=1)
 GROUPS_DRAWN = 3
 LOOKS = ("finished", "second", "third")
 SAMPLED = "Estimated from a sample of the messages."
-AT_LEAST = "At least so many: what has been deleted from the log since is not counted."
+AT_LEAST = "Before {} at least so many, or a gap: messages older than the retention may have been deleted."
 
 
 @dataclass(frozen=True)
@@ -53,42 +53,56 @@ PER_MINUTE = Unit("messages per minute", rate_step, short_count)
 
 def throughput(rates: Rates, finished: Sequence[tuple[str, Series]] = ()) -> SafeString:
     """Per minute. ``finished`` by name: of a topic's groups; that of a group is in its own rates."""
-    drawn = [Line("published", _per_minute(rates.published, rates.step), "published", area=True)]
+    drawn = [Line("published", _per_minute(rates, rates.published), "published", area=True)]
     series = [rates.published, rates.dead]
     if rates.finished is not None:
         finished = [("finished", rates.finished)]
     for (name, one), look in zip(finished, LOOKS, strict=False):
-        drawn.append(Line(name, _per_minute(one, rates.step), look))
+        drawn.append(Line(name, _per_minute(rates, one), look))
         series.append(one)
     none = "" if any(rates.dead.values) else " (none)"
-    drawn.append(Line(f"dead{none}", _per_minute(rates.dead, rates.step), "dead", bars=True))
+    drawn.append(
+        Line(f"dead{none}", [value / _minutes(rates) for value in rates.dead.values], "dead", bars=True)
+    )
     return chart(
         "mqueue-throughput", "Messages per minute", drawn,
         start=rates.start, step=rates.step, unit=PER_MINUTE, zone=timezone.get_current_timezone(),
-        note=exactness(series),
+        note=exactness(rates, series),
     )  # fmt: skip
 
 
-def _per_minute(series: Series, step: timedelta) -> Values:
-    minutes = step / timedelta(minutes=1)
-    return [value / minutes for value in series.values]
+def known(rates: Rates, values: Values) -> Values:
+    """A gap for the steps of which the log keeps nothing, and need not: they are older than the retention."""
+    since = rates.published_from or rates.start
+    return [
+        None if not published and rates.start + place * rates.step < since else value
+        for place, (published, value) in enumerate(zip(rates.published.values, values, strict=True))
+    ]
 
 
-def exactness(series: Sequence[Series]) -> str:
+def _minutes(rates: Rates) -> float:
+    return rates.step / timedelta(minutes=1)
+
+
+def _per_minute(rates: Rates, series: Series) -> Values:
+    return known(rates, [value / _minutes(rates) for value in series.values])
+
+
+def exactness(rates: Rates, series: Sequence[Series]) -> str:
     hows = {one.how for one in series}
-    return SAMPLED if "about" in hows else AT_LEAST if "at_least" in hows else ""
+    since, zone = rates.published_from, timezone.get_current_timezone()
+    old = "" if since is None or since <= rates.start else AT_LEAST.format(f"{since.astimezone(zone):%H:%M}")
+    return " ".join(filter(None, (SAMPLED if "about" in hows else "", old)))
 
 
 def lag_over_time(lag: Lag, rates: Rates) -> SafeString:
     note = "Reckoned back from the lag of now by what was published and finished since."
-    if (
-        lag.total.how != "exact"
-        or exactness([rates.published])
-        or (rates.finished and exactness([rates.finished]))
-    ):
+    series = [rates.published, *([rates.finished] if rates.finished else [])]
+    if {lag.total.how, *(one.how for one in series)} != {"exact"}:
         note += " About right: not all of these numbers are exact."
     return chart(
-        "mqueue-lag", "Lag", [Line("messages not done", lag_values(lag.total.value, rates), "lag", area=True)],
+        "mqueue-lag", "Lag",
+        [Line("messages not done", known(rates, lag_values(lag.total.value, rates)), "lag", area=True)],
         start=rates.start, step=rates.step, unit=COUNT, zone=timezone.get_current_timezone(), note=note,
     )  # fmt: skip
 

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice
 
 from .. import conf, inspect
-from ..inspect import GroupFigures, KnownTopic, Rates, Series, TopicFigures
+from ..inspect import GroupFigures, Hold, KnownTopic, Rates, Series, TopicFigures
 from . import alarms
 from .alarms import Alarm
 
-TOPICS_ON_A_PAGE = 50
-GROUPS_ON_A_PAGE = 200
-"""On the overview, of all its topics; as many as ``inspect`` answers at once."""
+TOPICS_ON_A_PAGE = 25
+LINES_ON_A_PAGE = 200
+"""On the overview, of topics and groups together: as many as ``inspect`` answers at once."""
+HOLDS_ASKED = 8
 RECENT = 5
 """Minutes that "per minute" is the mean of."""
 SPARK_POINTS = 60
 
-COUNTED, RATED, HELD, KNOWN = 5.0, 15.0, 30.0, 15.0
+COUNTED, RATED, HELD, KNOWN = 5.0, 30.0, 30.0, 15.0
 """Seconds for which answers are kept: what many look at together is asked once."""
 
 
@@ -65,25 +66,37 @@ def overview(after: str, find: str) -> Standing:
     found = inspect.topics(after=after, containing=find, limit=TOPICS_ON_A_PAGE, max_age=KNOWN)
     topics = list(_as_many_as_fit(found.topics))
     names = [known.topic for known in topics]
-    cut = {known.topic: known.groups[:GROUPS_ON_A_PAGE] for known in topics}
+    cut = {known.topic: known.groups[: LINES_ON_A_PAGE - 1] for known in topics}
     pairs = [(topic, group) for topic, groups in cut.items() for group in groups]
     counted = inspect.group_figures(pairs, max_age=COUNTED)
     held = inspect.topic_figures(names, max_age=COUNTED)
-    rates: dict[tuple[str, str | None], Rates] = {
-        **inspect.rates([(name, None) for name in names], points=SPARK_POINTS, max_age=RATED),
-        **inspect.rates(pairs, points=SPARK_POINTS, max_age=RATED),
-    }
+    rates = inspect.rates([*((name, None) for name in names), *pairs], points=SPARK_POINTS, max_age=RATED)
+    overdue = {name: over_retention(figures) for name, figures in held.items()}
+    holds = _holds([known.topic for known in topics if known.groups], overdue)
     rows = []
     for known in topics:
         name = known.topic
         groups = [group_row(counted[name, group], rates.get((name, group))) for group in cut[name]]
-        held_by = inspect.holds(name, max_age=HELD) if known.groups else []
-        told = alarms.of_topic(known, held[name], held_by)
+        told = alarms.of_topic(known, held[name], holds.get(name), overdue[name])
         unseen = len(known.groups) - len(groups)
         rows.append(TopicRow(known, held[name], rates.get((name, None)), groups, told, unseen))
     more = found.next if len(topics) == len(found.topics) else names[-1]
     at = min([*(one.at for one in counted.values()), *(one.at for one in held.values())], default=None)
     return Standing(rows, more, at, sum(row.bad for row in rows))
+
+
+def over_retention(figures: TopicFigures) -> timedelta:
+    """By how much the oldest message of a topic is older than it is to become."""
+    if figures.oldest_published_at is None:
+        return timedelta()
+    kept_for = timedelta(milliseconds=conf.retention_ms(figures.topic))
+    return figures.at - figures.oldest_published_at - kept_for
+
+
+def _holds(topics: Sequence[str], overdue: Mapping[str, timedelta]) -> dict[str, list[Hold]]:
+    """Who holds back deletion of those that are furthest over their time; few, for it is asked topic by topic."""
+    late = sorted((name for name in topics if overdue[name] > timedelta()), key=lambda name: -overdue[name])
+    return {name: inspect.holds(name, max_age=HELD) for name in late[:HOLDS_ASKED]}
 
 
 def group_row(figures: GroupFigures, rates: Rates | None = None) -> GroupRow:
@@ -92,9 +105,9 @@ def group_row(figures: GroupFigures, rates: Rates | None = None) -> GroupRow:
 
 def _as_many_as_fit(topics: Sequence[KnownTopic]) -> Iterator[KnownTopic]:
     """At least one."""
-    room = GROUPS_ON_A_PAGE
+    room = LINES_ON_A_PAGE
     for number, known in enumerate(topics):
-        room -= len(known.groups)
+        room -= 1 + len(known.groups)
         if room < 0 and number:
             return
         yield known

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from html import unescape
 
 import pytest
 from django.core.cache import cache
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from django_mqueue import pause, publish_many, subscribe
 from django_mqueue.admin import standing
 from django_mqueue.admin.groups import GroupPage
-from django_mqueue.admin.histories import lag_values
+from django_mqueue.admin.histories import known, lag_values, throughput
 from django_mqueue.admin.panels import Panel
 from django_mqueue.inspect import Figure, Rates, Series
 from django_mqueue.models import PartitionLease
@@ -84,7 +87,7 @@ def test_buttons_by_right_and_by_how_it_stands() -> None:
     assert ">Resume</a>" in page(client)
     html = page(staff("view_consumergroup", name="other"))
     assert ">Resume</a>" not in html
-    for hidden in ("topic", "message_changelist", "deadletter_changelist", "subscriberheartbeat_changelist"):
+    for hidden in ("topic", "message_changelist", "deadletter_list", "group_subscribers"):
         assert f'href="{url_of(hidden)}' not in html
 
 
@@ -116,6 +119,19 @@ def test_hostile_names(admin_client: Client) -> None:
     assert "<b>'" not in html
     (url,) = re.findall(r'<a href="([^"]+)" aria-current="true"', html)
     assert f"{evil} on {evil}" in unescape(html_of(admin_client, url_of("group") + unescape(url)))
+
+
+def test_statements_do_not_grow_with_keys(admin_client: Client) -> None:
+    subscribe(TOPIC, GROUP)
+    counted = []
+    for keys in (1, 40):
+        publish_many(TOPIC, [{"n": n} for n in range(keys)])
+        page(admin_client)
+        cache.clear()
+        with CaptureQueriesContext(connection) as captured:
+            page(admin_client)
+        counted.append(len(captured))
+    assert counted[0] == counted[1]
 
 
 def test_panels_can_be_added_and_have_rights(monkeypatch: pytest.MonkeyPatch, admin_client: Client) -> None:
@@ -164,8 +180,24 @@ def test_the_lag_of_before_is_reckoned_back() -> None:
         return Series(values, Figure(sum(values)))
 
     start = datetime(2026, 1, 1, tzinfo=UTC)
-    rates = Rates("t", "g", start, timedelta(minutes=1), series(5, 0, 2), series(1, 3, 0), series(0, 0, 0))
-    assert lag_values(3, rates) == [4, 1, 3]
-    assert lag_values(0, rates) == [1, 0, 0], "never under nothing"
-    without = Rates("t", None, start, timedelta(minutes=1), series(5), None, series(0))
-    assert lag_values(3, without) == [None]
+
+    def rates(published: Series, finished: Series | None, since: datetime = start) -> Rates:
+        dead = series(*(0 for _ in published.values))
+        return Rates("t", "g", start, timedelta(minutes=1), published, finished, dead, since, None)
+
+    found = rates(series(5, 0, 2), series(1, 3, 0))
+    assert lag_values(3, found) == [4, 1, 3]
+    assert lag_values(0, found) == [1, 0, 0], "never under nothing"
+    assert lag_values(3, rates(series(5), None)) == [None]
+
+
+def test_what_the_log_does_not_keep_any_more_is_a_gap() -> None:
+    """Older than the retention and nothing there: unknown. What is there is told."""
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    published = Series((0, 3, 0, 2), Figure(5, "at_least"))
+    since = start + timedelta(minutes=2)
+    found = Rates("t", None, start, timedelta(minutes=1), published, None, published, since, None)
+    assert known(found, [7, 8, 9, 1]) == [None, 8, 9, 1]
+    assert known(replace(found, published_from=None), [7, 8, 9, 1]) == [7, 8, 9, 1]
+    html = throughput(found)
+    assert "Before 00:02 at least so many" in html
