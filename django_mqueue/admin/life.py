@@ -52,6 +52,7 @@ class LifePage(QueueView):
             errors=attempts(request, found, message),
             related=related(request, found),
             is_letter=found.message.status == DEAD,
+            letter_url=to_letter(request, _offset(found)) if may(request, "view_deadletter") else None,
             is_scheduled=found.message.status == SCHEDULED,
             is_masked=not sees_all(request, found.stored_in),
             for_nobody=bool(found.message.target) and not any(one.is_for for one in found.stands),
@@ -131,6 +132,8 @@ class Row:
         if stand.set_aside is not None:
             self.status = status_badge(WAITING)
         self.words = _words(stand)
+        if view.status == DONE and any(one.group == stand.group for one in found.copies):
+            self.words = "Given up, and sent back."
         self.until_says, self.until = _until(stand)
         self.delivered_to, self.delivered_at = name(view.delivered_to), when(view.delivered_at)
         self.is_used = bool(view.delivered_to)
@@ -142,7 +145,7 @@ class Row:
                 request, "hurry_message", topic=found.stored_in, group=stand.group, offset=offset
             )
         if view.status == DEAD and view.dead_letter is not None:
-            self.letter_url = address(request, "message_change", view.dead_letter)
+            self.letter_url = to_letter(request, view.dead_letter)
         if stand.set_aside is not None:
             self.aside_url = address(request, "message_change", stand.set_aside.offset)
 
@@ -212,6 +215,13 @@ def attempts(request: HttpRequest, found: Life, message: Inspected) -> list[dict
     return sorted(rows, key=lambda row: row["when"], reverse=True)[:ERRORS]
 
 
+def to_letter(request: HttpRequest, offset: int) -> str:
+    """The page of a dead letter, where it can be sent back; for who may not see that, of its row."""
+    if may(request, "view_deadletter"):
+        return address(request, "deadletter", offset=offset)
+    return address(request, "message_change", offset)
+
+
 def related(request: HttpRequest, found: Life) -> list[tuple[str, SafeString | str]]:
     """(what it is, link) of the rows that belong to the same message."""
 
@@ -223,6 +233,12 @@ def related(request: HttpRequest, found: Life) -> list[tuple[str, SafeString | s
         rows.append(("The original", to(found.original)))
     elif found.original_offset is not None:
         rows.append(("The original", f"{found.original_offset} in {printable(found.topic)}: deleted since"))
-    rows += [(f"Dead letter of {printable(one.group)}", to(one)) for one in found.letters]
+    rows += [
+        (
+            f"Dead letter of {printable(one.group)}",
+            link(to_letter(request, one.offset), f"{one.offset} in {one.topic}"),
+        )
+        for one in found.letters
+    ]
     rows += [(f"Sent back to {printable(one.group) or 'all groups'}", to(one)) for one in found.copies]
     return rows

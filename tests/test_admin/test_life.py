@@ -88,6 +88,20 @@ def test_attempts_with_their_errors(client: Client) -> None:
 
 
 @with_workers
+def test_a_letter_leads_to_where_it_is_sent_back(client: Client) -> None:
+    """For those who may look after dead letters; others see the row."""
+    offsets = one_of_each()
+    letter = Message.objects.get(topic=f"{TOPIC}_dlq").offset
+    keeper = staff("view_message", "view_deadletter", name="keeper")
+    for offset in (offsets["dead"], letter):
+        (url,) = set(re.findall(rf'href="({url_of("deadletter")}[^"]+)"', html_of(keeper, page(offset))))
+        assert "ValueError: never" in html_of(keeper, url)
+        assert url_of("deadletter") not in html_of(client, page(offset)).replace(
+            url_of("deadletter_changelist"), ""
+        )
+
+
+@with_workers
 def test_a_letter_that_was_sent_back(client: Client) -> None:
     """From the original to the copy and back; and when the original is deleted, the page says so."""
     first = publish(TOPIC, 1, key="k", id="dead").offset
@@ -97,6 +111,7 @@ def test_a_letter_that_was_sent_back(client: Client) -> None:
     copy = Message.objects.get(topic=TOPIC, original_id="dead").offset
     original = html_of(client, page(first))
     assert "Sent back to billing" in text(original)
+    assert stands(client, first)[GROUP][1].startswith("Given up, and sent back. Since 2")
     assert f'href="{page(copy)}"' in original
     back = html_of(client, page(copy))
     assert f'href="{page(first)}"' in back
