@@ -10,13 +10,19 @@ from .. import conf
 from .display import badge, column, moment_column
 from .lookups import GROUP, TOPIC_OF_GROUP, Lookup
 from .pages import ReadOnlyAdmin
+from .row_links import RowLink, of_group
 from .subscribers import SubscribersPage
+
+
+def _subscriber(row: Any) -> dict[str, str]:
+    return {**of_group(row), "subscriber": row.subscriber_name}
 
 
 class SubscriberHeartbeatAdmin(ReadOnlyAdmin):
     order = ("consumer_group", "topic", "subscriber_name")
     lookups = (GROUP, TOPIC_OF_GROUP, Lookup("subscriber_name", "Subscriber", needs=("topic",)))
     views = (SubscribersPage,)
+    row_links = (RowLink("What it does", "group_subscribers", SubscribersPage.rights, _subscriber),)
     list_display = ["subscriber_name", "group", "topic", "state", "heartbeat_short", "deregistered_short"]
     fieldsets = [
         (None, {"fields": ["subscriber_name", "consumer_group", "topic"]}),

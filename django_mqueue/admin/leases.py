@@ -11,13 +11,27 @@ from ..models import PartitionLease
 from .display import EMPTY, badge, column, key_column, moment_column
 from .lookups import GROUP, KEY, TOPIC_OF_GROUP
 from .pages import ReadOnlyAdmin
+from .partitions import PartitionsPage
 from .releasing import ReleaseLeases
+from .row_links import RowLink, of_group
+
+
+def _partition(row: PartitionLease) -> dict[str, str]:
+    return {**of_group(row), "key": row.partition_key}
+
+
+def _held(row: PartitionLease) -> dict[str, str] | None:
+    return {**of_group(row), "partition": row.partition_key, "holder": row.holder} if row.holder else None
 
 
 class PartitionLeaseAdmin(ReadOnlyAdmin):
     order = ("consumer_group", "topic", "partition_key")
     lookups = (GROUP, TOPIC_OF_GROUP, KEY)
     views = (ReleaseLeases,)
+    row_links = (
+        RowLink("Partition", "group_partitions", PartitionsPage.rights, _partition),
+        RowLink("Release", "release_leases", ReleaseLeases.rights, _held),
+    )
     list_display = ["key", "group", "topic", "state", "owner", "leased_short", "renewed_short"]
     fieldsets = [
         (None, {"fields": ["consumer_group", "topic", "key"]}),

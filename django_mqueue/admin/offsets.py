@@ -14,6 +14,7 @@ from .display import EMPTY, badge, key, moment_column
 from .lookups import GROUP, KEY, TOPIC_OF_GROUP
 from .pages import ReadOnlyAdmin
 from .partitions import PartitionsPage
+from .row_links import RowLink, of_group
 
 if TYPE_CHECKING:
     from django.contrib.admin.views.main import ChangeList
@@ -44,6 +45,13 @@ class RowsFilter(admin.SimpleListFilter):
         return queryset.filter(consumer_group__gt="")
 
 
+def _partition(row: Offset) -> dict[str, str] | None:
+    """The row among the group's partitions; all of them for a registration."""
+    if not row.consumer_group:
+        return None
+    return {**of_group(row), "key": row.partition_key} if row.partition_key else of_group(row)
+
+
 class OffsetAdmin(ReadOnlyAdmin):
     """The rows of the gate, which are locks and nothing else, are shown to nobody."""
 
@@ -51,6 +59,7 @@ class OffsetAdmin(ReadOnlyAdmin):
     lookups = (GROUP, TOPIC_OF_GROUP, KEY)
     list_filter = [RowsFilter]
     views = (PartitionsPage,)
+    row_links = (RowLink("Partitions", "group_partitions", PartitionsPage.rights, _partition),)
     list_display = ["partition", "group", "topic", "offset_acked", "scan_offset", "status", "updated_short"]
     fieldsets = [
         (None, {"fields": ["partition", "group", "topic"]}),

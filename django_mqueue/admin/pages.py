@@ -16,6 +16,7 @@ from ..store.dialect import NOW_MS
 from .change_list import BoundedChangeList
 from .lookups import Lookup
 from .paginator import BoundedPaginator
+from .row_links import RowLink, column
 from .views import QueueView, patterns
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ class ReadOnlyAdmin(ModelAdmin):
     order: tuple[str, ...] = ()
     views: tuple[type[QueueView], ...] = ()
     """Pages and operations beside the list and the rows."""
+    row_links: tuple[RowLink, ...] = ()
+    """What each row of the list leads to."""
     actions = None
     list_per_page = 100
     list_max_show_all = 0
@@ -61,6 +64,10 @@ class ReadOnlyAdmin(ModelAdmin):
 
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
         return self.order
+
+    def get_list_display(self, request: HttpRequest) -> list[Any]:
+        request.current_app = self.admin_site.name
+        return [*super().get_list_display(request), *column(request, self.row_links)]
 
     def get_urls(self) -> list[URLPattern]:
         return [*patterns(self, self.views), *super().get_urls()]

@@ -177,3 +177,29 @@ def shown_and_led_to(client: Client, name: str) -> None:
                 if "logout" not in href and href.startswith("/"):
                     assert client.get(unescape(href)).status_code == 200, href
     assert SubscriberHeartbeat.objects.count() == 1
+
+
+def test_rows_of_the_tables_lead_there_by_right() -> None:
+    publish(TOPIC, 1, key="k")
+    with Subscription(TOPIC, GROUP, "worker-1") as subscription:
+        poll_until(subscription, 1)
+        client = staff(
+            "view_offset", "view_partitionlease", "view_subscriberheartbeat", "release_partitionlease"
+        )
+        onlooker = staff("view_partitionlease", "view_subscriberheartbeat", name="onlooker")
+        pages = ("group_partitions", "group_subscribers", "release_leases")
+        for page, expected, fewer in (
+            ("offset", {"group_partitions"}, None),
+            ("partitionlease", {"group_partitions", "release_leases"}, set()),
+            ("subscriberheartbeat", {"group_subscribers"}, {"group_subscribers"}),
+        ):
+            for one, offered in ((client, expected), (onlooker, fewer)):
+                response = one.get(url_of(f"{page}_changelist"))
+                assert response.status_code == (403 if offered is None else 200)
+                rows = response.content.decode().partition('id="result_list"')[2]
+                found = [unescape(href) for href in re.findall(r'field-more"><a href="([^"]+)"', rows)]
+                found += [unescape(href) for href in re.findall(r', <a href="([^"]+)"', rows)]
+                assert {name for name in pages for url in found if url.startswith(url_of(name))} == (
+                    offered or set()
+                )
+                assert {one.get(url).status_code for url in found} <= {200}
