@@ -112,6 +112,30 @@ class Surveyor:
         """
         return _Survey(self, topic, group, since, step, start).strata(whole=whole)
 
+    def between(self, topic: str, group: str, low: int, high: int, start: int, ends: int) -> Between:
+        """What lies from offset ``low`` on and before ``high``, and how each row stands with a group that began at
+        ``start``; finest where that changes. Up to ``exact`` rows all, however far apart; of more, ``ends`` rows at
+        either end besides."""
+        survey = _Survey(self, topic, group, self.now + 1, 1, start)
+        (rows,) = self.read(topic, [(low, high)], self.size.exact)
+        if len(rows) < self.size.exact:
+            strata = survey.told([(low, high)], [rows], complete=True)
+            return Between(strata, strata[0].rows)
+        last = samples.last(self.using, topic, high, ends)
+        sides = self.read(topic, [(low, high), (max(last, low), high)], ends)
+        told = survey.told([(low, high)] * 2, sides, complete=True)
+        strata = survey.refined(survey.part(low, high))
+        seen = {row.offset: row for stratum in (*strata, *told) for row in stratum.rows}
+        return Between(strata, tuple(seen[offset] for offset in sorted(seen)))
+
+
+@dataclass(frozen=True)
+class Between:
+    """A survey of a range of offsets. ``seen``: all rows that were looked at, in order."""
+
+    strata: list[Stratum]
+    seen: tuple[Sampled, ...]
+
 
 class _Survey:
     def __init__(
@@ -130,12 +154,16 @@ class _Survey:
         parts = [(middle, end.last + 1)]
         if whole:
             parts.insert(0, (end.first, middle))
-        found = [stratum for low, high in parts if low < high for stratum in self._part(low, high)]
-        for _ in range(self.of.size.rounds):
-            found = self._finer(found)
-        return found
+        return self.refined(
+            [stratum for low, high in parts if low < high for stratum in self.part(low, high)]
+        )
 
-    def _part(self, low: int, high: int) -> list[Stratum]:
+    def refined(self, strata: list[Stratum]) -> list[Stratum]:
+        for _ in range(self.of.size.rounds):
+            strata = self._finer(strata)
+        return strata
+
+    def part(self, low: int, high: int) -> list[Stratum]:
         if found := self._all_rows(low, high):
             return found
         # The last one of all by itself: the rest of the stratum before it lies between rows that were looked at.
@@ -147,7 +175,7 @@ class _Survey:
         if high - low > exact * SPARSE:
             return []
         (rows,) = self.of.read(self.topic, [(low, high)], exact)
-        return self._told([(low, high)], [rows], complete=True) if len(rows) < exact else []
+        return self.told([(low, high)], [rows], complete=True) if len(rows) < exact else []
 
     def _finer(self, strata: list[Stratum]) -> list[Stratum]:
         numbers = worth_splitting(strata, self.since, self.step)[: self.of.size.strata // 2]
@@ -162,9 +190,9 @@ class _Survey:
         return finer
 
     def _look(self, ranges: Sequence[tuple[int, int]]) -> list[Stratum]:
-        return self._told(ranges, self.of.read(self.topic, ranges, EACH), complete=False)
+        return self.told(ranges, self.of.read(self.topic, ranges, EACH), complete=False)
 
-    def _told(
+    def told(
         self, ranges: Sequence[tuple[int, int]], rows: Sequence[Sequence[Row]], *, complete: bool
     ) -> list[Stratum]:
         sampled = self._sampled([row for some in rows for row in some])

@@ -52,6 +52,17 @@ def times(using: str, offsets: Sequence[int]) -> dict[int, int]:
     return {int(offset): int(at) for offset, at in found}
 
 
+def last(using: str, topic: str, before: int, count: int) -> int:
+    """The lowest offset of a topic's last ``count`` rows before an offset."""
+    rows = session.fetch(
+        using,
+        "SELECT MIN(`offset`) FROM (SELECT `offset` FROM queue_messages FORCE INDEX (queue_messages_tail)"
+        f" WHERE topic = %s AND `offset` < %s ORDER BY `offset` DESC LIMIT {count:d}) x",
+        [topic, before],
+    )
+    return int(rows[0][0] or 0)
+
+
 @dataclass(frozen=True)
 class State:
     """What a group did with a message. Epoch milliseconds."""
