@@ -243,6 +243,14 @@ def test_a_database_that_does_not_answer_is_said(
     assert admin_client.get(url_of("overview"), {"fragment": "1"}).status_code == 503
 
 
+def test_where_each_request_is_a_transaction(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``ATOMIC_REQUESTS`` is not for the pages of ours; the landing page is Django's, and only reads."""
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
+    one_of_each()
+    for url in (LANDING, url_of("overview"), f"{url_of('group')}?topic={TOPIC}&group={GROUP}"):
+        assert GROUP in html_of(admin_client, url)
+
+
 own = AdminSite(name="own")
 register(own)
 urlpatterns = [path("own/", own.urls)]

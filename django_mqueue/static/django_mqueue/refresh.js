@@ -37,7 +37,8 @@
         const failed = (why) => {
             errors += 1;
             const wait = Math.min(every * 2 ** errors, SLOWEST);
-            say(`Not refreshed: ${why}. The numbers are old. Next try in ${Math.round(wait / 1000)} s.`);
+            const next = paused ? "Refreshing is paused." : `Next try in ${Math.round(wait / 1000)} s.`;
+            say(`Not refreshed: ${why}. The numbers are old. ${next}`);
             plan(wait);
         };
 
@@ -78,7 +79,7 @@
                         replace(fragment, html);
                     }
                     errors = 0;
-                    say("");
+                    say(paused ? "Refreshing is paused." : "");
                     plan(every);
                 }
             } catch (error) {
