@@ -1,8 +1,6 @@
-"""Numbers and times as sentences and tables have them."""
+"""Numbers and names as sentences have them."""
 
 from __future__ import annotations
-
-from datetime import timedelta
 
 from ..policy.figures import ABOUT, AT_LEAST, Figure
 
@@ -24,17 +22,6 @@ def count(figure: Figure | int, one: str, many: str = "") -> str:
     if not known.value and known.how != ABOUT:
         return f"no {many or one + 's'}"
     return f"{number(known)} {one if known.value == 1 else many or one + 's'}"
-
-
-def ago(age: timedelta) -> str:
-    """How long something is ago or takes, in the unit that tells: ``0.4 s``, ``12 s``, ``3 min``, ``5 h``, ``2 d``."""
-    seconds = max(age.total_seconds(), 0.0)
-    if seconds < 10:
-        return f"{seconds:.1f}\u00a0s"
-    for unit, size, until in (("s", 1, 120), ("min", 60, 7_200), ("h", 3_600, 172_800)):
-        if seconds < until:
-            return f"{seconds / size:,.0f}\u00a0{unit}"
-    return f"{seconds / 86_400:,.0f}\u00a0d"
 
 
 def listed(names: list[str] | tuple[str, ...]) -> str:

@@ -9,7 +9,7 @@ from django import VERSION, template
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from ..admin import display, tools, wording
+from ..admin import display, scales, tools, wording
 from ..admin.links import address, link
 from ..admin.views import navigation
 from ..policy.figures import Figure
@@ -105,7 +105,7 @@ def mqueue_figure(figure: Figure) -> str:
 @register.filter
 def mqueue_ago(age: timedelta) -> str:
     """A time in the unit that tells."""
-    return wording.ago(age)
+    return scales.age(age).replace(" ", "\u00a0")
 
 
 @register.filter

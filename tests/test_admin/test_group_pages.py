@@ -17,7 +17,7 @@ from tests.support.subscribers import QUICK, poll_until
 
 from .looking import text
 from .operating import staff, url_of
-from .rows import ODD_KEYS, heartbeat
+from .rows import heartbeat
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -158,7 +158,7 @@ def test_a_group_that_is_not_registered_has_no_partitions(client: Client) -> Non
 
 
 def test_odd_names_are_shown_and_led_to(client: Client) -> None:
-    for name in (key for key in ODD_KEYS if len(key) < 129):
+    for name in ('a/b//c"it\'s"', "100%2F?a=b&c#d;,", "<b>bold</b> 😀 Ünï", "..", "back\\slash[1]+-.~"):
         SubscriberHeartbeat.objects.all().delete()
         shown_and_led_to(client, name)
 
@@ -170,12 +170,13 @@ def shown_and_led_to(client: Client, name: str) -> None:
     with Subscription(topic, name, name) as subscription:
         poll_until(subscription, 1)
         of = {"topic": topic, "group": name}
+        found: set[str] = set()
         for page in ("group_subscribers", "group_partitions"):
             html = client.get(url_of(page), {**of, "subscriber": name}).content.decode()
             assert "<b>bold" not in html
-            for href in re.findall(r'href="([^"]+)"', html.partition('id="mqueue-main"')[2]):
-                if "logout" not in href and href.startswith("/"):
-                    assert client.get(unescape(href)).status_code == 200, href
+            found |= set(re.findall(r'href="(/[^"]+)"', html.partition('id="mqueue-main"')[2]))
+        assert len(found) > 3
+        assert {client.get(unescape(href)).status_code for href in found} == {200}
     assert SubscriberHeartbeat.objects.count() == 1
 
 
