@@ -120,3 +120,21 @@ def test_hostile_names_are_escaped() -> None:
     assert "<script>alert" not in html
     assert "<b>bold" not in html
     assert "&lt;script&gt;alert" in html
+
+
+def test_a_topics_plan_names_its_groups() -> None:
+    client = staff("pause_topic", "resume_topic")
+
+    def shown(page: str) -> str:
+        return text(client.get(url_of(page), {"topic": "orders"}).content.decode())
+
+    assert "Pause 2 groups (billing, shipping) of topic orders?" in shown("pause_topic")
+    assert "Topic orders has no group that is paused." in shown("resume_topic")
+    confirm(client, "pause_topic", {"topic": "orders"})
+    assert "Topic orders has no group that is not paused." in shown("pause_topic")
+    assert "Resume 2 groups (billing, shipping) of topic orders?" in shown("resume_topic")
+    client.post(
+        url_of("pause_topic"), {"topic": "orders", "confirmed": "yes"}
+    )  # A page of before: it changes nothing more.
+    assert paused() == {"billing", "shipping"}
+    assert written_down()[-1][2] == "Topic orders: 0 groups were paused."
