@@ -58,12 +58,12 @@ class RedriveMatchingForm(Matching):
 
 class PurgeMatchingForm(Matching):
     typed = forms.CharField(
-        strip=False, label="The topic's name", help_text="Type it to say that you mean it."
+        required=False, strip=False, label="Type the topic's name to say that you mean it:"
     )
 
     def clean_typed(self) -> str:
         typed: str = self.cleaned_data["typed"]
-        if typed != self.cleaned_data.get("topic"):
+        if self.data.get("confirmed") and typed != self.cleaned_data.get("topic"):
             raise ValidationError("This is not the topic's name.")
         return typed
 
@@ -117,6 +117,7 @@ class _OnLetters(Operation):
             button=self.button,
             is_destructive=not self.returns,
             is_empty=not groups,
+            ask=("typed",) if "typed" in self.form_class.base_fields else (),
             fixed={"up_to": str(up_to)} if "up_to" in self.form_class.base_fields else {},
         )
 
@@ -142,8 +143,7 @@ class _OnLetters(Operation):
         if up_to is None:
             newest = letters.newest(using, chosen.dead_topic)
             up_to = min(asked.get("up_to") or newest, newest)
-            everything = Choice(chosen.topic, chosen.dead_topic)
-            so_far |= {"up_to": up_to, "total": letters.count(using, everything, up_to).number}
+            so_far |= {"up_to": up_to, **self._extent(Choice(chosen.topic, chosen.dead_topic), up_to)}
         limit = mending.STEP_LETTERS
         if rate := asked.get("rate"):
             limit = int(min(max(now - so_far["then"], 0), 5) * rate)
@@ -154,14 +154,22 @@ class _OnLetters(Operation):
                 so_far[name] += getattr(step, name)
             so_far |= {"position": step.position, "then": now}
         more = so_far["position"] is not None
-        total = max(so_far["total"], so_far["looked"])
+        count, total = so_far["looked"], so_far["total"]
+        if so_far["first"] is not None:
+            count, total = (so_far["position"] or up_to) - so_far["first"], up_to - so_far["first"] + 1
         return Done(
             self.said(so_far, asked, more),
-            count=so_far["looked"],
-            total=total,
+            count=max(count, 0),
+            total=max(total, count, 1),
             more=more,
             carried=so_far,
         )
+
+    def _extent(self, everything: Choice, up_to: int) -> dict[str, Any]:
+        """What progress is measured by: the number of letters, or where there are too many to count, their offsets."""
+        number = letters.count(conf.database(), everything, up_to)
+        first = letters.oldest(conf.database(), everything.dead_topic) if number.is_more else None
+        return {"total": number.number, "first": first}
 
     done: ClassVar[str]
 
@@ -230,14 +238,6 @@ class PurgeSelected(_Purge):
 
 class PurgeMatching(_Purge):
     route, url_name, form_class = "purge-matching", "purge_matching", PurgeMatchingForm
-    prompt = "This deletes dead letters for good. You will be shown how many before it happens."
-
-    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        form = kwargs["form"]
-        given = {name: form[name].value() for name in form.fields if form[name].value()}
-        if "prompt" in kwargs and given.get("topic"):
-            kwargs["prompt"] = f"This deletes all dead letters for good that match: {words(given)}."
-        return super().get_context_data(**kwargs)
 
 
 def _upper(text: str) -> str:

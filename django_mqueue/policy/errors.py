@@ -16,7 +16,7 @@ NOTHING = "(no text)"
 
 _COLOURS = re.compile(r"\x1b\[[0-9;:?]*[ -/]*[@-~]|\x1b[@-_]")
 _HIDDEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-_WORDS = re.compile(r"[\w-]*\d[\w-]*", re.ASCII)
+_WORDS = re.compile(r"[\w-]*\d[\w-]*(?:[.,]\d+)*", re.ASCII)
 _DIGITS = re.compile(r"\d+(?:[.,]\d+)*")
 _ID = re.compile(r"0[xX][0-9a-fA-F]+|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 ID_LENGTH = 16

@@ -29,7 +29,7 @@ class Part:
 
 
 def parts(error: str) -> list[Part]:
-    """The text, all of it, in parts; neighbouring frames of libraries are one."""
+    """The text, all of it, in parts; neighbouring frames of one kind are one."""
     found: list[Part] = []
     for kind, place, line in _lines(error):
         last = found[-1] if found else None
@@ -37,7 +37,7 @@ def parts(error: str) -> list[Part]:
             if last is None or last.places:
                 found.append(Part())
         elif place:
-            if last is None or not last.places or not (kind and last.is_library):
+            if last is None or not last.places or kind is not last.is_library:
                 found.append(Part(kind))
             found[-1].places.append(place)
         found[-1].lines.append(line)

@@ -27,14 +27,23 @@ def topics(using: str, after: str, limit: int, containing: str) -> Topics:
 
 
 def known_topics(using: str) -> dict[str, KnownTopic]:
-    stored = list(_all(lambda after: known.in_log(using, after, AT_ONCE)))
-    noted = list(_all(lambda after: known.in_offsets(using, after, AT_ONCE)))
+    stored, noted = stored_names(using), noted_names(using)
     groups: dict[str, list[str]] = {}
     for some in batches(noted):
         for topic, group in known.registered(using, some):
             groups.setdefault(topic, []).append(group)
     names = {base_of(name) for name in stored} | set(groups)
     return {name: KnownTopic(name, tuple(sorted(groups.get(name, ()))), letters_of(name)) for name in names}
+
+
+def stored_names(using: str) -> list[str]:
+    """Of all topics that the log holds anything of, derived ones among them."""
+    return list(_all(lambda after: known.in_log(using, after, AT_ONCE)))
+
+
+def noted_names(using: str) -> list[str]:
+    """Of all topics that a group has a position on, or that have a row of their own."""
+    return list(_all(lambda after: known.in_offsets(using, after, AT_ONCE)))
 
 
 def _all(read: Callable[[str], list[str]]) -> Iterator[str]:

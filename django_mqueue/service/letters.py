@@ -6,22 +6,27 @@ import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
+from .. import conf
 from ..policy.errors import Alike
 from ..policy.history import SLACK_MS
 from ..policy.letters import Choice, Head
 from ..store import figures, garbage, history, letter_heads, letters, log, session
+from . import known
 from .history import IDS, offset_by_time
 from .redrive import BYTES_AT_ONCE, Letter
 
 END = (1 << 63) - 1
 CHUNK = 1_000
 """Letters looked at by one statement."""
+CHUNK_OF_PAYLOADS = 200
 LOOK = 0.15
 """Seconds that a look for letters may take before it says how far it has come: the page has other things to ask."""
 LOOK_MOST = 20_000
 """Letters looked at, at most."""
-COUNT_MOST = 100_000
-PAIRS_AT_ONCE, PAIRS_MOST = 2_000, 20_000
+COUNT_MOST = 20_000
+"""Of each group."""
+NAMES_AT_ONCE, NAMES_MOST = 100, 1_000
+"""Topics that are asked for letters: by one statement, for one page."""
 
 
 @dataclass(frozen=True)
@@ -48,44 +53,59 @@ def topics(using: str, after: str, limit: int, *, cap: int = 1_000) -> LetterTop
     """The next topics, by their dead-letter topics' names, that have dead letters."""
     with session.explained(using):
         found, then = _dead_topics(using, after, limit)
-        pairs = [(name, group) for name, groups in found.items() for group in groups]
+        groups = _groups(using, {name: group for name, (group, _) in found.items()})
+        pairs = [(name, group) for name, some in groups.items() for group in some]
         if not pairs:
             return LetterTopics([], then, cap)
         counts = figures.letters(using, pairs, cap)
         ends = figures.ends(using, [*found])
-        originals = letter_heads.original_topics(using, [(name, groups[0]) for name, groups in found.items()])
         rows = [
             LetterTopic(
                 name,
-                originals[name],
-                {group: counts[name, group] for group in groups if counts.get((name, group))},
+                original,
+                {group: counts[name, group] for group in groups[name] if counts.get((name, group))},
                 ends[name].first_at,
                 ends[name].last_at,
             )
-            for name, groups in found.items()
-            if name in originals and name in ends  # Gone meanwhile.
+            for name, (_, original) in found.items()
+            if name in ends  # Gone meanwhile.
         ]
         return LetterTopics(rows, then, cap)
 
 
-def _dead_topics(using: str, after: str, limit: int) -> tuple[dict[str, list[str]], str | None]:
-    found: dict[str, list[str]] = {}
-    for _ in range(0, PAIRS_MOST, PAIRS_AT_ONCE):
-        pairs = letter_heads.dead_topics(using, after, PAIRS_AT_ONCE)
-        whole = len(pairs) < PAIRS_AT_ONCE
-        # The last topic of a full page may have more groups: it is left for the next, if it is not alone.
-        last = pairs[-1][0] if pairs else after
-        if not whole and pairs[0][0] != last:
-            pairs = [pair for pair in pairs if pair[0] != last]
-        for name, group in pairs:
-            if group is not None:
-                if name not in found and len(found) == limit:
+def _dead_topics(using: str, after: str, limit: int) -> tuple[dict[str, tuple[str, str]], str | None]:
+    """(a group, original topic) of each; and where to go on."""
+    names = known.stored_names(using)
+    places = {*names, *known.noted_names(using)}
+    wanted = sorted(name for name in names if name > after and _may_hold_letters(name, places))
+    found: dict[str, tuple[str, str]] = {}
+    for at in range(0, min(len(wanted), NAMES_MOST), NAMES_AT_ONCE):
+        some = wanted[at : at + NAMES_AT_ONCE]
+        there = letter_heads.next_groups(using, [(name, "") for name in some])
+        for name in some:
+            if name in there:
+                if len(found) == limit:
                     return found, list(found)[-1]
-                found.setdefault(name, []).append(group)
-            after = name
-        if whole:
-            return found, None
-    return found, after
+                found[name] = there[name]
+    return found, wanted[NAMES_MOST - 1] if len(wanted) > NAMES_MOST else None
+
+
+def _may_hold_letters(name: str, places: Collection[str]) -> bool:
+    """By an ending of the settings; or of settings that were, for then it begins like another topic."""
+    if name.endswith(conf.dead_letter_suffixes()):
+        return True
+    return any(name[:-cut] in places for cut in range(1, min(conf.DLQ_SUFFIX_MAX, len(name) - 1) + 1))
+
+
+def _groups(using: str, first: dict[str, str]) -> dict[str, list[str]]:
+    """All groups of each topic, of which one is known: one statement for the next of all of them."""
+    found = {name: [group] for name, group in first.items()}
+    last = dict(first)
+    while last:
+        last = {name: group for name, (group, _) in letter_heads.next_groups(using, [*last.items()]).items()}
+        for name, group in last.items():
+            found[name].append(group)
+    return found
 
 
 @dataclass
@@ -157,8 +177,8 @@ def page(using: str, choice: Choice, below: int = END, *, limit: int = 50) -> Le
         return LetterPage(told[::-1], then, looked)
 
 
-def _chunk(choice: Choice, limit: int) -> int:
-    return limit + 1 if choice.is_group_or_all else CHUNK
+def _chunk(choice: Choice, limit: int) -> int | None:
+    return limit + 1 if choice.is_group_or_all else None
 
 
 @dataclass(frozen=True)
@@ -204,6 +224,13 @@ def newest(using: str, dead_topic: str) -> int:
     """The offset of the newest letter; 0 where there is none."""
     with session.explained(using):
         return log.newest(using, dead_topic)
+
+
+def oldest(using: str, dead_topic: str) -> int:
+    """The offset of the oldest; 0 where there is none."""
+    with session.explained(using):
+        ends = figures.ends(using, [dead_topic])
+    return ends[dead_topic].first if dead_topic in ends else 0
 
 
 def one(using: str, offset: int) -> Letter | None:
@@ -257,7 +284,7 @@ def walk(
         fitting = _by_payload(using, choice, fitting)
         yield Step(fitting[::-1] if newest_first else fitting, len(found), None)
         return
-    chunk = chunk or CHUNK
+    chunk = chunk or (CHUNK if choice.test is None else CHUNK_OF_PAYLOADS)
     whole = sized or choice.kind is not None or choice.test is not None
     looked = 0
     while low + 1 < high:

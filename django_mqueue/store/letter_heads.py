@@ -18,28 +18,15 @@ _HEAD = (
 _MORE = ", COALESCE(JSON_UNQUOTE(JSON_EXTRACT(m.metadata, '$.kind')), ''), LENGTH(m.payload)"
 
 
-def dead_topics(using: str, after: str, limit: int) -> list[tuple[str, str | None]]:
-    """The next (topic, group that gave up messages of it; None: it holds others) in their order: a loose scan.
-
-    Topics named above ``after``, dead-letter topics or not.
-    """
-    rows = session.fetch(
-        using,
-        "SELECT DISTINCT topic, failed_group FROM queue_messages FORCE INDEX (queue_messages_due)"
-        f" WHERE topic > %s ORDER BY topic, failed_group LIMIT {limit:d}",
-        [after],
-    )
-    return [(str(topic), group) for topic, group in rows]
-
-
-def original_topics(using: str, pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """Of dead-letter topics, each with a group that letters of it are of: where their letters came from."""
+def next_groups(using: str, above: Sequence[tuple[str, str]]) -> dict[str, tuple[str, str]]:
+    """Of topics, each with a group's name: the next group above it that gave up messages that the topic holds, and
+    where such a one came from. One row is read for each; those that have none are left out."""
     branch = (
-        "SELECT topic, COALESCE(original_topic, '') FROM queue_messages FORCE INDEX (queue_messages_due)"
-        " WHERE topic = %s AND failed_group = %s LIMIT 1"
+        "SELECT topic, failed_group, COALESCE(original_topic, '') FROM queue_messages"
+        " FORCE INDEX (queue_messages_due) WHERE topic = %s AND failed_group > %s ORDER BY failed_group LIMIT 1"
     )
-    rows = session.fetch(using, union(branch, len(pairs)), flat(pairs))
-    return {str(topic): str(original) for topic, original in rows}
+    rows = session.fetch(using, union(branch, len(above)), flat(above))
+    return {str(topic): (str(group), str(original)) for topic, group, original in rows}
 
 
 def heads(

@@ -57,7 +57,7 @@ def test_thousands_of_topics_come_some_at_a_time(client: Client, monkeypatch: py
         give_up(1, topic=topic)
         give_up(topic=topic, group="stock")
     for pairs in (2, 3, 5, 100):
-        monkeypatch.setattr(letters, "PAIRS_AT_ONCE", pairs)
+        monkeypatch.setattr(letters, "NAMES_AT_ONCE", pairs)
         found, after = [], ""
         for _ in range(10):
             page = letters.topics("default", after, 1)

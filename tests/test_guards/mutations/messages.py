@@ -76,6 +76,22 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_REDRIVE}::test_what_comes_while_it_runs_is_left_for_another_time",
     ),
     mutation(
+        "a run in steps ends with the letters that were shown",
+        "a message that fails at once goes round and round, and the operator's run never ends",
+        "service/mending.py",
+        "(above, min(up_to, END - 1) + 1)",
+        "(above, END)",
+        "test_admin/test_letters_back.py::test_what_fails_again_meanwhile_makes_no_endless_loop",
+    ),
+    mutation(
+        "an edited letter is the one that was seen",
+        "what somebody else has changed meanwhile is overwritten with what was made of the old one",
+        "service/mending.py",
+        "super().wanted(letter) and fingerprint(letter) == self.seen",
+        "super().wanted(letter)",
+        "test_admin/test_letters_edit.py::test_what_changes_between_the_look_and_the_lock",
+    ),
+    mutation(
         "redrive asks who is registered",
         "what is sent back to a group that has gone is nobody's, and its letter is deleted",
         "service/redrive.py",

@@ -1,0 +1,129 @@
+"""Dead letters in a real browser: found by their error, read, sent back, changed, deleted."""
+
+from __future__ import annotations
+
+import pytest
+from django.test import override_settings
+
+from django_mqueue import OutgoingMessage
+from django_mqueue.service import mending
+from tests.support.browser import BrowserCase, chrome
+from tests.support.subscribers import QUICK
+
+from .letters import TOPIC, give_up, given, left, outgoing
+
+__all__ = ["chrome"]
+
+LIBRARY = (
+    '  File "/srv/venv/lib/python3.11/site-packages/django/db/backends/utils.py", line 105, in _execute\n'
+    "    return self.cursor.execute(sql, params)\n"
+    "           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n"
+)
+DECLINED = (
+    "shop.payments.CardDeclined: the card of customer {n} was declined by the bank: insufficient funds on account"
+    " DE89-3704-0044-0532-0130-{n}\n\nTraceback (most recent call last):\n"
+    f"{LIBRARY}{LIBRARY}"
+    '  File "/srv/shop/consumers.py", line 41, in bill\n    charge(order, retry=False)\n'
+    '  File "/srv/shop/payments.py", line 117, in charge\n    raise CardDeclined(customer, reason)\n'
+    "shop.payments.CardDeclined: the card of customer {n} was declined by the bank: insufficient funds\n"
+)
+
+
+@pytest.mark.slow
+class TestDeadLettersInABrowser(BrowserCase):
+    def setUp(self) -> None:
+        super().setUp()
+        settings = override_settings(MQUEUE=QUICK)
+        settings.enable()
+        self.addCleanup(settings.disable)
+
+    def test_an_operators_morning(self) -> None:
+        give_up(
+            *outgoing(7, kind="order.made", headers={"trace": "4bf92f3577b34da6a3ce929d0e0e4736"}),
+            error=DECLINED,
+        )
+        give_up(group="warehouse-of-the-northern-region", error="LookupError: no article {n}")
+        give_up(
+            OutgoingMessage(
+                {"order": 9, "note": "<script>document.title='taken over'</script>"}, key="<b>Zoë</b>"
+            ),
+            topic="payments/eu?x=1&y",
+        )
+        self.find_a_failing_message()
+        self.change_it()
+        self.send_the_ticked_back()
+        self.send_all_back()
+        self.delete_all()
+
+    def find_a_failing_message(self) -> None:
+        page = self.page
+        page.open("/admin/django_mqueue/deadletter/")
+        page.save_all_ways("letters-topics")
+        page.click_link("orders")
+        assert "shop.payments.CardDeclined" in page.text_of(".mqueue-errors")
+        page.save_all_ways("letters-errors")
+        page.click_link("shop.payments.CardDeclined")
+        assert len(page.all("#mqueue-main tbody tr")) == 7
+        page.save_all_ways("letters-list")
+        page.click("#mqueue-main tbody tr:nth-child(3) th a")
+        assert "charge(order, retry=False)" in page.text_of(".mqueue-own")
+        assert "cursor.execute" not in page.text_of(".mqueue-traceback")
+        page.find(".mqueue-frames summary").click()
+        assert "cursor.execute" in page.text_of(".mqueue-traceback")
+        page.save_all_ways("letter")
+
+    def change_it(self) -> None:
+        page = self.page
+        page.click_link("Change the payload and send back")
+        page.save_all_ways("letter-edit")
+        page.type("textarea", '{"n": 4,\n "customer" 1}')
+        page.click_link("Show what would change")
+        assert "line 2, column 13" in page.text_of(".errorlist")
+        assert all("400 (Bad Request)" in said for said in page.complaints())
+        page.type("textarea", '{"n": 4, "customer": {"id": 11}}')
+        page.click_link("Show what would change")
+        assert '"id": 11' in page.text_of(".mqueue-added")
+        page.save_all_ways("letter-edit-plan")
+        page.click_link("Yes, send it back")
+        page.wait_for(".messagelist", "was changed, and it was sent back to group billing")
+        assert left().count("order-4") == 1
+
+    def send_the_ticked_back(self) -> None:
+        page = self.page
+        page.open(f"/admin/django_mqueue/deadletter/list/?topic={TOPIC}&group=billing")
+        for box in page.all(".mqueue-tick")[:2]:
+            box.click()
+        page.click_link("Send the ticked back")
+        page.save_all_ways("letters-redrive")
+        page.click_link("Yes, send back")
+        page.wait_for(".messagelist", "2 dead letters were sent back")
+        assert len(page.all("#mqueue-main tbody tr")) == 4
+        page.save("letters-redriven")
+
+    def send_all_back(self) -> None:
+        """In steps, which the browser takes by itself."""
+        page = self.page
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(mending, "STEP_LETTERS", 1)
+            patch.setattr(mending, "AT_ONCE", 1)
+            page.click_link("Send all back that match")
+            page.click_link("Yes, send back")
+            page.wait_for(".mqueue-panel", "so far")
+            page.wait_for(".messagelist", "4 dead letters were sent back")
+        assert len(given("billing", 7)) == 7
+
+    def delete_all(self) -> None:
+        page = self.page
+        page.open(f"/admin/django_mqueue/deadletter/errors/?topic={TOPIC}")
+        page.click_link("Delete all")
+        page.save_all_ways("letters-purge")
+        page.type("#id_typed", TOPIC)
+        page.click_link("Yes, delete them for good")
+        page.wait_for(".messagelist", "7 dead letters were deleted")
+        assert left() == []
+        page.open("/admin/django_mqueue/deadletter/")
+        page.click_link("payments/eu?x=1&y")
+        page.click(".mqueue-errors td.mqueue-like a")
+        page.click("#mqueue-main tbody th a")
+        assert page.driver.title.startswith("Dead letter"), "the script of a payload has run"
+        page.save_all_ways("letter-hostile")
