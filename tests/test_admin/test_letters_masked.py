@@ -31,10 +31,10 @@ def broken(message: Inspected) -> Inspected:
 
 
 @pytest.fixture(
-    autouse=True, params=[{"MASK": no_card}, {"TOPICS": {"orders_dlq": {"MASK": no_card}}}, {"MASK": broken}]
+    autouse=True, params=[{"MASK": no_card}, {"TOPICS": {"orders": {"MASK": no_card}}}, {"MASK": broken}]
 )
 def masked(request: pytest.FixtureRequest) -> Iterator[None]:
-    """By the setting, by one of the letters' own topic, by one that fails."""
+    """By the setting, by that of the original topic, by one that fails."""
     with override_settings(MQUEUE={**QUICK, **request.param}):
         yield
 
