@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from .exceptions import DuplicateMessage as DuplicateMessage
     from .exceptions import FencedSubscription as FencedSubscription
     from .exceptions import GroupActive as GroupActive
+    from .exceptions import GroupReadsLog as GroupReadsLog
+    from .exceptions import GroupTaken as GroupTaken
     from .exceptions import HandlerError as HandlerError
+    from .exceptions import LogGap as LogGap
     from .exceptions import MQueueError as MQueueError
     from .exceptions import NotARequest as NotARequest
     from .exceptions import NotMigrated as NotMigrated
@@ -74,6 +77,9 @@ _HOME = {
     "FixedDelay": "policy.backoff",
     "GroupActive": "exceptions",
     "HandlerError": "exceptions",
+    "GroupReadsLog": "exceptions",
+    "GroupTaken": "exceptions",
+    "LogGap": "exceptions",
     "MQueueError": "exceptions",
     "Message": "messages",
     "NoRetry": "policy.backoff",

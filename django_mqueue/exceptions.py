@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -102,6 +102,32 @@ class GroupActive(MQueueError):
             f"group {group!r} on topic {topic!r} has subscribers that run: {shown}. Stop them, or give force=True: "
             "what they have in hand comes again then"
         )
+
+
+class GroupReadsLog(MQueueError):
+    """A worker was to consume for a group that reads the log of the topic by itself, as a Spark query does."""
+
+    def __init__(self, topic: str, group: str) -> None:
+        self.topic, self.group = topic, group
+        super().__init__(
+            f"group {group!r} reads the log of topic {topic!r} by itself (a Spark query does), and nothing is delivered"
+            f" to it: consume under another group, or give up what it has read with unsubscribe({topic!r}, {group!r})"
+        )
+
+
+class GroupTaken(MQueueError):
+    """A group cannot read the log of a topic by itself: workers consume for it, or another query has it.
+
+    ``subscribers``: who of them is alive.
+    """
+
+    def __init__(self, topic: str, group: str, why: str, subscribers: Sequence[str] = ()) -> None:
+        self.topic, self.group, self.subscribers = topic, group, list(subscribers)
+        super().__init__(f"group {group!r} cannot read the log of topic {topic!r} by itself: {why}")
+
+
+class LogGap(MQueueError):
+    """Messages that were to be read may have been deleted, or are gone."""
 
 
 class NotMigrated(MQueueError):

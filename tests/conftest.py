@@ -10,6 +10,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,8 @@ WIDE = (
 """What is beside the protocol, marked ``wide``: other versions of Python and Django may matter to it."""
 
 ONCE = (
-    "test_docs/", "test_example/", "test_policy/", "test_spark/", "test_proof/test_checker", "test_layers.py",
+    "test_docs/", "test_example/", "test_policy/", "test_spark/test_java.py", "test_spark/test_options.py",
+    "test_spark/test_ranges.py", "test_proof/test_checker", "test_layers.py",
     "test_locking_statements.py", "test_dead_letters/test_many_letters.py", "test_environment/test_lifetimes.py",
     "test_environment/test_package.py", "test_environment/test_runner.py", "test_environment/test_venv.py",
 )  # fmt: skip
@@ -61,7 +63,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     from django.test import LiveServerTestCase
 
     here = Path(__file__).parent
@@ -76,6 +78,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         ):
             if place.startswith(places):
                 item.add_marker(mark)
+    if find_spec("pyspark") is None:
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("spark")])
+        items[:] = [item for item in items if not item.get_closest_marker("spark")]
 
 
 def pytest_sessionstart() -> None:

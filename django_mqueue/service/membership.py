@@ -11,7 +11,7 @@ from zlib import crc32
 from django.db.backends.utils import CursorWrapper
 
 from .. import conf
-from ..exceptions import FencedSubscription, NotRegistered
+from ..exceptions import FencedSubscription, GroupReadsLog, NotRegistered
 from ..policy.shares import fair_share
 from ..store import garbage, heartbeats, leases, log, offsets, session
 from . import telling
@@ -106,12 +106,15 @@ class Membership:
             self._load(mine - context.partitions.keys())
 
     def _check_in(self) -> None:
-        """Beat; raise ``NotRegistered`` or ``FencedSubscription`` if there is no place for this one any more."""
+        """Beat; raise ``NotRegistered``, ``GroupReadsLog`` or ``FencedSubscription`` if there is no place for it."""
         context = self.context
         registration = offsets.registration(context.using, context.group, context.topic)
         if registration is None:
             self.stop()
             raise NotRegistered(context.topic, context.group)
+        if registration.reads_log:
+            self.stop()
+            raise GroupReadsLog(context.topic, context.group)
         if context.life and registration.life != context.life:
             context.drop(list(context.partitions))  # What is remembered is of an earlier life of the group.
             context.doubt = True

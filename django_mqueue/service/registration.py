@@ -12,7 +12,7 @@ from django.db.backends.utils import CursorWrapper
 from .. import conf
 from ..policy import names
 from ..policy.durations import moment_ms
-from ..store import log, offsets, session, state
+from ..store import garbage, log, offsets, session, state
 from .settling import Settler
 
 Start = Literal["earliest", "latest"] | datetime | int
@@ -78,6 +78,11 @@ def is_registered(topic: str, group: str, using: str) -> bool:
     return offsets.registration(using, group, topic) is not None
 
 
+def groups_of(using: str, topic: str) -> list[str]:
+    """The groups that are registered for a topic, by name."""
+    return sorted(session.run(using, lambda cursor: garbage.starts(cursor, topic)))
+
+
 def unsubscribe(topic: str, group: str, *, using: str | None = None) -> bool:
     """Forget a group: it holds back no deletion any more, its workers stop. Whether it was registered.
 
@@ -115,7 +120,7 @@ def start_above(using: str, topic: str, start: Start, settle_for: float = SETTLE
         pause.wait(0.02)
     settled = settler.settled
     if isinstance(start, datetime):
-        return _before(using, topic, moment_ms("start", start), settled), settled
+        return last_before(using, topic, moment_ms("start", start), settled), settled
     return (settled if isinstance(start, str) else max(start - 1, 0)), settled
 
 
@@ -123,7 +128,7 @@ COMMIT_SPREAD = timedelta(seconds=60) // timedelta(milliseconds=1)
 """``published_at`` rises with the offset but for statements that overtook each other: by far less than this."""
 
 
-def _before(using: str, topic: str, moment: int, settled: int) -> int:
+def last_before(using: str, topic: str, moment: int, settled: int) -> int:
     """The highest offset below which all was published before ``moment``: by bisection, then one by one."""
     low, high = 0, settled
     while low < high:

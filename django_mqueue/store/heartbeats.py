@@ -62,6 +62,17 @@ def members(using: str, group: str, topic: str, lease_ms: int) -> list[str]:
     return [name for (name,) in rows]
 
 
+def beats(cursor: CursorWrapper, me: Holder, alive_ms: int) -> dict[str, int]:
+    """The other subscribers of my group and topic that are alive, each with when it last said so."""
+    cursor.execute(
+        f"SELECT subscriber_name, heartbeat_at FROM queue_subscriber_heartbeats {_INDEX}"
+        " WHERE consumer_group = %s AND topic = %s AND incarnation <> %s AND deregistered_at IS NULL"
+        f" AND heartbeat_at > {NOW_MS} - %s",
+        [me.group, me.topic, me.incarnation, alive_ms],
+    )
+    return {str(name): int(at) for name, at in cursor.fetchall()}
+
+
 def deregister(cursor: CursorWrapper, me: Holder) -> None:
     cursor.execute(
         f"UPDATE queue_subscriber_heartbeats {_INDEX} SET deregistered_at = {NOW_MS}{_ROW} AND incarnation = %s",

@@ -17,13 +17,19 @@ _COLUMNS = "(consumer_group, topic, partition_key, offset_acked, scan_offset, pa
 class Registration:
     """A group's registration. ``life`` is another after unsubscribing and subscribing again.
 
-    ``changed`` is another after somebody has changed by hand what the group has before it.
+    ``changed`` is another after somebody has changed by hand what the group has before it. ``reads_log``: nothing is
+    delivered to the group, it reads the log by itself, and its start follows what it has done.
     """
 
     life: int
     start: int
     paused: bool
     changed: int
+    reads_log: bool
+
+
+READS_LOG = -1
+"""In place of a scan position, in the registration of a group that reads the log by itself."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +43,14 @@ class Position:
 def registration(using: str, group: str, topic: str) -> Registration | None:
     rows = session.fetch(
         using,
-        "SELECT id, offset_acked, paused, updated_at FROM queue_offsets"
+        "SELECT id, offset_acked, paused, updated_at, scan_offset FROM queue_offsets"
         " WHERE consumer_group = %s AND topic = %s AND partition_key = ''",
         [group, topic],
     )
     if not rows:
         return None
-    life, start, paused, changed = rows[0]
-    return Registration(int(life), int(start), bool(paused), int(changed))
+    life, start, paused, changed, scanned = rows[0]
+    return Registration(int(life), int(start), bool(paused), int(changed), int(scanned) == READS_LOG)
 
 
 def registered_among(cursor: CursorWrapper, topic: str, groups: Collection[str]) -> set[str]:
@@ -122,12 +128,35 @@ def is_registered(cursor: CursorWrapper, group: str, topic: str) -> bool:
     return cursor.fetchone() is not None
 
 
-def register(cursor: CursorWrapper, group: str, topic: str, start: int) -> None:
+def register(cursor: CursorWrapper, group: str, topic: str, start: int, *, reads_log: bool = False) -> None:
     """Insert a registration, of which there is none. The topic must be locked."""
     cursor.execute(
         f"INSERT INTO queue_offsets {_COLUMNS} VALUES (%s, %s, '', %s, %s, 0, {NOW_MS})",
-        [group, topic, start, start],
+        [group, topic, start, READS_LOG if reads_log else start],
     )
+
+
+def was_delivered_to(cursor: CursorWrapper, group: str, topic: str) -> bool:
+    """Whether workers have consumed for the group, or do: it has positions, leases or delivery state."""
+    partitions = "consumer_group = %s AND topic = %s AND partition_key > ''"
+    cursor.execute(
+        f"SELECT EXISTS (SELECT 1 FROM queue_offsets FORCE INDEX (queue_offsets_partition) WHERE {partitions})"
+        f" OR EXISTS (SELECT 1 FROM queue_partition_leases FORCE INDEX (queue_leases_partition) WHERE {partitions})"
+        f" OR EXISTS (SELECT 1 FROM queue_delivery_state FORCE INDEX (PRIMARY) WHERE {partitions})",
+        [group, topic] * 3,
+    )
+    return bool(cursor.fetchone()[0])
+
+
+def move_start(cursor: CursorWrapper, group: str, topic: str, life: int, to: int) -> bool:
+    """Move the start of a group that reads the log by itself, never back; False if it is not that life's any more."""
+    cursor.execute(
+        "UPDATE queue_offsets FORCE INDEX (queue_offsets_partition)"
+        f" SET offset_acked = GREATEST(offset_acked, %s), updated_at = {NOW_MS}"
+        " WHERE consumer_group = %s AND topic = %s AND partition_key = '' AND id = %s AND scan_offset = %s",
+        [to, group, topic, life, READS_LOG],
+    )
+    return bool(cursor.rowcount)
 
 
 def set_paused(cursor: CursorWrapper, topic: str, group: str | None, *, paused: bool) -> int:

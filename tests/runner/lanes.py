@@ -22,21 +22,26 @@ OLDEST_DJANGO, NEWEST_DJANGO = "5.2", "6.1"
 @dataclass(frozen=True)
 class Combination:
     """``quick``: without what is slow; ``narrow``: also without what is beside the protocol; ``once``: with, without or
-    nothing but what is to run once (the default: with)."""
+    nothing but what is to run once (the default: with). ``spark``: nothing but what needs Spark, which no other has."""
 
     interpreter: Interpreter
     django: str
     quick: bool
     once: Literal["with", "without", "alone"] = "with"
     narrow: bool = False
+    spark: bool = False
 
     @property
     def name(self) -> str:
         part = ", quick" if self.quick else ", what runs once" if self.once == "alone" else ""
+        part = ", Spark" if self.spark else part
         return f"Python {self.interpreter.full}, Django {self.django}{part}"
 
     @property
     def environment(self) -> VirtualEnvironment:
+        """Spark has one of its own: it is half a gigabyte, and nothing is installed where others are at work."""
+        if self.spark:
+            return VirtualEnvironment(self.interpreter, self.django, ("spark", "test"), LOCAL / "spark-venvs")
         return VirtualEnvironment(self.interpreter, self.django, ("dev", "example", "test"))
 
 
@@ -45,7 +50,7 @@ def run_lane(
 ) -> Outcome:
     """pytest once. ``output``: where its output goes, if not to the terminal."""
     python = combination.environment.ensure()
-    part = "-once" if combination.once == "alone" else ""
+    part = "-spark" if combination.spark else "-once" if combination.once == "alone" else ""
     report = make(LOCAL / "reports") / f"{combination.environment.name}-{server.split()[0]}{part}.xml"
     report.unlink(missing_ok=True)
     step(f"pytest: {combination.name}, {server}")
@@ -67,6 +72,7 @@ def _arguments(combination: Combination, options: Options) -> Sequence[str | Pat
         ("once", combination.once == "without"),
     )
     wanted = [f"not {mark}" for mark, out in marks if out] + ["once"] * (combination.once == "alone")
+    wanted += ["spark"] * combination.spark
     if wanted:
         chosen += ["-m", " and ".join(wanted)]
     if options.ci:

@@ -23,11 +23,12 @@ class Options:
     ci: bool
     server: str
     pytest: tuple[str, ...]
+    spark: bool = False
 
     @property
     def everything(self) -> bool:
         """Not a developer's own choice of tests."""
-        return not self.pytest
+        return not (self.pytest or self.spark)
 
 
 def parse(arguments: list[str]) -> Options:
@@ -47,6 +48,9 @@ def parse(arguments: list[str]) -> Options:
     parser.add_argument(
         "--server", choices=["mariadb", "mysql", "all"], help="default: all; with --quick, mariadb"
     )
+    parser.add_argument(
+        "--spark", action="store_true", help="nothing but what needs Spark, in an environment that has it"
+    )
     known, rest = parser.parse_known_args(arguments)
     server = known.server or ("mariadb" if known.quick else "all")
-    return Options(known.quick, known.ci, server, tuple(word for word in rest if word != "--"))
+    return Options(known.quick, known.ci, server, tuple(word for word in rest if word != "--"), known.spark)

@@ -31,13 +31,14 @@ def outcomes_of(options: Options) -> list[Outcome]:
     """Run what was asked for: the checks, then the oldest combination on each server.
 
     When that is everything, the servers are at work side by side, because most tests wait more than they compute, each
-    with one lane at a time: what is to run once follows on the first, the newest combination on the last.
+    with one lane at a time: what is to run once follows on the first, the newest combination on the last, and what
+    needs Spark on each.
     """
     oldest = Combination(running(), OLDEST_DJANGO, options.quick, narrow=options.quick)
     python = oldest.environment.ensure()
     outcomes = list(static_checks(python)) if options.everything else []
     whole = options.everything and not options.quick
-    lane = replace(oldest, once="without") if whole else oldest
+    lane = replace(oldest, once="without") if whole else replace(oldest, spark=options.spark)
     with ExitStack() as stack:
         servers: list[tuple[str, str]] = []
         for kind in _kinds(options):
@@ -50,6 +51,8 @@ def outcomes_of(options: Options) -> list[Outcome]:
             (first, first_name), (last, last_name) = servers[0], servers[-1]
             tracks[0].append(partial(run_lane, replace(oldest, once="alone"), first, first_name, options))
             tracks[-1].append(partial(_newest, last, last_name, options))
+            for track, (url, name) in zip(tracks, servers, strict=True):
+                track.append(partial(run_lane, replace(oldest, spark=True), url, name, options))
         others = [each for track in tracks[1:] for each in track]
         beside = Beside(others) if whole and others else None
         outcomes += [each(None) for track in (tracks[:1] if beside else tracks) for each in track]

@@ -12,6 +12,7 @@ from django.core.management import load_command_class
 from django.db import connection
 
 import django_mqueue
+import django_mqueue.spark
 from django_mqueue import checks, conf, exceptions, models, signals
 from django_mqueue import inspect as inspecting
 from django_mqueue.messages import Message
@@ -62,7 +63,11 @@ def test_signatures_are_those_of_the_code(block: Block) -> None:
         "timedelta": timedelta,
     }
     exec(compiled(block), namespace)
-    home = inspecting if name_of(block.document) == "docs/reference/inspect.md" else django_mqueue
+    homes: dict[str, Any] = {
+        "docs/reference/inspect.md": inspecting,
+        "docs/reference/spark.md": django_mqueue.spark,
+    }
+    home = homes.get(name_of(block.document), django_mqueue)
     (name,) = (name for name in namespace if name in home.__all__ and name != "ExponentialBackoff")
     assert shape(namespace[name]) == shape(getattr(home, name))
 
@@ -82,6 +87,7 @@ def test_every_function_and_class_with_arguments_has_its_signature() -> None:
         "pause", "resume", "reset", "scheduled", "cancel", "reschedule", "messages", "remove", "send_to_front",
         "counts", "groups", "release", "partitions", "deliveries", "preview_reset", "topics", "group_figures",
         "topic_figures", "rates", "latency", "lag", "holds", "subscribers", "request", "arequest",
+        "session", "settings_options",
     }  # fmt: skip
 
 

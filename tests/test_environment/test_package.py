@@ -40,13 +40,23 @@ def metadata(wheel: Path, names: set[str]) -> Message:
 
 def test_the_wheel_holds_the_whole_package(names: set[str]) -> None:
     tree = {path.relative_to(ROOT).as_posix() for path in (ROOT / "django_mqueue").rglob("*.py")}
-    assert tree <= names
+    assert tree - {"django_mqueue/spark/default_source.py"} <= names, "that one is there under another name"
     assert "django_mqueue/py.typed" in names
     assert "django_mqueue/migrations/0001_initial.py" in names
 
 
 def test_the_wheel_holds_nothing_else(names: set[str]) -> None:
-    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"django_mqueue"}
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {
+        "django_mqueue",
+        "pyspark_mqueue.py",
+    }
+
+
+def test_spark_finds_the_source_by_the_name_of_its_module(wheel: Path) -> None:
+    with ZipFile(wheel) as archive:
+        text = archive.read("pyspark_mqueue.py").decode()
+    assert text == (ROOT / "django_mqueue" / "spark" / "default_source.py").read_text()
+    assert "as DefaultSource" in text
 
 
 def test_the_license_is_in_the_wheel(names: set[str]) -> None:

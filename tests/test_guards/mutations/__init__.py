@@ -5,6 +5,7 @@ from __future__ import annotations
 from . import (
     attempts,
     fencing,
+    following,
     groups,
     handlers,
     listeners,
@@ -29,6 +30,7 @@ PARTS: dict[str, tuple[Mutation, ...]] = {
     "Moved by hand": moving.MUTATIONS,
     "Listeners": listeners.MUTATIONS,
     "Request and reply": requests.MUTATIONS,
+    "Reading the log": following.MUTATIONS,
 }
 
 MUTATIONS = tuple(mutation for part in PARTS.values() for mutation in part)

@@ -1,0 +1,25 @@
+"""The log as a source for Apache Spark (extra ``[spark]``: PySpark 4.2 or newer).
+
+``format("mqueue")`` reads topics, dead letters and delivery state, in batches and as a stream. What is here needs no
+Django settings where it runs (see ``connecting``), and imports PySpark only when a name of Spark's is asked for.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .launching import session as session
+    from .launching import settings_options as settings_options
+    from .source import MQueueDataSource as MQueueDataSource
+
+_HOME = {"MQueueDataSource": "source", "session": "launching", "settings_options": "launching"}
+
+__all__ = ["MQueueDataSource", "session", "settings_options"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_HOME[name]}", __name__), name)

@@ -1,0 +1,214 @@
+"""The queue's database, from where Spark runs: parameters by options, the password never.
+
+Options are kept in plans, logs and checkpoints, and Spark's configuration is shown in its web pages. So where a
+connection is opened (in the driver for planning, on the executors for reading), the password is fetched there: by the
+environment (``MQUEUE_PASSWORD``), by a file, or by a function. Or everything comes from Django's settings, where the
+processes have ``DJANGO_SETTINGS_MODULE`` and the options name no database.
+
+The queue's own code is used without Django's settings: a connection stands under an alias of its own in Django's table
+of connections, for as long as it is needed and for this thread alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeVar
+
+from django.db import DatabaseError, InterfaceError, connections
+
+from .. import conf
+from ..store import detached, session
+from ..store.dialect import NO_TABLE
+from .errors import NoConnection, OptionError
+
+PASSWORD = "MQUEUE_PASSWORD"
+CONNECTION_OPTIONS = frozenset(
+    {"host", "port", "user", "database", "unixSocket", "sslCa", "passwordFile", "defaultsFile", "connectionHook",
+     "using"}
+)  # fmt: skip
+TIMEOUT = 20
+"""Seconds to connect in."""
+
+RETRY_FOR = 60.0
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Connecting:
+    """How to reach the database: what may be seen by anybody. ``parameters`` are mysqlclient's, but the password.
+
+    ``hook``: a function that is called where the connection is opened and returns parameters of mysqlclient.
+    ``using``: an alias of Django's settings, in place of all that.
+    """
+
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    password_file: str | None = None
+    hook: str | None = None
+    using: str | None = None
+
+    def where(self) -> str:
+        """For messages: the server, the database and the account."""
+        if not self.parameters:
+            return (
+                f"the database of {self.hook}"
+                if self.hook
+                else f"database {self.using or 'default'!r} of Django's"
+            )
+        if "read_default_file" in self.parameters and "host" not in self.parameters:
+            return f"the database of {self.parameters['read_default_file']}"
+        told = self.parameters
+        server = told.get("unix_socket") or f"{told.get('host', 'localhost')}:{told.get('port', 3306)}"
+        return f"database {told.get('database')!r} at {server} as {told.get('user', 'the current user')!r}"
+
+
+def connecting(options: Mapping[str, str]) -> Connecting:
+    """From options, by names in small letters. Raises ``OptionError``."""
+    names = {
+        "host": "host", "user": "user", "database": "database", "unixsocket": "unix_socket",
+        "defaultsfile": "read_default_file",
+    }  # fmt: skip
+    parameters: dict[str, Any] = {theirs: options[name] for name, theirs in names.items() if name in options}
+    if "port" in options:
+        if not options["port"].isdecimal() or not 0 < int(options["port"]) < 65536:
+            raise OptionError(f"option 'port' is {options['port']!r}, but must be a number from 1 to 65535")
+        parameters["port"] = int(options["port"])
+    if "sslca" in options:
+        parameters["ssl"] = {"ca": options["sslca"]}
+    hook, using = options.get("connectionhook"), options.get("using")
+    if using is not None and (parameters or hook):
+        raise OptionError(
+            f"option 'using' is {using!r}, an alias of Django's DATABASES: leave out host, database and the like"
+        )
+    if hook is not None and hook.count(":") != 1:
+        raise OptionError(f"option 'connectionHook' is {hook!r}, but must be like package.module:function")
+    if parameters and not hook and "database" not in parameters and "read_default_file" not in parameters:
+        raise OptionError("option 'database' is missing: where a server is named, its database must be")
+    return Connecting(parameters, options.get("passwordfile"), hook, using)
+
+
+@contextmanager
+def connected(how: Connecting) -> Iterator[str]:
+    """The alias of an open connection of this thread, which is closed at the end.
+
+    Raises ``NoConnection``, saying what is wrong and where.
+    """
+    with ExitStack() as stack:
+        try:
+            alias = stack.enter_context(detached.connection(_settings(how)))
+        except (DatabaseError, InterfaceError) as error:
+            raise NoConnection(_explained(how, error)) from error
+        try:
+            yield alias
+        except DatabaseError as error:
+            if session.error_code(error) == NO_TABLE:
+                raise NoConnection(
+                    f"{how.where()} holds no tables of the queue: run manage.py migrate"
+                ) from error
+            raise
+
+
+class Line:
+    """A connection that is kept from one use to the next, by one thread, and opened anew where it was lost."""
+
+    def __init__(self, how: Connecting) -> None:
+        self._how = how
+        self._stack = ExitStack()
+        self._using: str | None = None
+        self._pause = threading.Event()
+
+    def run(self, work: Callable[[str], Result]) -> Result:
+        """``work(alias)``, again for up to a minute where the server cannot be reached or cannot do it just now.
+
+        So ``work`` must do no harm when it is done twice. The alias is another after a new connection.
+        """
+        deadline = time.monotonic() + RETRY_FOR
+        for attempt in itertools.count(1):
+            try:
+                if self._using is None:
+                    self._using = self._stack.enter_context(connected(self._how))
+                return work(self._using)
+            except (DatabaseError, InterfaceError, NoConnection) as error:
+                cause = error.__cause__ if isinstance(error, NoConnection) else error
+                self.close()
+                if cause is None or not session.passes(cause) or time.monotonic() > deadline:
+                    raise
+            self._pause.wait(min(0.1 * 2**attempt, 5))
+        raise AssertionError("unreachable")
+
+    def close(self) -> None:
+        self._using = None
+        with suppress(DatabaseError, InterfaceError):
+            self._stack.close()
+
+
+def _settings(how: Connecting) -> Mapping[str, Any]:
+    """An entry of ``DATABASES``."""
+    if not how.parameters and not how.hook:
+        return _of_django(how)
+    parameters: dict[str, Any] = {"connect_timeout": TIMEOUT, **how.parameters}
+    if how.password_file is not None:
+        try:
+            parameters["password"] = Path(how.password_file).read_text().rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise NoConnection(
+                f"option 'passwordFile': {how.password_file} cannot be read here: {error}"
+            ) from error
+    elif PASSWORD in os.environ:
+        parameters["password"] = os.environ[PASSWORD]
+    if how.hook is not None:
+        parameters |= _called(how.hook)
+    names = {"NAME": "database", "USER": "user", "PASSWORD": "password", "HOST": "host", "PORT": "port"}
+    found = {setting: parameters.pop(name, "") for setting, name in names.items()}
+    return {**found, "OPTIONS": parameters}
+
+
+def _called(hook: str) -> Mapping[str, Any]:
+    module, _, name = hook.partition(":")
+    try:
+        found = getattr(import_module(module), name)()
+    except Exception as error:
+        raise NoConnection(
+            f"option 'connectionHook': {hook} failed here: {type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(found, Mapping):
+        raise NoConnection(
+            f"option 'connectionHook': {hook} must return a mapping, not {type(found).__name__}"
+        )
+    return found
+
+
+def _of_django(how: Connecting) -> Mapping[str, Any]:
+    from django.conf import settings
+
+    if not settings.configured and "DJANGO_SETTINGS_MODULE" not in os.environ:
+        raise NoConnection(
+            "no database was named: give the options 'host', 'user' and 'database' (or 'defaultsFile' or"
+            " 'connectionHook'), or let Spark's processes have DJANGO_SETTINGS_MODULE in their environment"
+        )
+    using = conf.database(how.using)
+    if using not in settings.DATABASES:
+        raise OptionError(
+            f"option 'using' is {using!r}, but DATABASES has only {', '.join(settings.DATABASES)}"
+        )
+    return connections[using].settings_dict
+
+
+def _explained(how: Connecting, error: Exception) -> str:
+    code = session.error_code(error)
+    where = how.where()
+    if code == 1045:
+        return (
+            f"{where}: the server does not let this account in ({error.args[-1]}). The password is looked for here in"
+            f" 'connectionHook', 'passwordFile' or the environment's {PASSWORD}"
+        )
+    if code in (1044, 1049):
+        return f"{where}: {error.args[-1]}. Look at the option 'database'"
+    return f"{where} cannot be reached from here: {error.args[-1] if error.args else error}"

@@ -1,0 +1,21 @@
+"""What is wrong with how Spark was asked, or with where it runs."""
+
+from __future__ import annotations
+
+from ..exceptions import MQueueError
+
+
+class OptionError(MQueueError, ValueError):
+    """An option is unknown, impossible, or contradicts another: names the option, its value and a way out."""
+
+
+class NoConnection(MQueueError):
+    """The queue's database cannot be reached, or does not let this account in."""
+
+
+class NoSuchTopic(MQueueError):
+    """A topic that was named holds nothing, and nobody was ever registered for it."""
+
+
+class NoSpark(MQueueError):
+    """Spark cannot run here: no Java, a wrong version of it, or no PySpark."""

@@ -1,0 +1,112 @@
+"""A streaming query that is a consumer group: it says that it lives, and how far it is durably done."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from contextlib import suppress
+
+from django.db import DatabaseError
+
+from ..exceptions import LogGap, MQueueError, NotRegistered
+from ..service import following
+from ..service.following import Place
+from ..store.leases import Holder
+from .connecting import connected
+from .offsets import Offsets
+from .options import ReadOptions
+
+BEAT_EVERY = following.ALIVE_MS / 3000
+
+
+class Follower:
+    """One query's part in its group, over all its topics."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        assert options.group is not None
+        self.group, self.options = options.group, options
+        self._places: dict[str, Place] = {}
+        self._members: dict[str, Holder] = {}
+        self._stop = threading.Event()
+        self._beating: threading.Thread | None = None
+
+    @property
+    def lives(self) -> dict[str, int]:
+        return {topic: place.life for topic, place in self._places.items()}
+
+    def begin(self, using: str, topic: str, query: str, above: int, settled: int) -> tuple[int, int]:
+        """Read for the group: the registration's life, and where the group stands, ``above`` if it is new."""
+        self._join(using, topic, query)
+        place = following.follow(topic, self.group, above, settled, using=using)
+        self._places[topic] = place
+        return place.life, place.above
+
+    def done(self, using: str, upto: Offsets) -> None:
+        """The query is durably done up to there. Raises ``LogGap`` if the group is not where it was."""
+        for topic in upto.next:
+            self._done(using, topic, upto)
+
+    def stop(self) -> None:
+        """Another may read for the group at once. What is not reachable now is found out by its silence."""
+        self._stop.set()
+        if self._beating is not None:
+            self._beating.join()
+        if self._members:
+            with suppress(Exception), connected(self.options.connecting) as using:
+                for me in self._members.values():
+                    following.leave(me, using=using)
+
+    def _done(self, using: str, topic: str, upto: Offsets) -> None:
+        above = upto.above(topic)
+        if topic not in self._places:
+            self._resume(using, topic, upto)
+        place = self._places[topic]
+        if above > place.above:
+            try:
+                following.move(topic, self.group, place.life, above, using=using)
+            except NotRegistered as error:
+                raise LogGap(self._changed(topic, above)) from error
+            self._places[topic] = Place(place.life, above)
+
+    def _resume(self, using: str, topic: str, upto: Offsets) -> None:
+        """Go on from a checkpoint: nothing above it may have been deleted since."""
+        self._join(using, topic, upto.query)
+        above, found = upto.above(topic), following.place(topic, self.group, using=using)
+        problem = None
+        if found is None or found.life != upto.lives.get(topic):
+            problem = self._changed(topic, above)
+        elif found.above > above:
+            problem = (
+                f"group {self.group!r} is done with topic {topic!r} up to offset {found.above}, but this query's"
+                f" checkpoint is only at {above}: another query has read for it since, and what lies between may be"
+                " deleted. Give each query a group of its own; 'failOnDataLoss' set to false goes on with what is there"
+            )
+        if problem is not None and self.options.fail_on_data_loss:
+            raise LogGap(problem)
+        if problem is not None:
+            warnings.warn(problem, stacklevel=2)
+        self._places[topic] = following.follow(topic, self.group, above, 0, using=using)
+
+    def _changed(self, topic: str, above: int) -> str:
+        return (
+            f"group {self.group!r} was unsubscribed from topic {topic!r}, reset, or registered anew since this query"
+            f" was at offset {above}, and messages above that may be deleted. A new checkpointLocation begins where the"
+            " group stands now; 'failOnDataLoss' set to false goes on from the checkpoint with what is there"
+        )
+
+    def _join(self, using: str, topic: str, query: str) -> None:
+        if topic in self._members:
+            return
+        me = Holder(self.group, topic, f"spark-{query[:12]}", query)
+        following.join(me, using=using)
+        self._members[topic] = me
+        if self._beating is None:
+            self._beating = threading.Thread(target=self._beat, name="mqueue-heartbeat", daemon=True)
+            self._beating.start()
+
+    def _beat(self) -> None:
+        """In a thread of its own: a batch may take hours."""
+        while not self._stop.wait(BEAT_EVERY):
+            with suppress(MQueueError, DatabaseError), connected(self.options.connecting) as using:
+                for me in list(self._members.values()):
+                    following.beat(me, using=using)

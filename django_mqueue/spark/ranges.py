@@ -1,0 +1,63 @@
+"""Cutting the log into stretches of about equally many rows, however sparse its offsets are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+DENSE = 0.5
+"""Where at least this part of all offsets are the topic's own, they are read as they lie, not by the topic's index."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of a topic's log: ``rows`` messages above one offset and up to another."""
+
+    topic: str
+    above: int
+    upto: int
+    rows: int
+
+    @property
+    def dense(self) -> bool:
+        return self.rows >= DENSE * (self.upto - self.above)
+
+
+def rows_each(total: int, most: int, pieces: int) -> int:
+    """How many rows a range may have: at most ``most``, and so few that there are about ``pieces`` of them."""
+    return max(1, min(most, math.ceil(total / max(1, pieces))))
+
+
+def cuts(pieces: Sequence[int], number: int) -> list[tuple[int, int]]:
+    """Where to cut pieces of these many rows so that ``number`` ranges have equally many, but for one.
+
+    Each cut is behind so many rows (at least one) of the piece of that place.
+    """
+    total, found, place, before = sum(pieces), list[tuple[int, int]](), 0, 0
+    for cut in range(1, number):
+        goal = total * cut // number
+        while before + pieces[place] < goal:
+            before += pieces[place]
+            place += 1
+        found.append((place, goal - before))
+    return found
+
+
+def shares(total: int, backlogs: Sequence[int]) -> list[int]:
+    """``total`` rows divided among topics by how many each has, at least one for each that has any and while they last.
+
+    The sum is at most ``total``.
+    """
+    everything = sum(backlogs)
+    if everything <= total:
+        return list(backlogs)
+    found = [min(backlog, max(1, total * backlog // everything)) if backlog else 0 for backlog in backlogs]
+    over = sum(found) - total
+    for place in sorted(range(len(found)), key=lambda place: (found[place], place)):
+        if over <= 0:
+            break
+        less = min(over, found[place])
+        found[place] -= less
+        over -= less
+    return found

@@ -1,0 +1,77 @@
+"""``format("mqueue")``: what Spark is given. Everything is made anew in each of Spark's Python processes.
+
+Filters are not pushed down: in the releases of PySpark that were tried (4.1 to 4.3) what one query pushes down stays
+for the next query on the same DataFrame. Ranges and topics are options, fixed at ``load()``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from .columns import Batches, check_schema, schema_of
+from .connecting import connected
+from .options import ReadOptions, read_options
+from .planning import Range, batch
+from .reading import read
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from .streaming import StreamReader
+
+
+class MQueueDataSource(DataSource):
+    """The log of topics, their dead letters, or groups' delivery state; see docs/reference/spark.md."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "mqueue"
+
+    def schema(self) -> StructType:
+        return schema_of(read_options(dict(self.options)))
+
+    def reader(self, schema: StructType) -> Reader:
+        options = read_options(dict(self.options), streaming=False)
+        check_schema(schema, options)
+        return Reader(schema, options)
+
+    def streamReader(self, schema: StructType) -> StreamReader:
+        from .streaming import StreamReader
+
+        options = read_options(dict(self.options), streaming=True)
+        check_schema(schema, options)
+        return StreamReader(schema, options)
+
+
+class Stretch(InputPartition):
+    """What one task reads; None: nothing."""
+
+    def __init__(self, value: Range | None) -> None:
+        super().__init__(value)
+
+
+class Reader(DataSourceReader):
+    """A batch: planned in the driver each time that something is computed of it."""
+
+    def __init__(self, schema: StructType, options: ReadOptions) -> None:
+        self.wanted, self.options = schema, options
+
+    def partitions(self) -> list[InputPartition]:
+        with connected(self.options.connecting) as using:
+            return stretches(batch(using, self.options))
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return rows_of(partition, self.wanted, self.options)
+
+
+def stretches(found: Sequence[Range]) -> list[InputPartition]:
+    return [Stretch(each) for each in found]
+
+
+def rows_of(partition: InputPartition, schema: StructType, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    if partition.value is not None:  # Spark asks for one partition where there is none.
+        yield from read(partition.value, Batches(schema), options)

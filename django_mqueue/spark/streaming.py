@@ -1,0 +1,73 @@
+"""The log as a stream of micro-batches.
+
+**When a batch is durable.** Spark (4.2 and 4.3, where it was looked at) writes ``commits/n``, then asks for the latest
+offset from the end of batch n on, then writes ``offsets/n+1``, and only then calls ``commit`` with the end of batch n:
+one batch late, and never for the last one. A batch that was planned and did not commit is run again before it asks.
+So whatever offset it asks *from* is durably done, and a group's watermark follows there too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from .offsets import parsed
+from .options import ReadOptions
+from .query import Query
+from .source import rows_of, stretches
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans batches, in a process beside the driver that lives as long as the query; ``read`` is the executors'."""
+
+    def __init__(self, schema: StructType, options: ReadOptions) -> None:
+        self.wanted, self.options = schema, options
+        self._query: Query | None = None
+
+    @property
+    def query(self) -> Query:
+        """Made where it is first asked for: readers are also sent to executors, which need none."""
+        if self._query is None:
+            self._query = Query(self.options)
+        return self._query
+
+    def initialOffset(self) -> dict[str, Any]:
+        return self.query.initial().json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        most = self.options.max_offsets_per_trigger
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        begun = parsed(start)
+        self.query.done(begun)
+        return self.query.latest(begun, limit.max_rows if isinstance(limit, ReadMaxRows) else None).json()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        reported = self.query.reported
+        return reported.json() if reported else None
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self.query.set_goal()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        return stretches(self.query.ranges(parsed(start), parsed(end)))
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return rows_of(partition, self.wanted, self.options)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self.query.done(parsed(end))
+
+    def stop(self) -> None:
+        if self._query is not None:
+            self._query.stop()

@@ -1,0 +1,64 @@
+"""A connection without Django's settings, for processes that have none: Spark's.
+
+It stands in Django's table of connections under an alias of its own, for one thread and as long as it is needed, so
+that all statements of the queue are used as they are.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from django.db import connections
+from django.db.backends.mysql.base import DatabaseWrapper
+from django.db.backends.utils import CursorWrapper
+
+_numbers = itertools.count(1)
+
+
+class _Cursor(CursorWrapper):
+    """Does not warn that Django's apps are not ready: there are none."""
+
+    def execute(self, sql: Any, params: Any = None) -> Any:
+        self.db.validate_no_broken_transaction()
+        with self.db.wrap_database_errors:
+            return self.cursor.execute(sql, params)
+
+
+class _Wrapper(DatabaseWrapper):
+    """Asks Django's settings for nothing."""
+
+    @property
+    def queries_logged(self) -> bool:
+        return False
+
+    def make_cursor(self, cursor: Any) -> CursorWrapper:
+        return _Cursor(cursor, self)
+
+
+@contextmanager
+def connection(settings: Mapping[str, Any]) -> Iterator[str]:
+    """The alias of a connection, opened now and closed at the end; ``settings`` are an entry of ``DATABASES``.
+
+    Raises what the driver raises if there is no connection to be had.
+    """
+    alias = f"django_mqueue.detached.{next(_numbers)}"
+    wrapper = _Wrapper(
+        {
+            "NAME": "", "USER": "", "PASSWORD": "", "HOST": "", "PORT": "", "TEST": {}, **settings,
+            "ENGINE": "django.db.backends.mysql",
+            "OPTIONS": {"charset": "utf8mb4", **settings.get("OPTIONS", {}), "isolation_level": "read committed"},
+            "CONN_MAX_AGE": 0, "CONN_HEALTH_CHECKS": False, "AUTOCOMMIT": True, "ATOMIC_REQUESTS": False,
+            "TIME_ZONE": None,
+        },
+        alias,
+    )  # fmt: skip
+    connections[alias] = wrapper
+    try:
+        wrapper.ensure_connection()
+        yield alias
+    finally:
+        wrapper.close()
+        del connections[alias]

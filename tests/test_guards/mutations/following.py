@@ -1,0 +1,86 @@
+"""Guards of groups that read the log by themselves: one reader, no worker, a start that is never where it was not."""
+
+from __future__ import annotations
+
+from .mutation import Mutation, mutation
+
+_FOLLOWING = "test_spark/test_following.py"
+
+MUTATIONS: tuple[Mutation, ...] = (
+    mutation(
+        "nothing is delivered to a group that reads the log by itself",
+        "its workers' watermarks let messages be deleted that it has not read",
+        "service/membership.py",
+        "        if registration.reads_log:\n",
+        "        if registration is None:\n",
+        f"{_FOLLOWING}::test_workers_cannot_consume_for_it",
+    ),
+    mutation(
+        "a group that workers consume for does not begin to read the log by itself",
+        "it is at its start, far behind its watermarks, and reads what is deleted meanwhile",
+        "service/following.py",
+        "        if offsets.was_delivered_to(cursor, group, topic):\n",
+        "        if not topic:\n",
+        f"{_FOLLOWING}::test_a_group_of_workers_is_refused",
+    ),
+    mutation(
+        "a group begins to read the log by itself in a new life",
+        "a worker that has just joined it claims, and moves watermarks, until it looks at its group again",
+        "service/following.py",
+        "        if found:\n            offsets.unregister(cursor, group, topic, members_stay=True)\n",
+        "        if found:\n"
+        '            cursor.execute("UPDATE queue_offsets SET scan_offset = -1 WHERE id = %s", [found.life])\n'
+        "            return Place(found.life, found.start)\n",
+        f"{_FOLLOWING}::test_a_worker_that_has_just_joined_claims_nothing_any_more",
+    ),
+    mutation(
+        "one reads the log for a group at a time",
+        "the one ahead lets messages be deleted that the other one is about to read",
+        "service/following.py",
+        "        others = heartbeats.beats(cursor, me, ALIVE_MS)\n",
+        "        others: dict[str, int] = {}\n",
+        f"{_FOLLOWING}::test_a_second_query_is_refused_while_the_first_lives",
+    ),
+    mutation(
+        "a start is moved in the life that it was read in",
+        "a group that was reset or registered anew is done with what nobody has read for it",
+        "store/offsets.py",
+        "AND partition_key = '' AND id = %s AND scan_offset = %s",
+        "AND partition_key = '' AND id + 1 > %s - 1 AND scan_offset + 1 > %s",
+        f"{_FOLLOWING}::test_a_group_that_was_changed_by_hand_stops_its_query[subscribed again]",
+    ),
+    mutation(
+        "a start is never moved back",
+        "what is deleted already counts as not done",
+        "store/offsets.py",
+        '" SET offset_acked = GREATEST(offset_acked, %s), updated_at = {NOW_MS}"\n'
+        "        \" WHERE consumer_group = %s AND topic = %s AND partition_key = '' AND id = %s",
+        '" SET offset_acked = %s, updated_at = {NOW_MS}"\n'
+        "        \" WHERE consumer_group = %s AND topic = %s AND partition_key = '' AND id = %s",
+        f"{_FOLLOWING}::test_a_start_moves_forward_alone",
+    ),
+    mutation(
+        "a checkpoint is of its group's life",
+        "what was deleted while the group was not registered is missing, and nobody is told",
+        "spark/follower.py",
+        "        if found is None or found.life != upto.lives.get(topic):\n",
+        "        if found is None:\n",
+        f"{_FOLLOWING}::test_a_checkpoint_of_an_earlier_life_is_refused",
+    ),
+    mutation(
+        "a checkpoint is not behind its group",
+        "what another query let be deleted is missing, and nobody is told",
+        "spark/follower.py",
+        "        elif found.above > above:\n",
+        "        elif not topic:\n",
+        f"{_FOLLOWING}::test_a_query_that_fell_behind_its_group_stops",
+    ),
+    mutation(
+        "a batch ends at what is settled",
+        "a message that commits late, below a batch's end, is in no batch",
+        "spark/query.py",
+        "        return self._settlers[using, topic].advance()\n",
+        "        self._settlers[using, topic].advance()\n        return self._settlers[using, topic]._noted\n",
+        f"{_FOLLOWING}::test_a_batch_does_not_pass_what_may_still_commit",
+    ),
+)

@@ -1,0 +1,50 @@
+"""One Spark for all tests of this folder that need one, and the tests' database as its options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from django.db import connection
+
+from django_mqueue.spark.launching import session, settings_options
+
+from .jobs import FAST_JVM
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """With two tasks at once and little memory; the password in the environment of its processes, as users have it."""
+    password = str(connection.settings_dict["PASSWORD"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MQUEUE_PASSWORD", password)
+        patch.delenv("DATABASE_URL", raising=False)
+        found = session("tests", master="local[2]", memory="700m", config=FAST_JVM)
+    yield found
+    found.stop()
+
+
+@pytest.fixture(autouse=True)
+def no_query_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A query that a failed test has left would read the next one's messages."""
+    yield
+    if "spark" in request.fixturenames:
+        for query in request.getfixturevalue("spark").streams.active:
+            query.stop()
+
+
+@pytest.fixture
+def options(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The tests' database, as a user would name it."""
+    monkeypatch.setenv("MQUEUE_PASSWORD", str(connection.settings_dict["PASSWORD"]))
+    return settings_options()
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> str:
+    return str(tmp_path / "checkpoint")

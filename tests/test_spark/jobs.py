@@ -1,0 +1,32 @@
+"""A quick JVM, and streaming queries on it; needs no Django."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+FAST_JVM = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.log.level": "ERROR",
+}
+
+
+def start(
+    spark: SparkSession,
+    options: dict[str, str],
+    checkpoint: str,
+    batch: Callable[[DataFrame, int], Any],
+    *,
+    once: bool = True,
+) -> StreamingQuery:
+    """A query that hands each batch to ``batch``: to the end of what there is (``once``), or until it is stopped."""
+    reader = spark.readStream.format("mqueue").options(**options).schema("offset BIGINT, payload BINARY")
+    writer = reader.load().writeStream.foreachBatch(batch).option("checkpointLocation", checkpoint)
+    return (
+        writer.trigger(availableNow=True) if once else writer.trigger(processingTime="50 milliseconds")
+    ).start()

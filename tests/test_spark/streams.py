@@ -1,0 +1,37 @@
+"""Where the groups of streaming queries stand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from django_mqueue.models import Message, Offset
+from django_mqueue.service.settling import Settler
+from django_mqueue.store import offsets
+from tests.support.processes import wait_until
+
+
+def stands_at(group: str, topic: str = "orders") -> int:
+    """The offset up to which deletion may go, for this group."""
+    return Offset.objects.get(consumer_group=group, topic=topic, partition_key="").offset_acked
+
+
+def settle(topic: str) -> int:
+    """The offset up to which all is decided; there must be any."""
+    settler = Settler("default", topic)
+    return wait_until(settler.advance, "the topic is settled")
+
+
+def newest(topic: str = "orders") -> int:
+    found = Message.objects.filter(topic=topic).order_by("-offset").values_list("offset", flat=True).first()
+    assert found is not None
+    return found
+
+
+def reads_log(group: str, topic: str = "orders") -> bool:
+    found = offsets.registration("default", group, topic)
+    return found is not None and found.reads_log
+
+
+def committed(checkpoint: str) -> int:
+    """The newest batch that is durable; -1 for none."""
+    return max((int(path.name) for path in Path(checkpoint, "commits").glob("[0-9]*")), default=-1)

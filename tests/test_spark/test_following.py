@@ -1,0 +1,268 @@
+"""A streaming query's group: deletion waits for it, nobody else reads for it, and it is never where it was not.
+
+What plans a query's batches is asked here as Spark asks it; nothing here needs Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from django.db import connection
+from django.test import override_settings
+
+from django_mqueue import Subscription, publish, publish_many, reset, subscribe, unsubscribe
+from django_mqueue.exceptions import GroupReadsLog, GroupTaken, LogGap
+from django_mqueue.models import Message, PartitionLease
+from django_mqueue.policy.encoding import encode
+from django_mqueue.service import following
+from django_mqueue.service.collecting import Collector
+from django_mqueue.spark import follower
+from django_mqueue.spark.errors import NoSuchTopic
+from django_mqueue.spark.offsets import Offsets
+from django_mqueue.spark.options import read_options
+from django_mqueue.spark.planning import Range
+from django_mqueue.spark.query import Query
+from django_mqueue.store import log
+from tests.support.subscribers import QUICK, consume
+
+from .streams import newest, reads_log, settle, stands_at
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+GROUP = "archive"
+
+
+@pytest.fixture
+def asked(options: dict[str, str]) -> dict[str, str]:
+    return {**options, "topic": "orders", "group": GROUP, "pollInterval": "0.01"}
+
+
+@pytest.fixture
+def quick_hearts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "ALIVE_MS", 1500)
+    monkeypatch.setattr(follower, "BEAT_EVERY", 0.05)
+
+
+@pytest.fixture(autouse=True)
+def kept() -> Iterator[list[Query]]:
+    """Queries of the test, stopped at its end."""
+    made: list[Query] = []
+    yield made
+    for query in made:
+        query.stop()
+
+
+@pytest.fixture
+def query(asked: dict[str, str], kept: list[Query]) -> Query:
+    return another(asked, kept)
+
+
+def another(asked: dict[str, str], kept: list[Query], **more: str) -> Query:
+    kept.append(Query(read_options({**asked, **more}, streaming=True)))
+    return kept[-1]
+
+
+def rows(ranges: list[Range]) -> int:
+    return sum(each.piece.rows for each in ranges)
+
+
+def forward(query: Query, begun: Offsets) -> Offsets:
+    """One batch, durably done."""
+    ended = query.latest(begun, None)
+    query.ranges(begun, ended)
+    query.done(ended)
+    return ended
+
+
+def test_deletion_waits_for_what_is_not_durably_done(query: Query) -> None:
+    publish_many("orders", range(10))
+    begun = query.initial()
+    first = query.latest(begun, 4)
+    assert rows(query.ranges(begun, first)) == 4
+    with override_settings(MQUEUE={"RETENTION": 0, "GC_INTERVAL": 0.01}):
+        Collector("default", "orders").page()
+        assert Message.objects.filter(topic="orders").count() == 10
+        query.done(first)
+        Collector("default", "orders").page()
+        assert Message.objects.filter(topic="orders").count() == 6
+        forward(query, first)
+        Collector("default", "orders").page()
+        assert not Message.objects.filter(topic="orders").exists()
+
+
+def test_a_batch_does_not_pass_what_may_still_commit(query: Query) -> None:
+    publish("orders", 0)
+    begun = query.initial()
+    forward(query, begun)
+    late = connection.copy()
+    try:
+        late.set_autocommit(False)
+        with late.cursor() as cursor:
+            log.insert(cursor, "orders", [log.NewRow("late", "late", encode(1, "", None, 100))])
+        publish("orders", 2)
+        first = forward(query, begun)
+        assert rows(query.ranges(begun, first)) == 1
+        late.commit()
+    finally:
+        late.close()
+    assert rows(query.ranges(first, query.latest(first, None))) == 2
+
+
+def test_a_start_moves_forward_alone(query: Query) -> None:
+    publish_many("orders", range(10))
+    begun = query.initial()
+    first = query.latest(begun, 4)
+    last = query.latest(first, None)
+    query.done(last)
+    place = following.place("orders", GROUP, using="default")
+    assert place is not None
+    following.move("orders", GROUP, place.life, first.above("orders"), using="default")
+    assert stands_at(GROUP) == last.above("orders") == newest()
+
+
+def test_workers_cannot_consume_for_it(query: Query) -> None:
+    publish("orders", 1)
+    query.initial()
+    query.stop()
+    with Subscription("orders", GROUP) as worker, pytest.raises(GroupReadsLog, match="another group"):
+        worker.poll()
+    assert reads_log(GROUP)
+
+
+@override_settings(MQUEUE=QUICK)
+def test_a_group_of_workers_is_refused(query: Query) -> None:
+    publish("orders", 1)
+    with Subscription("orders", GROUP) as worker:
+        consume(worker, 1)
+    with pytest.raises(GroupTaken, match="workers consume for it, or have done so"):
+        query.initial()
+    assert not reads_log(GROUP)
+
+
+def test_a_group_that_was_only_registered_keeps_its_place(query: Query) -> None:
+    first = publish("orders", 1)
+    settle("orders")
+    subscribe("orders", GROUP, start=first.offset + 1)
+    publish("orders", 2)
+    begun = query.initial()
+    assert begun.above("orders") == first.offset
+    assert reads_log(GROUP)
+    assert rows(query.ranges(begun, query.latest(begun, None))) == 1
+
+
+@override_settings(MQUEUE={**QUICK, "DISCOVERY_INTERVAL": 60})
+def test_a_worker_that_has_just_joined_claims_nothing_any_more(query: Query) -> None:
+    """It looks at its group once a minute; its lease is of a life of the group that has ended."""
+    with Subscription("orders", GROUP) as worker:
+        worker.poll()
+        place = following.follow("orders", GROUP, 0, 0, using="default")
+        publish("orders", 1)
+        assert worker.poll() == worker.poll() == []
+        assert PartitionLease.objects.exists(), "it took no lease: this proves nothing"
+        assert following.place("orders", GROUP, using="default") == place
+
+
+@pytest.mark.usefixtures("quick_hearts")
+def test_a_second_query_is_refused_while_the_first_lives(
+    query: Query, asked: dict[str, str], kept: list[Query]
+) -> None:
+    publish("orders", 1)
+    query.initial()
+    with pytest.raises(GroupTaken, match="each query needs a group of its own"):
+        another(asked, kept).initial()
+    query.stop()
+    assert another(asked, kept).initial().above("orders") == 0
+
+
+@pytest.mark.usefixtures("quick_hearts")
+def test_the_place_of_a_dead_query_is_taken_when_its_time_is_up(
+    query: Query, asked: dict[str, str], kept: list[Query], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower, "BEAT_EVERY", 3600)
+    publish("orders", 1)
+    query.initial()
+    assert another(asked, kept).initial().above("orders") == 0
+
+
+def test_the_same_query_goes_on_at_once_after_it_was_killed(
+    query: Query, asked: dict[str, str], kept: list[Query]
+) -> None:
+    publish_many("orders", range(3))
+    ended = forward(query, query.initial())
+    publish("orders", 3)
+    again = another(asked, kept)
+    again.done(ended)
+    assert rows(again.ranges(ended, again.latest(ended, None))) == 1
+
+
+@pytest.mark.parametrize("how", ["unsubscribed", "reset", "subscribed again"])
+def test_a_group_that_was_changed_by_hand_stops_its_query(
+    query: Query, asked: dict[str, str], kept: list[Query], how: str
+) -> None:
+    publish_many("orders", range(3))
+    begun = query.initial()
+    ended = query.latest(begun, None)
+    if how == "reset":
+        reset("orders", GROUP, "earliest", force=True)
+    else:
+        unsubscribe("orders", GROUP)
+    if how == "subscribed again":
+        subscribe("orders", GROUP)
+    with pytest.raises(LogGap, match="unsubscribed from topic 'orders', reset, or registered anew"):
+        query.done(ended)
+    query.stop()
+    again = another(asked, kept)
+    with pytest.raises(LogGap, match="new checkpointLocation"):
+        again.done(ended)
+    again.stop()
+    careless = another(asked, kept, failOnDataLoss="false")
+    with pytest.warns(UserWarning, match="may be deleted"):
+        careless.done(ended)
+    assert careless.latest(ended, None).lives != ended.lives
+    assert stands_at(GROUP) == newest()
+
+
+def test_a_checkpoint_of_an_earlier_life_is_refused(
+    query: Query, asked: dict[str, str], kept: list[Query]
+) -> None:
+    """Registered anew by a query that came to nothing: where it stands, nobody would know of what was deleted."""
+    publish_many("orders", range(3))
+    ended = forward(query, query.initial())
+    query.stop()
+    unsubscribe("orders", GROUP)
+    other = another(asked, kept)
+    other.initial()
+    other.stop()
+    with pytest.raises(LogGap, match="registered anew"):
+        another(asked, kept).done(ended)
+
+
+def test_a_query_that_fell_behind_its_group_stops(
+    query: Query, asked: dict[str, str], kept: list[Query]
+) -> None:
+    publish_many("orders", range(3))
+    begun = query.initial()
+    query.stop()
+    newer = another(asked, kept)
+    forward(newer, newer.initial())
+    newer.stop()
+    again = another(asked, kept)
+    with pytest.raises(LogGap, match="another query has read for it"):
+        again.done(begun)
+
+
+def test_messages_for_other_groups_are_not_read(query: Query) -> None:
+    subscribe("orders", "billing")
+    publish("orders", 0)
+    begun = query.initial()
+    publish("orders", 1, group="billing")
+    publish("orders", 2, group=GROUP)
+    assert rows(query.ranges(begun, query.latest(begun, None))) == 2
+
+
+def test_a_topic_that_is_not_there_is_named(query: Query) -> None:
+    publish("order", 1)
+    with pytest.raises(NoSuchTopic, match=r"there is no topic 'orders'.*Did you mean 'order'"):
+        query.initial()
+    assert following.place("orders", GROUP, using="default") is None

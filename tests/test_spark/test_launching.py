@@ -1,0 +1,81 @@
+"""Starting Spark: what it needs is there, or said to be missing."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_mqueue.spark import launching
+from django_mqueue.spark.errors import NoSpark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Old:
+    __version__ = "4.1.4"
+
+
+def test_without_pyspark_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launching, "find_spec", lambda name: None)
+    with pytest.raises(NoSpark, match=r"pyspark is not installed: pip install 'django-mqueue\[spark\]'"):
+        launching.session()
+
+
+def test_a_pyspark_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launching, "find_spec", lambda name: object())
+    monkeypatch.setattr(launching, "import_module", lambda name: Old)
+    with pytest.raises(NoSpark, match=r"PySpark is 4\.1\.4, but must be at least 4\.2 and below 5"):
+        launching.check_pyspark()
+
+
+def test_workers_are_of_this_interpreter_and_find_what_they_need(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    monkeypatch.setenv("PYTHONPATH", "/somewhere")
+    (tmp_path / "a_project").mkdir()
+    (tmp_path / "a_project" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "a_project.settings")
+    (tmp_path / "bin").mkdir()
+    java = tmp_path / "bin" / "java"
+    java.write_text("#!/bin/sh\necho 'version \"21\"' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    found = launching.environment()
+    assert found["PYSPARK_PYTHON"] == sys.executable
+    assert found["JAVA_HOME"] == str(tmp_path)
+    package = str(Path(launching.__file__).parents[2])
+    assert found["PYTHONPATH"].split(os.pathsep) == ["/somewhere", package, str(tmp_path)]
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_workers_run_the_python_of_this_process(spark: SparkSession) -> None:
+    """Left alone they are whatever ``python3`` is on PATH."""
+    found = spark.range(1).rdd.map(
+        lambda _: (__import__("sys").executable, __import__("django_mqueue").__file__)
+    )
+    ((executable, package),) = found.collect()
+    assert executable == sys.executable
+    assert Path(package).parent == Path(launching.__file__).parents[1]
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_the_password_is_in_no_plan_and_no_configuration(
+    spark: SparkSession, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name is looked for: what the environment holds Spark does not show."""
+    from django_mqueue import publish
+
+    publish("orders", 1)
+    frame = spark.read.format("mqueue").options(**options, topic="orders").load()
+    shown = frame._jdf.queryExecution().toString() + str(spark.sparkContext.getConf().getAll())
+    assert "mqueue" in shown
+    assert "password" not in shown.lower()

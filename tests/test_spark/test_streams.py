@@ -1,0 +1,149 @@
+"""Streams: each message in one batch, and a group that stands where the durable batches end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.db import connection
+
+from django_mqueue import publish, publish_many, subscribe
+from django_mqueue.policy.encoding import encode
+from django_mqueue.store import log
+from tests.support.processes import wait_until
+
+from .jobs import start
+from .streams import committed, newest, reads_log, settle, stands_at
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
+
+ARCHIVE = {"topic": "orders", "group": "archive"}
+MANY = {"subscribePattern": "orders-.*", "group": "archive"}
+TENS = {"maxOffsetsPerTrigger": "10"}
+
+
+class Kept:
+    """What batches held, by their ids."""
+
+    def __init__(self) -> None:
+        self.batches: dict[int, list[int]] = {}
+        self.fail_at: int | None = None
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        rows = sorted(json.loads(bytes(row.payload)) for row in frame.collect())
+        if batch == self.fail_at:
+            raise RuntimeError("the sink is out of order")
+        self.batches[batch] = rows
+
+    @property
+    def numbers(self) -> list[int]:
+        return sorted(number for rows in self.batches.values() for number in rows)
+
+
+def test_a_query_to_the_end_reads_all_and_its_group_is_done_with_all(
+    spark: SparkSession, options: dict[str, str], checkpoint: str
+) -> None:
+    publish_many("orders", range(25))
+    kept = Kept()
+    start(spark, options | ARCHIVE | TENS, checkpoint, kept).awaitTermination(60)
+    assert [len(rows) for rows in kept.batches.values()] == [10, 10, 5]
+    assert kept.numbers == list(range(25))
+    assert stands_at("archive") == newest()
+    assert reads_log("archive")
+    publish_many("orders", range(25, 30))
+    start(spark, options | ARCHIVE, checkpoint, kept).awaitTermination(60)
+    assert kept.numbers == list(range(30))
+    assert stands_at("archive") == newest()
+
+
+def test_a_batch_that_fails_is_not_done_and_comes_again(
+    spark: SparkSession, options: dict[str, str], checkpoint: str
+) -> None:
+    publish_many("orders", range(20))
+    kept = Kept()
+    kept.fail_at = 1
+    query = start(spark, options | ARCHIVE | TENS, checkpoint, kept)
+    wait_until(lambda: not query.isActive, "the query fails")
+    assert query.exception() is not None
+    assert "out of order" in str(query.exception())
+    end_of_first = _end(checkpoint, 0)
+    assert committed(checkpoint) == 0
+    assert stands_at("archive") == end_of_first, "the first batch is durable, the second is not"
+    kept.fail_at = None
+    start(spark, options | ARCHIVE | TENS, checkpoint, kept).awaitTermination(60)
+    assert kept.batches == {0: list(range(10)), 1: list(range(10, 20))}
+    assert stands_at("archive") == newest()
+
+
+def test_a_query_that_runs_on_has_done_its_last_batch_too(
+    spark: SparkSession, options: dict[str, str], checkpoint: str
+) -> None:
+    """Spark itself says so only with the next batch, of which there may be none for days."""
+    publish_many("orders", range(3))
+    kept = Kept()
+    query = start(spark, options | ARCHIVE, checkpoint, kept, once=False)
+    try:
+        wait_until(lambda: kept.numbers == [0, 1, 2], "all three are read")
+        wait_until(lambda: stands_at("archive") == newest(), "the group is done with all")
+        publish("orders", 3)
+        wait_until(lambda: stands_at("archive") == newest(), "the group is done with all")
+        assert kept.numbers == [0, 1, 2, 3]
+    finally:
+        query.stop()
+
+
+def test_what_may_still_commit_is_waited_for(
+    spark: SparkSession, options: dict[str, str], checkpoint: str
+) -> None:
+    """A message of an open transaction lies below one that is committed: neither is read, nor passed by."""
+    kept = Kept()
+    first = publish("orders", 0)
+    subscribe("orders", "archive")
+    assert settle("orders") == first.offset
+    other = connection.copy()
+    try:
+        other.set_autocommit(False)
+        with other.cursor() as cursor:
+            log.insert(cursor, "orders", [log.NewRow("late", "late", encode(1, "", None, 100))])
+        publish("orders", 2)
+        query = start(spark, options | ARCHIVE, checkpoint, kept, once=False)
+        try:
+            wait_until(lambda: kept.numbers == [0], "what is settled is read")
+            publish("orders", 3)
+            assert kept.numbers == [0]
+            other.commit()
+            wait_until(lambda: kept.numbers == [0, 1, 2, 3], "all four are read")
+        finally:
+            query.stop()
+    finally:
+        other.close()
+
+
+def test_topics_that_come_later_are_found_by_their_pattern(
+    spark: SparkSession, options: dict[str, str], checkpoint: str
+) -> None:
+    kept = Kept()
+    publish("orders-a", 1)
+    publish("other", 9)
+    query = start(spark, options | MANY, checkpoint, kept, once=False)
+    try:
+        wait_until(lambda: kept.numbers == [1], "the first topic is read")
+        publish("orders-b", 2)
+        wait_until(lambda: kept.numbers == [1, 2], "the second topic is read")
+        wait_until(
+            lambda: stands_at("archive", "orders-b") == newest("orders-b"), "the group is done with it"
+        )
+    finally:
+        query.stop()
+
+
+def _end(checkpoint: str, batch: int) -> int:
+    """The last offset of a planned batch."""
+    lines = Path(checkpoint, "offsets", str(batch)).read_text().splitlines()
+    found: dict[str, Any] = json.loads(lines[-1])
+    return int(found["topics"]["orders"]) - 1
