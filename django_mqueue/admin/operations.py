@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any, ClassVar, cast
 
 from django import forms
@@ -142,7 +143,7 @@ class Operation(QueueView):
 
     def _performed(self, form: forms.Form) -> HttpResponse:
         asked = form.cleaned_data
-        step = self._step()
+        step = self._step(asked)
         entry = self._entry(step, asked)
         try:
             done = self.perform(asked, step.get("carried", {}))
@@ -151,7 +152,8 @@ class Operation(QueueView):
             return self._refused(form, problem)
         audit.end(entry, done.told if not done.more else f"Under way: {done.told}")
         if done.more:
-            token = self._sign({"entry": entry.pk, "carried": dict(done.carried)})
+            step = {"entry": entry.pk, "carried": dict(done.carried), "of": _digest(asked)}
+            token = signing.dumps(step, salt=self._salt)
             context = self.get_context_data(
                 title=self.title, form=form, done=done, token=token, back=self.back(asked)
             )
@@ -173,13 +175,15 @@ class Operation(QueueView):
     def _salt(self) -> str:
         return f"django_mqueue.{self.url_name}.{self.request.user.pk}"
 
-    def _sign(self, step: Mapping[str, Any]) -> str:
-        return signing.dumps(step, salt=self._salt)
-
-    def _step(self) -> dict[str, Any]:
-        """What the step before has left. Of somebody else, or forged: a first step, which does no harm."""
+    def _step(self, asked: Asked) -> dict[str, Any]:
+        """What the step before has left. Of something else that was asked for, of somebody else, or forged: a first
+        step, which does no harm, and has an entry of its own."""
         try:
             found = signing.loads(self.request.POST.get("step", ""), salt=self._salt)
         except signing.BadSignature:
             return {}
-        return found if isinstance(found, dict) else {}
+        return found if isinstance(found, dict) and found.get("of") == _digest(asked) else {}
+
+
+def _digest(asked: Asked) -> str:
+    return sha256(repr(sorted(asked.items())).encode("utf-8", "backslashreplace")).hexdigest()
