@@ -196,7 +196,7 @@ class LetterPage(QueueView):
             headers=payloads.document(dict(shown.headers)),
             is_ours=letter.is_ours,
             may_edit=letter_seen.seen_by(self.request, topic, letter.topic).everything,
-            original=told.original,
+            original_offset=told.original,
             returns=told.returns,
             siblings=told.siblings,
             is_registered=told.is_registered,

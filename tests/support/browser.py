@@ -65,7 +65,7 @@ class Page:
         self.open("/admin/login/?next=/admin/")
         self.driver.find_element(By.NAME, "username").send_keys(name)
         self.driver.find_element(By.NAME, "password").send_keys(password)
-        self.click('input[type="submit"]')
+        self.click("[type=submit]")
 
     def click(self, selector: str) -> None:
         """Click, and wait until another page is there."""
@@ -130,13 +130,14 @@ class Page:
         said = [entry["message"] for entry in log("browser") if entry["level"] == "SEVERE"]
         return [text for text in said if "favicon.ico" not in text]
 
-    def picture(self, path: Path) -> None:
-        """Save the whole page as an image, as wide as the window is."""
+    def picture(self, path: Path, most: int = 4_000) -> None:
+        """Save the page as an image, as wide as the window is and ``most`` pixels high."""
         path.parent.mkdir(parents=True, exist_ok=True)
+        self.driver.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
         size = self.driver.execute_script(
             "return [document.documentElement.clientWidth, document.documentElement.scrollHeight]"
         )
-        width, height = int(size[0]), min(int(size[1]), 4_000)
+        width, height = int(size[0]), min(int(size[1]), most)
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
         self.driver.save_screenshot(str(path))

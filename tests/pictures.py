@@ -1,0 +1,35 @@
+#!/usr/bin/env python3
+"""Takes the pictures of the admin that the documentation shows: ``python3 tests/pictures.py [argument of pytest …]``.
+
+They go to ``docs/images``. It provides what is missing, as the tests do.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def main(arguments: list[str]) -> int:
+    from example_project.environment.database import database
+    from example_project.environment.interpreters import running
+    from example_project.environment.processes import forward, with_database
+    from example_project.environment.venv import VirtualEnvironment
+
+    python = VirtualEnvironment(running(), django="5.2", extras=("dev", "example", "test")).ensure()
+    with database() as url:
+        variables = {**with_database(url), "MQUEUE_PICTURES": str(ROOT / "docs" / "images")}
+        return forward(
+            [python, "-m", "pytest", "tests/test_admin/test_pictures.py", *arguments], env=variables
+        )
+
+
+if __name__ == "__main__":
+    if sys.version_info < (3, 11):  # noqa: UP036
+        sys.exit(f"Python 3.11 or newer is needed; this is {sys.version.split()[0]}")
+    sys.path[0] = str(ROOT)
+    from example_project.environment.launch import launch
+
+    launch(main)

@@ -1,0 +1,62 @@
+"""The pictures of the documentation: a day of a shop, looked at page by page, light and dark.
+
+``python3 tests/pictures.py`` saves them in ``docs/images``. In any other run they are taken and thrown away: what is
+asserted is that no page is broken, complains, or is wider than its window.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from django.test import override_settings
+
+from django_mqueue.models import Message
+from tests.support.browser import BrowserCase, chrome
+
+from . import day
+
+__all__ = ["chrome"]
+
+WIDTH = 1280
+
+PAGES = {
+    "overview": "",
+    "topic": "topic/page/?topic=orders&span=day",
+    "group": "consumergroup/page/?topic=orders&group=shipping",
+    "messages": "message/?topic=orders&group=shipping",
+    "message": "message/{message}/change/",
+    "letters": "deadletter/errors/?topic=payments",
+    "letter": "deadletter/letter/?offset={letter}",
+    "subscribers": "subscriberheartbeat/members/?topic=payments&group=ledger",
+    "reset": "consumergroup/reset/?topic=orders&group=shipping&to=earliest",
+}
+HEIGHT = 1_500
+"""Of long pages the upper part."""
+
+
+@pytest.mark.slow
+@override_settings(MQUEUE={"RETENTION": 7 * 86_400})
+class TestPictures(BrowserCase):
+    folder: Path
+
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path: Path) -> None:
+        self.folder = Path(os.environ.get("MQUEUE_PICTURES") or tmp_path)
+
+    def test_a_day_at_the_shop(self) -> None:
+        day.make()
+        names = {
+            "message": Message.objects.filter(topic="payments").order_by("-offset")[40].offset,
+            "letter": Message.objects.filter(topic="payments_dlq").order_by("-offset")[0].offset,
+        }
+        self.page.width(WIDTH)
+        for name, path in PAGES.items():
+            for dark in (False, True):
+                self.page.dark(dark)
+                day.alive()
+                self.page.open(f"/admin/django_mqueue/{path.format(**names)}")
+                assert self.page.overflow() <= 0, name
+                assert self.page.complaints() == [], name
+                self.page.picture(self.folder / f"admin-{name}-{'dark' if dark else 'light'}.png", HEIGHT)
