@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 from django.core.exceptions import ValidationError
@@ -10,8 +11,9 @@ from django.http import HttpRequest, HttpResponse
 
 from .. import conf, inspect
 from ..exceptions import MQueueError
-from ..inspect import Inspected, Page
-from ..policy.history import DEAD
+from ..inspect import Figure, Inspected, Page
+from ..policy.figures import AT_LEAST, EXACT
+from ..policy.history import DEAD, DONE
 from ..service import browsing
 from . import payloads
 from .asking import BY_DUE_TIME, TITLES, Asking
@@ -26,6 +28,8 @@ LOOKED_AT = 2_000
 MASKED_IN_LIST = 16_384
 """Bytes of payloads that are read for a list to be masked."""
 COUNTED = 1_000
+KEPT = 10
+"""Seconds for which counts of a group are kept in Django's cache."""
 BADGES = {
     "pending": "waiting", "in_flight": "good", "waiting": "waiting", "done": "over", "dead": "bad",
     "scheduled": "waiting",
@@ -101,25 +105,23 @@ class MessagesPage(QueueView):
         }
         return address(self.request, self.url_name, **{**asked, **changed})
 
-    def _counts(self, given: Mapping[str, Any]) -> list[tuple[str, str, str, bool]]:
+    def _counts(self, given: Mapping[str, Any]) -> list[tuple[str, Figure, str, bool]]:
         """(title, how many, URL, whether that is what is listed) of each status of a group."""
-        try:
-            counts = inspect.counts(
-                given["topic"],
-                group=given["group"],
-                key=given["key"] or None,
-                cap=COUNTED,
-                scan_limit=LOOKED_AT,
-            )
-        except MQueueError:  # Dead letters outlive registrations.
-            return []
-        found = []
-        for status, title in TITLES.items():
-            if status == "done":
-                continue
-            count = f"{getattr(counts, status):,}{'+' if status in counts.more else ''}"
-            found.append((title, count, self._url(status=status, start=None), given["status"] == status))
-        return found
+        topic, group, key_ = given["topic"], given["group"], given["key"]
+        if key_:
+            try:
+                figures: Any = _of_key(topic, group, key_)
+            except MQueueError:  # Dead letters outlive registrations.
+                return []
+        else:
+            figures = inspect.group_figures([(topic, group)], max_age=KEPT)[topic, group]
+            if not figures.registered:
+                return []
+        return [
+            (title, getattr(figures, status), self._url(status=status, start=None), given["status"] == status)
+            for status, title in TITLES.items()
+            if status != DONE
+        ]
 
     def _row(self, message: Inspected, letters: bool) -> dict[str, Any]:
         offset = message.dead_letter if letters and message.dead_letter is not None else message.offset
@@ -138,6 +140,17 @@ class MessagesPage(QueueView):
             "published": when(message.published_at, short=True),
             "failure": cell(f"{who}{first_line(error)}") if error else EMPTY,
         }
+
+
+def _of_key(topic: str, group: str, key_: str) -> SimpleNamespace:
+    """The same of one key, each counted up to a bound."""
+    counts = inspect.counts(topic, group=group, key=key_, cap=COUNTED, scan_limit=LOOKED_AT)
+    found = {
+        status: Figure(getattr(counts, status), AT_LEAST if status in counts.more else EXACT)
+        for status in TITLES
+        if status != DONE
+    }
+    return SimpleNamespace(**found)
 
 
 def sees_all_topics(request: HttpRequest) -> bool:
