@@ -92,7 +92,7 @@ def messages(
     stored: the one message of the log; with status ``"scheduled"`` among these, with ``"dead"`` the letter's own.
 
     Of a payload longer than ``payload_limit`` bytes a ``Cut`` with the beginning is told. Looks at about ``scan_limit``
-    messages and partitions at most, and reads about 128 MiB of payloads: a page that found less than ``limit`` may have
+    messages and partitions at most, and reads about 32 MiB of payloads: a page that found less than ``limit`` may have
     a ``next`` all the same, which is the ``start`` to go on with. Raises ``NotRegistered`` for a group that is not, and
     ``TypeError`` or ``ValueError`` for what cannot be asked.
     """

@@ -23,8 +23,9 @@ def newest(using: str, *, limit: int, start: str | None, payload_limit: int) -> 
     for offset, topic in topics.items():
         if offset in bodies:
             row = rows[offset]
+            body, row["size"] = bodies[offset]
             place = inspected.LOG if row["failed_group"] is None else DEAD
             inspected.read(row, place)
-            messages.append(inspected.told(row, bodies[offset], topic=topic, group=None, place=place))
+            messages.append(inspected.told(row, body, topic=topic, group=None, place=place))
     last = min(topics, default=0)
     return Page(messages, cursor_of(NEWEST_OF_ALL, (last,)) if len(topics) == limit else None, len(topics))

@@ -42,14 +42,14 @@ def told(row: Row, body: bytes | None, *, topic: str, group: str | None, place: 
         topic=topic,
         key=names.key_of(row["partition"]),
         kind=metadata["kind"],
-        payload=payload(body, metadata["encoding"], int(row["size"])),
+        payload=payload(body, metadata["encoding"], int(row.get("size", 0))),
         published_at=time(row["published_at"]),
         available_at=time(row["available_at"]),
         headers=metadata["headers"],
         target=row["target"] or None,
         group=group,
         status=row["status"],
-        size=int(row["size"]),
+        size=int(row.get("size", 0)),
         **about,
     )
 

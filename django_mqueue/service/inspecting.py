@@ -34,8 +34,10 @@ CHUNK = 500
 BYTES_AT_ONCE = 4 * 1_048_576
 PAGE_BYTES = 32 * 1_048_576
 """Payloads of one page: it ends there, and the next one goes on."""
-READ_BYTES = 128 * 1_048_576
+READ_BYTES = 32 * 1_048_576
 """Payloads that are read to compare them: the same."""
+WEIGHED = 250
+"""Messages whose sizes are asked for by one statement, before their payloads are read whole."""
 
 Row = dict[str, Any]
 
@@ -64,9 +66,9 @@ def page(
         for step in look.source.walk(position, chunk):
             position = step.position
             over = False
-            for found, row, message in look.read(step):
+            for found, _, message in look.read(step):
                 messages.append(message)
-                weight += look.weight(row)
+                weight += look.weight(message)
                 if len(messages) == limit or weight >= PAGE_BYTES:
                     position, over = found.position, True
                     break
@@ -98,10 +100,9 @@ class Look:
         """Where ``read`` has left off, since so many bytes were read."""
         self._bytes = 0
 
-    def weight(self, row: Row) -> int:
+    def weight(self, message: Inspected) -> int:
         """Bytes that are told of a payload."""
-        size = int(row["size"])
-        return size if self.payload_limit is None else min(size, self.payload_limit)
+        return message.size if self.payload_limit is None else min(message.size, self.payload_limit)
 
     def read(
         self, step: Chunk, *, payloads: bool = True, endless: bool = False
@@ -117,33 +118,40 @@ class Look:
             yield from ((found, row, self._told(row, None)) for found, row in chosen)
             return
         whole = self.wanted.test is not None
-        for some in self._light(chosen, whole=whole):
-            most = None if whole else self.payload_limit
+        most = None if whole else self.payload_limit
+        for some in self._light(chosen, most):
             bodies = history.payloads(self.using, [found.offset for found, _ in some], most)
             for found, row in some:
                 if found.offset in bodies:
-                    message = self._told(row, bodies[found.offset])
+                    body, row["size"] = bodies[found.offset]
+                    message = self._told(row, body)
                     if self.wanted.test is None or self.wanted.test(message):
-                        yield found, row, self._cut(message, bodies[found.offset]) if whole else message
-            self._bytes += sum(map(len, bodies.values()))
+                        yield found, row, self._cut(message, body) if whole else message
+            self._bytes += sum(len(body) for body, _ in bodies.values())
             if self._bytes >= READ_BYTES and not endless and some[-1] is not chosen[-1]:
                 self.tired_at = some[-1][0]
                 return
 
     def _light(
-        self, chosen: Sequence[tuple[Found, Row]], *, whole: bool
+        self, chosen: Sequence[tuple[Found, Row]], most: int | None
     ) -> Iterator[list[tuple[Found, Row]]]:
-        """So many at a time that what is read of their payloads are a few megabytes."""
-        some: list[tuple[Found, Row]] = []
-        weight = 0
-        for found, row in chosen:
-            size = int(row["size"]) if whole else self.weight(row)
-            if some and weight + size > BYTES_AT_ONCE:
-                yield some
-                some, weight = [], 0
-            some.append((found, row))
-            weight += size
-        if some:
+        """So many at a time that what is read of their payloads, up to ``most`` bytes of each, are a few megabytes."""
+        at_once = WEIGHED if most is None else max(1, BYTES_AT_ONCE // most)
+        for first in range(0, len(chosen), at_once):
+            part = chosen[first : first + at_once]
+            if most is not None:
+                yield list(part)
+                continue
+            sizes = history.sizes(self.using, [found.offset for found, _ in part])
+            some: list[tuple[Found, Row]] = []
+            weight = 0
+            for found, row in part:
+                size = sizes.get(found.offset, 0)
+                if some and weight + size > BYTES_AT_ONCE:
+                    yield some
+                    some, weight = [], 0
+                some.append((found, row))
+                weight += size
             yield some
 
     def _cut(self, message: Inspected, body: bytes) -> Inspected:

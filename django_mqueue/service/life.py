@@ -35,9 +35,8 @@ def life(using: str, offset: int, *, payload_limit: Callable[[str], int], groups
         bodies = history.payloads(using, [offset], payload_limit(stored_in))
         if offset not in rows or offset not in bodies:
             return None
-        return _Teller(using, rows[offset], stored_in, original_topic, groups).tell(
-            bodies[offset], created_at
-        )
+        body, rows[offset]["size"] = bodies[offset]
+        return _Teller(using, rows[offset], stored_in, original_topic, groups).tell(body, created_at)
 
 
 def groups_of(using: str, topic: str, limit: int) -> list[tuple[str, bool]]:

@@ -142,7 +142,7 @@ def partitions(using: str, topic: str, after: str, limit: int) -> list[str]:
 
 
 MESSAGE_COLUMNS = (
-    "offset", "partition", "id", "original_id", "target", "metadata", "available_at", "published_at", "size",
+    "offset", "partition", "id", "original_id", "target", "metadata", "available_at", "published_at",
     "failed_at", "message_failures", "last_error", "failed_group",
 )  # fmt: skip
 STATE_COLUMNS = (
@@ -152,7 +152,7 @@ STATE_COLUMNS = (
 
 _MESSAGE = (
     "m.`offset`, m.partition_key, m.id, m.original_id, m.consumer_group, m.metadata, m.available_at, m.published_at,"
-    " LENGTH(m.payload), m.failed_at, m.failure_count, m.last_error, m.failed_group"
+    " m.failed_at, m.failure_count, m.last_error, m.failed_group"
 )
 _WANTED = (
     f" FROM {numbers_table('wanted', 'o')}"
@@ -187,11 +187,19 @@ def rows_of_group(
     return {int(row[0]): dict(zip(columns, row, strict=True)) for row in found}
 
 
-def payloads(using: str, offsets: Sequence[int], most: int | None = None) -> dict[int, bytes]:
-    """``most``: no more than so many bytes of each."""
+def sizes(using: str, offsets: Sequence[int]) -> dict[int, int]:
+    """Bytes of the payloads: the server reads each of them for that, if it is long."""
+    found = session.fetch(using, f"SELECT m.`offset`, LENGTH(m.payload){_WANTED}", [json.dumps(offsets)])
+    return {int(offset): int(size) for offset, size in found}
+
+
+def payloads(using: str, offsets: Sequence[int], most: int | None = None) -> dict[int, tuple[bytes, int]]:
+    """(payload, bytes of the whole) of these rows; of each payload no more than ``most`` bytes."""
     column = "m.payload" if most is None else f"LEFT(m.payload, {most:d})"
-    found = session.fetch(using, f"SELECT m.`offset`, {column}{_WANTED}", [json.dumps(offsets)])
-    return {int(offset): bytes(payload) for offset, payload in found}
+    found = session.fetch(
+        using, f"SELECT m.`offset`, {column}, LENGTH(m.payload){_WANTED}", [json.dumps(offsets)]
+    )
+    return {int(offset): (bytes(payload), int(size)) for offset, payload, size in found}
 
 
 def newest_of_all(using: str, below: int, limit: int) -> dict[int, str]:

@@ -136,7 +136,7 @@ def test_no_list_fetches_whole_payloads(admin_client: Client, asked: dict[str, s
         listed(admin_client, "message", **asked)
     statements = [query["sql"] for query in captured if "payload" in query["sql"]]
     found = [one for sql in statements for one in re.findall(r"(\w+\()?m\.payload(, \d+)?", sql)]
-    assert found == [("LENGTH(", ""), ("LEFT(", ", 400")]
+    assert sorted(found) == [("LEFT(", ", 400"), ("LENGTH(", "")]
 
 
 @pytest.mark.django_db
