@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from django_mqueue import Subscription, purge, redrive
+from django_mqueue.policy.letters import Choice
+from django_mqueue.service import letters as dead_letters
+from django_mqueue.service import mending
 
 from .looks import Seen, letters, payloads, states
 from .walks import DONE, FIRST, Dead, Scene, Stage, walk
@@ -63,3 +66,31 @@ def redrive_of_one_that_was_read(scene: Scene) -> Iterator[None]:
         reader.ack(reader.poll())
     yield
     redrive(scene.topic, group=FIRST, limit=1, edit=lambda letter: letter.payload + 10)
+
+
+@walk(
+    seen,
+    TWO_LETTERS,
+    Stage((((1, FIRST, 1),), (0, 1, 10)), {0: DONE, 1: Dead(1), 10: 1}, {0: 1, 1: 1}),
+)
+def edit_of_one(scene: Scene) -> Iterator[None]:
+    """It is a letter as it was, or on its way back as it was changed."""
+    given_up(scene)
+    choice = Choice(scene.topic, f"{scene.topic}_dlq")
+    letter = dead_letters.one("default", dead_letters.page("default", choice).heads[-1].offset)
+    assert letter is not None
+    yield
+    mending.edit("default", letter, 10)
+
+
+@walk(
+    seen,
+    TWO_LETTERS,
+    Stage(((), (0, 1)), {0: DONE, 1: DONE}, {0: 1, 1: 1}),
+    quick=True,
+)
+def purge_in_a_step(scene: Scene) -> Iterator[None]:
+    """As an operator's page does it: what the step before had in hand is taken up by the next."""
+    given_up(scene)
+    yield
+    mending.purge_step("default", Choice(scene.topic, f"{scene.topic}_dlq"), 0, 1 << 62)

@@ -1,0 +1,100 @@
+"""Dead letters on a site of one's own, of a queue in another database than the users'."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from html import unescape
+from typing import Any
+
+import pytest
+from django.contrib.admin import AdminSite
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import User
+from django.test import Client, override_settings
+from django.urls import path, reverse
+
+from django_mqueue import OutgoingMessage, Subscription, publish_many, subscribe
+from django_mqueue.admin import register
+from django_mqueue.models import Message
+from tests.support.subscribers import QUICK, poll_until
+
+from .operating import hidden
+
+site = AdminSite(name="own")
+register(site)
+urlpatterns = [path("own/", site.urls)]
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True, databases=["default", "other"]),
+    pytest.mark.urls(__name__),
+]
+
+TOPIC, DEAD = "orders", "orders_dlq"
+
+
+@pytest.fixture(autouse=True)
+def elsewhere() -> Iterator[None]:
+    with override_settings(MQUEUE={**QUICK, "DATABASE": "other", "RETENTION": 3600}):
+        yield
+
+
+@pytest.fixture
+def client() -> Client:
+    client = Client()
+    client.force_login(User.objects.create_superuser("ada"))
+    return client
+
+
+def url_of(page: str) -> str:
+    return reverse(f"admin:django_mqueue_{page}", current_app="own")
+
+
+def press(client: Client, page: str, asked: dict[str, Any], **more: str) -> str:
+    """Where the button leads."""
+    shown = client.post(url_of(page), asked)
+    assert shown.status_code == 200
+    response = client.post(url_of(page), {**hidden(shown.content.decode()), **more})
+    assert response.status_code == 302, response.content.decode()
+    return str(response.headers["Location"])
+
+
+def test_every_page_and_button_stays_there(client: Client) -> None:
+    subscribe(TOPIC, "billing")
+    publish_many(TOPIC, [OutgoingMessage({"n": n}, id=f"order-{n}") for n in range(4)])
+    with Subscription(TOPIC, "billing") as subscription:
+        for delivery in poll_until(subscription, 4):
+            delivery.reject("ValueError: no")
+    rows = Message.objects.using("other")
+    letters = rows.filter(topic=DEAD).order_by("offset")
+    first, second, *_ = letters.values_list("pk", flat=True)
+    pages: list[tuple[str, dict[str, Any]]] = [
+        ("deadletter_changelist", {}),
+        ("deadletter_errors", {"topic": TOPIC}),
+        ("deadletter_list", {"topic": TOPIC}),
+        ("deadletter", {"offset": first}),
+        ("edit_deadletter", {"offset": first}),
+        ("redrive_matching", {"topic": TOPIC}),
+        ("purge_matching", {"topic": TOPIC}),
+    ]
+    for page, query in pages:
+        html = client.get(url_of(page), query).content.decode()
+        found = [unescape(url) for url in re.findall(r'(?:href|action|formaction)="(/[^"]+)"', html)]
+        found = [url for url in found if "/static/" not in url]
+        assert found
+        assert {url.split("/")[1] for url in found} == {"own"}, page
+    form = client.get(url_of("edit_deadletter"), {"offset": first}).content.decode()
+    edited = {**hidden(form), "how": "json", "payload": "7"}
+    assert press(client, "edit_deadletter", edited).startswith("/own/")
+    assert press(client, "redrive_selected", {"topic": TOPIC, "offsets": [second]}).startswith("/own/")
+    assert letters.count() == 2
+    assert press(client, "purge_matching", {"topic": TOPIC}, typed=TOPIC).startswith("/own/")
+    assert letters.count() == 0
+    assert rows.filter(topic=TOPIC, consumer_group="billing").count() == 2
+    assert not Message.objects.using("default").exists()
+    entries = list(LogEntry.objects.order_by("pk"))
+    assert len(entries) == 3
+    for entry in entries[:2]:
+        url = entry.get_admin_url()
+        assert url is not None
+        assert client.get(url.replace("/admin/", "/own/"), follow=True).status_code == 200
