@@ -63,6 +63,10 @@ class TestMessagesInABrowser(BrowserCase):
         page.type("#id_topic", "orders")
         page.type("#id_group", "billing")
         page.click("#mqueue-ask input[type=submit]")
+        script = (
+            "const box = document.querySelector('.mqueue-scroll'); return box.scrollWidth - box.clientWidth"
+        )
+        assert page.driver.execute_script(script) <= 0, "the list must be scrolled sideways"
         page.save_all_ways("messages-of-group")
         page.click_link("Waiting 1")
         assert page.text_of("#result_list tbody .field-id_cell") == "order-3"
