@@ -13,6 +13,8 @@ from . import alarms
 from .alarms import Alarm
 
 TOPICS_ON_A_PAGE = 25
+TOPICS_ON_THE_OVERVIEW = 10
+"""Each costs about twenty statements: samples of what was published and finished, for rates and counts."""
 LINES_ON_A_PAGE = 200
 """On the overview, of topics and groups together: as many as ``inspect`` answers at once."""
 HOLDS_ASKED = 8
@@ -63,7 +65,7 @@ def late_after(topic: str) -> timedelta:
 
 def overview(after: str, find: str) -> Standing:
     """The next topics behind a name, of those whose names contain a text, with all their groups."""
-    found = inspect.topics(after=after, containing=find, limit=TOPICS_ON_A_PAGE, max_age=KNOWN)
+    found = inspect.topics(after=after, containing=find, limit=TOPICS_ON_THE_OVERVIEW, max_age=KNOWN)
     topics = list(_as_many_as_fit(found.topics))
     names = [known.topic for known in topics]
     cut = {known.topic: known.groups[: LINES_ON_A_PAGE - 1] for known in topics}

@@ -138,7 +138,7 @@ def test_who_holds_back_deletion(admin_client: Client) -> None:
 
 
 def test_topics_are_found_and_paged_by_name(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standing, "TOPICS_ON_A_PAGE", 2)
+    monkeypatch.setattr(standing, "TOPICS_ON_THE_OVERVIEW", 2)
     for name in ("a&b", "b?c=d", "c/d", "d", "e"):
         subscribe(name, "g")
     seen, url = [], LANDING
