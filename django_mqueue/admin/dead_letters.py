@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 
 from .. import conf
-from ..service import letters
+from ..service import letter_topics
 from .letter_editing import EditLetter
 from .letter_operations import PurgeMatching, PurgeSelected, RedriveMatching, RedriveSelected
 from .letter_pages import ErrorsPage, LetterPage, LettersPage
@@ -32,7 +32,7 @@ class DeadLetterTopics(QueueView):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         after = self.request.GET.get("after", "")
-        found = letters.topics(conf.database(), after, TOPICS)
+        found = letter_topics.topics(conf.database(), after, TOPICS)
         rows = []
         for one in found.topics:
             dead = None if conf.dead_letter_topic(one.topic) == one.dead_topic else one.dead_topic

@@ -114,6 +114,8 @@ class EditLetter(Operation):
         return Subject(DeadLetter, str(asked["offset"]), f"Dead letter {asked['offset']}")
 
     def back(self, asked: Asked | None) -> str:
+        if asked is None and self.letter is not None:
+            asked = {"offset": int(self.letter.row["offset"])}
         if asked is None:
             return address(self.request, "deadletter_changelist")
         if self.letter is not None and letters.one(conf.database(), asked["offset"]) is None:

@@ -34,7 +34,9 @@ def story(using: str, letter: Letter, most: int) -> Story:
         returns = history.by_original_id(using, topic, (), id, IDS) if topic else []
         groups = sorted(letters.groups(using, letter.topic))
         others = history.by_original_id(using, letter.topic, groups, id, IDS) if groups else []
-        told = letter_heads.heads_of(using, letter.topic, [place[0] for place in others][-most - 1 :])
+        told = letter_heads.heads_of(
+            using, letter.topic, [place[0] for place in others][-most - 1 :], sizes=False
+        )
         return Story(
             original,
             [(offset, target) for offset, _, target in returns][-most:],

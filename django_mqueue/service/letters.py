@@ -1,4 +1,4 @@
-"""Dead letters as operators look at them: which topics have some, of what errors, which ones. Bounded, and honest."""
+"""Dead letters as operators look at them: of what errors they are, and which ones. Bounded, and honest."""
 
 from __future__ import annotations
 
@@ -6,106 +6,24 @@ import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-from .. import conf
 from ..policy.errors import Alike
 from ..policy.history import SLACK_MS
 from ..policy.letters import Choice, Head
 from ..store import figures, garbage, history, letter_heads, letters, log, session
-from . import known
 from .history import IDS, offset_by_time
 from .redrive import BYTES_AT_ONCE, Letter
 
 END = (1 << 63) - 1
 CHUNK = 1_000
 """Letters looked at by one statement."""
-CHUNK_OF_PAYLOADS = 200
+CHUNK_OF_PAYLOADS = 50
+"""The same, where payloads are read for it: each may be a megabyte."""
 LOOK = 0.15
 """Seconds that a look for letters may take before it says how far it has come: the page has other things to ask."""
 LOOK_MOST = 20_000
 """Letters looked at, at most."""
 COUNT_MOST = 20_000
 """Of each group."""
-NAMES_AT_ONCE, NAMES_MOST = 100, 1_000
-"""Topics that are asked for letters: by one statement, for one page."""
-
-
-@dataclass(frozen=True)
-class LetterTopic:
-    """A dead-letter topic. ``groups``: how many letters of each, up to ``cap``; ``newest`` is epoch milliseconds."""
-
-    dead_topic: str
-    topic: str
-    groups: dict[str, int]
-    first: int
-    newest: int
-
-
-@dataclass(frozen=True)
-class LetterTopics:
-    """``next``: where to go on, None at the end. ``cap``: a count of that many is that many or more."""
-
-    topics: list[LetterTopic]
-    next: str | None
-    cap: int
-
-
-def topics(using: str, after: str, limit: int, *, cap: int = 1_000) -> LetterTopics:
-    """The next topics, by their dead-letter topics' names, that have dead letters."""
-    with session.explained(using):
-        found, then = _dead_topics(using, after, limit)
-        groups = _groups(using, {name: group for name, (group, _) in found.items()})
-        pairs = [(name, group) for name, some in groups.items() for group in some]
-        if not pairs:
-            return LetterTopics([], then, cap)
-        counts = figures.letters(using, pairs, cap)
-        ends = figures.ends(using, [*found])
-        rows = [
-            LetterTopic(
-                name,
-                original,
-                {group: counts[name, group] for group in groups[name] if counts.get((name, group))},
-                ends[name].first_at,
-                ends[name].last_at,
-            )
-            for name, (_, original) in found.items()
-            if name in ends  # Gone meanwhile.
-        ]
-        return LetterTopics(rows, then, cap)
-
-
-def _dead_topics(using: str, after: str, limit: int) -> tuple[dict[str, tuple[str, str]], str | None]:
-    """(a group, original topic) of each; and where to go on."""
-    names = known.stored_names(using)
-    places = {*names, *known.noted_names(using)}
-    wanted = sorted(name for name in names if name > after and _may_hold_letters(name, places))
-    found: dict[str, tuple[str, str]] = {}
-    for at in range(0, min(len(wanted), NAMES_MOST), NAMES_AT_ONCE):
-        some = wanted[at : at + NAMES_AT_ONCE]
-        there = letter_heads.next_groups(using, [(name, "") for name in some])
-        for name in some:
-            if name in there:
-                if len(found) == limit:
-                    return found, list(found)[-1]
-                found[name] = there[name]
-    return found, wanted[NAMES_MOST - 1] if len(wanted) > NAMES_MOST else None
-
-
-def _may_hold_letters(name: str, places: Collection[str]) -> bool:
-    """By an ending of the settings; or of settings that were, for then it begins like another topic."""
-    if name.endswith(conf.dead_letter_suffixes()):
-        return True
-    return any(name[:-cut] in places for cut in range(1, min(conf.DLQ_SUFFIX_MAX, len(name) - 1) + 1))
-
-
-def _groups(using: str, first: dict[str, str]) -> dict[str, list[str]]:
-    """All groups of each topic, of which one is known: one statement for the next of all of them."""
-    found = {name: [group] for name, group in first.items()}
-    last = dict(first)
-    while last:
-        last = {name: group for name, (group, _) in letter_heads.next_groups(using, [*last.items()]).items()}
-        for name, group in last.items():
-            found[name].append(group)
-    return found
 
 
 @dataclass
@@ -173,7 +91,8 @@ def page(using: str, choice: Choice, below: int = END, *, limit: int = 50) -> Le
                 break
         if len(found) > limit:
             found, then = found[:limit], found[limit - 1].offset
-        told = letter_heads.heads_of(using, choice.dead_topic, [head.offset for head in found])
+        shown = [head.offset for head in found]
+        told = letter_heads.heads_of(using, choice.dead_topic, shown, sizes=False)
         return LetterPage(told[::-1], then, looked)
 
 
@@ -279,17 +198,24 @@ def walk(
     """The letters that are chosen, strictly between two offsets: step by step, also those where none of many fits."""
     low, high = _by_time(using, choice, bounds)
     if choice.offsets is not None or choice.id is not None:
-        found = letter_heads.heads_of(using, choice.dead_topic, _few(using, choice))
+        found = letter_heads.heads_of(using, choice.dead_topic, _few(using, choice), sizes=True)
         fitting = [head for head in found if low < head.offset < high and choice.fits_head(head)]
         fitting = _by_payload(using, choice, fitting)
         yield Step(fitting[::-1] if newest_first else fitting, len(found), None)
         return
     chunk = chunk or (CHUNK if choice.test is None else CHUNK_OF_PAYLOADS)
-    whole = sized or choice.kind is not None or choice.test is not None
+    kinds, sizes = choice.kind is not None, sized or choice.test is not None
     looked = 0
     while low + 1 < high:
         heads, last = letter_heads.heads(
-            using, choice.dead_topic, choice.key, (low, high), chunk, newest_first=newest_first, whole=whole
+            using,
+            choice.dead_topic,
+            choice.key,
+            (low, high),
+            chunk,
+            newest_first=newest_first,
+            kinds=kinds,
+            sizes=sizes,
         )
         looked += len(heads) if last is None else chunk
         fitting = [head for head in heads if choice.fits_head(head)]

@@ -15,7 +15,9 @@ _HEAD = (
     "m.`offset`, m.partition_key, COALESCE(m.original_id, m.id), COALESCE(m.original_topic, ''), m.failed_group,"
     f" COALESCE(m.failed_at, 0), COALESCE(m.failure_count, 0), COALESCE(LEFT(m.last_error, {HEAD}), '')"
 )
-_MORE = ", COALESCE(JSON_UNQUOTE(JSON_EXTRACT(m.metadata, '$.kind')), ''), LENGTH(m.payload)"
+_KIND = "COALESCE(JSON_UNQUOTE(JSON_EXTRACT(m.metadata, '$.kind')), '')"
+_SIZE = "LENGTH(m.payload)"
+"""The servers go through a long payload for it."""
 
 
 def next_groups(using: str, above: Sequence[tuple[str, str]]) -> dict[str, tuple[str, str]]:
@@ -37,10 +39,11 @@ def heads(
     limit: int,
     *,
     newest_first: bool,
-    whole: bool,
+    kinds: bool,
+    sizes: bool,
 ) -> tuple[list[Head], int | None]:
     """The letters among the next ``limit`` rows of a topic, or of a partition of it, strictly between two offsets; and
-    the last row's offset, None if there are no more. ``whole``: with kind and size, for which more is read."""
+    the last row's offset, None if there are no more. ``kinds``, ``sizes``: with these, for which more is read."""
     index, where = "queue_messages_tail", "topic = %s"
     params: list[Any] = [topic]
     if partition is not None:
@@ -51,7 +54,7 @@ def heads(
         )
     rows = session.fetch(
         using,
-        f"SELECT {_HEAD}{_MORE if whole else ''} FROM (SELECT `offset` FROM queue_messages FORCE INDEX ({index})"
+        f"SELECT {_HEAD}, {_more(kinds, sizes)} FROM (SELECT `offset` FROM queue_messages FORCE INDEX ({index})"
         f" WHERE {where} AND `offset` > %s AND `offset` < %s ORDER BY `offset`{' DESC' if newest_first else ''}"
         f" LIMIT {limit:d}) w STRAIGHT_JOIN queue_messages m FORCE INDEX (PRIMARY) ON m.`offset` = w.`offset`",
         [*params, *bounds],
@@ -62,20 +65,24 @@ def heads(
     ) == limit else None
 
 
-def heads_of(using: str, topic: str, offsets: Sequence[int]) -> list[Head]:
-    """Of these rows those that are letters of the topic, with kind and size, in offset order."""
+def heads_of(using: str, topic: str, offsets: Sequence[int], *, sizes: bool) -> list[Head]:
+    """Of these rows those that are letters of the topic, with their kinds, in offset order."""
     rows = session.fetch(
         using,
-        f"SELECT {_HEAD}{_MORE} FROM {numbers_table('w', 'o')} STRAIGHT_JOIN queue_messages m FORCE INDEX (PRIMARY)"
-        " ON m.`offset` = w.o WHERE m.topic = %s AND m.failed_group IS NOT NULL",
+        f"SELECT {_HEAD}, {_more(True, sizes)} FROM {numbers_table('w', 'o')}"
+        " STRAIGHT_JOIN queue_messages m FORCE INDEX (PRIMARY) ON m.`offset` = w.o"
+        " WHERE m.topic = %s AND m.failed_group IS NOT NULL",
         [json.dumps(list(offsets)), topic],
     )
     return [_head(row) for row in sorted(rows)]
 
 
+def _more(kinds: bool, sizes: bool) -> str:
+    return f"{_KIND if kinds else repr('')}, {_SIZE if sizes else '0'}"
+
+
 def _head(row: Sequence[Any]) -> Head:
-    offset, partition, id, original, group, failed_at, failures, error, *more = row
-    kind, size = more or ("", 0)
+    offset, partition, id, original, group, failed_at, failures, error, kind, size = row
     return Head(
         int(offset),
         partition,

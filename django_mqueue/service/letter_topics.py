@@ -1,0 +1,92 @@
+"""The topics that have dead letters, however many there are."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from .. import conf
+from ..store import figures, letter_heads, session
+from . import known
+
+NAMES_AT_ONCE, NAMES_MOST = 100, 1_000
+"""Topics that are asked for letters: by one statement, for one page."""
+
+
+@dataclass(frozen=True)
+class LetterTopic:
+    """A dead-letter topic. ``groups``: how many letters of each, up to ``cap``; ``newest`` is epoch milliseconds."""
+
+    dead_topic: str
+    topic: str
+    groups: dict[str, int]
+    first: int
+    newest: int
+
+
+@dataclass(frozen=True)
+class LetterTopics:
+    """``next``: where to go on, None at the end. ``cap``: a count of that many is that many or more."""
+
+    topics: list[LetterTopic]
+    next: str | None
+    cap: int
+
+
+def topics(using: str, after: str, limit: int, *, cap: int = 1_000) -> LetterTopics:
+    """The next topics, by their dead-letter topics' names, that have dead letters."""
+    with session.explained(using):
+        found, then = _dead_topics(using, after, limit)
+        groups = _groups(using, {name: group for name, (group, _) in found.items()})
+        pairs = [(name, group) for name, some in groups.items() for group in some]
+        if not pairs:
+            return LetterTopics([], then, cap)
+        counts = figures.letters(using, pairs, cap)
+        ends = figures.ends(using, [*found])
+        rows = [
+            LetterTopic(
+                name,
+                original,
+                {group: counts[name, group] for group in groups[name] if counts.get((name, group))},
+                ends[name].first_at,
+                ends[name].last_at,
+            )
+            for name, (_, original) in found.items()
+            if name in ends  # Gone meanwhile.
+        ]
+        return LetterTopics(rows, then, cap)
+
+
+def _dead_topics(using: str, after: str, limit: int) -> tuple[dict[str, tuple[str, str]], str | None]:
+    """(a group, original topic) of each; and where to go on."""
+    names = known.stored_names(using)
+    places = {*names, *known.noted_names(using)}
+    wanted = sorted(name for name in names if name > after and _may_hold_letters(name, places))
+    found: dict[str, tuple[str, str]] = {}
+    for at in range(0, min(len(wanted), NAMES_MOST), NAMES_AT_ONCE):
+        some = wanted[at : at + NAMES_AT_ONCE]
+        there = letter_heads.next_groups(using, [(name, "") for name in some])
+        for name in some:
+            if name in there:
+                if len(found) == limit:
+                    return found, list(found)[-1]
+                found[name] = there[name]
+    return found, wanted[NAMES_MOST - 1] if len(wanted) > NAMES_MOST else None
+
+
+def _may_hold_letters(name: str, places: Collection[str]) -> bool:
+    """By an ending of the settings; or of settings that were, for then it begins like another topic."""
+    if name.endswith(conf.dead_letter_suffixes()):
+        return True
+    return any(name[:-cut] in places for cut in range(1, min(conf.DLQ_SUFFIX_MAX, len(name) - 1) + 1))
+
+
+def _groups(using: str, first: dict[str, str]) -> dict[str, list[str]]:
+    """All groups of each topic, of which one is known: one statement for the next of all of them."""
+    found = {name: [group] for name, group in first.items()}
+    last = dict(first)
+    while last:
+        last = {name: group for name, (group, _) in letter_heads.next_groups(using, [*last.items()]).items()}
+        for name, group in last.items():
+            found[name].append(group)
+    return found
