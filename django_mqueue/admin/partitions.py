@@ -32,9 +32,9 @@ class GroupView(QueueView):
 
     def crumbs(self) -> list[tuple[str, str | None]]:
         topic, group = (self.request.GET.get(name, "") for name in ("topic", "group"))
-        above: list[tuple[str, str | None]] = []
+        above = super().crumbs()[:2]  # Home, the overview.
         if may(self.request, "view_consumergroup"):
-            above = [
+            above += [
                 ("Groups", address(self.request, "consumergroup_changelist")),
                 (f"{group} on {topic}", address(self.request, "group", topic=topic, group=group)),
             ]

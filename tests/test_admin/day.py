@@ -167,13 +167,14 @@ def _message(chance: random.Random, topic: str, number: int, at: int, **more: An
 def _handle(chance: random.Random, now: int, group: Group, messages: list[Message], kept: Kept) -> None:
     """What the group has done with each, in order; and where it stands."""
     done: dict[str, int] = {}
+    owners = _owners(group, messages)
     for message in messages:
         age = now - message.published_at
         delivered = message.published_at + round(group.waits(chance, age) * 1000)
         acked = delivered + round(group.works(chance) * 1000)
         if age < group.until or delivered > now:
             continue
-        worker = chance.choice(group.workers) if group.workers else "auditor-1"
+        worker = owners.get(message.partition_key, "auditor-1")
         common = {
             "consumer_group": group.name, "topic": group.topic, "partition_key": message.partition_key,
             "message_offset": message.offset, "delivery_token": chance.getrandbits(62), "delivered_to": worker,
@@ -196,6 +197,13 @@ def _handle(chance: random.Random, now: int, group: Group, messages: list[Messag
             kept.states.append(DeliveryState(**common, acked=True, acked_at=acked, invisible_until=0))
         done[message.partition_key] = message.offset
     _places(chance, now, group, messages, done)
+
+
+def _owners(group: Group, messages: list[Message]) -> dict[str, str]:
+    """Who of the workers has which partition, by fair shares."""
+    keys = sorted({message.partition_key for message in messages})
+    workers = group.workers
+    return {key: workers[number % len(workers)] for number, key in enumerate(keys)} if workers else {}
 
 
 def _errors(chance: random.Random, worker: str, at: int) -> list[dict[str, Any]]:
@@ -239,8 +247,7 @@ def _places(
     )  # fmt: skip
     if not group.workers:
         return
-    for number, key in enumerate(keys):
-        owner = group.workers[number % len(group.workers)]
+    for key, owner in _owners(group, messages).items():
         silent = owner == "depot-2"
         PartitionLease.objects.create(
             consumer_group=group.name, topic=group.topic, partition_key=key, leased_by=owner,

@@ -66,9 +66,10 @@ def prose(document: Path) -> str:
 
 
 def links(document: Path) -> Iterator[str]:
-    """Targets of the links in the prose."""
+    """Targets of the links in the prose, and its pictures."""
     text = re.sub(r"`[^`\n]*`", "", prose(document))
     yield from re.findall(r"\]\(([^)\s]+)\)", text)
+    yield from re.findall(r'\bsrc(?:set)?="([^"]+)"', text)
 
 
 def anchors(document: Path) -> set[str]:
