@@ -29,7 +29,7 @@ from .display import (
 from .lookups import GROUP, KEY, TOPIC_OF_GROUP, Lookup
 from .masking import has_mask
 from .pages import ReadOnlyAdmin
-from .paginator import LIMIT
+from .paginator import LIMIT, Found
 from .views import may
 
 MASKED = "masked: see the message"
@@ -97,7 +97,7 @@ class DeliveryStateAdmin(ReadOnlyAdmin):
             return super().narrow(queryset, given)
         from_offset = int(given["message_offset__gte"]) if "message_offset__gte" in given else None
         found = search.states(queryset.db, leading, from_offset, LIMIT + 1)
-        return super().narrow(queryset.filter(pk__in=found), {})
+        return Found.with_keys(super().narrow(queryset.filter(**given), leading), found)
 
     def get_object(
         self, request: HttpRequest, object_id: str, from_field: str | None = None

@@ -17,6 +17,20 @@ LIMIT = 500
 """Rows of a list that can be paged through; who wants others looks them up."""
 
 
+class Found(QuerySet[Any]):
+    """A list whose first keys are known already, in its order: MariaDB takes a third of a second to look five hundred
+    composite ones up among millions. What narrows it further knows no keys."""
+
+    keys: list[Any] | None = None
+
+    @classmethod
+    def with_keys(cls, queryset: QuerySet[Any], keys: list[Any]) -> Found:
+        """The same rows; ``keys``: one more than a list shows where there are more."""
+        found = cls(queryset.model, queryset.query, queryset.db)
+        found.keys = keys
+        return found
+
+
 class BoundedPaginator(_Paginator):
     """Reads the keys of the first rows, off the index that the list is ordered by, and then one page's rows by key."""
 
@@ -26,6 +40,8 @@ class BoundedPaginator(_Paginator):
         """``rows`` are those of the page: everything that is shown of them, and no conditions beside the key."""
         super().__init__(object_list, per_page)
         self._rows = rows
+        if isinstance(object_list, Found) and object_list.keys is not None:
+            self._keys = object_list.keys
 
     @cached_property
     def _keys(self) -> list[Any]:

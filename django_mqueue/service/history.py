@@ -160,12 +160,16 @@ class _Ways:
         def listed(after: str, limit: int) -> list[str]:
             return history.leased(self.using, self.group, topic, after, limit)
 
+        def worth(after: str, last: str) -> list[tuple[str, Place]]:
+            found = history.with_open_ones(self.using, self.group, topic, after, last, in_flight)
+            return [(name, (0, 0)) for name in found]
+
         def read(places: Sequence[tuple[str, Place]], limit: int) -> list[Found]:
             above = [(name, place[0], place[1]) for name, place in places]
             rows = sorted(history.open_ones(self.using, self.group, topic, above, in_flight, limit))
             return [Found(offset, name, "", (name, due, offset)) for name, due, offset in rows]
 
-        return ByPartition(listed, None, lambda name: (0, 0), read, self.wanted.key, 2)
+        return ByPartition(listed, worth, lambda name: (0, 0), read, self.wanted.key, 2)
 
 
 def offset_by_time(using: str, topic: str, moment: int) -> int:

@@ -12,8 +12,8 @@ from ..policy.figures import AT_LEAST, Figure
 from ..policy.places import ResetPreview, Stretch
 from ..policy.sampling import DONE, Sampled, figure
 from ..store import figures, heartbeats, log, offsets, places, session
+from .oldest import oldest_open
 from .registration import Start, check_group, check_start, start_above, topic_limit
-from .standing import oldest_open
 from .surveying import Between, Size, Surveyor
 
 SIZE = Size(strata=48, rounds=2, exact=2_001)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 from .. import conf
 from ..policy.durations import moment
 from ..policy.history import DEAD, IN_FLIGHT, PENDING, SCHEDULED, WAITING, Counts, Standing, Wanted
-from ..store import garbage, heartbeats, history, log, offsets, session
-from .by_partition import END, PARTITIONS
+from ..store import garbage, heartbeats, log, offsets, session
 from .inspecting import CHUNK, Look
-from .loading import batches
+from .oldest import oldest_open
 
 
 def counts(using: str, wanted: Wanted, cap: int, scan_limit: int) -> Counts:
@@ -68,21 +66,3 @@ def _standing(using: str, topic: str, group: str, partitions: int) -> Standing |
         group, registration.start, registration.paused, tuple(alive), oldest,
         moment(row[0][1]) if row and row[0][0] == oldest else None, is_partial,
     )  # fmt: skip
-
-
-def oldest_open(using: str, topic: str, group: str, start: int, most: int) -> tuple[int | None, bool]:
-    """The lowest offset that the group is not done with, and whether there are more partitions than were asked."""
-    after, looked, found = "", 0, END
-    while looked < most and (
-        names := history.partitions(using, topic, after, min(PARTITIONS, most - looked))
-    ):
-        behind = [
-            (one.partition, one.acked)
-            for one in history.news(using, group, topic, start, after, names[-1])
-            if one.newest > one.acked
-        ]
-        for some in batches(behind):
-            first = partial(offsets.first_open, group=group, topic=topic, above=some, settled=found - 1)
-            found = min([found, *(offset for offset, _ in session.single(using, first).values())])
-        after, looked = names[-1], looked + len(names)
-    return (None if found == END else found), looked >= most

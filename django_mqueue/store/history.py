@@ -69,6 +69,24 @@ def news(using: str, group: str, topic: str, start: int, after: str, up_to: str)
     ]
 
 
+def first_open_below(
+    using: str, group: str, topic: str, above: Sequence[tuple[str, int]], below: int
+) -> int | None:
+    """The lowest offset of all partitions together that the group is not done with: above each one's, and below one
+    that is known. So the ranges are short, and one statement reads hundreds of them."""
+    ranges = " OR ".join(["(m.partition_key = %s AND m.`offset` > %s AND m.`offset` < %s)"] * len(above))
+    rows = session.fetch(
+        using,
+        "SELECT MIN(m.`offset`) FROM queue_messages m FORCE INDEX (queue_messages_partition)"
+        " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
+        " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
+        f" WHERE m.topic = %s AND ({ranges}) AND m.consumer_group IN ('', %s)"
+        " AND (s.acked IS NULL OR s.acked = 0)",
+        [group, topic, *flat([partition, offset, below] for partition, offset in above), group],
+    )
+    return None if rows[0][0] is None else int(rows[0][0])
+
+
 def undelivered(using: str, topic: str, above: Sequence[tuple[str, int]], limit: int) -> list[Place]:
     """The first ``limit`` rows of each partition above an offset."""
     branch = (
@@ -87,6 +105,20 @@ def leased(using: str, group: str, topic: str, after: str, limit: int) -> list[s
         " WHERE consumer_group = %s AND topic = %s AND partition_key > %s"
         f" ORDER BY partition_key LIMIT {limit:d}",
         [group, topic, after],
+    )
+    return [str(name) for (name,) in rows]
+
+
+def with_open_ones(using: str, group: str, topic: str, after: str, up_to: str, in_flight: bool) -> list[str]:
+    """Those of the leased partitions between two names where something is in flight, or waits."""
+    rows = session.fetch(
+        using,
+        "SELECT l.partition_key FROM queue_partition_leases l FORCE INDEX (queue_leases_partition)"
+        " WHERE l.consumer_group = %s AND l.topic = %s AND l.partition_key > %s AND l.partition_key <= %s AND"
+        " (SELECT s.message_offset FROM queue_delivery_state s FORCE INDEX (queue_delivery_state_due)"
+        " WHERE s.consumer_group = %s AND s.topic = %s AND s.partition_key = l.partition_key AND s.acked = 0"
+        f" AND s.in_flight = {int(in_flight)} LIMIT 1) > 0 ORDER BY l.partition_key",
+        [group, topic, after, up_to, group, topic],
     )
     return [str(name) for (name,) in rows]
 

@@ -1,0 +1,49 @@
+"""The oldest message that a group is not done with, among thousands of partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from ..store import history, offsets, session
+from .by_partition import END, PARTITIONS
+from .loading import batches
+
+FIRST = 20
+"""Partitions that are asked for their first open message by themselves, before any bound is known."""
+TOGETHER = 500
+
+
+def oldest_open(using: str, topic: str, group: str, start: int, most: int) -> tuple[int | None, bool]:
+    """The lowest offset that the group is not done with, and whether there are more partitions than were asked."""
+    after, looked = "", 0
+    behind: list[tuple[int, str]] = []
+    while looked < most and (
+        names := history.partitions(using, topic, after, min(PARTITIONS, most - looked))
+    ):
+        behind += [
+            (one.acked, one.partition)
+            for one in history.news(using, group, topic, start, after, names[-1])
+            if one.newest > one.acked
+        ]
+        after, looked = names[-1], looked + len(names)
+    found = _first(using, topic, group, sorted(behind))
+    return (None if found == END else found), looked >= most
+
+
+def _first(using: str, topic: str, group: str, behind: Sequence[tuple[int, str]]) -> int:
+    """``behind``: (watermark, partition), lowest first. A watermark stands right before its partition's first open
+    message, or did a moment ago: after a few, most of the others cannot hold an older one."""
+    above = [(name, acked) for acked, name in behind]
+    few = partial(offsets.first_open, group=group, topic=topic, above=above[:FIRST], settled=END)
+    found = min((o for o, _ in session.single(using, few).values()), default=END) if above else END
+    for some in batches(above[FIRST:], TOGETHER):
+        lower = [(name, acked) for name, acked in some if acked < found - 1]
+        if not lower:
+            break
+        if found == END:
+            every = partial(offsets.first_open, group=group, topic=topic, above=lower, settled=END)
+            found = min((o for o, _ in session.single(using, every).values()), default=END)
+        else:
+            found = min(found, history.first_open_below(using, group, topic, lower, found) or found)
+    return found
