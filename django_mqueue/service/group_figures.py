@@ -46,7 +46,7 @@ class _Groups:
         self.derived = Derived(
             self.surveyor, [scheduled_topic(t) for t in topics], [conf.dead_letter_topic(t) for t in topics]
         )
-        self.surveyor.prepare(topics)
+        self.surveyor.prepare_times(topics, self.surveyor.now - STEP)
         self.most = PARTITIONS // len(pairs)
         self._names: dict[str, list[str] | None] = {}
 

@@ -55,7 +55,7 @@ def rates(
         groups = sorted({group for _, group in pairs if group is not None})
         registered = standing.registrations(using, topics, groups) if groups else {}
         consumed = {topic for topic, _ in known.registered(using, topics)}
-        surveyor.prepare([*topics, *(conf.dead_letter_topic(topic) for topic in topics)])
+        surveyor.prepare_times([*topics, *(conf.dead_letter_topic(topic) for topic in topics)], time.start)
         found = {}
         for topic, group in pairs:
             registration = registered.get((topic, group or ""))

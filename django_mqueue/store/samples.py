@@ -92,3 +92,31 @@ def states(using: str, group: str, offsets: Sequence[int]) -> dict[int, State]:
         )
         for offset, acked, in_flight, retries, name, at, done in found
     }
+
+
+def everywhere(using: str, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """(offset, published_at) of the first row of the log, of whichever topic, in each range of offsets (its second one
+    is not in it)."""
+    branch = (
+        "SELECT `offset`, published_at FROM queue_messages FORCE INDEX (PRIMARY)"
+        " WHERE `offset` >= %s AND `offset` < %s ORDER BY `offset` LIMIT 1"
+    )
+    rows = session.fetch(using, union(branch, len(ranges)), flat(ranges))
+    return sorted((int(offset), int(at)) for offset, at in rows)
+
+
+def around(using: str, topics: Sequence[str], offset: int) -> dict[str, list[tuple[int, int]]]:
+    """(offset, published_at) of each topic's last row before an offset, and of its first one from there on."""
+    one = (
+        "SELECT topic, `offset`, published_at FROM queue_messages FORCE INDEX (queue_messages_tail)"
+        " WHERE topic = %s AND `offset` {} %s ORDER BY `offset`{} LIMIT 1"
+    )
+    rows = session.fetch(
+        using,
+        union(f"{one.format('<', ' DESC')}) UNION ALL ({one.format('>=', '')}", len(topics)),
+        flat([topic, offset, topic, offset] for topic in topics),
+    )
+    found: dict[str, list[tuple[int, int]]] = {}
+    for topic, row, at in rows:
+        found.setdefault(topic, []).append((int(row), int(at)))
+    return {topic: sorted(of) for topic, of in found.items()}
