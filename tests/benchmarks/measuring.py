@@ -49,6 +49,7 @@ def measure(client: Client, view: View, times: int = 5) -> Measured:
 
 def _ask(client: Client, view: View) -> tuple[list[Statement], int, int]:
     cache.clear()
+    connection.queries_log.clear()  # It has an end.
     statements: list[Statement] = []
 
     def note(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:

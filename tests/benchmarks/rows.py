@@ -13,6 +13,7 @@ ID = "01977420-c2f4-7000-8000-"
 """An id is as long as a UUID, and rises as those of version 7 do: this, and the row's number in twelve digits."""
 ARCHIVE = 6_000
 """Among so many rows at the beginning of the log is all that ``archive`` holds."""
+FAR = 1 << 62
 LETTER_OF = 49
 """A dead letter's original came so many rows before it."""
 
@@ -56,22 +57,27 @@ def messages(size: Size, now: int, base: int, count: int, numbers: str) -> str:
     n, step = "x.n", DAY_MS / size.messages
     at = f"({now} - FLOOR(({size.messages - 1} - {n}) * {step!r}))"
     letter, later = f"{n} MOD 100 = 99", f"{n} MOD 500 = 98"
-    small = f"IF({n} < {ARCHIVE}, 'archive', CONCAT('small-', LPAD({n} DIV 10 MOD {size.topics}, 4, '0')))"
+    # Of ten numbers that end in 9 the last one is a letter's.
+    which = f"({n} DIV 10 - {n} DIV 100) MOD {size.topics}"
+    small = f"IF({n} < {ARCHIVE}, 'archive', CONCAT('small-', LPAD({which}, 4, '0')))"
+    once = f"IF({n} DIV 10 MOD 2, 'imports', 'visits')"
     topic = (
         f"CASE WHEN {letter} THEN 'orders_dlq' WHEN {later} THEN 'orders_scheduled' ELSE ELT(1 + {n} MOD 10,"
-        f" 'orders', 'orders', 'orders', 'orders', 'orders', 'orders', 'events', 'imports', 'mail', {small}) END"
+        f" 'orders', 'orders', 'orders', 'orders', 'orders', 'orders', 'events', {once}, 'mail', {small}) END"
     )
     customer = f"CONCAT('customer-', LPAD(FLOOR({size.partitions} * POW(x.h / 4294967296, 2)), 5, '0'))"
     partition = (
         f"CASE WHEN {letter} OR {later} OR {n} MOD 10 < 6 THEN {customer} ELSE ELT({n} MOD 10 - 5,"
-        " CONCAT(' ', LPAD(x.h MOD 16, 4, '0')), 'nightly', CONCAT('list-', x.h MOD 200), CONCAT('k', x.h MOD 3)) END"
+        f" CONCAT(' ', LPAD(x.h MOD 16, 4, '0')), IF({n} DIV 10 MOD 2, 'nightly', CONCAT('visitor-', x.h)),"
+        " CONCAT('list-', x.h MOD 200), CONCAT('k', x.h MOD 3)) END"
     )
     id = f"CONCAT('{ID}', LPAD({n}, 12, '0'))"
     late = 0.38 * size.messages
     group = f"IF({n} > {late:.0f}, 'billing', ELT(1 + x.h MOD 4, 'billing', 'billing', 'reports', 'audit'))"
     original = f"({n} - {LETTER_OF} + 1)"
+    told = f"IF({letter}, {n} - {LETTER_OF}, {n})"
     body = (
-        f'CONCAT(\'{{"order": \', {n}, \', "customer": {{"id": \', x.h MOD 5000, \', "country": "\','
+        f'CONCAT(\'{{"order": \', {told}, \', "customer": {{"id": \', x.h MOD 5000, \', "country": "\','
         " ELT(1 + x.h MOD 5, 'NO', 'DE', 'FR', 'IN', 'BR'), '\"}, \"total\": ', x.h MOD 100000, ', \"note\": \"',"
         " REPEAT('so it goes ', 1 + x.h MOD 15), '\"}')"
     )
@@ -147,8 +153,9 @@ def holder(name: str) -> str:
     return f"LEFT(SHA2({name}, 256), 32)"
 
 
-def places(group: Group, now: int, scanned: int) -> Iterator[str]:
-    """Registration, positions, leases and heartbeats; and the topic's own row."""
+def places(group: Group, now: int, kept: int, scanned: int) -> Iterator[str]:
+    """Registration, positions, heartbeats, and leases on partitions with messages since ``kept``; and the topic's own
+    row."""
     name, topic = f"'{group.name}'", f"'{group.topic}'"
     partitions = (
         "(SELECT topic, partition_key FROM queue_messages FORCE INDEX (queue_messages_partition)"
@@ -159,16 +166,33 @@ def places(group: Group, now: int, scanned: int) -> Iterator[str]:
         f" ON DUPLICATE KEY UPDATE offset_acked = GREATEST(offset_acked, {scanned})"
     )
     yield f"{OFFSETS} VALUES ({name}, {topic}, '', 0, 0, {int(group.paused)}, {now - DAY_MS})"
+    first_open = (
+        f"(SELECT MIN(s.message_offset) FROM queue_delivery_state s FORCE INDEX (queue_delivery_state_due) WHERE"
+        f" s.consumer_group = {name} AND s.topic = {topic} AND s.partition_key = p.partition_key AND s.acked = 0)"
+    )
+    one = f"FROM queue_messages m FORCE INDEX (queue_messages_partition) WHERE m.topic = {topic}"
+    next_one = (
+        f"(SELECT MIN(m.`offset`) {one} AND m.partition_key = p.partition_key AND m.`offset` > {scanned})"
+    )
+    last_one = (
+        f"(SELECT MAX(m.`offset`) {one} AND m.partition_key = p.partition_key AND m.`offset` <= {scanned})"
+    )
+    # Where workers are, a watermark stands before the first message that is not done. Who pauses leaves it where the
+    # last one was done.
+    acked = (
+        f"COALESCE({first_open} - 1, {last_one}, 0)"
+        if group.paused
+        else f"LEAST(COALESCE({first_open}, {FAR}), COALESCE({next_one}, {FAR}), {scanned + 1}) - 1"
+    )
     yield (
-        f"{OFFSETS} SELECT {name}, {topic}, p.partition_key, COALESCE((SELECT MIN(s.message_offset) - 1"
-        f" FROM queue_delivery_state s FORCE INDEX (queue_delivery_state_due) WHERE s.consumer_group = {name}"
-        f" AND s.topic = {topic} AND s.partition_key = p.partition_key AND s.acked = 0), {scanned}), {scanned}, 0,"
+        f"{OFFSETS} SELECT {name}, {topic}, p.partition_key, {acked}, GREATEST({acked}, COALESCE({last_one}, 0)), 0,"
         f" {now} - CRC32(p.partition_key) MOD 60000 FROM {partitions}"
     )
     owner = f"CONCAT('{group.name}-', CRC32(p.partition_key) MOD {group.owners})" if group.owners else "''"
+    busy = partitions.replace(") p", f" HAVING MAX(`offset`) > {kept}) p")
     yield (
         f"{LEASES} SELECT {name}, {topic}, p.partition_key, {owner}, {holder(owner) if group.owners else owner},"
-        f" {now} - 7200000, {now} - CRC32(p.partition_key) MOD 8000 FROM {partitions}"
+        f" {now} - 7200000, {now} - CRC32(p.partition_key) MOD 8000 FROM {busy}"
     )
     gone = [
         f"({name}, {topic}, '{group.name}-old-{n}', {holder(n)}, {now - 9_000_000}, {now - 9_000_000})"

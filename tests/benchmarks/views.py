@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
 
 from django.urls import reverse
 
@@ -10,72 +13,204 @@ from tests.benchmarks.rows import ID, LETTER_OF
 from tests.benchmarks.world import World
 
 ORDERS = "orders"
-BUSY, QUIET = "customer-00000", "customer-{:05d}"
-"""The partition with the most messages; the last one has the fewest."""
+SMALL = "small-0007"
+LISTED, COUNTED = 2_000, 90_000
+"""Rows read by a page that lists some hundred; by one that counts or looks for something, up to a limit of its own."""
+EACH = 20
+"""Rows read for each partition of the largest topic."""
+BUSY = "customer-00000"
+"""The partition with the most messages."""
 
 
 @dataclass(frozen=True)
 class View:
-    """A page's address; ``data``: what is posted to it, if it is."""
+    """A page's address; ``data``: what is posted to it, if it is.
+
+    ``most``: rows that it may read however many there are, beside a few for each partition. ``is_like_others``: what it
+    asks of the database is what other pages ask, too.
+    """
 
     url: str
     query: dict[str, str] = field(default_factory=dict)
     data: dict[str, str] | None = None
+    most: int = LISTED
+    is_like_others: bool = False
 
 
 def views(world: World) -> dict[str, View]:
     """By name."""
-    return {**lists(world), **rows(world)}
+    parts = (tables, overviews, groups, messages, letters)
+    return {name: view for part in parts for name, view in part(world).items()}
 
 
-def lists(world: World) -> dict[str, View]:
-    """Lists of the five tables, and what they can be narrowed to."""
+Adding = Callable[..., None]
+
+
+def adding(found: dict[str, View]) -> Adding:
+    """A function that adds a page by the end of its URL's name and its query."""
+
+    def add(name: str, page: str, most: int = LISTED, *args: Any, like: bool = False, **query: str) -> None:
+        url = reverse(f"admin:django_mqueue_{page}", args=args)
+        found[name] = View(url, query, most=most, is_like_others=like)
+
+    return add
+
+
+def tables(world: World) -> dict[str, View]:
+    """Rows of the tables that the protocol owns, and what they can be narrowed to."""
     found: dict[str, View] = {}
-
-    def add(model: str, name: str, **query: str) -> None:
-        found[f"{model}: {name}"] = View(reverse(f"admin:django_mqueue_{model}_changelist"), query)
-
-    middle = str(world.at(0.5))
-    quiet = QUIET.format(world.size.partitions - 1)
-    some_id = ID + f"{world.at(0.5) // 10 * 10:012d}"
-    letter = world.at(0.9) // 100 * 100 + 99
-    add("message", "all")
-    add("message", "all from the middle", start=f'["newest of all",{middle}]')
-    add("message", "topic", topic=ORDERS)
-    add("message", "topic, oldest first", topic=ORDERS, order="oldest")
-    add("message", "topic with few", topic="archive")
-    add("message", "topic from the middle", topic=ORDERS, start=f'["newest",{middle}]')
-    add("message", "busy key", topic=ORDERS, key=BUSY)
-    add("message", "quiet key", topic=ORDERS, key=quiet)
-    add("message", "id", topic=ORDERS, id=some_id)
-    add("message", "id that is not there", topic=ORDERS, id="nowhere")
-    add("message", "id and key", topic=ORDERS, key=BUSY, id=some_id)
-    add("message", "kind that is not there", topic=ORDERS, kind="nothing")
-    add("message", "payload that is not there", topic=ORDERS, path="nothing", value="1")
-    for status in ("pending", "in_flight", "waiting", "done", "dead", "scheduled"):
-        add("message", f"{status} of a group", topic=ORDERS, group="billing", status=status)
-    add("message", "dead letters", topic="orders_dlq")
-    add(
-        "message", "dead letter by its original id",
-        topic=ORDERS, status="dead", group="billing", id=f"{ID}{letter - LETTER_OF:012d}",
-    )  # fmt: skip
+    add = adding(found)
+    of = {"consumer_group": "billing", "topic": ORDERS}
     for model in ("deliverystate", "partitionlease", "offset", "subscriberheartbeat"):
-        add(model, "all")
-        add(model, "last page", p="5" if model != "subscriberheartbeat" else "2")
-        add(model, "group", consumer_group="billing")
-        add(model, "group and topic", consumer_group="billing", topic=ORDERS)
+        page = f"{model}_changelist"
+        add(f"{model}: all", page)
+        add(f"{model}: last page", page, like=True, p="2" if model == "subscriberheartbeat" else "5")
+        add(f"{model}: group", page, consumer_group="billing")
+        add(f"{model}: group and topic", page, **of)
         if model != "subscriberheartbeat":
-            add(model, "key", consumer_group="billing", topic=ORDERS, partition_key=BUSY)
-    add("offset", "topics", whose="topics")
+            add(f"{model}: key", page, **of, partition_key=BUSY)
+    add("offset: topics", "offset_changelist", whose="topics")
+    middle = str(world.at(0.9))
     add(
-        "deliverystate", "key from the middle",
-        consumer_group="billing", topic=ORDERS, partition_key=BUSY, message_offset__gte=str(world.at(0.9)),
-    )  # fmt: skip
+        "deliverystate: from the middle",
+        "deliverystate_changelist",
+        **of,
+        partition_key=BUSY,
+        message_offset__gte=middle,
+    )
     return found
 
 
-def rows(world: World) -> dict[str, View]:
-    """One row of the log."""
-    url = "admin:django_mqueue_message_change"
-    numbers = {"message": world.at(0.9) // 100 * 100, "dead letter": world.at(0.9) // 100 * 100 + 99}
-    return {f"one {what}": View(reverse(url, args=[world.row(n)])) for what, n in numbers.items()}
+def overviews(world: World) -> dict[str, View]:
+    """What all topics do, and what one does."""
+    found: dict[str, View] = {}
+    add = adding(found)
+    add("overview", "overview", COUNTED)
+    add("overview: refreshed", "overview", COUNTED, fragment="1")
+    add("overview: topics before the small ones", "overview", COUNTED, fragment="1", after="m")
+    add("overview: small topics", "overview", COUNTED, after="small-0010")
+    add("overview: found", "overview", COUNTED, find="orders")
+    add("overview: nothing found", "overview", COUNTED, find="nothing")
+    add("topics", "topic_changelist", COUNTED)
+    add("topics: found", "topic_changelist", COUNTED, find="99")
+    add("groups", "consumergroup_changelist", COUNTED)
+    add("groups: found", "consumergroup_changelist", COUNTED, find="billing")
+    for topic in (ORDERS, "visits", "imports", "archive", SMALL):
+        add(f"topic {topic}", "topic", COUNTED, topic=topic)
+        add(f"topic {topic}: day", "topic", COUNTED, topic=topic, span="day", like=True)
+    add("pause a topic", "pause_topic", topic=ORDERS)
+    return found
+
+
+def groups(world: World) -> dict[str, View]:
+    """A group, its partitions and subscribers, and what is done to it: asked, not confirmed."""
+    found: dict[str, View] = {}
+    add = adding(found)
+    hours_ago = local(world, 6)
+    for topic, group in (
+        *((ORDERS, group) for group in ("billing", "reports", "audit")),
+        ("visits", "counter"),
+    ):
+        of = {"topic": topic, "group": group}
+        add(f"{group}: group", "group", COUNTED, **of)
+        add(f"{group}: group, day", "group", COUNTED, **of, span="day", like=True)
+        add(f"{group}: partitions", "group_partitions", COUNTED, **of)
+        add(f"{group}: subscribers", "group_subscribers", COUNTED, **of)
+        add(f"{group}: reset to latest", "reset_group", COUNTED, **of, to="latest")
+    for group in ("billing", "reports"):
+        of = {"topic": ORDERS, "group": group}
+        add(f"{group}: pause", "pause_group", **of)
+        add(f"{group}: partitions from the middle", "group_partitions", COUNTED, **of, after="customer-02500")
+        add(f"{group}: one partition", "group_partitions", 3 * LISTED, **of, key=BUSY)
+        add(f"{group}: a worker's partitions", "group_partitions", COUNTED, **of, subscriber=f"{group}-1")
+        add(f"{group}: a subscriber", "group_subscribers", COUNTED, **of, subscriber=f"{group}-1")
+        add(f"{group}: release a worker's leases", "release_leases", COUNTED, **of, subscriber=f"{group}-1")
+        add(f"{group}: reset to earliest", "reset_group", COUNTED, **of, to="earliest")
+        add(f"{group}: reset to time", "reset_group", COUNTED, **of, to="time", at=hours_ago)
+        add(f"{group}: reset to offset", "reset_group", COUNTED, **of, to="offset", offset=str(world.at(0.5)))
+    return found
+
+
+def messages(world: World) -> dict[str, View]:
+    """Messages looked for, and the life of one."""
+    found: dict[str, View] = {}
+    page, add = "message_changelist", adding(found)
+    there = world.at(0.9) // 100 * 100
+    id = f"{ID}{there:012d}"
+    add("messages: newest", page)
+    add("messages: topic", page, topic=ORDERS)
+    add("messages: topic, oldest first", page, topic=ORDERS, order="oldest")
+    add("messages: topic with few", page, topic="archive")
+    add("messages: key", page, topic=ORDERS, key=BUSY)
+    add("messages: id", page, COUNTED, topic=ORDERS, id=id)
+    add("messages: id that is not there", page, COUNTED, topic="visits", id="nowhere")
+    add("messages: time", page, COUNTED, topic=ORDERS, after=local(world, 6), before=local(world, 5))
+    add("messages: time in a sparse topic", page, COUNTED, topic="archive", after=local(world, 6))
+    add("messages: kind", page, COUNTED, topic=ORDERS, kind="order.none")
+    add("messages: payload", page, COUNTED, topic=ORDERS, path="customer.country", value="XX")
+    add("messages: header", page, COUNTED, topic=ORDERS, header="source", header_value="post")
+    for topic, group in ((ORDERS, "billing"), (ORDERS, "reports"), (ORDERS, "audit"), ("visits", "counter")):
+        of = {"topic": topic, "group": group}
+        like = group in ("reports", "audit")
+        add(f"messages: of {group}", page, COUNTED, **of)
+        for status in ("pending", "in_flight", "waiting", "done", "dead", "scheduled"):
+            add(f"messages: of {group}, {status}", page, COUNTED, **of, status=status, like=like)
+        add(
+            f"messages: of {group}, pending, oldest first",
+            page,
+            COUNTED,
+            **of,
+            status="pending",
+            order="oldest",
+        )
+        add(
+            f"messages: of {group}, payload",
+            page,
+            COUNTED,
+            **of,
+            status="pending",
+            path="order",
+            value="-1",
+            like=like,
+        )
+    add("messages: of billing, id", page, COUNTED, topic=ORDERS, group="billing", id=id)
+    add("message", "message_change", LISTED, world.row(there))
+    add("message: pending", "message_change", LISTED, world.row(world.at(0.5) // 100 * 100))
+    add("message: dead letter", "message_change", LISTED, world.row(there + 99))
+    add("message: its original", "message_change", LISTED, world.row(there + 99 - LETTER_OF))
+    add("message: publish a copy", "publish_message", copy=str(world.row(there)))
+    return found
+
+
+def letters(world: World) -> dict[str, View]:
+    """Dead letters by topic, by error, listed, one; and what would be done to them."""
+    found: dict[str, View] = {}
+    add, of = adding(found), {"topic": ORDERS}
+    letter = world.at(0.9) // 100 * 100 + 99
+    narrow = {
+        "all": {},
+        "group": {"group": "reports"},
+        "error": {"error": "TimeoutError"},
+        "rare error": {"error": "RecursionError"},
+        "error that is not there": {"error": "NoSuchError"},
+        "line": {"line": "payment gateway"},
+        "key": {"key": BUSY},
+        "id": {"id": f"{ID}{letter - LETTER_OF:012d}"},
+        "kind": {"kind": "order.none"},
+        "time": {"after": local(world, 6), "before": local(world, 5)},
+        "payload": {"path": "customer.country", "value": "XX"},
+    }
+    add("letters: topics", "deadletter_changelist", COUNTED)
+    add("letter", "deadletter", offset=str(world.row(letter)))
+    add("letters: edit", "edit_deadletter", **of, offset=str(world.row(letter)))
+    for name, given in narrow.items():
+        add(f"letters by error: {name}", "deadletter_errors", COUNTED, **of, **given)
+        add(f"letters: {name}", "deadletter_list", COUNTED, **of, **given)
+        add(f"redrive letters: {name}", "redrive_matching", COUNTED, **of, **given, like=bool(given))
+    add("purge letters: all", "purge_matching", COUNTED, **of, typed=ORDERS)
+    return found
+
+
+def local(world: World, hours: int) -> str:
+    """A moment so many hours before the world was made, as a form takes it."""
+    return f"{datetime.fromtimestamp(world.now // 1000 - hours * 3600, UTC):%Y-%m-%dT%H:%M:%S}"

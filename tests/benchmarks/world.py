@@ -1,8 +1,9 @@
 """A system at work, of any size, put into an empty database by a few set-based statements.
 
-A day of messages of a thousand topics. ``orders`` has most of them and most partitions, and three groups: ``billing``
-is at the tail, ``reports`` far behind, ``audit`` paused. Watermarks, delivery state, leases and heartbeats fit each
-other, as workers would have left them.
+A day of messages of a thousand topics. ``orders`` has most of them, thousands of partitions, and three groups:
+``billing`` is at the tail, ``reports`` far behind, ``audit`` paused. ``events`` has no keys, ``imports`` one for all
+its messages, ``visits`` one for each; ``archive`` has messages at the begin of the log alone. Watermarks, delivery
+state, leases and heartbeats fit each other, as workers would have left them.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ GROUPS = (
     Group("orders", "audit", 0.73, 0.70, 0, paused=True),
     Group("events", "analytics", 1.0, 0.97, 4),
     Group("imports", "importer", 0.80, 0.79, 1),
+    Group("visits", "counter", 1.0, 0.97, 3),
     Group("mail", "mailer", 0.95, 0.90, 4),
     Group("archive", "archivist", 1.0, 1.0, 1),
 )
@@ -93,7 +95,7 @@ def make(size: Size, tell: Callable[[str], None] = lambda text: None) -> World:
             last = min(world.at(group.delivered), end)
             for first in range(world.at(group.kept), last, CHUNK):
                 cursor.execute(rows.state(group, world.now, first + 1, min(first + CHUNK, last), last))
-            for statement in rows.places(group, world.now, last):
+            for statement in rows.places(group, world.now, world.at(group.kept), last):
                 cursor.execute(statement)
         tell("small topics")
         for statement in rows.small_topics(size, world.now, SMALL_GROUP, end):
