@@ -12,6 +12,7 @@ from django.http.response import HttpResponseBase
 from .. import conf, inspect
 from ..inspect import GroupFigures, PartitionLag
 from ..models import ConsumerGroup
+from ..store import session
 from . import alarms, histories, panels, row_ids, standing
 from .display import printable
 from .links import address
@@ -52,6 +53,7 @@ class GroupPage(QueueView):
         self.title = printable(f"{group} on {topic}")
         return super().get_context_data(**{**kwargs, "title": self.title, **self.found(topic, group)})
 
+    @session.one_look()
     def found(self, topic: str, group: str) -> dict[str, Any]:
         pair = (topic, group)
         span = histories.span_of(self.request.GET.get("span"))

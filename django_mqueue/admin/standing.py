@@ -9,6 +9,7 @@ from itertools import islice
 
 from .. import conf, inspect
 from ..inspect import GroupFigures, Hold, KnownTopic, Rates, Series, TopicFigures
+from ..store import session
 from . import alarms
 from .alarms import Alarm
 
@@ -63,6 +64,7 @@ def late_after(topic: str) -> timedelta:
     return timedelta(seconds=conf.get("LATE_AFTER", topic))
 
 
+@session.one_look()
 def overview(after: str, find: str) -> Standing:
     """The next topics behind a name, of those whose names contain a text, with all their groups."""
     found = inspect.topics(after=after, containing=find, limit=TOPICS_ON_THE_OVERVIEW, max_age=KNOWN)
@@ -121,6 +123,7 @@ def recently(series: Series) -> float:
     return sum(last) / max(len(last), 1)
 
 
+@session.one_look()
 def topics(after: str, find: str) -> tuple[list[TopicRow], str | None]:
     """The list of topics: without what their groups do."""
     found = inspect.topics(after=after, containing=find, limit=TOPICS_ON_A_PAGE, max_age=KNOWN)
@@ -132,6 +135,7 @@ def topics(after: str, find: str) -> tuple[list[TopicRow], str | None]:
     return rows, found.next
 
 
+@session.one_look()
 def groups(after: tuple[str, str], find: str, topic: str) -> tuple[list[GroupRow], tuple[str, str] | None]:
     """The list of groups, by topic and name: those whose names, and whose topics' names, contain these texts."""
     page = list(

@@ -11,6 +11,7 @@ from django.http.response import HttpResponseBase
 from .. import conf, inspect
 from ..models import Topic
 from ..service import known
+from ..store import session
 from . import alarms, histories, panels, row_ids, standing
 from .display import printable
 from .links import address
@@ -40,6 +41,7 @@ class TopicPage(QueueView):
         self.title = printable(topic)
         return super().get_context_data(**{**kwargs, "title": self.title, **self.found(topic)})
 
+    @session.one_look()
     def found(self, topic: str) -> dict[str, Any]:
         span = histories.span_of(self.request.GET.get("span"))
         about = known.topic(conf.database(), topic)

@@ -199,3 +199,21 @@ def cut(low: int, high: int, parts: int) -> list[tuple[int, int]]:
     parts = max(1, min(parts, high - low))
     bounds = [low + (high - low) * number // parts for number in range(parts + 1)]
     return [(a, b) for a, b in pairwise(bounds) if a < b]
+
+
+Place = tuple[int, int]
+"""An offset, and when it was published."""
+
+NEAR = 64
+"""A guess of an offset by its time is looked at this part of the range around it."""
+
+
+def halves(low: Place, high: Place, moment: int) -> list[tuple[int, int]]:
+    """The offsets between two in some ranges: of equal halves, and small ones where the moment would be if times rose
+    evenly. One step of a search takes at least half of the range away, and mostly nearly all."""
+    (first, first_at), (last, last_at) = low, high
+    near = max((last - first) // NEAR, 1)
+    guess = first + (last - first) * (moment - first_at) // max(last_at - first_at, 1)
+    inner = {(first + last) // 2, guess - near, guess, guess + near}
+    bounds = [first + 1, *sorted(at for at in inner if first + 1 < at < last), last]
+    return [(a, b) for a, b in pairwise(bounds) if a < b]

@@ -19,9 +19,9 @@ from .surveying import Surveyor, size_for
 
 MOST = 6_000
 """Partitions that are looked at where a topic has too many to look at all."""
-LIKELY = 500
+LIKELY = 200
 """Of those that a group is behind in: so many are looked at more closely."""
-ROWS = 5_000
+ROWS = 3_000
 """Rows of all partitions that are counted one by one."""
 STEP = 60_000
 PLACES = 100

@@ -10,9 +10,11 @@ from ..policy.sampling import (
     IN_FLIGHT,
     PENDING,
     WAITING,
+    Place,
     Sampled,
     Stratum,
     cut,
+    halves,
     worth_splitting,
 )
 from ..store import figures, offsets, samples
@@ -21,8 +23,6 @@ from .loading import batches
 
 EACH = 8
 """Rows at the begin of a stratum."""
-WAYS = 16
-"""Places that one step of the search for a time looks at."""
 TOGETHER = 4
 """Topics from which on one search for a time is made for all."""
 STATES = 1_000
@@ -45,7 +45,7 @@ def size_for(surveys: int, exact: int | None = None) -> Size:
     """So that all that one call makes stay within some thousand rows."""
     most = max(1, surveys)
     return Size(
-        max(10, min(48, 320 // most)), 2 if most <= 4 else 1, exact or max(100, min(1_000, 5_000 // most))
+        max(8, min(48, 144 // most)), 2 if most <= 4 else 1, exact or max(100, min(1_000, 5_000 // most))
     )
 
 
@@ -89,15 +89,14 @@ class Surveyor:
         if end.last_at < moment:
             return end.last + 1
         if (topic, moment) not in self._times:
-            low, high = end.first, end.last
-            while high - low > 1:  # ``low`` was published before that, ``high`` was not.
-                places = self.read(topic, cut(low + 1, high, WAYS), 1)
-                rows = [found[0] for found in places if found]
+            low, high = (end.first, end.first_at), (end.last, end.last_at)
+            while high[0] - low[0] > 1:  # ``low`` was published before that, ``high`` was not.
+                places = self.read(topic, halves(low, high, moment), 1)
+                rows = [(found[0].offset, found[0].published_at) for found in places if found]
                 if not rows:
                     break
-                high = min([high, *(row.offset for row in rows if row.published_at >= moment)])
-                low = max([low, *(row.offset for row in rows if row.offset < high)])
-            self._times[topic, moment] = high
+                low, high = _closer(rows, low, high, moment)
+            self._times[topic, moment] = high[0]
         return self._times[topic, moment]
 
     def prepare_times(self, topics: Sequence[str], moment: int) -> None:
@@ -112,7 +111,8 @@ class Surveyor:
         if len(wanted) < TOGETHER:
             return
         ends = [end for topic in wanted if (end := self._ends[topic])]
-        offset = self._anywhere(moment, min(end.first for end in ends), max(end.last for end in ends))
+        low = min((end.first, end.first_at) for end in ends)
+        offset = self._anywhere(moment, low, max((end.last, end.last_at) for end in ends))
         for some in batches(wanted, 50):
             for topic, rows in samples.around(self.using, some, offset).items():
                 before = [at for row, at in rows if row < offset]
@@ -120,15 +120,14 @@ class Surveyor:
                 if after and after[0][1] >= moment and all(at < moment for at in before):
                     self._times[topic, moment] = after[0][0]
 
-    def _anywhere(self, moment: int, low: int, high: int) -> int:
+    def _anywhere(self, moment: int, low: Place, high: Place) -> int:
         """An offset at which the log comes to a moment: ``low`` was published before that, ``high`` was not."""
-        while high - low > 1:
-            rows = samples.everywhere(self.using, cut(low + 1, high, WAYS))
+        while high[0] - low[0] > 1:
+            rows = samples.everywhere(self.using, halves(low, high, moment))
             if not rows:
                 break
-            high = min([high, *(offset for offset, at in rows if at >= moment)])
-            low = max([low, *(offset for offset, _ in rows if offset < high)])
-        return high
+            low, high = _closer(rows, low, high, moment)
+        return high[0]
 
     def partitions_seen(self, topic: str) -> set[str]:
         """Of the rows that were read so far."""
@@ -159,6 +158,12 @@ class Surveyor:
         strata = survey.refined(survey.part(low, high))
         seen = {row.offset: row for stratum in (*strata, *told) for row in stratum.rows}
         return Between(strata, tuple(seen[offset] for offset in sorted(seen)))
+
+
+def _closer(rows: Sequence[Place], low: Place, high: Place, moment: int) -> tuple[Place, Place]:
+    """The rows next to a moment, of those that were looked at."""
+    high = min([high, *(row for row in rows if row[1] >= moment)])
+    return max([low, *(row for row in rows if row[0] < high[0])]), high
 
 
 @dataclass(frozen=True)

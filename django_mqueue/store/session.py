@@ -6,6 +6,7 @@ import random
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from django.db import DatabaseError, InterfaceError, connections, transaction
@@ -98,7 +99,27 @@ def fetch(using: str, sql: str, params: Sequence[Any] = ()) -> list[Row]:
         cursor.execute(sql, params)
         return list(cursor.fetchall())
 
-    return single(using, work)
+    seen = _seen.get()
+    if seen is None:
+        return single(using, work)
+    question = (using, sql, tuple(params))
+    if question not in seen:
+        seen[question] = single(using, work)
+    return list(seen[question])
+
+
+_seen: ContextVar[dict[tuple[Any, ...], list[Row]] | None] = ContextVar("seen", default=None)
+
+
+@contextmanager
+def one_look() -> Iterator[None]:
+    """In this block ``fetch`` asks each question once: for pages that only read, whose parts ask for the same. Their
+    time is the same, too, so that what goes by the time is asked alike."""
+    token = _seen.set({})
+    try:
+        yield
+    finally:
+        _seen.reset(token)
 
 
 def single(using: str, work: Work[Result]) -> Result:
