@@ -76,6 +76,7 @@ class DeadLetterAdmin(ReadOnlyAdmin):
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
         """Links of Django's own, as in the log of actions, lead to the letter's page."""
+        request.current_app = self.admin_site.name
         if object_id.isascii() and object_id.isdigit():
             return HttpResponseRedirect(address(request, "deadletter", offset=object_id))
         return HttpResponseRedirect(address(request, "deadletter_changelist"))

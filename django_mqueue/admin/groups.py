@@ -136,6 +136,7 @@ class ConsumerGroupAdmin(ReadOnlyAdmin):
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
         """Links of Django's own, as in the log of actions, lead to the group's page."""
+        request.current_app = self.admin_site.name
         key = row_ids.decode(object_id, str, str)
         if key is None:
             return HttpResponseRedirect(address(request, "consumergroup_changelist"))

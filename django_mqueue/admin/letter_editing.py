@@ -126,7 +126,8 @@ class EditLetter(Operation):
 
     def _read(self, offset: str | int) -> Letter:
         text = str(offset)
-        letter = letters.one(conf.database(), int(text)) if text.isdigit() and len(text) < 19 else None
+        is_offset = text.isascii() and text.isdigit() and len(text) < 19
+        letter = letters.one(conf.database(), int(text)) if is_offset else None
         if letter is None:
             raise Refused("The dead letter is there no more: it was sent back, or deleted.")
         if not letter_seen.seen_by(self.request, letter.row["original_topic"] or "", letter.topic).everything:

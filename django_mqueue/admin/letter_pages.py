@@ -12,6 +12,7 @@ from ..policy.errors import alike, plain
 from ..policy.tracebacks import parts
 from ..service import letter_story, letters
 from . import letter_seen, payloads
+from .display import printable
 from .letter_choice import LetterFilter, choice, dead_topic, list_url, query_text
 from .letter_seen import Seen
 from .links import address
@@ -66,12 +67,12 @@ class ErrorsPage(_OfTopic):
     template_name = "admin/django_mqueue/dead_letter_errors.html"
 
     def named(self, topic: str | None) -> str:
-        return f"Dead letters of {topic}" if topic else "Dead letters"
+        return printable(f"Dead letters of {topic}") if topic else "Dead letters"
 
     def told(self, asked: dict[str, Any], seen: Seen) -> dict[str, Any]:
         found = letters.by_error(conf.database(), choice(seen.may_ask(asked)), self.below())
         errors = []
-        for name, count, groups in found.errors:
+        for name, count, groups in seen.names(found.errors):
             rows = [
                 {
                     "line": group.alike.line,
@@ -118,7 +119,7 @@ class LettersPage(_OfTopic):
     template_name = "admin/django_mqueue/dead_letter_list.html"
 
     def named(self, topic: str | None) -> str:
-        return f"Dead letters of {topic}" if topic else "Dead letters"
+        return printable(f"Dead letters of {topic}") if topic else "Dead letters"
 
     def crumbs(self) -> list[tuple[str, str | None]]:
         *above, here = super().crumbs()
@@ -132,7 +133,9 @@ class LettersPage(_OfTopic):
         rows = [
             {
                 "head": head,
-                "error": plain(head.error).partition("\n")[0] if seen.everything else head.alike.name,
+                "error": plain(head.error).partition("\n")[0]
+                if seen.everything
+                else seen.name(head.alike.name),
                 "url": address(self.request, "deadletter", offset=head.offset),
             }
             for head in found.heads
@@ -177,8 +180,9 @@ class LetterPage(QueueView):
         row, topic = letter.row, letter.row["original_topic"] or ""
         dead = None if conf.dead_letter_topic(topic) == letter.topic else letter.topic
         self.of = {"topic": topic, "dead": dead}
-        self.title = f"Dead letter {row['original_id']}"
+        self.title = printable(f"Dead letter {row['original_id']}")
         shown = letter_seen.shown(self.request, letter)
+        may_edit = letter_seen.seen_by(self.request, topic, letter.topic).everything
         told = letter_story.story(conf.database(), letter, EARLIER)
         error = shown.errors[-1].error if shown.errors else ""
         return super().get_context_data(
@@ -192,10 +196,10 @@ class LetterPage(QueueView):
             error_name=alike(error).name,
             error=_readable(error),
             earlier=[(one, _readable(one.error)) for one in shown.errors[:-1]],
-            payload=letter_seen.payload(letter, shown),
+            payload=letter_seen.payload(letter, shown, everything=may_edit),
             headers=payloads.document(dict(shown.headers)),
             is_ours=letter.is_ours,
-            may_edit=letter_seen.seen_by(self.request, topic, letter.topic).everything,
+            may_edit=may_edit,
             original_offset=told.original,
             returns=told.returns,
             siblings=told.siblings,

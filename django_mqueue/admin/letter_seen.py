@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,12 +13,17 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from ..policy import encoding
-from ..policy.history import Inspected
+from ..policy.errors import is_class
+from ..policy.history import Inspected, Unreadable
 from ..service import letter_story
+from ..service.letters import ErrorGroup
 from ..service.redrive import Letter
 from . import masking, payloads
 from .display import printable
 from .operations import Asked, Refused
+
+ByName = tuple[str, int, list[ErrorGroup]]
+_TELLING = ("line", "path", "error")
 
 
 @dataclass(frozen=True)
@@ -28,15 +34,31 @@ class Seen:
 
     def may_ask(self, asked: Asked) -> dict[str, Any]:
         """What was asked for, without what would tell more than the user may see."""
-        return dict(asked) if self.everything else {**asked, "line": "", "path": "", "value": ""}
+        if self.everything:
+            return dict(asked)
+        return {**asked, "line": "", "path": "", "value": "", "error": self.name(asked.get("error") or "")}
 
     def check(self, asked: Asked) -> None:
         """Raises ``Refused`` for a choice that the user cannot make."""
-        if not self.everything and any(asked.get(name) for name in ("line", "path")):
+        if any(
+            (asked.get(name) or "") != told for name, told in self.may_ask(asked).items() if name in _TELLING
+        ):
             raise Refused(
                 "Payloads and errors of this topic are masked: to choose by them, you need the right to see the masked"
                 " parts."
             )
+
+    def name(self, name: str) -> str:
+        """An exception's name; nothing where it may be a text that was given for one, and texts are masked."""
+        return name if self.everything or is_class(name) else ""
+
+    def names(self, errors: Sequence[ByName]) -> list[ByName]:
+        """What is known of each name, told of those that may be seen and together of all others."""
+        found: dict[str, list[ErrorGroup]] = {}
+        for name, _, groups in errors:
+            found.setdefault(self.name(name), []).extend(groups)
+        told = [(name, sum(group.count for group in groups), groups) for name, groups in found.items()]
+        return sorted(told, key=lambda one: -one[1])
 
 
 def seen_by(request: HttpRequest, topic: str, dead_topic: str) -> Seen:
@@ -53,15 +75,16 @@ def shown(request: HttpRequest, letter: Letter) -> Inspected:
     )
 
 
-def payload(letter: Letter, seen: Inspected) -> SafeString:
-    """As it is stored where nothing of it is masked."""
+def payload(letter: Letter, seen: Inspected, *, everything: bool) -> SafeString:
+    """As it is stored where nothing of it is masked. A mask may have changed the payload that it was given, so that
+    it is none other: ``everything`` says whether there was one for this user."""
     if isinstance(seen.payload, payloads.Withheld):
         return format_html('<p class="quiet">{}</p>', str(seen.payload))
     body, how = bytes(letter.row["payload"]), letter.metadata["encoding"]
-    if seen.payload is not letter.message.payload:
+    if not everything:
         is_bytes = isinstance(seen.payload, bytes)
         body = seen.payload if is_bytes else _json(seen.payload)
-        how = encoding.BYTES if is_bytes else encoding.JSON
+        how = encoding.BYTES if is_bytes and not isinstance(seen.payload, Unreadable) else encoding.JSON
     return payloads.whole(body[: payloads.BODY_BYTES], len(body), how)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -143,17 +144,16 @@ class Operation(QueueView):
 
     def _performed(self, form: forms.Form) -> HttpResponse:
         asked = form.cleaned_data
-        step = self._step(asked)
-        entry = self._entry(step, asked)
+        entry, carried = self._entry(asked)
         try:
-            done = self.perform(asked, step.get("carried", {}))
+            done = self.perform(asked, carried)
         except (Refused, MQueueError, ValueError) as problem:
             audit.end(entry, f"Refused: {problem}")
             return self._refused(form, problem)
         audit.end(entry, done.told if not done.more else f"Under way: {done.told}")
         if done.more:
-            step = {"entry": entry.pk, "carried": dict(done.carried), "of": _digest(asked)}
-            token = signing.dumps(step, salt=self._salt)
+            step = {"entry": entry.pk, "mark": audit.mark_of(entry), "of": _digest(asked)}
+            token = signing.dumps({**step, "carried": dict(done.carried)}, salt=self._salt)
             context = self.get_context_data(
                 title=self.title, form=form, done=done, token=token, back=self.back(asked)
             )
@@ -161,15 +161,19 @@ class Operation(QueueView):
         messages.add_message(self.request, done.level, printable(done.told))
         return HttpResponseRedirect(self.back(asked))
 
-    def _entry(self, step: Mapping[str, Any], asked: Asked) -> LogEntry:
-        """That of the step before, or a new one."""
-        user = self.request.user.pk
+    def _entry(self, asked: Asked) -> tuple[LogEntry, Mapping[str, Any]]:
+        """That of the step before, with what it carried; or a new one for a first step.
+
+        A step is done once: one that is sent again is a first step with an entry of its own, so that no entry tells of
+        fewer than there were.
+        """
+        user, step = self.request.user.pk, self._step(asked)
         assert user is not None
-        if "entry" in step:
-            found = LogEntry.objects.filter(pk=step["entry"], user_id=user).first()
+        if step:
+            found = audit.go_on(step["entry"], user, step["mark"])
             if found is not None:
-                return found
-        return audit.begin(user, self.subject(asked), self.flag, str(self.title))
+                return found, step["carried"]
+        return audit.begin(user, self.subject(asked), self.flag, str(self.title)), {}
 
     @property
     def _salt(self) -> str:

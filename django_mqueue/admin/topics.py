@@ -106,6 +106,7 @@ class TopicAdmin(ReadOnlyAdmin):
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
         """Links of Django's own, as in the log of actions, lead to the topic's page."""
+        request.current_app = self.admin_site.name
         key = row_ids.decode(object_id, str)
         page = ("topic_changelist", {}) if key is None else ("topic", {"topic": key[0]})
         return HttpResponseRedirect(address(request, page[0], **page[1]))

@@ -88,6 +88,7 @@ def frame(
     """What the templates of all pages need."""
     return {
         **page.admin_site.each_context(request),
+        "request": request,
         "opts": page.opts,
         "media": page.media,
         "crumbs": crumbs or [],

@@ -51,6 +51,13 @@ def error_name(error: str) -> str:
     return head if head.replace(".", "").replace("_", "").isalnum() else ""
 
 
+def is_class(name: str) -> bool:
+    """Whether what ``error_name`` gives is written as classes are, with or without a module: ``TimeoutError``,
+    ``shop.errors.NoSuchOrder``. The beginning of other texts may look like a name."""
+    parts = name.split(".")
+    return all(part.isidentifier() for part in parts) and parts[-1][:1].isupper()
+
+
 def _blurred(word: re.Match[str]) -> str:
     text = word.group()
     if len(text) >= ID_LENGTH or _ID.fullmatch(text):

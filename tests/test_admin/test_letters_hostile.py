@@ -1,0 +1,117 @@
+"""Dead letters' pages against masks that change what they are given, texts that look like names, and steps sent twice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from django.test import Client, override_settings
+
+from django_mqueue import OutgoingMessage
+from django_mqueue.inspect import Inspected
+from django_mqueue.service import mending
+
+from .letters import DEAD, TOPIC, give_up, left, outgoing
+from .looking import html_of, text
+from .operating import hidden, staff, url_of, written_down
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+SECRET = "4711"
+
+
+def in_place(message: Inspected) -> Inspected:
+    """As projects write masks, though the payload is not theirs."""
+    message.payload["card"] = "…"
+    return replace(message, errors=tuple(replace(one, error="masked") for one in message.errors))
+
+
+def test_a_mask_that_changes_the_payload_in_place() -> None:
+    (letter,) = give_up(OutgoingMessage({"card": SECRET}, id="order-1"))
+    asked = {"offset": str(letter.pk)}
+    with override_settings(MQUEUE={"MASK": in_place}):
+        html = html_of(staff("view_deadletter"), url_of("deadletter"), asked)
+        assert SECRET not in html
+        assert "&quot;card&quot;: &quot;…&quot;" in html
+        seer = staff("view_deadletter", "unmask_message", name="seer")
+        assert SECRET in html_of(seer, url_of("deadletter"), asked)
+
+
+def test_texts_that_look_like_names_are_masked() -> None:
+    """Of errors only what is written as a class is told, and the others are counted together."""
+    for error in ("4711_0815: declined", "4711", "hunter4711: no", "shop.Declined: 4711"):
+        give_up(1, error=error)
+    with override_settings(MQUEUE={"MASK": in_place}):
+        client = staff("view_deadletter", "redrive_deadletter")
+        errors = html_of(client, url_of("deadletter_errors"), {"topic": TOPIC})
+        rows = html_of(client, url_of("deadletter_list"), {"topic": TOPIC})
+        assert SECRET not in errors + rows
+        assert "shop.Declined" in errors
+        assert "shop.Declined" in rows
+        assert errors.count("no exception") == 1
+        response = client.get(url_of("redrive_matching"), {"topic": TOPIC, "error": "hunter4711"})
+        assert response.status_code == 409
+        response = client.get(url_of("redrive_matching"), {"topic": TOPIC, "error": "shop.Declined"})
+        assert "Send 1 dead letter back?" in text(response.content.decode())
+
+
+def test_a_digit_that_is_no_number_names_no_letter() -> None:
+    client = staff("view_deadletter", "redrive_deadletter", "edit_deadletter")
+    assert client.get(url_of("edit_deadletter"), {"offset": "²"}).status_code == 409
+
+
+def test_what_turns_the_text_is_shown_before_it_is_agreed_to() -> None:
+    topic = "orders\u202egnitset"
+    give_up(1, topic=topic)
+    client = staff("view_deadletter", "purge_deadletter")
+    html = client.post(url_of("purge_matching"), {"topic": topic, "typed": topic}).content.decode()
+    asked = html.partition('class="mqueue-what"')[2].partition("</ul>")[0]
+    assert "orders\\u202egnitset" in asked
+    assert "\u202e" not in asked
+
+
+@pytest.fixture
+def client() -> Client:
+    return staff("view_deadletter", "purge_deadletter", "redrive_deadletter")
+
+
+@pytest.fixture
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mending, "STEP_LETTERS", 4)
+    monkeypatch.setattr(mending, "AT_ONCE", 2)
+
+
+def first_step(client: Client, page: str, asked: dict[str, Any]) -> dict[str, Any]:
+    """What the page after the first step sends."""
+    html = client.post(url_of(page), asked).content.decode()
+    return hidden(client.post(url_of(page), hidden(html)).content.decode())
+
+
+@pytest.mark.usefixtures("_small")
+def test_a_step_that_is_sent_twice_is_written_down_as_what_it_did(client: Client) -> None:
+    """The sum of the entries is what was done: none is written over by a step that comes again."""
+    give_up(*outgoing(10))
+    asked = first_step(client, "purge_matching", {"topic": TOPIC, "typed": TOPIC})
+    html = client.post(url_of("purge_matching"), asked).content.decode()
+    client.post(url_of("purge_matching"), asked)
+    client.post(url_of("purge_matching"), hidden(html))
+    assert left() == []
+    counts = [int(what.split()[0]) for _, _, what in written_down()]
+    assert sum(counts) == 10
+    assert len(counts) > 1
+
+
+@pytest.mark.usefixtures("_small")
+def test_the_step_of_one_run_does_not_go_on_with_another(client: Client) -> None:
+    give_up(*outgoing(6))
+    give_up(*outgoing(6), topic="payments")
+    asked = first_step(client, "purge_matching", {"topic": TOPIC, "typed": TOPIC})
+    crossed = {**asked, "topic": "payments", "typed": "payments", "up_to": ""}
+    client.post(url_of("purge_matching"), crossed)
+    assert [(about, what.split(":")[-1].strip()) for _, about, what in written_down()] == [
+        ("Dead letters of orders", "topic orders."),
+        ("Dead letters of payments", "topic payments."),
+    ]
+    assert len(left(DEAD)) == 2
+    assert len(left("payments_dlq")) == 2
