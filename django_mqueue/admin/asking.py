@@ -14,6 +14,7 @@ from ..policy import names
 from ..policy.history import IN_FLIGHT, STATUSES, WAITING
 from ..policy.matching import PAYLOAD, filter_of
 from ..service.registration import topic_limit
+from .moments import Moment
 from .subjects import NameField
 
 NEWEST, OLDEST = "newest", "oldest"
@@ -33,14 +34,6 @@ def value_of(text: str) -> Any:
 def path_of(text: str) -> str:
     """``customer.id`` as the queue's filters name it."""
     return PAYLOAD + text.replace(".", "__")
-
-
-class Moment(forms.DateTimeField):
-    """A date and time of the current time zone, to the second."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        widget = forms.DateTimeInput({"type": "datetime-local", "step": "1"}, format="%Y-%m-%dT%H:%M:%S")
-        super().__init__(widget=widget, **kwargs)
 
 
 def _name(argument: str, limit: int, label: str, size: int = 14) -> NameField:

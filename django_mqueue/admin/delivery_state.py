@@ -89,7 +89,10 @@ class DeliveryStateAdmin(ReadOnlyAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[DeliveryState]:
         """With what the user's rights say of each row, since columns are not told whose page it is."""
         queryset: QuerySet[DeliveryState] = super().get_queryset(request)
-        return queryset.annotate(sees_all=Value(may(request, "unmask_message"), BooleanField()))
+        return queryset.annotate(
+            sees_all=Value(may(request, "unmask_message"), BooleanField()),
+            sees_messages=Value(may(request, "view_message"), BooleanField()),
+        )
 
     def narrow(self, queryset: QuerySet[DeliveryState], given: dict[str, str]) -> QuerySet[DeliveryState]:
         leading = {name: value for name, value in given.items() if name != "message_offset__gte"}
@@ -112,7 +115,9 @@ class DeliveryStateAdmin(ReadOnlyAdmin):
             return None
 
     @admin.display(description="message")
-    def message(self, row: DeliveryState) -> str:
+    def message(self, row: Any) -> str:
+        if not row.sees_messages:
+            return str(row.message_offset)
         url = reverse(
             "admin:django_mqueue_message_change",
             args=(row.message_offset,),

@@ -18,6 +18,7 @@ from ..policy.letters import Choice
 from ..policy.matching import PAYLOAD, filter_of
 from ..service.registration import topic_limit
 from .links import address
+from .moments import Moment
 from .operations import Asked
 from .subjects import NameField
 
@@ -32,9 +33,7 @@ class OfLetters(forms.Form):
     dead = NameField("dead", DEAD_TOPIC_MAX, required=False, widget=forms.HiddenInput)
 
 
-class _Moment(forms.DateTimeField):
-    widget = forms.DateTimeInput(attrs={"type": "datetime-local", "step": "1"})
-
+class _Moment(Moment):
     def prepare_value(self, value: Any) -> Any:
         return value.isoformat(timespec="seconds") if isinstance(value, datetime) else value
 

@@ -9,6 +9,7 @@ from typing import Any
 from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponse
 
+from ..exceptions import NotMigrated
 from . import standing
 from .links import address
 from .views import QueueView, may
@@ -39,6 +40,8 @@ def context_of(request: HttpRequest) -> dict[str, Any]:
     }
     try:
         return {**context, "standing": standing.overview(after, find)}
+    except NotMigrated as problem:
+        return {**context, "standing": None, "problem": f"{str(problem)[:1].upper()}{str(problem)[1:]}."}
     except DatabaseError:
         logger.exception("the overview could not be read")
         return {**context, "standing": None}
@@ -60,7 +63,8 @@ class OverviewPage(QueueView):
             return super().get(request, *args, **kwargs)
         context = context_of(request)
         if context["standing"] is None:
-            return HttpResponse("The queue's database did not answer.", status=503, content_type="text/plain")
+            text = context.get("problem", "The queue's database did not answer.")
+            return HttpResponse(text, status=503, content_type="text/plain")
         self.template_name = "admin/django_mqueue/overview_fragment.html"
         response = self.render_to_response(context)
         response.headers[FRAGMENT] = "overview"

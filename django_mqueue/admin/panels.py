@@ -27,8 +27,9 @@ class Panel:
 
 def panels(request: HttpRequest, wanted: Iterable[Panel], **names: str) -> list[tuple[Panel, SafeString]]:
     """The panels that this user may see, with their HTML."""
+    every = {**names, "request": request}
     return [
-        (panel, render_to_string(panel.template, {**names, **panel.context(request, **names)}, request))
+        (panel, render_to_string(panel.template, {**every, **panel.context(request, **names)}, request))
         for panel in wanted
         if may(request, *panel.rights)
     ]

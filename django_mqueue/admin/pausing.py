@@ -11,6 +11,7 @@ from . import subjects, wording
 from .audit import Subject
 from .links import address
 from .operations import Asked, Done, Operation, Plan
+from .views import may
 
 PAUSED_MEANS = (
     "Nothing more is delivered until it is resumed, also to workers that start later.",
@@ -31,6 +32,8 @@ class OfGroup(Operation):
         return subjects.group(asked["topic"], asked["group"])
 
     def back(self, asked: Asked | None) -> str:
+        if not may(self.request, "view_consumergroup"):
+            return self.home()
         if asked is None:
             return address(self.request, "consumergroup_changelist")
         return address(self.request, "group", topic=asked["topic"], group=asked["group"])
@@ -71,6 +74,8 @@ class _OfTopic(Operation):
         return subjects.topic(asked["topic"])
 
     def back(self, asked: Asked | None) -> str:
+        if not may(self.request, "view_topic"):
+            return self.home()
         if asked is None:
             return address(self.request, "topic_changelist")
         return address(self.request, "topic", topic=asked["topic"])

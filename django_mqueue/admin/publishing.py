@@ -25,12 +25,12 @@ from ..policy.ids import uuid7
 from ..service import publish
 from ..service.life import groups_of, is_registered
 from . import payloads
-from .asking import Moment
 from .audit import ADDITION, Subject
 from .display import printable
 from .life import read
 from .links import address
 from .masking import sees_all, shown
+from .moments import Moment
 from .operations import Asked, Done, Operation, Plan, Refused
 from .views import may
 

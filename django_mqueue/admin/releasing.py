@@ -19,6 +19,7 @@ from .display import printable
 from .links import address
 from .operations import Asked, Done, Operation, Plan, Refused
 from .subjects import NameField
+from .views import may
 
 IN_HAND = 1_000
 
@@ -60,12 +61,16 @@ class ReleaseLeases(Operation):
         return subjects.group(asked["topic"], asked["group"])
 
     def back(self, asked: Asked | None) -> str:
-        if asked is None:
+        """To where such a button is, if the user may see that."""
+        if asked is not None:
+            of = {"topic": asked["topic"], "group": asked["group"]}
+            if asked["subscriber"] and may(self.request, "view_subscriberheartbeat"):
+                return address(self.request, "group_subscribers", **of)
+            if may(self.request, "view_offset", "view_partitionlease"):
+                return address(self.request, "group_partitions", **of)
+        if may(self.request, "view_partitionlease"):
             return address(self.request, "partitionlease_changelist")
-        of = {"topic": asked["topic"], "group": asked["group"]}
-        if asked["subscriber"]:
-            return address(self.request, "group_subscribers", **of)
-        return address(self.request, "group_partitions", **of)
+        return self.home()
 
     def plan(self, asked: Asked) -> Plan:
         topic, group = asked["topic"], asked["group"]

@@ -16,6 +16,7 @@ from ..service import positions
 from ..service.previewing import preview_reset
 from ..service.registration import Start
 from . import subjects, wording
+from .moments import Moment
 from .operations import Asked, Done, Plan
 from .pausing import OfGroup
 
@@ -35,11 +36,7 @@ class ResetForm(subjects.OfGroup):
     to = forms.ChoiceField(
         label="Begin with", choices=PLACES, widget=forms.RadioSelect(attrs={"class": "radiolist"})
     )
-    at = forms.DateTimeField(
-        label="Time",
-        required=False,
-        widget=forms.DateTimeInput(attrs={"type": "datetime-local", "step": "1"}, format="%Y-%m-%dT%H:%M:%S"),
-    )
+    at = Moment(label="Time", required=False)
     offset = forms.IntegerField(label="Offset", required=False, min_value=0, max_value=OFFSET_MAX)
     force = forms.BooleanField(
         label="Also while its subscribers run",

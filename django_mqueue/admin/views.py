@@ -65,18 +65,19 @@ class QueueView(TemplateView):
         return reverse("admin:index", current_app=self.page.admin_site.name)
 
     def crumbs(self) -> list[tuple[str, str | None]]:
-        """(title, URL) of the pages above this one and of this one, whose URL is None."""
+        """(title, URL) of the pages above this one that the user may see, and of this one, whose URL is None."""
         opts = self.page.opts
         name, above = self.crumb or (
             str(opts.verbose_name_plural).capitalize(),
             f"{opts.model_name}_changelist",
         )
-        return [
-            (gettext("Home"), self.home()),
-            (str(opts.app_config.verbose_name), overview(self.request)),
-            (name, address(self.request, above)),
-            (str(self.title), None),
-        ]
+        found: list[tuple[str, str | None]] = [(gettext("Home"), self.home())]
+        pages = [one for one in self.page.admin_site._registry.values() if one.opts.app_label == APP]
+        if any(one.has_view_permission(self.request) for one in pages):
+            found.append((str(opts.app_config.verbose_name), overview(self.request)))
+        if self.page.has_view_permission(self.request):
+            found.append((name, address(self.request, above)))
+        return [*found, (str(self.title), None)]
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         return self.render_to_response(self.get_context_data(title=self.title))

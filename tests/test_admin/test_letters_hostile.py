@@ -1,4 +1,4 @@
-"""Dead letters' pages against masks that change what they are given, texts that look like names, and steps sent twice."""
+"""Dead letters: masks that change what they are given, texts that look like names, steps that are sent twice."""
 
 from __future__ import annotations
 

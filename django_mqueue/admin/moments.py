@@ -1,0 +1,30 @@
+"""Dates and times that forms ask for: always aware, also in projects without ``USE_TZ``, whose own are not."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.utils import timezone
+
+
+class Moment(forms.DateTimeField):
+    """A date and time of the current time zone, to the second."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        widget = forms.DateTimeInput({"type": "datetime-local", "step": "1"}, format="%Y-%m-%dT%H:%M:%S")
+        super().__init__(widget=widget, **kwargs)
+
+    def to_python(self, value: Any) -> datetime | None:
+        found = super().to_python(value)
+        return _aware(found) if found is not None and timezone.is_naive(found) else found
+
+
+def _aware(moment: datetime) -> datetime:
+    """Not what a clock that is put forward or back never shows, or shows twice; as Django has it with ``USE_TZ``."""
+    zone = timezone.get_current_timezone()
+    if zone.utcoffset(moment.replace(fold=1 - moment.fold)) != zone.utcoffset(moment):
+        raise ValidationError(f"There is no such time, or there are two, in the time zone {zone}.")
+    return moment.replace(tzinfo=zone)
