@@ -85,7 +85,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 def first_step(client: Client, page: str, asked: dict[str, Any]) -> dict[str, Any]:
     """What the page after the first step sends."""
     html = client.post(url_of(page), asked).content.decode()
-    return hidden(client.post(url_of(page), hidden(html)).content.decode())
+    return hidden(client.post(url_of(page), {**hidden(html), **asked}).content.decode())
 
 
 @pytest.mark.usefixtures("_small")
