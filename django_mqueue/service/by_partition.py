@@ -44,13 +44,13 @@ Walk = Iterator[Chunk]
 
 @dataclass(frozen=True)
 class ByPartition:
-    """In the order of names. ``listed(after, limit)``: the next names; ``worth(after, last)``: those of them that are
+    """In the order of names. ``listed(after, limit)``: the next names; ``worth(names)``: those of them that are
     worth a look, each with the place above which. ``one``: the same place of a single one.
     ``read(places, limit)``: so many rows of each, in order; their positions are (partition, *place), ``width`` numbers.
     """
 
     listed: Callable[[str, int], list[str]]
-    worth: Callable[[str, str], list[tuple[str, Place]]]
+    worth: Callable[[list[str]], list[tuple[str, Place]]]
     one: Callable[[str], Place]
     read: Callable[[Sequence[tuple[str, Place]], int], list[Found]]
     key: str | None
@@ -69,7 +69,7 @@ class ByPartition:
     def _all(self, after: str, chunk: int) -> Walk:
         while names := self.listed(after, min(chunk, PARTITIONS)):
             last = names[-1]
-            places = self.worth(after, last)
+            places = self.worth(names)
             for at in range(0, len(places), BRANCHES):
                 yield from self._batch(places[at : at + BRANCHES], chunk)
             yield Chunk([], self._end(last), len(names) - len(places))

@@ -140,8 +140,8 @@ class _Ways:
         def listed(after: str, limit: int) -> list[str]:
             return history.partitions(self.using, topic, after, limit)
 
-        def worth(after: str, last: str) -> list[tuple[str, Place]]:
-            found = history.news(self.using, self.group, topic, low, after, last)
+        def worth(names: list[str]) -> list[tuple[str, Place]]:
+            found = history.news(self.using, self.group, topic, low, names)
             return [(one.partition, (one.scanned,)) for one in found if one.newest > one.scanned]
 
         def one(name: str) -> Place:
@@ -160,8 +160,8 @@ class _Ways:
         def listed(after: str, limit: int) -> list[str]:
             return history.leased(self.using, self.group, topic, after, limit)
 
-        def worth(after: str, last: str) -> list[tuple[str, Place]]:
-            found = history.with_open_ones(self.using, self.group, topic, after, last, in_flight)
+        def worth(names: list[str]) -> list[tuple[str, Place]]:
+            found = history.with_open_ones(self.using, self.group, topic, names[0], names[-1], in_flight)
             return [(name, (0, 0)) for name in found]
 
         def read(places: Sequence[tuple[str, Place]], limit: int) -> list[Found]:

@@ -23,7 +23,7 @@ def oldest_open(using: str, topic: str, group: str, start: int, most: int) -> tu
     ):
         behind += [
             (one.acked, one.partition)
-            for one in history.news(using, group, topic, start, after, names[-1])
+            for one in history.news(using, group, topic, start, names)
             if one.newest > one.acked
         ]
         after, looked = names[-1], looked + len(names)

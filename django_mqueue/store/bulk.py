@@ -12,8 +12,9 @@ from typing import Any
 import MySQLdb.cursors
 from django.db import connections
 
-from . import session
+from . import log, session
 from .dialect import marks
+from .distinct import Names
 from .session import Row
 
 MESSAGES = {
@@ -66,18 +67,15 @@ LIGHT = 200
 def topics(using: str, like: str | None = None) -> set[str]:
     """All topics that hold a message or were ever registered for; ``like``: only this one."""
     only, params = ("= %s", [like]) if like is not None else ("> ''", [])
+    stored = Names("queue_messages", "queue_messages_tail", "topic", "topic")
+    found = stored.all(using) if like is None else [like] if log.newest(using, like) else []
     rows = session.fetch(
-        using,
-        f"SELECT topic FROM queue_messages FORCE INDEX (queue_messages_tail) WHERE topic {only} GROUP BY topic",
-        params,
-    )
-    rows += session.fetch(
         using,
         "SELECT topic FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
         f" WHERE consumer_group = '' AND topic {only} AND partition_key = ''",
         params,
     )
-    return {str(topic) for (topic,) in rows}
+    return {*found, *(str(topic) for (topic,) in rows)}
 
 
 def nth_above(

@@ -82,6 +82,12 @@ def values_table(columns: Sequence[str], count: int) -> str:
     return f"(SELECT {first}{more * (count - 1)})"
 
 
+def names_table(name: str) -> str:
+    """A derived table with the column ``partition_key``, of one placeholder: a JSON list of names, however long."""
+    column = "partition_key VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+    return f"JSON_TABLE(%s, '$[*]' COLUMNS ({column} PATH '$')) {name}"
+
+
 def numbers_table(name: str, column: str) -> str:
     """A derived table made of one placeholder: a JSON list of whole numbers, however long."""
     return f"JSON_TABLE(%s, '$[*]' COLUMNS ({column} BIGINT PATH '$')) {name}"

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from django.db.backends.utils import CursorWrapper
 
-from .dialect import NOW_MS, marks, numbers_table, values_table
+from .dialect import NOW_MS, marks, names_table, numbers_table, values_table
+from .distinct import NEWEST
 from .session import Row
 
 _INDEX = "FORCE INDEX (queue_offsets_partition)"
@@ -133,11 +134,9 @@ def forget_empty(cursor: CursorWrapper, topic: str, partitions: Sequence[str]) -
     every publisher with a transaction open. What such a one commits now is found without a position, too.
     """
     cursor.execute(
-        "SELECT partition_key FROM queue_messages FORCE INDEX (queue_messages_partition)"
-        f" WHERE topic = %s AND partition_key IN ({marks(partitions)}) GROUP BY topic, partition_key",
-        [topic, *partitions],
+        f"SELECT p.partition_key, ({NEWEST}) FROM {names_table('p')}", [topic, json.dumps(list(partitions))]
     )
-    empty = sorted(set(partitions) - {partition for (partition,) in cursor.fetchall()})
+    empty = sorted(partition for partition, newest in cursor.fetchall() if newest is None)
     if empty:
         cursor.execute(
             "DELETE o FROM queue_offsets o FORCE INDEX (queue_offsets_groups)"

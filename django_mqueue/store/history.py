@@ -11,8 +11,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import session
-from .dialect import flat, marks, numbers_table, union
+from . import distinct, session
+from .dialect import flat, marks, names_table, numbers_table, union
+from .distinct import NEWEST
 
 Place = tuple[int, str, str]
 """Offset, partition and target group of a row of the log."""
@@ -51,21 +52,19 @@ class News:
     scanned: int
 
 
-def news(using: str, group: str, topic: str, start: int, after: str, up_to: str) -> list[News]:
-    """The partitions between two names, and where a group that began at ``start`` stands in each: a loose scan."""
+def news(using: str, group: str, topic: str, start: int, names: Sequence[str]) -> list[News]:
+    """The partitions of these names that the log holds, and where a group that began at ``start`` stands in each."""
     rows = session.fetch(
         using,
-        "SELECT p.partition_key, p.newest, GREATEST(COALESCE(o.offset_acked, 0), %s),"
-        " GREATEST(COALESCE(o.scan_offset, 0), COALESCE(o.offset_acked, 0), %s) FROM"
-        " (SELECT topic, partition_key, MAX(`offset`) AS newest FROM queue_messages"
-        " FORCE INDEX (queue_messages_partition) WHERE topic = %s AND partition_key > %s AND partition_key <= %s"
-        " GROUP BY topic, partition_key) p"
-        " LEFT JOIN queue_offsets o FORCE INDEX (queue_offsets_partition)"
+        f"SELECT p.partition_key, ({NEWEST}), GREATEST(COALESCE(o.offset_acked, 0), %s),"
+        " GREATEST(COALESCE(o.scan_offset, 0), COALESCE(o.offset_acked, 0), %s)"
+        f" FROM {names_table('p')} LEFT JOIN queue_offsets o FORCE INDEX (queue_offsets_partition)"
         " ON o.consumer_group = %s AND o.topic = %s AND o.partition_key = p.partition_key",
-        [start, start, topic, after, up_to, group, topic],
+        [topic, start, start, json.dumps(names), group, topic],
     )
     return [
-        News(name, int(newest), int(acked), int(scanned)) for name, newest, acked, scanned in sorted(rows)
+        News(name, int(newest), int(acked), int(scanned))
+        for name, newest, acked, scanned in sorted(row for row in rows if row[1] is not None)
     ]
 
 
@@ -109,16 +108,16 @@ def leased(using: str, group: str, topic: str, after: str, limit: int) -> list[s
     return [str(name) for (name,) in rows]
 
 
-def with_open_ones(using: str, group: str, topic: str, after: str, up_to: str, in_flight: bool) -> list[str]:
-    """Those of the leased partitions between two names where something is in flight, or waits."""
+def with_open_ones(using: str, group: str, topic: str, first: str, last: str, in_flight: bool) -> list[str]:
+    """Those of the leased partitions from one name to another where something is in flight, or waits."""
     rows = session.fetch(
         using,
         "SELECT l.partition_key FROM queue_partition_leases l FORCE INDEX (queue_leases_partition)"
-        " WHERE l.consumer_group = %s AND l.topic = %s AND l.partition_key > %s AND l.partition_key <= %s AND"
+        " WHERE l.consumer_group = %s AND l.topic = %s AND l.partition_key >= %s AND l.partition_key <= %s AND"
         " (SELECT s.message_offset FROM queue_delivery_state s FORCE INDEX (queue_delivery_state_due)"
         " WHERE s.consumer_group = %s AND s.topic = %s AND s.partition_key = l.partition_key AND s.acked = 0"
         f" AND s.in_flight = {int(in_flight)} LIMIT 1) > 0 ORDER BY l.partition_key",
-        [group, topic, after, up_to, group, topic],
+        [group, topic, first, last, group, topic],
     )
     return [str(name) for (name,) in rows]
 
@@ -162,15 +161,8 @@ def by_original_id(using: str, topic: str, groups: Collection[str], id: str, lim
 
 
 def partitions(using: str, topic: str, after: str, limit: int) -> list[str]:
-    """Names of the next partitions of the log: a loose index scan."""
-    rows = session.fetch(
-        using,
-        # Ordered by both columns, or grouped, MariaDB would go through all partitions before it comes to the limit.
-        "SELECT DISTINCT topic, partition_key FROM queue_messages FORCE INDEX (queue_messages_partition)"
-        f" WHERE topic = %s AND partition_key > %s ORDER BY partition_key LIMIT {limit:d}",
-        [topic, after],
-    )
-    return [str(name) for _, name in rows]
+    """Names of the next partitions of the log."""
+    return distinct.partitions(topic).next(using, after, limit)
 
 
 MESSAGE_COLUMNS = (

@@ -1,4 +1,4 @@
-"""Which topics there are, and which groups are registered for them: loose index scans."""
+"""Which topics there are, and which groups are registered for them."""
 
 from __future__ import annotations
 
@@ -6,28 +6,17 @@ from collections.abc import Sequence
 
 from . import session
 from .dialect import marks
+from .distinct import Names
 
 
 def in_log(using: str, after: str, limit: int) -> list[str]:
     """Names of the next topics that the log holds anything of: derived ones among them."""
-    rows = session.fetch(
-        using,
-        "SELECT DISTINCT topic FROM queue_messages FORCE INDEX (queue_messages_tail)"
-        f" WHERE topic > %s ORDER BY topic LIMIT {limit:d}",
-        [after],
-    )
-    return [str(name) for (name,) in rows]
+    return Names("queue_messages", "queue_messages_tail", "topic", "topic").next(using, after, limit)
 
 
 def in_offsets(using: str, after: str, limit: int) -> list[str]:
     """The same of those that have positions, a registration or a row of their own."""
-    rows = session.fetch(
-        using,
-        "SELECT DISTINCT topic FROM queue_offsets FORCE INDEX (queue_offsets_groups)"
-        f" WHERE topic > %s ORDER BY topic LIMIT {limit:d}",
-        [after],
-    )
-    return [str(name) for (name,) in rows]
+    return Names("queue_offsets", "queue_offsets_groups", "topic", "topic").next(using, after, limit)
 
 
 def registered(using: str, topics: Sequence[str]) -> list[tuple[str, str]]:

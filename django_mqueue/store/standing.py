@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from . import session
 from .dialect import NOW_MS, flat, marks, union
+from .distinct import NEWEST
 
 
 @dataclass(frozen=True)
@@ -85,14 +86,9 @@ class Place:
     renewed_at: int | None
 
 
-# Ordered by the offset alone, MySQL would read the whole partition and sort it; by the topic, too, MariaDB would.
-_LOG = (
-    "SELECT m.`offset` FROM queue_messages m FORCE INDEX (queue_messages_partition) WHERE m.topic = %s"
-    " AND m.partition_key = x.partition_key ORDER BY m.partition_key DESC, m.`offset` DESC LIMIT 1"
-)
 _PLACE = (
-    "x.partition_key, COALESCE(o.offset_acked, 0), GREATEST(COALESCE(o.scan_offset, 0), COALESCE(o.offset_acked, 0)),"
-    f" o.updated_at, ({_LOG})"
+    "p.partition_key, COALESCE(o.offset_acked, 0), GREATEST(COALESCE(o.scan_offset, 0), COALESCE(o.offset_acked, 0)),"
+    f" o.updated_at, ({NEWEST})"
 )
 
 
@@ -101,10 +97,10 @@ def leased(using: str, group: str, topic: str, limit: int) -> list[Place]:
     ones that nobody has found yet."""
     rows = session.fetch(
         using,
-        f"SELECT {_PLACE}, x.leased_by, x.holder, x.lease_renewed_at FROM queue_partition_leases x"
+        f"SELECT {_PLACE}, p.leased_by, p.holder, p.lease_renewed_at FROM queue_partition_leases p"
         " FORCE INDEX (queue_leases_partition) LEFT JOIN queue_offsets o FORCE INDEX (queue_offsets_partition)"
-        " ON o.consumer_group = %s AND o.topic = %s AND o.partition_key = x.partition_key"
-        f" WHERE x.consumer_group = %s AND x.topic = %s ORDER BY x.partition_key LIMIT {limit:d}",
+        " ON o.consumer_group = %s AND o.topic = %s AND o.partition_key = p.partition_key"
+        f" WHERE p.consumer_group = %s AND p.topic = %s ORDER BY p.partition_key LIMIT {limit:d}",
         [topic, group, topic, group, topic],
     )
     return [_place(row) for row in rows]
@@ -114,10 +110,10 @@ def placed(using: str, group: str, topic: str, limit: int) -> list[Place]:
     """The first ``limit`` partitions with a position: for groups that nobody works for."""
     rows = session.fetch(
         using,
-        "SELECT x.partition_key, x.offset_acked, GREATEST(x.offset_acked, x.scan_offset), x.updated_at,"
-        f" ({_LOG}), '', '', NULL FROM queue_offsets x FORCE INDEX (queue_offsets_partition)"
-        " WHERE x.consumer_group = %s AND x.topic = %s AND x.partition_key > ''"
-        f" ORDER BY x.partition_key LIMIT {limit:d}",
+        "SELECT p.partition_key, p.offset_acked, GREATEST(p.offset_acked, p.scan_offset), p.updated_at,"
+        f" ({NEWEST}), '', '', NULL FROM queue_offsets p FORCE INDEX (queue_offsets_partition)"
+        " WHERE p.consumer_group = %s AND p.topic = %s AND p.partition_key > ''"
+        f" ORDER BY p.partition_key LIMIT {limit:d}",
         [topic, group, topic],
     )
     return [_place(row) for row in rows]
@@ -129,11 +125,11 @@ def named(using: str, group: str, topic: str, names: Sequence[str]) -> list[Plac
     rows = session.fetch(
         using,
         f"SELECT {_PLACE}, COALESCE(l.leased_by, ''), COALESCE(l.holder, ''), l.lease_renewed_at"
-        f" FROM ({' UNION ALL '.join([name] * len(names))}) x"
+        f" FROM ({' UNION ALL '.join([name] * len(names))}) p"
         " LEFT JOIN queue_offsets o FORCE INDEX (queue_offsets_partition)"
-        " ON o.consumer_group = %s AND o.topic = %s AND o.partition_key = x.partition_key"
+        " ON o.consumer_group = %s AND o.topic = %s AND o.partition_key = p.partition_key"
         " LEFT JOIN queue_partition_leases l FORCE INDEX (queue_leases_partition)"
-        " ON l.consumer_group = %s AND l.topic = %s AND l.partition_key = x.partition_key",
+        " ON l.consumer_group = %s AND l.topic = %s AND l.partition_key = p.partition_key",
         [topic, *names, group, topic, group, topic],
     )
     return [_place(row) for row in rows]

@@ -33,7 +33,7 @@ TOPIC = "orders"
 GROUPS_READ = "SELECT consumer_group, offset_acked"
 WATERMARKS_READ = "SELECT partition_key, consumer_group, offset_acked"
 STATE_GOES, LOG_GOES = "DELETE s FROM", "DELETE m FROM"
-EMPTY_READ, POSITIONS_GO = "GROUP BY topic, partition_key", "DELETE o FROM"
+EMPTY_READ, POSITIONS_GO = "SELECT p.partition_key, (SELECT m.`offset`", "DELETE o FROM"
 STEPS = [GROUPS_READ, WATERMARKS_READ, STATE_GOES, LOG_GOES, EMPTY_READ, POSITIONS_GO, COMMIT]
 """Of a collection, in their order: it stands before one of them."""
 

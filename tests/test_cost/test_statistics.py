@@ -1,0 +1,118 @@
+"""Names are found at the same price whatever the servers' statistics say of other topics.
+
+Both servers skip from name to name only where the average partition, of all topics, is long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from django_mqueue import subscribe
+from django_mqueue.inspect import groups, messages
+from django_mqueue.service import known
+from django_mqueue.store import garbage, log
+from tests.support.statements import Cost, counted
+
+from .full_tables import NUMBERS
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+LONG, KEYS = 8_000, 50
+"""Messages of the topic that is looked at, and its partitions."""
+SHORT = 10_000
+"""Partitions of the other one, with a message each."""
+
+
+def fill(topic: str, count: int, keys: int) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO queue_messages (topic, partition_key, id, consumer_group, payload, metadata, available_at,"
+            " created_at, published_at) SELECT %s, CONCAT('k', n MOD %s), CONCAT('id-', n), '', '1',"
+            ' \'{"kind": "", "headers": {}, "encoding": "json"}\', 1, 1, 1'
+            f" FROM {NUMBERS} WHERE n < %s ORDER BY n",
+            [topic, keys, count],
+        )
+
+
+def analyze() -> None:
+    with connection.cursor() as cursor:
+        for table in ("queue_messages", "queue_offsets"):
+            cursor.execute(f"ANALYZE TABLE {table}")
+            cursor.fetchall()
+
+
+def all_news(topic: str, page: int = 10_000) -> list[str]:
+    found, after = log.unleased_news("default", "g", topic, 0, "", page)
+    names = found
+    while after:
+        found, after = log.unleased_news("default", "g", topic, 0, after, page)
+        names = names + found
+    return names
+
+
+def forget(topic: str) -> None:
+    with connection.cursor() as cursor:
+        garbage.forget_empty(cursor, topic, [f"k{n}" for n in range(KEYS + 1)])
+
+
+LOOKS: dict[str, Callable[[str], Any]] = {
+    "discovery": all_news,
+    "discovery in pages": lambda topic: all_news(topic, 20),
+    "groups": lambda topic: groups(topic),
+    "pending": lambda topic: messages(topic, group="g", status="pending", limit=10),
+    "id": lambda topic: messages(topic, id="id-7"),
+    "empty partitions": forget,
+    "topics": lambda topic: known.stored_names("default"),
+}
+
+
+def costs(topic: str) -> dict[str, Cost]:
+    found = {}
+    for name, look in LOOKS.items():
+        with counted() as cost:
+            look(topic)
+        found[name] = cost
+    return found
+
+
+@pytest.fixture
+def long_ones() -> None:
+    subscribe("long", "g")
+    fill("long", LONG, KEYS)
+
+
+@pytest.mark.usefixtures("long_ones")
+def test_short_partitions_of_another_topic_make_no_look_dearer() -> None:
+    analyze()
+    before = costs("long")
+    fill("short", SHORT, SHORT)
+    analyze()
+    for name, cost in costs("long").items():
+        assert cost.rows <= before[name].rows + 40 * KEYS < LONG, (
+            f"{name}: {before[name].rows} rows, and {cost}"
+        )
+        assert cost.count <= before[name].count + 60, f"{name}: {before[name].count} statements, and {cost}"
+
+
+@pytest.mark.usefixtures("long_ones")
+def test_tables_that_nobody_has_counted_cost_no_more() -> None:
+    """As after loading much at once."""
+    fill("short", SHORT, SHORT)
+    for name, cost in costs("long").items():
+        assert cost.rows < LONG, f"{name}: {cost}"
+
+
+def test_many_short_partitions_are_read_in_few_statements() -> None:
+    """The topic that is looked at is the one with the short ones; another has few long ones."""
+    subscribe("short", "g")
+    fill("long", LONG, 4)
+    fill("short", SHORT, SHORT)
+    analyze()
+    with counted() as cost:
+        assert len(all_news("short")) == SHORT
+    assert cost.rows <= 9 * SHORT, cost
+    assert cost.count <= 40, cost
