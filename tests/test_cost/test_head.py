@@ -50,7 +50,7 @@ def behind_a_stuck_head(topic: str, count: int) -> Subscription:
 def analyze() -> None:
     """What the servers do by themselves, seconds after a tenth of a table has changed: count its partitions.
 
-    Until then the plan that looks at each partition of the log once may look at each row.
+    It decides how partitions are looked for: in one statement more, or less.
     """
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE TABLE queue_messages")

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 ODD = [
     " 0", " 17", "!", "a", "a b", "a!", "a-", "aa", "aaa", "ab", "b" * 255, "b" * 254 + "c", "ä", "Ä", "ß", "z", "~",
     "~~", "\xa1", "é", "e\u0301", "\ud7ff", "\ue000", "\uffee", "😀", "😀x", "\U0010fffd", "%", "%s", "'", '"', "\\",
-    "order/1?x=#", *(f"order-{n}" for n in range(150)), *(f"tenant-42/customer-{n:07d}" for n in range(150)),
+    "order/1?x=#", *(f"order-{n}" for n in range(60)), *(f"tenant-42/customer-{n:07d}" for n in range(60)),
 ]  # fmt: skip
 
 
@@ -33,7 +33,7 @@ def store(topic: str, names: Iterable[str], each: int = 1) -> None:
         )
 
 
-@pytest.fixture(params=[1, 20])
+@pytest.fixture(params=[1, 9])
 def stored(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names in the order of the servers; each with one message, or with more than one look reads."""
     monkeypatch.setattr(distinct, "_is_loose", lambda *_: False)
@@ -80,7 +80,7 @@ def test_topics_are_found_by_halving_too(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(distinct, "_is_loose", lambda *_: False)
     for topic in ODD[:10]:
         store(topic, ["k"], 10)
-    assert known.in_log("default", "", 100) == sorted({name for name in ODD[:10]})
+    assert known.in_log("default", "", 100) == sorted(set(ODD[:10]))
     assert known.in_offsets("default", "", 100) == known.in_offsets("default", "", 1000)
 
 

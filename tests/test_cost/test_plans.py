@@ -39,7 +39,7 @@ from tests.support.plans import Plan, planned
 from tests.support.processes import wait_until
 
 from .asking import ask_and_answer, open_many
-from .full_tables import DONE, MESSAGES, TABLES, fill_all
+from .full_tables import DONE, MESSAGES, PARTITIONS, TABLES, fill_all
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db]
 
@@ -192,12 +192,9 @@ def test_no_statement_reads_more_than_its_part(plans: list[Plan]) -> None:
 
 SORTED_ON_PURPOSE = (
     "ORDER BY subscriber_name",  # a group's few members
-    "ORDER BY p.partition_key",  # a page of partitions
-    "SELECT DISTINCT topic, partition_key",  # the same: it stops at the page's end
-    "AND partition_key <= %s GROUP BY",  # and what of a page has news
+    "SELECT DISTINCT topic, partition_key",  # a page of partitions: it stops at its end
     "FROM queue_messages FORCE INDEX (PRIMARY) WHERE `offset` IN",  # a batch of due messages, put into the log
     "ORDER BY message_offset",  # what of one strict key waits for its retry: one message
-    "SELECT partition_key FROM queue_messages",  # the partitions of one page of garbage
     "INSERT INTO queue_partition_leases",  # the partitions of one statement; it looks whether they are there already
     "SELECT failed_group FROM queue_messages",  # the groups that letters are of
     "FORCE INDEX (queue_messages_due) WHERE topic = %s AND failed_group IN",  # letters named by their ids
@@ -384,10 +381,22 @@ def test_whoever_is_registered_is_found_by_name(plans: list[Plan]) -> None:
 
 def test_partitions_without_an_owner_are_found_by_a_loose_scan(plans: list[Plan]) -> None:
     """Its cost goes by partitions, not by messages."""
-    plan = the(plans, "MAX(`offset`) AS newest")
-    (access,) = (a for a in plan.accesses if a.table == "queue_messages")
+    plan = the(plans, "SELECT DISTINCT topic, partition_key")
+    (access,) = plan.accesses
     assert access.key == "queue_messages_partition", str(plan)
     assert "Using index for group-by" in access.extra, str(plan)
+
+
+def test_the_newest_message_of_a_partition_is_one_entry(plans: list[Plan]) -> None:
+    """Of those without a lease row, of those of a page, and of those that may be empty."""
+    for part in (
+        "WHERE l.id IS NULL AND (SELECT m.`offset`",
+        "COALESCE(o.scan_offset, 0)",
+        "SELECT p.partition_key, (",
+    ):
+        plan = the(plans, part, "JSON_TABLE")
+        assert {(a.key, a.type) for a in plan.of("m")} == {("queue_messages_partition", "ref")}, str(plan)
+        assert plan.read <= 10 * PARTITIONS, str(plan)
 
 
 def test_boxes_are_found_by_their_offsets(plans: list[Plan]) -> None:
