@@ -15,8 +15,8 @@ from .dialect import is_mariadb
 
 BRANCHES = 200
 """Looks in one statement."""
-FEW, GROWTH, MOST = 8, 4, 512
-"""Entries read at a look: few at first, and more where names have few, for a look costs as much as some dozens."""
+FIRST, FEW, GROWTH, MOST = 64, 8, 4, 512
+"""Entries read at the first look; then few, and more where names have few: a look costs as much as some dozens."""
 PAGE = 2_000
 SHORT = 16
 """Entries that a name may have on average for all of them to be read."""
@@ -101,7 +101,7 @@ def _is_loose(using: str, sql: str, params: Sequence[str]) -> bool:
 
 def _halved(using: str, names: Names, after: str, limit: int) -> list[str]:
     """By looks at both ends of what is left, and at its middle."""
-    rest: list[str | Gap] = [Gap(after, None)]
+    rest: list[str | Gap] = [Gap(after, None, entries=FIRST)]
     while any(isinstance(one, Gap) for one in rest):
         found = _found(using, names, [one for one in rest if isinstance(one, Gap)])
         rest = list(_first((part for one in rest for part in found.get(one, [one])), limit))
