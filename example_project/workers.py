@@ -27,16 +27,20 @@ class Workers:
     def __init__(self, names: Sequence[str], *arguments: str) -> None:
         command = [sys.executable, "-m", "django", "runconsumer", *arguments]
         command += ["--settings", settings.SETTINGS_MODULE]
+        self._command = command
+        self._processes = [self._start(name) for name in names]
+
+    def _start(self, name: str) -> subprocess.Popen[bytes]:
         # A session of their own: Ctrl-C reaches them once, through stop(), and not twice.
-        self._processes = [
-            subprocess.Popen(
-                [*command, "--name", name],
-                cwd=ROOT,
-                start_new_session=True,
-                preexec_fn=die_with_parent(signal.SIGTERM),
-            )
-            for name in names
-        ]
+        return subprocess.Popen(
+            [*self._command, "--name", name],
+            cwd=ROOT,
+            start_new_session=True,
+            preexec_fn=die_with_parent(signal.SIGTERM),
+        )
+
+    def start_another(self, name: str) -> None:
+        self._processes.append(self._start(name))
 
     def running(self) -> bool:
         return any(process.poll() is None for process in self._processes)

@@ -117,7 +117,7 @@ class Operation(QueueView):
             return self._asked(form)
         if request.POST.get("confirmed") != "yes":
             return self._shown(form)
-        return self._performed(form)
+        return self._stopped(form) if "stop" in request.POST else self._performed(form)
 
     def _asked(self, form: forms.Form) -> HttpResponse:
         back = self.back(form.cleaned_data if form.is_bound and form.is_valid() else None)
@@ -151,13 +151,27 @@ class Operation(QueueView):
             return self._refused(form, problem)
         audit.end(entry, done.told if not done.more else f"Under way: {done.told}")
         if done.more:
-            step = {"entry": entry.pk, "mark": audit.mark_of(entry), "of": _digest(asked)}
+            step = {"entry": entry.pk, "mark": audit.mark_of(entry), "of": _digest(asked), "told": done.told}
             token = signing.dumps({**step, "carried": dict(done.carried)}, salt=self._salt)
             context = self.get_context_data(
                 title=self.title, form=form, done=done, token=token, back=self.back(asked)
             )
             return self.render_to_response(context)
         messages.add_message(self.request, done.level, printable(done.told))
+        return HttpResponseRedirect(self.back(asked))
+
+    def _stopped(self, form: forms.Form) -> HttpResponse:
+        """Between two steps: what is done stays done, and is told."""
+        asked = form.cleaned_data
+        step = self._step(asked)
+        user = self.request.user.pk
+        assert user is not None
+        entry = audit.go_on(step["entry"], user, step["mark"]) if step else None
+        told = "Stopped. What was done stays done."
+        if entry is not None:
+            told = f"Stopped: {step['told']}"
+            audit.end(entry, told)
+        messages.add_message(self.request, messages.WARNING, printable(told))
         return HttpResponseRedirect(self.back(asked))
 
     def _entry(self, asked: Asked) -> tuple[LogEntry, Mapping[str, Any]]:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
+from django.contrib.admin.utils import unquote
 from django.contrib.admin.views.main import ChangeList
 from django.db.models import BigIntegerField, Model, QuerySet
 from django.db.models.expressions import RawSQL
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern
 
 from .. import conf
 from ..store.dialect import NOW_MS
 from .change_list import BoundedChangeList
+from .links import address
 from .lookups import Lookup
 from .paginator import BoundedPaginator
 from .row_links import RowLink, column
@@ -76,6 +78,12 @@ class ReadOnlyAdmin(ModelAdmin):
         """As the admin answers for a row that is not there."""
         answer: HttpResponse = self._get_obj_does_not_exist_redirect(request, self.opts, word)  # type: ignore[attr-defined]
         return answer
+
+    def history_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
+        """What was done to it: on the page of all actions, which asks for the right itself."""
+        return HttpResponseRedirect(
+            address(request, "actions", model=self.opts.model_name, object=unquote(object_id))
+        )
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return BoundedChangeList

@@ -11,13 +11,14 @@ from django.core.exceptions import ValidationError
 from django.utils import timezone
 
 from .. import conf
+from ..exceptions import GroupActive
 from ..policy.places import ResetPreview, Stretch
 from ..service import positions
 from ..service.previewing import preview_reset
 from ..service.registration import Start
 from . import subjects, wording
 from .moments import Moment
-from .operations import Asked, Done, Plan
+from .operations import Asked, Done, Plan, Refused
 from .pausing import OfGroup
 
 EARLIEST, LATEST, TIME, OFFSET = "earliest", "latest", "time", "offset"
@@ -92,9 +93,15 @@ class ResetGroup(OfGroup):
 
     def perform(self, asked: Asked, carried: Mapping[str, Any]) -> Done:
         topic, group = asked["topic"], asked["group"]
-        start = positions.reset_seen(
-            topic, group, start_of(asked), asked["life"], force=asked["force"], using=conf.database()
-        )
+        try:
+            start = positions.reset_seen(
+                topic, group, start_of(asked), asked["life"], force=asked["force"], using=conf.database()
+            )
+        except GroupActive as problem:
+            names = wording.listed(problem.subscribers)
+            raise Refused(
+                f"Subscribers of the group run: {names}. Stop them first, or tick “Also while its subscribers run”."
+            ) from problem
         where = {TIME: f"time {asked['at']}", OFFSET: f"offset {asked['offset']}"}.get(
             asked["to"], asked["to"]
         )

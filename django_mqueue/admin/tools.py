@@ -6,6 +6,8 @@ from django.http import HttpRequest
 
 from .. import conf
 from ..service import standing
+from . import subjects
+from .audit import Subject
 from .links import address
 from .views import may
 
@@ -30,7 +32,7 @@ def of_group(request: HttpRequest, topic: str, group: str) -> list[Tool]:
             ),
             ("Its subscribers", "group_subscribers", True, ("view_subscriberheartbeat",)),
         ],
-    )
+    ) + _history(request, subjects.group(topic, group))
 
 
 def of_topic(request: HttpRequest, topic: str) -> list[Tool]:
@@ -42,7 +44,14 @@ def of_topic(request: HttpRequest, topic: str) -> list[Tool]:
             ("Pause all groups", "pause_topic", not all(found.values()), ("pause_topic",)),
             ("Resume all groups", "resume_topic", any(found.values()), ("resume_topic",)),
         ],
-    )
+    ) + _history(request, subjects.topic(topic))
+
+
+def _history(request: HttpRequest, subject: Subject) -> list[Tool]:
+    """What operators have done with it."""
+    if not may(request, "admin.view_logentry"):
+        return []
+    return [("History", address(request, "actions", model=subject.model._meta.model_name, object=subject.id))]
 
 
 def _of(

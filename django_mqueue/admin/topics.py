@@ -13,6 +13,7 @@ from ..models import Topic
 from ..service import known
 from ..store import session
 from . import alarms, histories, panels, row_ids, standing
+from .actions import ActionsPage
 from .display import printable
 from .links import address
 from .overview import OverviewPage, asked
@@ -92,7 +93,7 @@ class TopicList(QueueView):
 class TopicAdmin(ReadOnlyAdmin):
     order = ("topic",)
     list_display = ["topic", "offset_acked", "updated_at"]
-    views = (TopicPage, OverviewPage, PauseTopic, ResumeTopic)
+    views = (TopicPage, OverviewPage, ActionsPage, PauseTopic, ResumeTopic)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Topic]:
         queryset: QuerySet[Topic] = super().get_queryset(request)

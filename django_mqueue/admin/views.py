@@ -26,13 +26,14 @@ NAVIGATION: tuple[tuple[str, str, str], ...] = (
     ("Dead letters", "deadletter_changelist", "view_deadletter"),
     ("Leases", "partitionlease_changelist", "view_partitionlease"),
     ("Subscribers", "subscriberheartbeat_changelist", "view_subscriberheartbeat"),
+    ("Actions", "actions", "admin.view_logentry"),
 )
 """Title, page, right: the bar over each page."""
 
 
 def may(request: HttpRequest, *rights: str) -> bool:
-    """Whether the user has all of these rights of the queue: ``may(request, "redrive_deadletter")``."""
-    return all(request.user.has_perm(f"{APP}.{right}") for right in rights)
+    """Whether the user has all of these rights, of the queue where no app is named: ``may(request, "view_topic")``."""
+    return all(request.user.has_perm(right if "." in right else f"{APP}.{right}") for right in rights)
 
 
 class QueueView(TemplateView):

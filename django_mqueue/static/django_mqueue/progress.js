@@ -1,8 +1,12 @@
-// An operation in steps: goes on by itself while its page is open.
+// An operation in steps: goes on by itself while its page is open, until somebody reaches for "Stop here".
 "use strict";
 {
     const form = document.querySelector("form.mqueue-step");
+    const stop = form?.querySelector("[name=stop]");
     if (form) {
-        setTimeout(() => form.requestSubmit(), 300);
+        const timer = setTimeout(() => form.requestSubmit(), 300);
+        for (const event of ["pointerenter", "pointerdown", "focus", "click"]) {
+            stop?.addEventListener(event, () => clearTimeout(timer));
+        }
     }
 }

@@ -24,6 +24,8 @@ from ...events import ORDERS, PRICES, REMINDERS
 from ...opening import somebody_orders
 
 USER = "operator"
+WITHOUT_WORKER = 60
+"""Seconds."""
 
 
 class Command(BaseCommand):
@@ -52,12 +54,19 @@ class Command(BaseCommand):
         except KeyboardInterrupt:
             self._say("The shop is closed.")
             return
-        raise CommandError(f"the worker or the admin has ended; is {address} taken by another program?")
+        raise CommandError(f"the admin has ended; is {address} taken by another program?")
 
     def _serve_customers(self, every: float, started: Workers, server: subprocess.Popen[bytes]) -> None:
-        """While all runs."""
-        chance = random.Random()
-        while started.running() and server.poll() is None:
+        """While the admin runs. A worker that dies is replaced after a while: one can look what that is like."""
+        chance, alone_since = random.Random(), None
+        while server.poll() is None:
+            if started.running():
+                alone_since = None
+            elif alone_since is None:
+                alone_since = time.monotonic()
+                self._say(f"The worker has died; another one comes in {WITHOUT_WORKER} s.")
+            elif time.monotonic() - alone_since > WITHOUT_WORKER:
+                started.start_another(f"shop-{token_hex(4)}")
             try:
                 somebody_orders(chance)
             except RequestTimeout:

@@ -1,0 +1,89 @@
+"""Who did what: the page of actions, by right, of all and of one group; operations that are stopped between steps."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+
+from django_mqueue import Subscription, publish_many, subscribe
+
+from .looking import html_of, text
+from .operating import confirm, hidden, staff, told, url_of, written_down
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+BILLING = {"topic": "orders", "group": "billing"}
+
+
+def auditor() -> Client:
+    client = staff("view_topic", "view_consumergroup", name="auditor")
+    user = User.objects.get(username="auditor")
+    user.user_permissions.add(Permission.objects.get(codename="view_logentry"))
+    return client
+
+
+def test_somebody_else_sees_who_paused_a_group() -> None:
+    subscribe("orders", "billing")
+    subscribe("orders", "shipping")
+    operator = staff("pause_consumergroup", "resume_consumergroup", "view_consumergroup")
+    confirm(operator, "pause_group", BILLING)
+    confirm(operator, "pause_group", {**BILLING, "group": "shipping"})
+    assert operator.get(url_of("actions")).status_code == 403
+    assert "Actions" not in html_of(operator, f"{url_of('group')}?topic=orders&group=billing")
+
+    client = auditor()
+    page = text(html_of(client, url_of("actions")))
+    assert "operator" in page
+    assert page.index("Group shipping on topic orders is paused.") < page.index(
+        "Group billing on topic orders is paused."
+    )
+    group = html_of(client, f"{url_of('group')}?topic=orders&group=billing")
+    link = next(part.split('"')[0] for part in group.split('href="') if part.split("</a>")[0].endswith(">History"))
+    only = text(html_of(client, link.replace("&amp;", "&")))
+    assert "Group billing on topic orders is paused." in only
+    assert "shipping" not in only
+
+
+def test_a_history_of_djangos_leads_there(admin_client: Client) -> None:
+    response = admin_client.get("/admin/django_mqueue/message/42/history/")
+    assert response.headers["Location"] == f"{url_of('actions')}?model=message&object=42"
+    assert "Nothing was done here yet." in html_of(admin_client, response.headers["Location"])
+
+
+def test_fifty_on_a_page(admin_client: Client) -> None:
+    subscribe("orders", "billing")
+    for _ in range(52):
+        admin_client.post(url_of("pause_group"), {**BILLING, "confirmed": "yes"})
+    first = html_of(admin_client, url_of("actions"))
+    assert first.count("billing on orders") == 50
+    (older,) = [
+        part.split('"')[0] for part in first.split('href="') if ">Older ones<" in part.split("</a>")[0]
+    ]
+    assert html_of(admin_client, older.replace("&amp;", "&")).count("billing on orders") == 2
+
+
+def test_an_operation_is_stopped_between_steps_and_says_how_far_it_came() -> None:
+    """At one letter a second the first step sends one, and the operator stops."""
+    subscribe("orders", "billing")
+    publish_many("orders", [{"n": n} for n in range(5)])
+    with Subscription("orders", group="billing", name="one") as subscription:
+        found = 0
+        while found < 5:
+            for delivery in subscription.poll():
+                delivery.reject("LookupError: no price")
+                found += 1
+    client = staff("view_deadletter", "redrive_deadletter")
+    asked = {"topic": "orders", "rate": "1"}
+    shown = client.post(url_of("redrive_matching"), asked).content.decode()
+    step = client.post(url_of("redrive_matching"), hidden(shown)).content.decode()
+    assert 'name="stop"' in step
+    response = client.post(url_of("redrive_matching"), {**hidden(step), "stop": "Stop here"}, follow=True)
+    (said,) = told(response)
+    assert said.startswith("Stopped: ")
+    assert " so far; " in said
+    ((who, _, what),) = written_down()
+    assert (who, what) == ("operator", said)
+    again = client.post(url_of("redrive_matching"), {**hidden(step), "stop": "Stop here"}, follow=True)
+    assert told(again) == ["Stopped. What was done stays done."]
+    assert len(written_down()) == 1
