@@ -157,7 +157,9 @@ def test_while_its_subscribers_run_it_needs_a_mark(done: list[int], client: Clie
         assert 'type="checkbox" name="force"' in page
         response: Any = client.post(url_of("reset_group"), hidden(page))
         assert response.status_code == 409
-        assert "Subscribers of the group run: worker-1. Stop them first, or tick" in text(response.content.decode())
+        assert "Subscribers of the group run: worker-1. Stop them first, or tick" in text(
+            response.content.decode()
+        )
         assert in_hand[0].ack()
         response = client.post(url_of("reset_group"), {**hidden(page), "force": "on"}, follow=True)
         assert told(response) == ["Group billing on topic orders begins behind offset 0 now (earliest)."]
