@@ -18,7 +18,7 @@ from .moments import Moment
 from .subjects import NameField
 
 NEWEST, OLDEST = "newest", "oldest"
-TITLES = {status: status.replace("_", " ").capitalize() for status in STATUSES}
+TITLES = {status: status.replace("_", " ").capitalize() for status in STATUSES} | {WAITING: "For retry"}
 BY_DUE_TIME = (IN_FLIGHT, WAITING)
 """They have no newest first: they come by key and time."""
 

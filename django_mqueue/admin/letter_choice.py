@@ -38,12 +38,16 @@ class _Moment(Moment):
         return value.isoformat(timespec="seconds") if isinstance(value, datetime) else value
 
 
+_CLASS = "With its module or without: CardDeclined."
+_LIKE = "A part of the error's first line; # is any number or id."
+
+
 class LetterFilter(OfLetters):
-    """All that is given must fit."""
+    """All that is given must fit. ``exact``: of links that have counted, error and line as they are, whole."""
 
     group = NameField("group", names.GROUP_MAX, required=False, label="Group")
-    error = forms.CharField(required=False, max_length=200, label="Error class")
-    line = forms.CharField(required=False, max_length=200, strip=False, label="Error like")
+    error = forms.CharField(required=False, max_length=200, label="Error class", help_text=_CLASS)
+    line = forms.CharField(required=False, max_length=200, strip=False, label="Error like", help_text=_LIKE)
     key = NameField("key", names.KEY_MAX, required=False, label="Key")
     id = NameField("id", names.ID_MAX, required=False, label="Original id")
     kind = forms.CharField(required=False, max_length=names.KIND_MAX, strip=False, label="Kind")
@@ -51,6 +55,7 @@ class LetterFilter(OfLetters):
     before = _Moment(required=False, label="Failed before")
     path = forms.CharField(required=False, max_length=200, label="Payload path")
     value = forms.CharField(required=False, max_length=500, strip=False, label="is")
+    exact = forms.BooleanField(required=False, widget=forms.HiddenInput)
 
     def clean_path(self) -> str:
         path: str = self.cleaned_data["path"]
@@ -65,7 +70,7 @@ class LetterFilter(OfLetters):
 
     @property
     def narrowed(self) -> dict[str, str]:
-        return {name: value for name, value in self.query.items() if name not in ("topic", "dead")}
+        return {name: value for name, value in self.query.items() if name not in ("topic", "dead", "exact")}
 
 
 def dead_topic(asked: Asked) -> str:
@@ -88,12 +93,14 @@ def choice(asked: Asked) -> Choice:
         before=_ms(asked.get("before")),
         test=_test(asked.get("path") or "", asked.get("value") or ""),
         offsets=frozenset(offsets) if offsets is not None else None,
+        exact=bool(asked.get("exact") and (asked.get("error") or asked.get("line"))),
     )
 
 
 def words(asked: Asked) -> str:
-    """The choice as a sentence's part: ``topic orders (group billing, error TimeoutError)``."""
-    said = []
+    """The choice as a sentence's part: ``topic orders (group billing, error TimeoutError)``; of those that were ticked
+    with what ``named`` says."""
+    said = [f"ticked: {asked['named']}"] if asked.get("named") else []
     for name, label in (
         ("group", "group"), ("error", "error"), ("line", "error like"), ("key", "key"), ("id", "original id"),
         ("kind", "kind"), ("after", "failed from"), ("before", "failed before"),

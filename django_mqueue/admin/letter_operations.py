@@ -13,12 +13,14 @@ from .. import conf
 from ..models import DeadLetter
 from ..policy.letters import Choice
 from ..service import letters, mending
-from . import letter_seen
+from . import letter_seen, wording
 from .audit import DELETION, Subject
+from .display import printable
 from .letter_choice import LetterFilter, Offsets, OfLetters, choice, dead_topic, list_url, words
 from .operations import Asked, Done, Operation, Plan
 
 RATE_MOST = mending.STEP_LETTERS
+IDS_SHOWN = 5
 
 
 class _Was(forms.Form):
@@ -112,7 +114,7 @@ class _OnLetters(Operation):
         if missing > 0:
             means.append(f"{missing:,} of those that were ticked are there no more.")
         return Plan(
-            self.sentence(f"{number} {letter}", asked),
+            self.sentence(f"{number} {letter}", {**asked, "named": self._named(chosen)}),
             [*means, *self.means],
             button=self.button,
             is_destructive=not self.returns,
@@ -139,6 +141,8 @@ class _OnLetters(Operation):
             "then": now - 1,
             **carried,
         }
+        if "named" not in so_far:
+            so_far["named"] = self._named(chosen)
         up_to = so_far.get("up_to")
         if up_to is None:
             newest = letters.newest(using, chosen.dead_topic)
@@ -165,6 +169,12 @@ class _OnLetters(Operation):
             carried=so_far,
         )
 
+    def _named(self, chosen: Choice) -> str:
+        """The ids of those that were ticked, some of many; nothing where none was."""
+        if chosen.offsets is None:
+            return ""
+        return wording.listed([printable(id_) for id_ in letters.ids(conf.database(), chosen)], IDS_SHOWN)
+
     def _extent(self, everything: Choice, up_to: int) -> dict[str, Any]:
         """What progress is measured by: the number of letters, or where there are too many to count, their offsets."""
         number = letters.count(conf.database(), everything, up_to)
@@ -177,6 +187,7 @@ class _OnLetters(Operation):
         moved = so_far["moved"]
         letter = "dead letter was" if moved == 1 else "dead letters were"
         text = f"{moved:,} {letter} {self.done}"
+        asked = {**asked, "named": so_far["named"]}
         if more:
             return f"{text} so far; {so_far['looked']:,} were looked at: {words(asked)}."
         text += f": {words(asked)}."

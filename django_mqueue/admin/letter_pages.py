@@ -76,7 +76,9 @@ class ErrorsPage(_OfTopic):
             rows = [
                 {
                     "line": group.alike.line,
-                    "url": self.url("deadletter_list", error=name or None, line=group.alike.line, below=None),
+                    "url": self.url(
+                        "deadletter_list", error=name or None, line=group.alike.line, exact=1, below=None
+                    ),
                     "count": group.count,
                     "groups": sorted(group.groups.items()),
                     "first": group.first,
@@ -88,7 +90,9 @@ class ErrorsPage(_OfTopic):
                 {
                     "name": name,
                     "count": count,
-                    "url": self.url("deadletter_list", error=name, line=None, below=None) if name else "",
+                    "url": self.url("deadletter_list", error=name, line=None, exact=1, below=None)
+                    if name
+                    else "",
                     "first": min(group.first for group in groups),
                     "last": max(group.last for group in groups),
                     "groups": _together(groups),

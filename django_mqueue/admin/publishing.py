@@ -207,10 +207,12 @@ class PublishMessage(Operation):
         outgoing, topic = asked["outgoing"], asked["topic"]
         if self._mark(asked) in self._marks():
             return Plan(_AGAIN, is_empty=True)
-        groups = [(outgoing.group, False)] if outgoing.group else groups_of(conf.database(), topic, GROUPS)
+        groups = groups_of(conf.database(), topic, GROUPS)
+        if outgoing.group:
+            groups = [(outgoing.group, dict(groups).get(outgoing.group, False))]
         who = [f"{group} (paused)" if paused else group for group, paused in groups]
         gets = f"It is for {_count(len(who))}: {', '.join(map(printable, who))}." if who else _NOBODY
-        means = [gets, _when(asked)]
+        means = [gets, *_when(asked, [paused for _, paused in groups])]
         if outgoing.key is None:
             means.append("It has no key: no order is asked for.")
         value = outgoing.payload
@@ -284,9 +286,18 @@ def _count(groups: int) -> str:
     return f"{groups} group{'' if groups == 1 else 's'}" if groups < GROUPS else f"{GROUPS} groups or more"
 
 
-def _when(asked: Asked) -> str:
+def _when(asked: Asked, paused: list[bool]) -> list[str]:
+    """``paused``: of each group that it is for."""
     if asked["delay"]:
-        return f"It is delivered no earlier than {asked['delay']:g} seconds after it was published."
+        return [f"It is delivered no earlier than {asked['delay']:g} seconds after it was published."]
     if asked["at"]:
-        return f"It is delivered no earlier than {asked['at']:%Y-%m-%d %H:%M:%S %Z}."
-    return "It is delivered at once."
+        return [f"It is delivered no earlier than {asked['at']:%Y-%m-%d %H:%M:%S %Z}."]
+    if not paused:
+        return []
+    if all(paused):
+        return [
+            "It is not delivered while they are paused."
+            if len(paused) > 1
+            else "It is not delivered while the group is paused."
+        ]
+    return [f"It can be delivered at once{', but not to those that are paused' if any(paused) else ''}."]

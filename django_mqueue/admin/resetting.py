@@ -102,19 +102,23 @@ class ResetGroup(OfGroup):
             raise Refused(
                 f"Subscribers of the group run: {names}. Stop them first, or tick “Also while its subscribers run”."
             ) from problem
-        where = {TIME: f"time {asked['at']}", OFFSET: f"offset {asked['offset']}"}.get(
+        where = {TIME: f"time {_time(asked)}", OFFSET: f"offset {asked['offset']}"}.get(
             asked["to"], asked["to"]
         )
-        return Done(f"Group {group} on topic {topic} begins behind offset {start} now ({where}).", start)
+        return Done(f"Group {group} on topic {topic} begins after offset {start} now ({where}).", start)
+
+
+def _time(asked: Asked) -> str:
+    return f"{timezone.localtime(asked['at']):%Y-%m-%d %H:%M:%S %Z}" if asked["at"] else ""
 
 
 def _place(asked: Asked, seen: ResetPreview) -> str:
     if asked["to"] == EARLIEST:
         return "the start"
     if asked["to"] == LATEST:
-        return f"the end (as of now, behind offset {seen.start})"
+        return f"the end (as of now, after offset {seen.start})"
     if asked["to"] == TIME:
-        return f"{timezone.localtime(asked['at']):%Y-%m-%d %H:%M:%S %Z} (behind offset {seen.start})"
+        return f"{_time(asked)} (after offset {seen.start})"
     return f"offset {asked['offset']}"
 
 
@@ -149,7 +153,7 @@ def _consequences(seen: ResetPreview) -> list[str]:
     told.append(
         f"Its dead letters stay where they are: {wording.number(seen.dead)}."
         if seen.dead.value
-        else "It has no dead letters; they would stay."
+        else "It has no dead letters."
     )
     if seen.running:
         told.append(

@@ -59,6 +59,13 @@ class Standing:
     at: datetime | None
     bad: int = field(default=0)
 
+    @property
+    def has_dead_letters(self) -> bool:
+        """Whether there are any on the page."""
+        return any(
+            row.figures.dead.value or any(one.figures.dead.value for one in row.groups) for row in self.rows
+        )
+
 
 def late_after(topic: str) -> timedelta:
     return timedelta(seconds=conf.get("LATE_AFTER", topic))

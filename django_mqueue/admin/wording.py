@@ -24,7 +24,7 @@ def count(figure: Figure | int, one: str, many: str = "") -> str:
     return f"{number(known)} {one if known.value == 1 else many or one + 's'}"
 
 
-def listed(names: list[str] | tuple[str, ...]) -> str:
-    """Names in a sentence: the first ten, and how many more."""
-    shown = ", ".join(names[:NAMES_SHOWN])
-    return shown if len(names) <= NAMES_SHOWN else f"{shown} and {len(names) - NAMES_SHOWN:,} more"
+def listed(names: list[str] | tuple[str, ...], most: int = NAMES_SHOWN) -> str:
+    """Names in a sentence: the first of them, and how many more."""
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"

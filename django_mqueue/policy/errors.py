@@ -39,6 +39,11 @@ def alike(error: str | None) -> Alike:
     return Alike(error_name(line), _WORDS.sub(_blurred, line)[:LINE].rstrip() or NOTHING)
 
 
+def part_of_line(text: str) -> str:
+    """What somebody looks for in lines of ``alike``, with ``#`` for numbers and ids as these have it."""
+    return _WORDS.sub(_blurred, " ".join(plain(text).split()))[:LINE].rstrip()
+
+
 def plain(text: str) -> str:
     """The text without a terminal's colours, and with control characters made visible, also those that turn the
     direction of what follows."""

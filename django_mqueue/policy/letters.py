@@ -9,7 +9,7 @@ from typing import Any
 
 from ..messages import Message
 from .durations import moment_ms
-from .errors import Alike, alike, error_name
+from .errors import Alike, alike, error_name, is_class, part_of_line
 from .matching import filter_of
 
 Fits = Callable[[Message], bool]
@@ -85,8 +85,9 @@ class Head:
 class Choice:
     """Letters of a dead-letter topic; all that is given must fit. ``topic`` is the original one.
 
-    ``name`` and ``line`` are those of ``Alike``; ``after`` (included) and ``before``: epoch milliseconds of the
-    failure; ``test`` looks at payload and headers; ``offsets`` are the letters' own.
+    ``name`` is an exception's, with or without its module, and ``line`` a part of the line of ``Alike``; with ``exact``
+    both are just those of ``Alike``. ``after`` (included) and ``before``: epoch milliseconds of the failure; ``test``
+    looks at payload and headers; ``offsets`` are the letters' own.
     """
 
     topic: str
@@ -101,6 +102,7 @@ class Choice:
     before: int | None = None
     test: Fits | None = None
     offsets: frozenset[int] | None = None
+    exact: bool = False
 
     @property
     def is_group_or_all(self) -> bool:
@@ -134,4 +136,16 @@ class Choice:
         if self.name is None and self.line is None:
             return True
         found = alike(error)
-        return self.name in (None, found.name) and self.line in (None, found.line)
+        if self.exact:
+            return self.name in (None, found.name) and self.line in (None, found.line)
+        return self._is_named(found.name) and self._is_in(found.line)
+
+    def _is_named(self, name: str) -> bool:
+        """The end of a name is one only where it is a class's: other texts may be masked."""
+        return self.name in (None, name) or (is_class(name) and name.rpartition(".")[2] == self.name)
+
+    def _is_in(self, line: str) -> bool:
+        if self.line is None:
+            return True
+        part = part_of_line(self.line).casefold()
+        return bool(part) and part in line.casefold()

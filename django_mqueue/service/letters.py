@@ -159,6 +159,12 @@ def one(using: str, offset: int) -> Letter | None:
     return Letter(rows[0], rows[0]["topic"]) if rows and rows[0]["failed_group"] is not None else None
 
 
+def ids(using: str, choice: Choice) -> list[str]:
+    """The original ids of letters that are chosen by their offsets, oldest first: of those that are there."""
+    with session.explained(using):
+        return [head.id for step in walk(using, choice, (0, END), newest_first=False) for head in step.found]
+
+
 @dataclass(frozen=True)
 class Step:
     """What one statement has found; ``looked`` letters in all up to now. ``next``: the last offset that was looked at,

@@ -68,7 +68,7 @@ class TestMessagesInABrowser(BrowserCase):
         )
         assert page.driver.execute_script(script) <= 0, "the list must be scrolled sideways"
         page.save_all_ways("messages-of-group")
-        page.click_link("Waiting 1")
+        page.click_link("For retry 1")
         assert page.text_of("#result_list tbody .field-id_cell") == "order-3"
         page.click("#result_list tbody th a")
         assert "ConnectionError" in page.text_of("#mqueue-main") or "TimeoutError" in page.text_of(

@@ -57,7 +57,7 @@ def test_how_a_group_stands(admin_client: Client) -> None:
     one_of_each()
     html = page(admin_client)
     found = tiles(html)
-    names = ("Waiting", "In flight", "For retry", "Scheduled", "Dead letters", "Workers alive")
+    names = ("Pending", "In flight", "For retry", "Scheduled", "Dead letters", "Workers alive")
     assert {name: found[name] for name in names} == dict.fromkeys(names, "1")
     assert found["Lag"].startswith("3")
     assert found["p50, the last hour"].endswith("of 2 messages")

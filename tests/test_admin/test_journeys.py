@@ -124,7 +124,7 @@ class TestJourneys(BrowserCase):
             assert worker.stop() == 0
             page.open(f"{LANDING}consumergroup/reset/?topic=orders&group=billing&to=earliest")
             page.click_link("Yes, move it")
-            assert "begins behind offset 0 now" in self.told()
+            assert "begins after offset 0 now" in self.told()
             workers.start("orders:billing")
             wait_until(lambda: handled() == 8, "all of it comes again")
         assert page.complaints() == []

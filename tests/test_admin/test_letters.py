@@ -16,7 +16,7 @@ from tests.support.subscribers import QUICK, poll_until
 
 from .letters import DEAD, TOPIC, give_up, ids, outgoing, table
 from .looking import html_of, text
-from .operating import staff, url_of
+from .operating import confirm, staff, url_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -92,6 +92,57 @@ def test_by_error(client: Client) -> None:
         "order-3", "order-2", "order-1", "order-0",
     ]  # fmt: skip
     assert len(ids(client, line="(no text)")) == 1
+
+
+CHOSEN: list[tuple[dict[str, str], str]] = [
+    ({"error": "CardDeclined"}, "abc"),
+    ({"error": "example_project.shop.outside.CardDeclined"}, "bc"),
+    ({"error": "outside.CardDeclined"}, ""),
+    ({"error": "Declined"}, ""),
+    ({"error": "charge"}, ""),
+    ({"line": "CARD 4711 of"}, "bc"),
+    ({"line": "card  #"}, "abc"),
+    ({"line": "charge.CardDeclined"}, "d"),
+    ({"line": " "}, ""),
+    ({"error": "CardDeclined", "exact": "1"}, "a"),
+    ({"line": "CardDeclined: card #", "exact": "1"}, "a"),
+    ({"line": "card #", "exact": "1"}, ""),
+    ({"exact": "1"}, "abcd"),
+]
+
+
+def test_what_is_typed_is_a_part_and_a_link_is_the_whole(client: Client) -> None:
+    """An error's class with its module or without, a part of the line; what a link has counted is exactly that."""
+    one, two = "CardDeclined: card 1", "example_project.shop.outside.CardDeclined: card 22 of anna"
+    for name, error in (("a", one), ("b", two), ("c", two), ("d", "4711 charge.CardDeclined: twice")):
+        give_up(OutgoingMessage(1, id=f"order-{name}"), error=error)
+    for query, found in CHOSEN:
+        assert ids(client, **query) == [f"order-{name}" for name in reversed(found)], query
+    html = html_of(client, url_of("deadletter_errors"), {"topic": TOPIC})
+    rows = [part.partition("</tr>")[0] for part in html.split("<tbody>", 1)[1].split("<tr")[1:]]
+    linked = [(row.split('href="')[1].split('"')[0], row) for row in rows if "deadletter/list" in row]
+    assert len(linked) == 5
+    for url, row in linked:
+        count = int(row.split('class="mqueue-number">')[1].split("<")[0])
+        shown = html_of(client, url.replace("&amp;", "&"))
+        assert f"{count} letter{'' if count == 1 else 's'}." in text(shown), url
+        search, _, matching = shown.partition('role="search"')[2].partition("</form>")
+        assert 'name="exact"' not in search, "what is typed then is a part again"
+        assert 'name="exact"' not in matching or 'name="exact" value="1"' in matching
+    help_ = html_of(client, url_of("deadletter_list"), {"topic": TOPIC})
+    assert "With its module or without: CardDeclined." in help_
+    assert 'id="id_line_helptext"' in help_
+
+
+def test_what_a_link_has_counted_is_what_goes_back() -> None:
+    client = staff("view_deadletter", "redrive_deadletter")
+    give_up(OutgoingMessage(1, id="order-a"), error="CardDeclined: card 1")
+    give_up(OutgoingMessage(2, id="order-b"), error="shop.CardDeclined: card 1")
+    asked = {"topic": TOPIC, "error": "CardDeclined", "exact": "1"}
+    html = html_of(client, url_of("deadletter_list"), asked)
+    assert '<input type="hidden" name="exact" value="1">' in html
+    confirm(client, "redrive_matching", asked)
+    assert ids(client) == ["order-b"]
 
 
 def test_of_many_the_newest_and_then_the_older(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

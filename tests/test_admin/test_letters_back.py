@@ -63,16 +63,26 @@ def test_the_ticked_go_back(client: Client) -> None:
     """Those and no others, each to its group, with its id and as a first attempt."""
     letters = give_up(*outgoing(5))
     asked = {"topic": TOPIC, "offsets": [letters[1].pk, letters[3].pk], "was": f"topic={TOPIC}&key=k%26"}
-    assert "Send 2 dead letters back?" in planned(client, "redrive_selected", asked)
+    shown = planned(client, "redrive_selected", asked)
+    assert "Send 2 dead letters back? Topic orders (ticked: order-1, order-3)." in shown
     assert left() == [f"order-{n}" for n in range(5)]
     response = confirm(client, "redrive_selected", asked)
     assert left() == ["order-0", "order-2", "order-4"]
     assert [(id, attempt) for id, _, attempt in given("billing", 2)] == [("order-1", 1), ("order-3", 1)]
-    assert told(response) == ["2 dead letters were sent back: topic orders."]
+    said = "2 dead letters were sent back: topic orders (ticked: order-1, order-3)."
+    assert told(response) == [said]
     assert response.redirect_chain[0][0] == f"{url_of('deadletter_list')}?topic=orders&key=k%26"
-    assert written_down() == [
-        ("operator", "Dead letters of orders", "2 dead letters were sent back: topic orders.")
-    ]
+    assert written_down() == [("operator", "Dead letters of orders", said)]
+
+
+def test_of_many_that_are_ticked_some_are_named(client: Client) -> None:
+    """The first five that are there, and how many more."""
+    letters = give_up(*outgoing(8))
+    asked = {"topic": TOPIC, "offsets": [one.pk for one in letters]}
+    redrive(TOPIC, filter=lambda one: one.id == "order-0")
+    named = "opic orders (ticked: order-1, order-2, order-3, order-4, order-5 and 2 more)."
+    assert f"Delete 7 dead letters for good? T{named}" in planned(client, "purge_selected", asked)
+    assert told(confirm(client, "purge_selected", asked)) == [f"7 dead letters were deleted: t{named}"]
 
 
 def test_the_ticked_are_deleted(client: Client) -> None:
@@ -82,15 +92,14 @@ def test_the_ticked_are_deleted(client: Client) -> None:
         held = poll_until(clerk, 3)
         asked = {"topic": TOPIC, "offsets": [letters[0].pk]}
         shown = planned(client, "purge_selected", asked)
-        assert "Delete 1 dead letter for good?" in shown
+        assert "Delete 1 dead letter for good? Topic orders (ticked: order-0)." in shown
         assert "Nothing brings them back." in shown
-        assert told(confirm(client, "purge_selected", asked)) == ["1 dead letter was deleted: topic orders."]
+        said = "1 dead letter was deleted: topic orders (ticked: order-0)."
+        assert told(confirm(client, "purge_selected", asked)) == [said]
         assert left() == ["order-1", "order-2"]
         assert len([one for one in held if one.id != "order-0" and one.ack()]) == 2
     assert given("billing", 0) == []
-    assert [entry[1:] for entry in written_down()] == [
-        (f"Dead letter {letters[0].pk} of orders", "1 dead letter was deleted: topic orders.")
-    ]
+    assert [entry[1:] for entry in written_down()] == [(f"Dead letter {letters[0].pk} of orders", said)]
 
 
 def test_what_cannot_be_ticked(client: Client) -> None:

@@ -56,7 +56,7 @@ def test_where_it_is_now(client: Client) -> None:
     for name, status, words in (
         ("pending", "pending", "Not delivered yet."),
         ("in_flight", "in flight", "A handler has it; delivered again if unanswered at 2"),
-        ("waiting", "waiting", "Again at 2"),
+        ("waiting", "for retry", "Again at 2"),
         ("done", "done", "Since 2"),
         ("dead", "dead", "Since 2"),
     ):
@@ -134,7 +134,7 @@ def test_a_message_that_waits_long_for_its_retry(client: Client) -> None:
         one.nack(delay=7200, error="OSError: closed")
     aside = Message.objects.get(topic=f"{TOPIC}_scheduled").offset
     row = stands(client, offset)[GROUP]
-    assert row[0] == "waiting"
+    assert row[0] == "for retry"
     assert row[1].startswith("It waits for a retry, apart from the log.")
     assert f'href="{page(aside)}"' in html_of(client, page(offset))
     html = html_of(client, page(aside))

@@ -58,7 +58,7 @@ def test_by_status_for_a_group(client: Client) -> None:
     for status, word in (
         ("pending", "pending"),
         ("in_flight", "in flight"),
-        ("waiting", "waiting"),
+        ("waiting", "for retry"),
         ("done", "done"),
     ):
         (row,) = listed(client, "message", topic=TOPIC, group=GROUP, status=status)
@@ -89,7 +89,7 @@ def test_how_many_there_are_of_each(client: Client, monkeypatch: pytest.MonkeyPa
     one_of_each()
     asked = {"topic": TOPIC, "group": GROUP}
     assert counts(html_of(client, list_url("message"), asked)) == [
-        "Pending 1", "In flight 1", "Waiting 1", "Dead 1", "Scheduled 1",
+        "Pending 1", "In flight 1", "For retry 1", "Dead 1", "Scheduled 1",
     ]  # fmt: skip
     cache.clear()  # Where they are kept for a moment.
     monkeypatch.setattr(browsing, "COUNTED", 3)

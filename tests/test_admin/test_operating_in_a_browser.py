@@ -82,7 +82,7 @@ class TestOperating(BrowserCase):
         assert f"Move group billing on topic orders to offset {offset}?" in self.page.text_of(".mqueue-what")
         self.page.save_all_ways("move-preview")
         self.page.click_link("Yes, move it")
-        assert "begins behind offset" in self.page.text_of(".messagelist")
+        assert "begins after offset" in self.page.text_of(".messagelist")
         assert inspect.groups("orders")[0].start == offset - 1
 
     def pause(self) -> None:

@@ -18,6 +18,7 @@ from django_mqueue import pause, publish, publish_many, subscribe
 from django_mqueue.admin import register, standing
 from tests.test_inspect.scene import GROUP, TOPIC, one_of_each
 
+from .letters import give_up
 from .looking import html_of, text
 from .operating import staff, url_of
 from .overviewing import hrefs, rows
@@ -38,12 +39,12 @@ def test_topics_and_groups_with_their_numbers(admin_client: Client) -> None:
     assert list(found) == [TOPIC, GROUP, "stock"]
     mine = found[GROUP]
     numbers = {
-        name: mine[name] for name in ("Waiting", "In flight", "For retry", "Scheduled", "Dead", "Workers")
+        name: mine[name] for name in ("Pending", "In flight", "For retry", "Scheduled", "Dead", "Workers")
     }
     assert numbers == dict.fromkeys(numbers, "1")
     assert mine["Oldest open"].endswith("s")
     assert mine["Finished per minute"].endswith("finished")
-    assert found["stock"]["Waiting"] == "5"
+    assert found["stock"]["Pending"] == "5"
     assert found["stock"]["State"] == "No worker is alive, and messages wait"
     assert mine["State"] == ""
     assert found[TOPIC]["Kept"] == "5 in the log"
@@ -88,7 +89,7 @@ def test_who_may_see_it() -> None:
     for query in ({}, {"fragment": "1"}):
         assert client.get(url_of("overview"), query).status_code == 403
     html = html_of(staff("view_topic", name="other"), LANDING)
-    assert rows(html)[GROUP]["Waiting"] == "1"
+    assert rows(html)[GROUP]["Pending"] == "1"
     assert {one.partition("?")[0] for one in hrefs(html)} == {LANDING, url_of("topic")}
 
 
@@ -104,11 +105,21 @@ def test_the_fragment_is_marked_and_is_no_page(admin_client: Client) -> None:
     assert "no-cache" in response.headers["Cache-Control"]
     html = response.content.decode()
     assert "<html" not in html
-    assert rows(html)[GROUP]["Waiting"] == "1"
+    assert rows(html)[GROUP]["Pending"] == "1"
     assert "X-MQueue-Fragment" not in admin_client.get(url_of("overview")).headers
     assert unescape(re.findall(r'data-mqueue-refresh="([^"]+)"', html_of(admin_client, LANDING))[0]) == (
         f"{url_of('overview')}?fragment=1"
     )
+
+
+def test_dead_letters_are_no_alarm_and_not_nothing(admin_client: Client) -> None:
+    subscribe("orders", GROUP)
+    assert "Nothing needs attention" in html_of(admin_client, LANDING)
+    give_up(1)
+    cache.clear()  # Where numbers are kept for a moment.
+    html = html_of(admin_client, LANDING)
+    assert "No alarms, but there are dead letters" in html
+    assert "Nothing needs attention" not in html
 
 
 def test_what_is_wrong_is_said_in_words(admin_client: Client) -> None:
@@ -260,7 +271,7 @@ urlpatterns = [path("own/", own.urls)]
 def test_links_stay_on_their_site(admin_client: Client) -> None:
     one_of_each()
     html = html_of(admin_client, "/own/django_mqueue/")
-    assert rows(html)[GROUP]["Waiting"] == "1"
+    assert rows(html)[GROUP]["Pending"] == "1"
     found = [one for one in hrefs(html) if not one.startswith("?")]
     assert found
     assert [one for one in found if not one.startswith("/own/django_mqueue/")] == []

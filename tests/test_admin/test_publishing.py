@@ -240,3 +240,20 @@ def test_nobody_gets_it() -> None:
         url_of(URL), {"topic": "ordres", "payload_is": "json", "payload": "1"}
     ).content.decode()
     assert "No group is registered for the topic: nobody gets it" in html
+    assert "delivered" not in html.partition("nobody gets it")[2].partition("<form")[0]
+
+
+def test_it_says_when_it_is_delivered_to_whom() -> None:
+    client = staff("publish_message")
+    asked = {"topic": "orders", "payload_is": "json", "payload": "1"}
+    subscribe("orders", "billing")
+    assert "It can be delivered at once." in client.post(url_of(URL), asked).content.decode()
+    pause("orders", "billing")
+    for more in ({}, {"group": "billing"}):
+        html = client.post(url_of(URL), {**asked, **more}).content.decode()
+        assert "It is not delivered while the group is paused." in html
+    subscribe("orders", "stock")
+    html = client.post(url_of(URL), asked).content.decode()
+    assert "It can be delivered at once, but not to those that are paused." in html
+    html = client.post(url_of(URL), {**asked, "group": "stock"}).content.decode()
+    assert "It can be delivered at once." in html

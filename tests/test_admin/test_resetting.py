@@ -76,13 +76,13 @@ def test_asked_shown_and_done(done: list[int], client: Client) -> None:
     assert start() == 0
     assert written_down() == []
     response = confirm(client, "reset_group", {**OF, "to": "earliest"})
-    assert told(response) == ["Group billing on topic orders begins behind offset 0 now (earliest)."]
+    assert told(response) == ["Group billing on topic orders begins after offset 0 now (earliest)."]
     assert response.redirect_chain[0][0] == f"{url_of('group')}?topic=orders&group=billing"
     assert written_down() == [
         (
             "operator",
             "billing on orders",
-            "Group billing on topic orders begins behind offset 0 now (earliest).",
+            "Group billing on topic orders begins after offset 0 now (earliest).",
         )
     ]
     assert came() == list(range(9))
@@ -123,7 +123,8 @@ def test_a_time_is_of_the_current_time_zone(done: list[int], client: Client) -> 
         late = preview(client, to="time", at="2020-01-01T05:45:01")
         assert "(done before, or skipped) 2 " in late
         assert "to 2020-01-01 05:45:01 +0545" in late
-        confirm(client, "reset_group", {**OF, "to": "time", "at": "2020-01-01T05:45:01"})
+        (said,) = told(confirm(client, "reset_group", {**OF, "to": "time", "at": "2020-01-01T05:45:01"}))
+        assert said.endswith(f"begins after offset {done[3]} now (time 2020-01-01 05:45:01 +0545).")
     finally:
         timezone.deactivate()
     assert start() == done[3]
@@ -162,9 +163,9 @@ def test_while_its_subscribers_run_it_needs_a_mark(done: list[int], client: Clie
         )
         assert in_hand[0].ack()
         response = client.post(url_of("reset_group"), {**hidden(page), "force": "on"}, follow=True)
-        assert told(response) == ["Group billing on topic orders begins behind offset 0 now (earliest)."]
+        assert told(response) == ["Group billing on topic orders begins after offset 0 now (earliest)."]
     assert [what.partition(":")[0] for _, _, what in written_down()] == [
-        "Refused", "Group billing on topic orders begins behind offset 0 now (earliest).",
+        "Refused", "Group billing on topic orders begins after offset 0 now (earliest).",
     ]  # fmt: skip
     assert came() == list(range(9))
 

@@ -47,7 +47,7 @@ def test_what_a_topic_holds_and_who_consumes_it(admin_client: Client) -> None:
         "1",
         "1 h",
     )
-    assert {name: row["Waiting"] for name, row in rows(html).items()} == {GROUP: "1", "stock": "5"}
+    assert {name: row["Pending"] for name, row in rows(html).items()} == {GROUP: "1", "stock": "5"}
     assert "Nothing: what the log holds is to be kept" in text(html)
     for name in ("published", "finished by billing", "dead"):
         assert f"{name}: last" in html or f"{name} (none): last" in html
