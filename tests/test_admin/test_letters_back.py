@@ -11,7 +11,7 @@ import pytest
 from django.db import transaction
 from django.test import Client, override_settings
 
-from django_mqueue import OutgoingMessage, Subscription, subscribe, unsubscribe
+from django_mqueue import OutgoingMessage, Subscription, redrive, subscribe, unsubscribe
 from django_mqueue.models import Message
 from django_mqueue.service import mending
 from tests.support.subscribers import QUICK, consume_for, poll_until
