@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 HEAD = 200
 """Characters of an error's text that are looked at. What lists compare must be what a statement fetches."""
@@ -39,6 +40,7 @@ def alike(error: str | None) -> Alike:
     return Alike(error_name(line), _WORDS.sub(_blurred, line)[:LINE].rstrip() or NOTHING)
 
 
+@lru_cache(maxsize=64)
 def part_of_line(text: str) -> str:
     """What somebody looks for in lines of ``alike``, with ``#`` for numbers and ids as these have it."""
     return _WORDS.sub(_blurred, " ".join(plain(text).split()))[:LINE].rstrip()
