@@ -28,6 +28,12 @@ class Encoded:
     metadata: str
 
 
+class JsonText(str):
+    """A payload that is JSON text already, and is stored as it is."""
+
+    __slots__ = ()
+
+
 class _Encoder(DjangoJSONEncoder):
     """Django's encoder; its floats must be JSON's (no NaN, no infinity), which the servers would refuse."""
 
@@ -64,7 +70,11 @@ def encode(
     if isinstance(payload, (bytes, bytearray, memoryview)):
         body, encoding = bytes(payload), BYTES
     else:
-        body, encoding = _dump("payload", payload), JSON
+        encoding = JSON
+        if isinstance(payload, JsonText):
+            body, payload = payload.encode(), _parsed(payload)
+        else:
+            body = _dump("payload", payload)
         if body.count(b"[") + body.count(b"{") > PAYLOAD_MAX_DEPTH and _is_deeper(payload, PAYLOAD_MAX_DEPTH):
             raise ValueError(f"payload may be nested at most {PAYLOAD_MAX_DEPTH} levels deep")
     if len(body) > max_bytes:
@@ -78,6 +88,17 @@ def encode(
     if len(metadata) > HEADERS_MAX_BYTES:
         raise ValueError(f"headers are {len(metadata)} bytes encoded, over the limit of {HEADERS_MAX_BYTES}")
     return Encoded(body, metadata.decode())
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_refused)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"payload is not JSON: {error}") from error
+
+
+def _refused(name: str) -> Any:
+    raise ValueError(f"{name} is none of its values")
 
 
 def _metadata(kind: str, headers: dict[str, Any], encoding: str) -> bytes:

@@ -21,6 +21,9 @@ from ..store.leases import Holder
 ALIVE_MS = 30_000
 """A reader that has not beaten for so long is dead."""
 
+READER = "spark-"
+"""How the names of those begin who read by themselves: ``join`` knows what to do with these."""
+
 LOOK_EVERY = 0.2
 FORGET_DEAD_MS = 86_400_000
 
@@ -47,11 +50,14 @@ def follow(topic: str, group: str, above: int, settled: int, *, using: str) -> P
         found = offsets.registration(using, group, topic)
         if found and found.reads_log:
             return Place(found.life, found.start)
-        if offsets.was_delivered_to(cursor, group, topic):
+        beating = heartbeats.beats(cursor, Holder(group, topic, "", ""), ALIVE_MS)
+        alive = sorted(name for name in beating if not name.startswith(READER))
+        if alive or offsets.was_delivered_to(cursor, group, topic):
             raise GroupTaken(
                 topic,
                 group,
                 "workers consume for it, or have done so. Take another group, or unsubscribe this one first",
+                alive,
             )
         start = found.start if found else min(above, known)
         if found:

@@ -1,6 +1,7 @@
-"""The log as a source for Apache Spark (extra ``[spark]``: PySpark 4.2 or newer).
+"""The log as a source and a sink for Apache Spark (extra ``[spark]``: PySpark 4.2 or newer).
 
-``format("mqueue")`` reads topics, dead letters and delivery state, in batches and as a stream. What is here needs no
+``format("mqueue")`` reads topics, dead letters and delivery state, in batches and as a stream, and
+appends to topics. What is here needs no
 Django settings where it runs (see ``connecting``), and imports PySpark only when a name of Spark's is asked for.
 """
 
@@ -12,11 +13,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .launching import session as session
     from .launching import settings_options as settings_options
+    from .ordering import keep_order as keep_order
     from .source import MQueueDataSource as MQueueDataSource
 
-_HOME = {"MQueueDataSource": "source", "session": "launching", "settings_options": "launching"}
+_HOME = {
+    "MQueueDataSource": "source",
+    "keep_order": "ordering",
+    "session": "launching",
+    "settings_options": "launching",
+}
 
-__all__ = ["MQueueDataSource", "session", "settings_options"]
+__all__ = ["MQueueDataSource", "keep_order", "session", "settings_options"]
 
 
 def __getattr__(name: str) -> Any:

@@ -19,3 +19,7 @@ class NoSuchTopic(MQueueError):
 
 class NoSpark(MQueueError):
     """Spark cannot run here: no Java, a wrong version of it, or no PySpark."""
+
+
+class RowError(MQueueError, ValueError):
+    """A row cannot be a message: says which column, and why."""

@@ -34,9 +34,8 @@ class Follower:
     def lives(self) -> dict[str, int]:
         return {topic: place.life for topic, place in self._places.items()}
 
-    def begin(self, using: str, topic: str, query: str, above: int, settled: int) -> tuple[int, int]:
-        """Read for the group: the registration's life, and where the group stands, ``above`` if it is new."""
-        self._join(using, topic, query)
+    def begin(self, using: str, topic: str, above: int, settled: int) -> tuple[int, int]:
+        """The registration's life, and where the group stands, ``above`` if it is new. Others may read for it yet."""
         place = following.follow(topic, self.group, above, settled, using=using)
         self._places[topic] = place
         return place.life, place.above
@@ -58,7 +57,8 @@ class Follower:
 
     def _done(self, using: str, topic: str, upto: Offsets) -> None:
         above = upto.above(topic)
-        if topic not in self._places:
+        if topic not in self._members:
+            self._join(using, topic, upto.query)
             self._resume(using, topic, upto)
         place = self._places[topic]
         if above > place.above:
@@ -70,7 +70,6 @@ class Follower:
 
     def _resume(self, using: str, topic: str, upto: Offsets) -> None:
         """Go on from a checkpoint: nothing above it may have been deleted since."""
-        self._join(using, topic, upto.query)
         above, found = upto.above(topic), following.place(topic, self.group, using=using)
         problem = None
         if found is None or found.life != upto.lives.get(topic):
@@ -95,9 +94,7 @@ class Follower:
         )
 
     def _join(self, using: str, topic: str, query: str) -> None:
-        if topic in self._members:
-            return
-        me = Holder(self.group, topic, f"spark-{query[:12]}", query)
+        me = Holder(self.group, topic, f"{following.READER}{query[:12]}", query)
         following.join(me, using=using)
         self._members[topic] = me
         if self._beating is None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -96,6 +96,21 @@ class Given:
     def text(self, name: str) -> str | None:
         return self.values.get(name.lower())
 
+    def refuse_unknown(self, known: Collection[str], values: Mapping[str, str]) -> None:
+        """Raise ``OptionError`` for a name that is none of the known ones, and for a password."""
+        small = {name.lower() for name in known}
+        for name in values:
+            if name == "password":
+                raise OptionError(
+                    "option 'password' is refused: options are kept in plans and logs. Give it to the executors by the"
+                    " environment (MQUEUE_PASSWORD), 'passwordFile', 'defaultsFile' or 'connectionHook'"
+                )
+            if name not in small:
+                raise OptionError(
+                    f"option {name!r} is {values[name]!r}, but there is none of that name; known are"
+                    f" {', '.join(sorted(known))}"
+                )
+
     def bad(self, name: str, why: str) -> OptionError:
         return OptionError(f"option {name!r} is {self.text(name)!r}, but {why}")
 
@@ -135,7 +150,7 @@ class Given:
 def read_options(options: Mapping[str, str], *, streaming: bool | None = None) -> ReadOptions:
     """What the options ask for. ``streaming``: None where it is not known yet. Raises ``OptionError``."""
     given = Given(options)
-    _refuse_unknown(given)
+    given.refuse_unknown(_KNOWN, given.values)
     topics, pattern = _topics(given)
     table = _table(given)
     limits: dict[str, Any] = {
@@ -167,21 +182,6 @@ def read_options(options: Mapping[str, str], *, streaming: bool | None = None) -
     if streaming is not None:
         (_refuse_in_a_stream if streaming else _refuse_in_a_batch)(given, found)
     return found
-
-
-def _refuse_unknown(given: Given) -> None:
-    known = {name.lower() for name in _KNOWN}
-    for name in given.values:
-        if name == "password":
-            raise OptionError(
-                "option 'password' is refused: options are kept in plans and logs. Give it to the executors by the"
-                " environment (MQUEUE_PASSWORD), 'passwordFile', 'defaultsFile' or 'connectionHook'"
-            )
-        if name not in known:
-            raise OptionError(
-                f"option {name!r} is {given.text(name)!r}, but there is none of that name; known are"
-                f" {', '.join(sorted(_KNOWN))}"
-            )
 
 
 def _topics(given: Given) -> tuple[tuple[str, ...], str | None]:

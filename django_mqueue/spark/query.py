@@ -33,7 +33,11 @@ class Query:
         self._pause = threading.Event()
 
     def initial(self) -> Offsets:
-        """Where a new query begins: where its group stands, or as the options say."""
+        """Where a new query begins: where its group stands, or as the options say.
+
+        Spark does not keep this: it asks again when it runs the very first batch again. So nothing follows from the
+        query's name that is made here before the first end of a batch tells it.
+        """
         query = uuid.uuid4().hex if self._follower else ""
         return self._line.run(lambda using: self._initial(using, query))
 
@@ -81,7 +85,7 @@ class Query:
             last = settled(using, topic, self.options)
             above = resolved(using, topic, self.options.start, last, self.options.named(topic)) or 0
             if self._follower:
-                lives[topic], above = self._follower.begin(using, topic, query, above, last)
+                lives[topic], above = self._follower.begin(using, topic, above, last)
             found[topic] = above + 1
         return Offsets(found, lives, query)
 
@@ -92,7 +96,7 @@ class Query:
                 above = begun.above(topic)
                 found.append((topic, above, max(above, self._last(using, topic))))
             else:
-                above = self._follower.begin(using, topic, begun.query, 0, 0)[1] if self._follower else 0
+                above = self._follower.begin(using, topic, 0, 0)[1] if self._follower else 0
                 found.append((topic, above, above))
         lives = self._follower.lives if self._follower else {}
         self.reported = begun.moved({topic: last + 1 for topic, _, last in found}, lives)

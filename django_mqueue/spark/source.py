@@ -17,10 +17,12 @@ from .connecting import connected
 from .options import ReadOptions, read_options
 from .planning import Range, batch
 from .reading import read
+from .write_options import WriteOptions, check_mode, write_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from .sink import StreamWriter, Writer
     from .streaming import StreamReader
 
 
@@ -45,6 +47,24 @@ class MQueueDataSource(DataSource):
         options = read_options(dict(self.options), streaming=True)
         check_schema(schema, options)
         return StreamReader(schema, options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> Writer:
+        from .sink import Writer
+
+        return Writer(self._writing(schema, overwrite, streaming=False))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        from .sink import StreamWriter
+
+        return StreamWriter(self._writing(schema, overwrite, streaming=True))
+
+    def _writing(self, schema: StructType, overwrite: bool, *, streaming: bool) -> WriteOptions:
+        from .sink import check_columns
+
+        check_mode(overwrite)
+        options = write_options(dict(self.options), streaming=streaming)
+        check_columns(schema, options)
+        return options
 
 
 class Stretch(InputPartition):

@@ -20,7 +20,7 @@ from example_project.environment.lineage import die_with_parent
 from .blocks import ROOT, Block, blocks
 
 TUTORIAL = ROOT / "docs" / "tutorial.md"
-PATIENCE = 120
+PATIENCE = 240
 
 
 class Project:

@@ -261,7 +261,7 @@ provider.shutdown()
 """
 )
 
-NEED_SPARK = {"docs/how-to/read-the-log-with-spark.md"}
+NEED_SPARK = {"docs/how-to/publish-with-spark.md", "docs/how-to/read-the-log-with-spark.md"}
 IN_A_TEST_FILE = "docs/how-to/test-your-code.md"
 
 

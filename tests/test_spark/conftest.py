@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """With two tasks at once and little memory; the password in the environment of its processes, as users have it."""
+    """Two tasks at once, each tried twice, and little memory; the password in the environment, as users have it."""
     password = str(connection.settings_dict["PASSWORD"])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MQUEUE_PASSWORD", password)
         patch.delenv("DATABASE_URL", raising=False)
-        found = session("tests", master="local[2]", memory="700m", config=FAST_JVM)
+        found = session("tests", master="local[2,2]", memory="700m", config=FAST_JVM)
     yield found
     found.stop()
 

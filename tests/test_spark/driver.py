@@ -11,7 +11,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from django_mqueue.spark.launching import session
+from pyspark.sql import SparkSession
+
+from django_mqueue.spark.launching import environment
 
 from .jobs import FAST_JVM, start
 
@@ -20,7 +22,12 @@ if TYPE_CHECKING:
 
 
 def main(options: dict[str, str], checkpoint: str, target: Path) -> None:
-    spark = session("job", master="local[2]", memory="600m", config=FAST_JVM)
+    """Spark finds the format by the name of its module: nothing is registered here."""
+    os.environ.update(environment())
+    builder = SparkSession.builder.master("local[2]").config("spark.driver.memory", "600m")
+    for name, value in {**FAST_JVM, "spark.ui.enabled": "false"}.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
 
     def keep(frame: DataFrame, batch: int) -> None:
         numbers = [json.loads(bytes(row.payload)) for row in frame.collect()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from django_mqueue.models import Message, Offset
@@ -13,6 +14,11 @@ from tests.support.processes import wait_until
 def stands_at(group: str, topic: str = "orders") -> int:
     """The offset up to which deletion may go, for this group."""
     return Offset.objects.get(consumer_group=group, topic=topic, partition_key="").offset_acked
+
+
+def eventually(condition: Callable[[], object], what: str) -> None:
+    """Wait for it as long as Spark may take, whose processes start one by one."""
+    wait_until(lambda: bool(condition()), what, timeout=120)
 
 
 def settle(topic: str) -> int:

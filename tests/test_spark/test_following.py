@@ -13,7 +13,7 @@ from django.test import override_settings
 
 from django_mqueue import Subscription, publish, publish_many, reset, subscribe, unsubscribe
 from django_mqueue.exceptions import GroupReadsLog, GroupTaken, LogGap
-from django_mqueue.models import Message, PartitionLease
+from django_mqueue.models import Message, PartitionLease, SubscriberHeartbeat
 from django_mqueue.policy.encoding import encode
 from django_mqueue.service import following
 from django_mqueue.service.collecting import Collector
@@ -156,6 +156,7 @@ def test_a_worker_that_has_just_joined_claims_nothing_any_more(query: Query) -> 
     """It looks at its group once a minute; its lease is of a life of the group that has ended."""
     with Subscription("orders", GROUP) as worker:
         worker.poll()
+        SubscriberHeartbeat.objects.all().delete()  # As if it had not said yet that it is there.
         place = following.follow("orders", GROUP, 0, 0, using="default")
         publish("orders", 1)
         assert worker.poll() == worker.poll() == []
@@ -163,16 +164,30 @@ def test_a_worker_that_has_just_joined_claims_nothing_any_more(query: Query) -> 
         assert following.place("orders", GROUP, using="default") == place
 
 
+@override_settings(MQUEUE=QUICK)
+def test_a_worker_that_waits_for_its_first_message_is_left_alone(query: Query) -> None:
+    publish("orders", 1)
+    subscribe("orders", GROUP, start="latest")
+    with Subscription("orders", GROUP) as worker:
+        with pytest.raises(GroupTaken) as caught:
+            query.initial()
+        assert caught.value.subscribers == [worker.name]
+        publish("orders", 2)
+        consume(worker, 1)
+
+
 @pytest.mark.usefixtures("quick_hearts")
 def test_a_second_query_is_refused_while_the_first_lives(
     query: Query, asked: dict[str, str], kept: list[Query]
 ) -> None:
     publish("orders", 1)
-    query.initial()
+    query.done(query.initial())
+    second = another(asked, kept)
+    begun = second.initial()
     with pytest.raises(GroupTaken, match="each query needs a group of its own"):
-        another(asked, kept).initial()
+        second.done(begun)
     query.stop()
-    assert another(asked, kept).initial().above("orders") == 0
+    another(asked, kept).done(begun)
 
 
 @pytest.mark.usefixtures("quick_hearts")
@@ -181,8 +196,24 @@ def test_the_place_of_a_dead_query_is_taken_when_its_time_is_up(
 ) -> None:
     monkeypatch.setattr(follower, "BEAT_EVERY", 3600)
     publish("orders", 1)
-    query.initial()
-    assert another(asked, kept).initial().above("orders") == 0
+    query.done(query.initial())
+    second = another(asked, kept)
+    second.done(second.initial())
+
+
+def test_the_first_batch_may_come_again(query: Query, asked: dict[str, str], kept: list[Query]) -> None:
+    """Spark asks where the query begins once more then; nobody waits for the one that was killed."""
+    publish_many("orders", range(3))
+    begun = query.initial()
+    query.done(begun)
+    ended = query.latest(begun, None)
+    again = another(asked, kept)
+    anew = again.initial()
+    assert anew.above("orders") == begun.above("orders")
+    assert anew.query != begun.query
+    assert rows(again.ranges(anew, ended)) == 3
+    again.done(ended)
+    assert stands_at(GROUP) == newest()
 
 
 def test_the_same_query_goes_on_at_once_after_it_was_killed(
@@ -202,6 +233,7 @@ def test_a_group_that_was_changed_by_hand_stops_its_query(
 ) -> None:
     publish_many("orders", range(3))
     begun = query.initial()
+    query.done(begun)
     ended = query.latest(begun, None)
     if how == "reset":
         reset("orders", GROUP, "earliest", force=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import threading
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import pytest
 from django.db import connection
 from django.test import override_settings
 
+import django_mqueue
 from django_mqueue import publish_many
 from django_mqueue.models import Message
 from django_mqueue.service.collecting import Collector
@@ -25,14 +27,19 @@ from .streams import committed, newest, stands_at
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 ROWS, BATCH = 800, 100
+SOURCE = Path(django_mqueue.__file__).parent / "spark" / "default_source.py"
 
 
 @contextmanager
 def job(options: dict[str, str], checkpoint: str, target: Path) -> Iterator[Worker]:
     """The job and all that it starts: a process group, killed at the end."""
+    # As the wheel has it.
+    modules = target / "modules"
+    modules.mkdir(exist_ok=True)
+    shutil.copy(SOURCE, modules / "pyspark_mqueue.py")
     worker = Worker(
         (json.dumps(options), checkpoint, str(target)),
-        {"MQUEUE_PASSWORD": str(connection.settings_dict["PASSWORD"])},
+        {"MQUEUE_PASSWORD": str(connection.settings_dict["PASSWORD"]), "PYTHONPATH": str(modules)},
         program=("tests.test_spark.driver",),
     )
     try:

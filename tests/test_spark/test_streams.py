@@ -12,10 +12,9 @@ from django.db import connection
 from django_mqueue import publish, publish_many, subscribe
 from django_mqueue.policy.encoding import encode
 from django_mqueue.store import log
-from tests.support.processes import wait_until
 
 from .jobs import start
-from .streams import committed, newest, reads_log, settle, stands_at
+from .streams import committed, eventually, newest, reads_log, settle, stands_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,7 +67,7 @@ def test_a_batch_that_fails_is_not_done_and_comes_again(
     kept = Kept()
     kept.fail_at = 1
     query = start(spark, options | ARCHIVE | TENS, checkpoint, kept)
-    wait_until(lambda: not query.isActive, "the query fails")
+    eventually(lambda: not query.isActive, "the query fails")
     assert query.exception() is not None
     assert "out of order" in str(query.exception())
     end_of_first = _end(checkpoint, 0)
@@ -88,10 +87,10 @@ def test_a_query_that_runs_on_has_done_its_last_batch_too(
     kept = Kept()
     query = start(spark, options | ARCHIVE, checkpoint, kept, once=False)
     try:
-        wait_until(lambda: kept.numbers == [0, 1, 2], "all three are read")
-        wait_until(lambda: stands_at("archive") == newest(), "the group is done with all")
+        eventually(lambda: kept.numbers == [0, 1, 2], "all three are read")
+        eventually(lambda: stands_at("archive") == newest(), "the group is done with all")
         publish("orders", 3)
-        wait_until(lambda: stands_at("archive") == newest(), "the group is done with all")
+        eventually(lambda: stands_at("archive") == newest(), "the group is done with all")
         assert kept.numbers == [0, 1, 2, 3]
     finally:
         query.stop()
@@ -113,11 +112,11 @@ def test_what_may_still_commit_is_waited_for(
         publish("orders", 2)
         query = start(spark, options | ARCHIVE, checkpoint, kept, once=False)
         try:
-            wait_until(lambda: kept.numbers == [0], "what is settled is read")
+            eventually(lambda: kept.numbers == [0], "what is settled is read")
             publish("orders", 3)
             assert kept.numbers == [0]
             other.commit()
-            wait_until(lambda: kept.numbers == [0, 1, 2, 3], "all four are read")
+            eventually(lambda: kept.numbers == [0, 1, 2, 3], "all four are read")
         finally:
             query.stop()
     finally:
@@ -132,10 +131,10 @@ def test_topics_that_come_later_are_found_by_their_pattern(
     publish("other", 9)
     query = start(spark, options | MANY, checkpoint, kept, once=False)
     try:
-        wait_until(lambda: kept.numbers == [1], "the first topic is read")
+        eventually(lambda: kept.numbers == [1], "the first topic is read")
         publish("orders-b", 2)
-        wait_until(lambda: kept.numbers == [1, 2], "the second topic is read")
-        wait_until(
+        eventually(lambda: kept.numbers == [1, 2], "the second topic is read")
+        eventually(
             lambda: stands_at("archive", "orders-b") == newest("orders-b"), "the group is done with it"
         )
     finally:

@@ -19,8 +19,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a group that workers consume for does not begin to read the log by itself",
         "it is at its start, far behind its watermarks, and reads what is deleted meanwhile",
         "service/following.py",
-        "        if offsets.was_delivered_to(cursor, group, topic):\n",
-        "        if not topic:\n",
+        "        if alive or offsets.was_delivered_to(cursor, group, topic):\n",
+        "        if alive:\n",
         f"{_FOLLOWING}::test_a_group_of_workers_is_refused",
     ),
     mutation(

@@ -1,0 +1,99 @@
+"""Rows of a DataFrame as messages, each with an id by which it is stored once.
+
+**Ids.** A row with a value in the column ``id`` has that one. Any other gets one that is made of the write (a streaming
+query's id and the number of its batch, or a batch's ``writeId``, or else something random for each ``save``), of the
+task's partition, of the row's content, and of how many rows of the same content the task had before. A task that is
+run again has the same rows, perhaps in another order (what comes from a shuffle has none), and so the same ids: they
+are stored once. Two rows never have one id, so that nothing is lost, whatever comes in which order. Where a batch that
+comes again has its rows in *other* partitions (files packed for another number of cores) ids of one's own are needed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+from ..policy import names
+from ..policy.encoding import Encoded, JsonText, encode
+from ..store.log import NewRow
+from .errors import RowError
+from .write_options import WriteOptions
+
+COLUMNS = ("topic", "key", "id", "kind", "headers", "payload")
+
+
+@dataclass(frozen=True)
+class Task:
+    """Whose rows: ``write`` is the write's identity, ``partition`` the task's number in it."""
+
+    write: str
+    partition: int
+
+
+class Rows:
+    """Makes messages of a task's rows."""
+
+    def __init__(self, task: Task, options: WriteOptions) -> None:
+        self._options = options
+        self._seed = f"{task.write}\0{task.partition}\0".encode()
+        self._seen: Counter[bytes] = Counter()
+        self._number = 0
+        self._topics: set[str] = set()
+
+    def messages(self, columns: Mapping[str, Sequence[Any]], count: int) -> Iterator[tuple[str, NewRow]]:
+        """(topic, message) of each row of a batch, given by columns. Raises ``RowError``, naming the column."""
+        nothing: Sequence[Any] = [None] * count
+        for values in zip(*(columns.get(name, nothing) for name in COLUMNS), strict=True):
+            self._number += 1
+            try:
+                yield self._message(*values)
+            except (TypeError, ValueError) as error:
+                raise RowError(f"row {self._number} of this task cannot be a message: {error}") from error
+
+    def _message(
+        self, topic: str | None, key: str | None, id: str | None, kind: str | None, headers: Any, payload: Any
+    ) -> tuple[str, NewRow]:
+        topic = self._topic(topic)
+        if key is not None:
+            names.check_name("key", key, names.KEY_MAX)
+        if payload is None:
+            raise ValueError("payload is null")
+        content = self._encoded(payload, kind or "", headers)
+        if id is None:
+            id = self._id(topic, key, content)
+        else:
+            names.check_name("id", id, names.ID_MAX)
+        partition = names.spread_partition(id, self._options.spread) if key is None else key
+        return topic, NewRow(partition, id, content)
+
+    def _topic(self, topic: str | None) -> str:
+        topic = topic if topic is not None else self._options.topic
+        if topic is None:
+            raise ValueError("topic is null, and there is no option 'topic'")
+        if topic not in self._topics:
+            names.check_publish_topic(topic, [self._options.dead_letter_suffix])
+            self._topics.add(topic)
+        return topic
+
+    def _encoded(self, payload: Any, kind: str, headers: Any) -> Encoded:
+        if isinstance(headers, str):
+            headers = json.loads(headers)
+        elif headers is not None:
+            headers = dict(headers)
+        what = JsonText(payload) if isinstance(payload, str) else bytes(payload)
+        return encode(what, kind, headers, self._options.max_payload_bytes)
+
+    def _id(self, topic: str, key: str | None, content: Encoded) -> str:
+        digest = blake2b(self._seed, digest_size=16)
+        for part in (topic, "" if key is None else f"k{key}", content.metadata):
+            digest.update(part.encode())
+            digest.update(b"\0")
+        digest.update(content.body)
+        found = digest.digest()
+        self._seen[found] += 1
+        before = self._seen[found] - 1
+        return f"spark-{found.hex()}-{before}" if before else f"spark-{found.hex()}"

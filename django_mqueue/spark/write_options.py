@@ -1,0 +1,63 @@
+"""The options of ``format("mqueue")`` for writing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .. import conf
+from ..policy import names
+from .connecting import CONNECTION_OPTIONS, Connecting, connecting
+from .errors import OptionError
+from .options import Given
+
+_KNOWN = {"topic", "spread", "maxPayloadBytes", "deadLetterSuffix", "writeId"} | CONNECTION_OPTIONS
+WRITE_ID_MAX = 200
+_SPARKS = {"checkpointlocation"}
+"""What Spark hands on of its own."""
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """How rows become messages. ``topic``: of rows that name none. ``write_id``: of a batch that may be run again.
+
+    ``spread``, ``max_payload_bytes`` and ``dead_letter_suffix`` are settings, which executors may not have.
+    """
+
+    connecting: Connecting
+    topic: str | None
+    spread: int
+    max_payload_bytes: int
+    dead_letter_suffix: str
+    write_id: str | None
+
+
+def write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
+    """What the options ask for. Raises ``OptionError``."""
+    given = Given(options)
+    given.refuse_unknown(_KNOWN, {name: given.values[name] for name in given.values.keys() - _SPARKS})
+    suffix = given.text("deadLetterSuffix") or "_dlq"
+    topic, write_id = given.text("topic"), given.text("writeId")
+    if topic is not None:
+        given.checked("topic", topic, lambda name: names.check_publish_topic(name, [suffix]))
+    if write_id is not None:
+        if streaming:
+            raise given.bad(
+                "writeId", "a streaming query has an id of its own, kept in its checkpoint: leave it out"
+            )
+        given.checked("writeId", write_id, lambda name: names.check_name("writeId", name, WRITE_ID_MAX))
+    spread = given.whole("spread", int(conf.OPTIONS["SPREAD"].default))
+    if spread is None or spread > conf.SPREAD_MAX:
+        raise given.bad("spread", f"must be at most {conf.SPREAD_MAX}, and what SPREAD is set to")
+    largest = given.whole("maxPayloadBytes", int(conf.OPTIONS["MAX_PAYLOAD_BYTES"].default))
+    assert largest is not None
+    return WriteOptions(connecting(given.values), topic, spread, largest, suffix, write_id)
+
+
+def check_mode(overwrite: bool) -> None:
+    """Raise ``OptionError`` for what is not an append: a log has nothing to overwrite."""
+    if overwrite:
+        raise OptionError(
+            'the mode is one that overwrites (mode("overwrite") of a batch, outputMode("complete") of a stream), but'
+            ' messages can only be appended: take mode("append") or outputMode("append")'
+        )

@@ -1,0 +1,156 @@
+"""Rows become messages, whose ids do not depend on the order in which they come; nothing here needs Spark."""
+
+from __future__ import annotations
+
+import random
+import threading
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from django_mqueue import publish
+from django_mqueue.models import Message
+from django_mqueue.policy.encoding import encode
+from django_mqueue.service.appending import append
+from django_mqueue.spark.errors import OptionError, RowError
+from django_mqueue.spark.outbox import Outbox
+from django_mqueue.spark.rows import Rows, Task
+from django_mqueue.spark.write_options import WriteOptions, write_options
+from django_mqueue.store import gates
+from django_mqueue.store.log import NewRow
+
+TASK = Task("w", 0)
+OPTIONS = write_options({"topic": "orders"}, streaming=False)
+
+
+def made(
+    rows: list[dict[str, Any]], task: Task = TASK, options: WriteOptions = OPTIONS
+) -> list[tuple[str, NewRow]]:
+    columns = {name: [row.get(name) for row in rows] for name in {name for row in rows for name in row}}
+    return list(Rows(task, options).messages(columns, len(rows)))
+
+
+def ids(rows: list[dict[str, Any]], task: Task = TASK) -> list[str]:
+    return [row.id for _, row in made(rows, task)]
+
+
+def test_columns_are_what_publish_takes() -> None:
+    (topic, row), (_, other) = made([
+        {"topic": "mail", "key": "ada", "id": "m-1", "kind": "hi", "headers": '{"by": [1]}', "payload": '{"a":1.50}'},
+        {"payload": b"\x00\xff", "headers": [("by", "web")]},
+    ])  # fmt: skip
+    assert (topic, row.partition, row.id) == ("mail", "ada", "m-1")
+    assert row.content.body == b'{"a":1.50}', "stored as it is"
+    assert row.content.metadata == encode(1, "hi", {"by": [1]}, 100).metadata
+    assert other.partition.startswith(" ")
+    assert other.content == encode(b"\x00\xff", "", {"by": "web"}, 100)
+
+
+def test_ids_depend_on_the_write_the_partition_and_the_content_alone() -> None:
+    rows = [{"payload": str(n % 40), "key": f"k{n % 3}"} for n in range(100)]
+    shuffled = random.Random(7).sample(rows, len(rows))
+    assert sorted(ids(rows)) == sorted(ids(shuffled))
+    assert len(set(ids(rows))) == 100, "rows that are equal are as many messages"
+    assert not set(ids(rows)) & set(ids(rows, Task("w", 1)))
+    assert not set(ids(rows)) & set(ids(rows, Task("v", 0)))
+
+
+@pytest.mark.parametrize(
+    ("row", "named"),
+    [
+        ({"payload": None}, "payload is null"),
+        ({"payload": "{"}, "payload is not JSON"),
+        ({"payload": "NaN"}, "NaN is none of its values"),
+        ({"payload": "1", "key": " k"}, "key must not begin or end with blanks"),
+        ({"payload": "1", "id": ""}, "id must not be empty"),
+        ({"payload": "1", "topic": "orders_dlq"}, "reserved for dead letters"),
+        ({"payload": "1", "headers": "[]"}, "headers must be a mapping"),
+        ({"payload": "1", "headers": "{"}, "Expecting"),
+        ({"payload": "1", "kind": "k" * 256}, "kind may have at most 255"),
+        ({"payload": b"12345678901"}, "over MAX_PAYLOAD_BYTES"),
+        ({"payload": "[" * 250 + "]" * 250}, "nested at most 200"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_a_message_is_told(row: dict[str, Any], named: str) -> None:
+    options = write_options({"topic": "orders", "maxPayloadBytes": "10"}, streaming=False)
+    with pytest.raises(RowError, match=f"row 2 of this task cannot be a message: .*{named}"):
+        made([{"payload": "1"}, row], options=options)
+
+
+def test_without_any_topic_it_is_told() -> None:
+    with pytest.raises(RowError, match="no option 'topic'"):
+        made([{"payload": "1", "topic": None}], options=write_options({}, streaming=False))
+
+
+@pytest.mark.parametrize(
+    ("options", "streaming", "named"),
+    [
+        ({"topic": "orders_dlq"}, False, "reserved for dead letters"),
+        ({"topic": "a", "subscribe": "b"}, False, "'subscribe'"),
+        ({"topic": "a", "path": "/tmp"}, False, "'path'"),
+        ({"topic": "a", "password": "secret"}, False, "MQUEUE_PASSWORD"),
+        ({"topic": "a", "spread": "5000"}, False, "at most 4096"),
+        ({"topic": "a", "writeId": "x"}, True, "an id of its own"),
+        ({"topic": "a", "writeId": " "}, False, "writeId"),
+    ],
+    ids=str,
+)
+def test_options_that_cannot_be_are_refused(options: dict[str, str], streaming: bool, named: str) -> None:
+    with pytest.raises(OptionError, match=named):
+        write_options(options, streaming=streaming)
+
+
+def new(id: str, partition: str = "k") -> NewRow:
+    return NewRow(partition, id, encode(id, "", None, 1000))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_is_there_is_not_stored_again_and_the_rest_is_in_order() -> None:
+    publish("orders", "here", key="k", id="b")
+    assert append("default", "orders", [new("a"), new("b"), new("c"), new("a")]) == 2
+    assert append("default", "orders", [new("a"), new("b"), new("c")]) == 0
+    assert append("default", "orders", [new("d"), new("e")]) == 2
+    stored = Message.objects.filter(topic="orders").order_by("offset")
+    assert [row.message_id for row in stored] == ["b", "a", "c", "d", "e"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_message_waits_for_the_gate_like_any_other() -> None:
+    """Else it could commit below what is settled."""
+    done: list[int] = []
+
+    def work() -> None:
+        done.append(append("default", "orders", [new("a")]))
+        connection.close()
+
+    publisher, other = threading.Thread(target=work), connection.copy()
+    try:
+        other.set_autocommit(False)
+        with other.cursor() as cursor:
+            slots = gates.slots(gates.gate_of("orders"))
+            assert gates.free_slots(cursor, slots) == slots
+            publisher.start()
+            publisher.join(0.5)
+            assert not done
+        other.rollback()
+    finally:
+        other.close()
+        publisher.join()
+    assert done == [1]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_outbox_keeps_the_order_of_each_topic(options: dict[str, str]) -> None:
+    outbox = Outbox(write_options({**options, "topic": "t"}, streaming=False))
+    for number in range(1300):
+        outbox.put(f"t{number % 2}", new(str(number)))
+    outbox.flush()
+    outbox.close()
+    assert (outbox.rows, outbox.new) == (1300, 1300)
+    for topic in range(2):
+        stored = (
+            Message.objects.filter(topic=f"t{topic}").order_by("offset").values_list("message_id", flat=True)
+        )
+        assert list(stored) == [str(number) for number in range(1300) if number % 2 == topic]
