@@ -10,12 +10,13 @@ from ..policy.durations import moment
 from ..policy.figures import EXACT, Figure, GroupFigures
 from ..policy.names import scheduled_topic
 from ..policy.sampling import IN_FLIGHT, PENDING, WAITING, Stratum, figure
-from ..store import history, session, standing
+from ..store import history, places, session, standing
 from ..store.standing import Registered
 from . import partitions
 from .by_partition import END
 from .derived import Derived, more_than
 from .loading import batches
+from .opened import OPEN, opened
 from .surveying import Surveyor, size_for
 
 Pair = tuple[str, str]
@@ -123,9 +124,13 @@ class _Large:
             of.using, group, topic, self.start, names, of.surveyor.partitions_seen(topic), self.most
         )
         self.first_found = END
-        self._opened = standing.opened(
-            of.using, group, topic, PARTITIONS if names is not None else self.most, self.exact
-        )
+        if len(of.pairs) == 1 and self.exact <= OPEN:
+            # As others on the page of a group ask, too.
+            found = opened(of.using, topic, group)[: self.exact]
+        else:
+            leases = PARTITIONS if names is not None else self.most
+            found = places.opened(of.using, group, topic, leases, self.exact)
+        self._opened = found
 
     def pending(self) -> Figure:
         """What is above all that the group has come to, and what it has not been given yet below."""
@@ -154,7 +159,7 @@ class _Large:
 
     def opened(self) -> tuple[Figure, Figure]:
         """In flight, and waiting for a retry."""
-        in_flight = sum(1 for _, is_in_flight, _, _ in self._opened if is_in_flight)
+        in_flight = sum(1 for row in self._opened if row["in_flight"])
         waiting = len(self._opened) - in_flight
         if len(self._opened) < self.exact and not self.look.capped:
             return Figure(in_flight, least=in_flight), Figure(waiting, least=waiting)
@@ -171,7 +176,9 @@ class _Large:
         acked = partitions.acked(self.using, self.group, self.topic, rows, self.start)
         if opened := partitions.open_ones(self.using, self.group, rows, acked):
             return opened[0].offset, True
-        found = min([self.first_found, _first_open(self.strata), *(o for o, _, _, _ in self._opened)])
+        found = min(
+            [self.first_found, _first_open(self.strata), *(int(row["offset"]) for row in self._opened)]
+        )
         is_exact = self.look.all
         for some in batches(sorted(self.look.behind, key=lambda one: one.acked), partitions.NAMED):
             todo = [(one.partition, one.acked) for one in some if one.acked < found - 1]

@@ -6,9 +6,10 @@ from .. import conf
 from ..policy.durations import moment
 from ..policy.figures import ALIVE, AT_LEAST, LEFT, SILENT, Figure, SubscriberFigures
 from ..store import samples, session, standing
+from .opened import LEASES, OPEN, opened
 
-MEMBERS, LEASES, OPEN = 1_000, 20_000, 5_000
-"""Subscribers, partitions and unanswered messages that are looked at."""
+MEMBERS = 1_000
+"""Subscribers that are looked at."""
 
 
 def subscribers(using: str, topic: str, group: str) -> list[SubscriberFigures]:
@@ -16,11 +17,11 @@ def subscribers(using: str, topic: str, group: str) -> list[SubscriberFigures]:
         now, lease_ms = samples.now_ms(using), conf.lease_ms(topic)
         members = standing.members(using, group, topic, MEMBERS)
         held = standing.holders(using, group, topic, LEASES)
-        opened = standing.opened(using, group, topic, LEASES, OPEN)
+        rows = opened(using, topic, group)
     since: dict[str, list[int]] = {}
-    for _, in_flight, name, at in opened:
-        if in_flight:
-            since.setdefault(name, []).append(at)
+    for row in rows:
+        if row["in_flight"]:
+            since.setdefault(row["delivered_to"], []).append(int(row["delivered_at"]))
     found = []
     for one in members:
         mine = since.get(one.name, [])
@@ -30,7 +31,7 @@ def subscribers(using: str, topic: str, group: str) -> list[SubscriberFigures]:
             SubscriberFigures(
                 topic, group, one.name, alive if one.left_at is None else LEFT, moment(one.heartbeat_at),
                 None if one.left_at is None else moment(one.left_at), held.get(one.incarnation, 0),
-                Figure(number, AT_LEAST, 0, number) if len(opened) == OPEN else Figure(number, least=number),
+                Figure(number, AT_LEAST, 0, number) if len(rows) == OPEN else Figure(number, least=number),
                 moment(min(mine)) if mine else None,
             )
         )  # fmt: skip

@@ -24,6 +24,7 @@ from ..policy.places import (
     check_partition,
 )
 from ..store import history, leases, offsets, places, samples, session
+from .opened import in_hand
 from .registration import check_group, topic_limit
 from .subscription import check_count
 
@@ -31,7 +32,6 @@ PAGE_MAX = 200
 COUNTED = 25_000
 """Messages that a page looks at, to tell how far the group is behind in each partition."""
 
-LEASES = 10_000
 DELIVERIES_MAX = 1_000
 
 
@@ -133,7 +133,7 @@ def deliveries(
     check_count("limit", limit, DELIVERIES_MAX)
     alias = conf.database(using)
     with session.explained(alias):
-        rows = places.in_hand(alias, group, topic, subscriber, LEASES, DELIVERIES_MAX + 1)
+        rows = in_hand(alias, topic, group, subscriber, DELIVERIES_MAX + 1)
         rows.sort(key=lambda row: (row["delivered_at"], row["offset"]))
         shown = rows[:limit]
         messages = history.rows(alias, [int(row["offset"]) for row in shown]) if shown else {}

@@ -104,9 +104,21 @@ _OPEN = (
 """What is open in the first partitions that have a lease row, as all have where something is open."""
 
 OPEN_COLUMNS = (
-    "offset", "partition", "retry_count", "handed", "alone", "delivered_to", "delivered_at", "invisible_until",
-    "owner", "holder", "leased_at", "now",
+    "offset", "partition", "in_flight", "retry_count", "handed", "alone", "delivered_to", "delivered_at",
+    "invisible_until", "owner", "holder", "leased_at", "now",
 )  # fmt: skip
+_OPEN_ROWS = (
+    "SELECT s.message_offset, s.partition_key, s.in_flight, s.retry_count, s.handed, s.alone, s.delivered_to,"
+    f" s.delivered_at, s.invisible_until, l.leased_by, l.holder, l.leased_at, {NOW_MS}{_OPEN}"
+)
+
+
+def opened(using: str, group: str, topic: str, leases: int, limit: int) -> list[dict[str, Any]]:
+    """The first ``limit`` messages that are in flight or wait for a retry: mappings by ``OPEN_COLUMNS``."""
+    rows = session.fetch(
+        using, f"{_OPEN_ROWS.format(leases=leases)} LIMIT {limit:d}", [group, topic, group, topic]
+    )
+    return [dict(zip(OPEN_COLUMNS, row, strict=True)) for row in rows]
 
 
 def in_hand(
@@ -116,9 +128,7 @@ def in_hand(
     of_name, params = (" AND s.delivered_to = %s", [name]) if name is not None else ("", [])
     rows = session.fetch(
         using,
-        "SELECT s.message_offset, s.partition_key, s.retry_count, s.handed, s.alone, s.delivered_to, s.delivered_at,"
-        f" s.invisible_until, l.leased_by, l.holder, l.leased_at, {NOW_MS}{_OPEN.format(leases=leases)}"
-        f" AND s.in_flight = 1{of_name} LIMIT {limit:d}",
+        f"{_OPEN_ROWS.format(leases=leases)} AND s.in_flight = 1{of_name} LIMIT {limit:d}",
         [group, topic, group, topic, *params],
     )
     return [dict(zip(OPEN_COLUMNS, row, strict=True)) for row in rows]

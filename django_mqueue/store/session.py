@@ -114,7 +114,10 @@ _seen: ContextVar[dict[tuple[Any, ...], list[Row]] | None] = ContextVar("seen", 
 @contextmanager
 def one_look() -> Iterator[None]:
     """In this block ``fetch`` asks each question once: for pages that only read, whose parts ask for the same. Their
-    time is the same, too, so that what goes by the time is asked alike."""
+    time is the same, too, so that what goes by the time is asked alike. A block in another is part of it."""
+    if _seen.get() is not None:
+        yield
+        return
     token = _seen.set({})
     try:
         yield

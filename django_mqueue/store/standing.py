@@ -156,22 +156,6 @@ def _place(row: session.Row) -> Place:
     )  # fmt: skip
 
 
-def opened(using: str, group: str, topic: str, leases: int, limit: int) -> list[tuple[int, bool, str, int]]:
-    """(offset, in flight, delivered to, delivered at) of the first ``limit`` messages that are in flight or wait for a
-    retry, in the first ``leases`` partitions with a lease row, which all have where something is open."""
-    rows = session.fetch(
-        using,
-        "SELECT s.message_offset, s.in_flight, s.delivered_to, s.delivered_at FROM (SELECT partition_key"
-        " FROM queue_partition_leases FORCE INDEX (queue_leases_partition) WHERE consumer_group = %s AND topic = %s"
-        f" ORDER BY partition_key LIMIT {leases:d}) l"
-        " STRAIGHT_JOIN queue_delivery_state s FORCE INDEX (queue_delivery_state_due)"
-        " ON s.consumer_group = %s AND s.topic = %s AND s.partition_key = l.partition_key AND s.acked = 0"
-        f" LIMIT {limit:d}",
-        [group, topic, group, topic],
-    )
-    return [(int(offset), bool(in_flight), name, int(at)) for offset, in_flight, name, at in rows]
-
-
 def holders(using: str, group: str, topic: str, limit: int) -> dict[str, int]:
     """How many of the first ``limit`` leases each incarnation holds."""
     rows = session.fetch(

@@ -53,6 +53,15 @@ def listed(client: Client, **query: str) -> list[tuple[str, str]]:
     return [(text(topic), text(group)) for group, topic in names]
 
 
+def test_what_is_open_is_asked_once(admin_client: Client) -> None:
+    """For the numbers of subscribers, and for what they have in hand."""
+    one_of_each()
+    with CaptureQueriesContext(connection) as captured:
+        assert 'id="subscribers"' in page(admin_client)
+    open_ones = [one["sql"] for one in captured if "STRAIGHT_JOIN queue_delivery_state s FORCE" in one["sql"]]
+    assert len([sql for sql in open_ones if "queue_leases_partition" in sql]) == 1, open_ones
+
+
 def test_how_a_group_stands(admin_client: Client) -> None:
     one_of_each()
     html = page(admin_client)

@@ -18,8 +18,8 @@ from django_mqueue import (
 )
 from django_mqueue.inspect import PartitionPlace, deliveries, partitions
 from django_mqueue.models import DeliveryState, PartitionLease
-from django_mqueue.service import places
-from tests.factories import LeaseFactory, MessageFactory, OffsetFactory
+from django_mqueue.service import opened, places
+from tests.factories import DeliveryStateFactory, LeaseFactory, MessageFactory, OffsetFactory
 from tests.support.subscribers import poll_until, settle
 
 from .scene import GROUP, TOPIC, one_of_each, published
@@ -139,6 +139,23 @@ def test_what_workers_have_in_hand() -> None:
         assert [each.is_orphan for each in deliveries(TOPIC, GROUP).deliveries] == [False, True]
         one.ack()
         assert [each.key for each in deliveries(TOPIC, GROUP).deliveries] == ["l"]
+
+
+def test_what_is_in_hand_is_found_behind_more_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opened, "OPEN", 2)
+    for name, offsets in (("a", (1, 2, 3)), ("b", (4, 5))):
+        LeaseFactory.create(topic=TOPIC, consumer_group=GROUP, partition_key=name)
+        for offset in offsets:
+            DeliveryStateFactory.create(
+                topic=TOPIC,
+                consumer_group=GROUP,
+                partition_key=name,
+                message_offset=offset,
+                in_flight=name == "b",
+            )
+    assert [one.offset for one in deliveries(TOPIC, GROUP).deliveries] == [4, 5]
+    assert [one.offset for one in deliveries(TOPIC, GROUP, subscriber="worker-1").deliveries] == [4, 5]
+    assert deliveries(TOPIC, GROUP, subscriber="worker-2").deliveries == ()
 
 
 def test_what_cannot_be_asked() -> None:
