@@ -99,6 +99,8 @@ def overviews(world: World) -> dict[str, View]:
         add(f"topic {topic}", "topic", COUNTED, topic=topic)
         add(f"topic {topic}: day", "topic", COUNTED, topic=topic, span="day", like=True)
     add("pause a topic", "pause_topic", topic=ORDERS)
+    add("actions", "actions")
+    add("actions: on a topic", "actions", model="topic", object=ORDERS)
     return found
 
 
