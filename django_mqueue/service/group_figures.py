@@ -21,8 +21,11 @@ from .surveying import Surveyor, size_for
 
 Pair = tuple[str, str]
 STEP = 60_000
-PARTITIONS = 6_000
-"""Partitions of all pairs together that are looked at one by one, where a topic has too many to look at all."""
+PARTITIONS, SHARED = 6_000, 4_500
+"""Partitions that are looked at one by one, where a topic has too many to look at all: of one pair; of all pairs
+together."""
+FIRST_PARTITIONS = 100
+"""Of those that a group is furthest behind in: a few of their messages are looked at."""
 FIRST_ROWS = 100
 """Rows at the begin of the log that are looked at for one that is not done."""
 
@@ -48,7 +51,7 @@ class _Groups:
             self.surveyor, [scheduled_topic(t) for t in topics], [conf.dead_letter_topic(t) for t in topics]
         )
         self.surveyor.prepare_times(topics, self.surveyor.now - STEP)
-        self.most = PARTITIONS // len(pairs)
+        self.most = PARTITIONS if len(pairs) == 1 else SHARED // len(pairs)
         self._names: dict[str, list[str] | None] = {}
 
     def found(self) -> dict[Pair, GroupFigures]:
@@ -145,7 +148,7 @@ class _Large:
                 self.using, self.group, self.topic, self.look.reached, self.start, self.exact
             )
             # Those above are counted once: here only what is at or below the offset that the group has come to.
-            few = sorted(late, key=lambda one: one.scanned)[: partitions.NAMED]
+            few = sorted(late, key=lambda one: one.scanned)[:FIRST_PARTITIONS]
             sums = partitions.count(
                 self.using, self.group, self.topic, [(p.partition, p.scanned) for p in few], self.exact,
                 self.look.reached,

@@ -36,9 +36,10 @@ def lag(using: str, topic: str, group: str, limit: int, exact: int | None = None
         if registered is None or end is None:
             return Lag(topic, group, Figure(0), (), 0, False)
         start = registered.start
-        surveyor.read(topic, cut(end.first, end.last + 1, PLACES), 1)
-        seen = surveyor.partitions_seen(topic)
-        known = standing.known_names(using, group, topic, partitions.NAMED + 1)
+        known, seen = standing.known_names(using, group, topic, partitions.NAMED + 1), set[str]()
+        if len(known) <= partitions.NAMED:
+            surveyor.read(topic, cut(end.first, end.last + 1, PLACES), 1)
+            seen = surveyor.partitions_seen(topic)
         names = partitions.all_names(using, topic, known | seen)
         look = partitions.look(using, group, topic, start, names, seen, MOST)
         rows = exact or ROWS

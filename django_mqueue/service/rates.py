@@ -23,6 +23,8 @@ from ..store import known, session, standing
 from .surveying import Surveyor, size_for
 
 Pair = tuple[str, str | None]
+FINEST = 96
+"""Parts of the time that is asked for: a sample is made as fine as these, or as the steps if they are finer."""
 
 
 class _Time:
@@ -31,6 +33,8 @@ class _Time:
     def __init__(self, now: int, span: int, points: int) -> None:
         self.now, self.points, self.step = now, points, span // points
         self.start = now + 1 - self.step * points
+        # Of rates and latencies alike, so that a page with both looks at the same messages for them.
+        self.finest = max(1, min(self.step, span // FINEST))
 
     def series(self, strata: Sequence[Stratum], test: Test, attribute: str, complete_from: int) -> Series:
         how = ABOUT if any(one.rest for one in strata) else AT_LEAST if complete_from > self.start else EXACT
@@ -68,7 +72,7 @@ def rates(
 def _rates(
     surveyor: Surveyor, time: _Time, topic: str, group: str | None, start: int, kept_from: int
 ) -> Rates:
-    strata = surveyor.survey(topic, group, time.start, time.step, whole=group is not None, start=start)
+    strata = surveyor.survey(topic, group, time.start, time.finest, whole=group is not None, start=start)
     young = strata
     if any(one.rest for one in strata):
         since = surveyor.offset_at(topic, time.start)
@@ -110,7 +114,7 @@ def latency(using: str, topic: str, group: str, span: int, points: int, exact: i
         time = _Time(surveyor.now, span, points)
         registration = standing.registrations(using, [topic], [group]).get((topic, group))
         start = registration.start if registration else 0
-        strata = surveyor.survey(topic, group, time.start, time.step, whole=True, start=start)
+        strata = surveyor.survey(topic, group, time.start, time.finest, whole=True, start=start)
     rows = [
         (row, one.size / len(one.rows))
         for one in strata
