@@ -21,6 +21,7 @@ from example_project.environment.browser import browser
 
 SECONDS = 30
 WIDE, NARROW = 1500, 360
+LOOKS = 5
 
 
 def start_chrome(profile: Path) -> Chrome:
@@ -69,16 +70,21 @@ class Page:
 
     def click(self, selector: str) -> None:
         """Click, and wait until another page is there."""
-        self._follow(self.find(selector))
+        self._follow(By.CSS_SELECTOR, selector)
 
     def click_link(self, text: str) -> None:
         """The same for the first link or button that says just this."""
         path = f"//a[normalize-space()='{text}'] | //button[normalize-space()='{text}'] | //input[@value='{text}']"
-        self._follow(self.driver.find_element(By.XPATH, path))
+        self._follow(By.XPATH, path)
 
-    def _follow(self, element: WebElement) -> None:
+    def _follow(self, by: str, what: str) -> None:
         page = self.driver.find_element(By.TAG_NAME, "html")
-        element.click()
+        for _ in range(LOOKS):
+            try:
+                self.driver.find_element(by, what).click()
+                break
+            except StaleElementReferenceException:  # A part of the page has just been renewed.
+                continue
         WebDriverWait(self.driver, SECONDS).until(staleness_of(page))
         WebDriverWait(self.driver, SECONDS).until(
             lambda driver: driver.execute_script("return document.readyState") == "complete"
