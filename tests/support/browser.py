@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.contrib.staticfiles.testing import StaticLiveServerTestCase
-from selenium.common.exceptions import StaleElementReferenceException
+from selenium.common.exceptions import StaleElementReferenceException, WebDriverException
 from selenium.webdriver import Chrome, ChromeOptions, ChromeService
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
-from selenium.webdriver.support.expected_conditions import staleness_of
 from selenium.webdriver.support.wait import WebDriverWait
 
 from example_project.environment.browser import browser
@@ -78,16 +77,19 @@ class Page:
         self._follow(By.XPATH, path)
 
     def _follow(self, by: str, what: str) -> None:
-        page = self.driver.find_element(By.TAG_NAME, "html")
+        # The driver may fail to tell whether an element is still there while the page changes: a mark in it does tell.
+        self.driver.execute_script("window.beforeTheClick = true")
         for _ in range(LOOKS):
             try:
                 self.driver.find_element(by, what).click()
                 break
             except StaleElementReferenceException:  # A part of the page has just been renewed.
                 continue
-        WebDriverWait(self.driver, SECONDS).until(staleness_of(page))
-        WebDriverWait(self.driver, SECONDS).until(
-            lambda driver: driver.execute_script("return document.readyState") == "complete"
+        WebDriverWait(self.driver, SECONDS, ignored_exceptions=[WebDriverException]).until(
+            lambda driver: driver.execute_script(
+                "return !window.beforeTheClick && document.readyState === 'complete'"
+            ),
+            f"no other page came after a click on {what}",
         )
 
     def find(self, selector: str) -> WebElement:
