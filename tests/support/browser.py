@@ -69,14 +69,15 @@ class Page:
 
     def click(self, selector: str) -> None:
         """Click, and wait until another page is there."""
-        self._follow(By.CSS_SELECTOR, selector)
+        self.follow(By.CSS_SELECTOR, selector)
 
     def click_link(self, text: str) -> None:
         """The same for the first link or button that says just this."""
         path = f"//a[normalize-space()='{text}'] | //button[normalize-space()='{text}'] | //input[@value='{text}']"
-        self._follow(By.XPATH, path)
+        self.follow(By.XPATH, path)
 
-    def _follow(self, by: str, what: str) -> None:
+    def follow(self, by: str, what: str) -> None:
+        """The same for what is found in a way of selenium's (``By``)."""
         # The driver may fail to tell whether an element is still there while the page changes: a mark in it does tell.
         self.driver.execute_script("window.beforeTheClick = true")
         for _ in range(LOOKS):

@@ -59,8 +59,7 @@ class TestOperating(BrowserCase):
         assert len(self.page.all("#mqueue-main tbody tr")) == 1
 
     def release(self) -> None:
-        link = self.page.driver.find_element(By.PARTIAL_LINK_TEXT, "Release")
-        self.page._follow(link)
+        self.page.follow(By.PARTIAL_LINK_TEXT, "Release")
         assert "Release 1 lease of worker-1 on key customer-1" in self.page.text_of(".mqueue-what")
         self.page.save_all_ways("release")
         self.page.click_link("Yes, release it")
