@@ -13,6 +13,7 @@ from django_mqueue.models import DeliveryState, Message
 from tests.shop.models import Sale
 from tests.support.running import registered, run
 from tests.support.threads import Background, raw_connection
+from tests.support.transactions import PATIENCE
 
 from .batches import AT_ONCE, LATER, Batches, errors, letters, publish_all, states
 
@@ -41,15 +42,22 @@ def test_effects_publishes_and_acks_are_one_commit() -> None:
     """Whoever looks while they run sees as many sales as acks and messages, each time."""
     publish_many("orders", range(150))
     seen: set[tuple[int, ...]] = set()
-    over = threading.Event()
+    looked, over = threading.Event(), threading.Event()
 
     def look() -> None:
         with raw_connection() as other:
             while not over.is_set():
                 seen.add(other.execute(COUNTS)[0])
                 other.commit()
+                looked.set()
 
-    with registered("orders", sell, batch=True, atomic=True, batch_size=3):
+    def sell_watched(messages: list[Delivery]) -> None:
+        """The sales are there, not committed, while it looks once at least."""
+        sell(messages)
+        looked.clear()
+        looked.wait(PATIENCE)
+
+    with registered("orders", sell_watched, batch=True, atomic=True, batch_size=3):
         looking = Background(look)
         run()
         over.set()
