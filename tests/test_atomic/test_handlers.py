@@ -14,7 +14,7 @@ from django_mqueue.models import DeliveryState, Message
 from tests.shop.models import Door, Sale
 from tests.support.running import Seen, registered, run
 from tests.support.threads import Background, RawConnection, raw_connection
-from tests.support.transactions import wait_until
+from tests.support.transactions import PATIENCE, wait_until
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "other"]),
@@ -54,15 +54,22 @@ def test_effects_publishes_and_ack_are_one_commit() -> None:
     """Whoever looks while they run sees as many sales as acks and messages, each time."""
     publish_many("orders", range(100))
     seen: set[tuple[int, ...]] = set()
-    over = threading.Event()
+    looked, over = threading.Event(), threading.Event()
 
     def look() -> None:
         with raw_connection() as other:
             while not over.is_set():
                 seen.add(other.execute(COUNTS)[0])
                 other.commit()
+                looked.set()
 
-    with registered("orders", sell, atomic=True):
+    def sell_watched(message: Delivery) -> None:
+        """The sale is there, not committed, while it looks once at least."""
+        sell(message)
+        looked.clear()
+        looked.wait(PATIENCE)
+
+    with registered("orders", sell_watched, atomic=True):
         looking = Background(look)
         run()
         over.set()
