@@ -11,19 +11,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .archiving import Archive as Archive
     from .launching import session as session
     from .launching import settings_options as settings_options
     from .ordering import keep_order as keep_order
     from .source import MQueueDataSource as MQueueDataSource
 
 _HOME = {
+    "Archive": "archiving",
     "MQueueDataSource": "source",
     "keep_order": "ordering",
     "session": "launching",
     "settings_options": "launching",
 }
 
-__all__ = ["MQueueDataSource", "keep_order", "session", "settings_options"]
+__all__ = ["Archive", "MQueueDataSource", "keep_order", "session", "settings_options"]
 
 
 def __getattr__(name: str) -> Any:

@@ -23,3 +23,11 @@ class NoSpark(MQueueError):
 
 class RowError(MQueueError, ValueError):
     """A row cannot be a message: says which column, and why."""
+
+
+class NoArchive(MQueueError):
+    """There is no archive where one was looked for: says what is there instead."""
+
+
+class ArchiveError(MQueueError):
+    """An archive cannot be written, or is not what its manifests say, or is of a newer version."""

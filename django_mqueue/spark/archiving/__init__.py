@@ -1,0 +1,19 @@
+"""Topics kept as Parquet files, with manifests that say what belongs to them; see docs/reference/archive.md."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .catalog import Archive as Archive
+
+_HOME = {"Archive": "catalog"}
+
+__all__ = ["Archive"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_HOME[name]}", __name__), name)

@@ -1,0 +1,254 @@
+"""The folder of an archive, wherever it is: on a local disk, or in a store that ``pyarrow.fs`` knows.
+
+What was written is there after a power failure: on local disks files and the folders they are in are synced; the
+others promise it when a file is closed. A file that stands under its name is whole where it matters (manifests), and
+never replaced.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+from pyarrow import fs
+
+from ..errors import OptionError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HIDDEN = "."
+"""How the names of files begin that are being written."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A file: ``path`` relative to the archive; ``modified`` in seconds since 1970, 0 where it is not known."""
+
+    path: str
+    bytes: int
+    modified: float
+
+
+class Files(Protocol):
+    """Paths are relative to the folder. All raise ``OSError``; ``FileNotFoundError`` where there is no such file."""
+
+    uri: str
+    """For messages, and for ``files_at`` in another process."""
+
+    direct: bool
+    """Whether executors write here by ``create``; else Spark's own writer must."""
+
+    def list(self, folder: str, *, deep: bool = False) -> list[Found]:
+        """The files of a folder (``deep``: and of all below it), by path; none if there is no such folder."""
+
+    def exists(self, path: str) -> bool: ...
+
+    def read(self, path: str) -> bytes: ...
+
+    def open(self, path: str) -> Any:
+        """For reading at random, by pyarrow."""
+
+    def write(self, path: str, data: bytes) -> None:
+        """Durably and as a whole. Raises ``FileExistsError`` rather than replace a file."""
+
+    def create(self, path: str) -> Any:
+        """A context with a stream for writing a new file; durable when it ends without an error."""
+
+    def delete(self, path: str) -> None: ...
+
+    def spark_path(self, path: str) -> str:
+        """What Spark calls the file."""
+
+
+class LocalFiles:
+    """A folder of a disk."""
+
+    direct = True
+
+    def __init__(self, folder: str) -> None:
+        self.uri = folder
+        self._folder = Path(folder)
+
+    def list(self, folder: str, *, deep: bool = False) -> list[Found]:
+        top = self._folder / folder
+        found = []
+        for parent, folders, names in os.walk(top, onerror=_unless_missing):
+            for name in names:
+                path = Path(parent) / name
+                try:
+                    stat = path.stat()
+                except FileNotFoundError:
+                    continue
+                found.append(Found(path.relative_to(self._folder).as_posix(), stat.st_size, stat.st_mtime))
+            if not deep:
+                folders.clear()
+        return sorted(found, key=lambda each: each.path)
+
+    def exists(self, path: str) -> bool:
+        return (self._folder / path).exists()
+
+    def read(self, path: str) -> bytes:
+        return (self._folder / path).read_bytes()
+
+    def open(self, path: str) -> Any:
+        return pa.OSFile(str(self._folder / path), "rb")
+
+    def write(self, path: str, data: bytes) -> None:
+        goal = self._folder / path
+        _make(goal.parent)
+        beside = goal.parent / f"{HIDDEN}{goal.name}.{uuid.uuid4().hex}"
+        try:
+            with beside.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            _name(beside, goal)
+        finally:
+            beside.unlink(missing_ok=True)
+        _sync(goal.parent)
+
+    @contextmanager
+    def create(self, path: str) -> Iterator[Any]:
+        goal = self._folder / path
+        _make(goal.parent)
+        with pa.OSFile(str(goal), "wb") as stream:
+            yield stream
+        _sync(goal)
+        _sync(goal.parent)
+
+    def delete(self, path: str) -> None:
+        (self._folder / path).unlink()
+
+    def spark_path(self, path: str) -> str:
+        return f"file://{self._folder / path}"
+
+
+class StoreFiles:
+    """A folder of whatever ``pyarrow.fs`` knows besides. ``base`` is the folder as that file system has it.
+
+    Object stores show an object when it was written to its end. They cannot refuse to replace one: that there is none
+    is looked up before, and whoever writes a name must be the only one.
+    """
+
+    direct = True
+
+    def __init__(self, uri: str, system: fs.FileSystem, base: str) -> None:
+        self.uri = uri
+        self._system, self._base = system, base.rstrip("/")
+        self._has_folders = system.type_name not in ("s3", "gcs")
+
+    def list(self, folder: str, *, deep: bool = False) -> list[Found]:
+        selector = fs.FileSelector(self._full(folder), recursive=deep, allow_not_found=True)
+        return sorted(
+            (
+                Found(
+                    info.path.removeprefix(f"{self._base}/"),
+                    info.size or 0,
+                    info.mtime.timestamp() if info.mtime else 0.0,
+                )
+                for info in self._system.get_file_info(selector)
+                if info.type == fs.FileType.File
+            ),
+            key=lambda each: each.path,
+        )
+
+    def exists(self, path: str) -> bool:
+        return bool(self._system.get_file_info(self._full(path)).type == fs.FileType.File)
+
+    def read(self, path: str) -> bytes:
+        with self.open(path) as file:
+            return bytes(file.read())
+
+    def open(self, path: str) -> Any:
+        return self._system.open_input_file(self._full(path))
+
+    def write(self, path: str, data: bytes) -> None:
+        if self.exists(path):
+            raise FileExistsError(errno.EEXIST, "there is such a file already", self._full(path))
+        if not self._has_folders:
+            with self.create(path) as stream:
+                stream.write(data)
+            return
+        place = PurePosixPath(path)
+        beside = str(place.parent / f"{HIDDEN}{place.name}.{uuid.uuid4().hex}")
+        with self.create(beside) as stream:
+            stream.write(data)
+        self._system.move(self._full(beside), self._full(path))
+
+    @contextmanager
+    def create(self, path: str) -> Iterator[Any]:
+        if self._has_folders:
+            self._system.create_dir(self._full(path).rpartition("/")[0], recursive=True)
+        with self._system.open_output_stream(self._full(path)) as stream:
+            yield stream
+
+    def delete(self, path: str) -> None:
+        self._system.delete_file(self._full(path))
+
+    def spark_path(self, path: str) -> str:
+        scheme, _, rest = self.uri.partition("://")
+        scheme = {"s3": "s3a", "gcs": "gs"}.get(scheme, scheme)
+        return f"{scheme}://{rest.partition('?')[0].rstrip('/')}/{path}"
+
+    def _full(self, path: str) -> str:
+        return f"{self._base}/{path}" if path else self._base
+
+
+def files_at(to: str | os.PathLike[str], spark: SparkSession | None = None) -> Files:
+    """The folder of that name: a path of this machine's, or a URI (``s3://``, ``gs://``, ``abfs://``, ``hdfs://``).
+
+    Raises ``OptionError`` for what is neither, or where pyarrow has no way to such a store.
+    """
+    place = os.fspath(to)
+    if not place:
+        raise OptionError("the archive's place is empty: give a folder, or a URI such as s3://bucket/folder")
+    scheme, separator, _ = place.partition("://")
+    if not separator:
+        return LocalFiles(os.path.abspath(place))
+    known = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}.get(scheme, scheme)
+    try:
+        system, base = fs.FileSystem.from_uri(known + place[len(scheme) :])
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise OptionError(f"{place}: no way to there by pyarrow: {error}") from error
+    return LocalFiles(base) if isinstance(system, fs.LocalFileSystem) else StoreFiles(place, system, base)
+
+
+def _make(folder: Path) -> None:
+    """The folder, and those above it, durably."""
+    if folder.is_dir():
+        return
+    _make(folder.parent)
+    folder.mkdir(exist_ok=True)
+    _sync(folder.parent)
+
+
+def _sync(path: Path) -> None:
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def _name(beside: Path, goal: Path) -> None:
+    try:
+        os.link(beside, goal)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK):
+            raise
+        if goal.exists():  # A disk without hard links: as with object stores.
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(goal)) from None
+        os.rename(beside, goal)
+
+
+def _unless_missing(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error

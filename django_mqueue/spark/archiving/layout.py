@@ -1,0 +1,67 @@
+"""Where things lie in the folder of an archive; all paths are relative to it, with slashes between their parts.
+
+No folder is named ``key=value``: tools that know Hive's layout would take that for a column.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import blake2b
+from urllib.parse import quote, unquote
+
+from ..options import Table
+
+MARKER = "mqueue-archive.json"
+"""Says that a folder is an archive."""
+
+MANIFESTS = "manifests"
+TABLES: tuple[Table, ...] = ("messages", "dead_letters", "deliveries")
+FOLDER_MAX = 200
+"""Bytes of a folder's name: file systems allow 255."""
+
+_CUT = "~"
+"""Stands in no other quoted name."""
+
+_NAME = re.compile(r"(?:([0-9]{10})-)?([0-9]{10})\.json")
+
+
+def folder_of(topic: str) -> str:
+    """A topic as a folder's name: quoted as in URLs, and cut, with a digest behind it, where that is too long.
+
+    Does not begin with a dot or an underscore, which some readers skip.
+    """
+    name = quote(topic, safe="").replace("~", "%7E")
+    if name[0] in "._":
+        name = f"%{ord(name[0]):02X}{name[1:]}"
+    if len(name) <= FOLDER_MAX:
+        return name
+    cut = re.sub(r"%[0-9A-F]?$", "", name[: FOLDER_MAX - 40])
+    return f"{cut}{_CUT}{blake2b(topic.encode(), digest_size=16).hexdigest()}"
+
+
+def topic_of(folder: str) -> str | None:
+    """The topic of such a folder; None where the name was cut, and only a manifest tells."""
+    return None if _CUT in folder else unquote(folder)
+
+
+def manifests_of(topic: str) -> str:
+    return f"{MANIFESTS}/{folder_of(topic)}"
+
+
+def manifest_path(topic: str, name: str) -> str:
+    return f"{manifests_of(topic)}/{name}.json"
+
+
+def manifest_name(batch: int, since: int | None = None) -> str:
+    """Of a batch; ``since``: of a compaction that stands for the batches from that one on."""
+    return f"{batch:010d}" if since is None else f"{since:010d}-{batch:010d}"
+
+
+def is_manifest(file: str) -> bool:
+    """Whether a file's name is that of a manifest."""
+    return _NAME.fullmatch(file) is not None
+
+
+def data_path(table: Table, topic: str, date: str, batch: int, unique: str, number: int) -> str:
+    """A new file; ``date`` is like 2026-11-21, in UTC. ``unique`` is another for each attempt of each task."""
+    return f"{table}/{folder_of(topic)}/{date}/{batch:010d}-{unique}-{number}.parquet"

@@ -1,0 +1,205 @@
+"""What an archive says of itself, as JSON: that it is one, and for each batch what belongs to it.
+
+Read strictly: a manifest that is not whole, or of a version that this code does not know, is an error, because what is
+read from it decides what may be deleted from the log.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ..errors import ArchiveError
+from ..options import Table
+from .layout import TABLES, manifest_name
+
+FORMAT = 1
+"""Of the folder and its manifests."""
+
+SCHEMA = 1
+"""Of the columns. A newer one only adds columns; files of an older one have null there."""
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """A file: ``path`` relative to the archive, offsets of its first and last row, ``date`` of publication in UTC."""
+
+    path: str
+    rows: int
+    first: int
+    last: int
+    date: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a manifest adds to one table: all above one offset and up to another, in these files."""
+
+    above: int
+    upto: int
+    rows: int
+    files: tuple[FileEntry, ...] = ()
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One batch of a topic, or (with ``since`` and ``replaces``) a compaction of several.
+
+    ``position``: up to where the group is done once this is there; ``life`` is its registration's. ``columns``: by
+    table, names and Arrow's types. Times are ISO 8601 in UTC.
+    """
+
+    topic: str
+    group: str
+    batch: int
+    life: int
+    position: int
+    tables: Mapping[Table, Part]
+    columns: Mapping[Table, Mapping[str, str]]
+    created_at: str
+    since: int | None = None
+    replaces: tuple[str, ...] = ()
+    schema: int = SCHEMA
+    format: int = FORMAT
+
+    @property
+    def name(self) -> str:
+        return manifest_name(self.batch, self.since)
+
+    def json(self) -> bytes:
+        return _written({**asdict(self), "name": self.name})
+
+
+@dataclass(frozen=True)
+class Marker:
+    """Of the whole folder. ``database``: the name of the one that the messages come from."""
+
+    id: str
+    database: str
+    created_at: str
+    format: int = FORMAT
+    archive: str = field(default="django_mqueue", init=False)
+
+    def json(self) -> bytes:
+        return _written(asdict(self))
+
+
+def read_marker(data: bytes, where: str) -> Marker:
+    """Raises ``ArchiveError`` for what is no marker, or of a newer format."""
+    value = _Value(_parsed(data, where), where)
+    if value.take("archive", str) != "django_mqueue":
+        raise ArchiveError(f"{where} is not the marker of an archive of this package")
+    _check_version(value, "format", FORMAT)
+    return Marker(value.take("id", str), value.take("database", str), value.take("created_at", str))
+
+
+def read_manifest(data: bytes, where: str) -> Manifest:
+    """Raises ``ArchiveError``, naming the file (``where``) and what is wrong with it."""
+    value = _Value(_parsed(data, where), where)
+    _check_version(value, "format", FORMAT)
+    _check_version(value, "schema", SCHEMA)
+    tables = value.take("tables", dict)
+    columns = value.take("columns", dict)
+    if set(tables) - set(TABLES):
+        raise value.wrong("tables", f"must be some of {', '.join(TABLES)}")
+    found = Manifest(
+        topic=value.take("topic", str),
+        group=value.take("group", str),
+        batch=value.number("batch"),
+        life=value.number("life"),
+        position=value.number("position"),
+        tables={
+            table: _part(_Value(tables[table], f"{where}: {table}")) for table in TABLES if table in tables
+        },
+        columns={table: dict(columns[table]) for table in TABLES if table in columns},
+        created_at=value.take("created_at", str),
+        since=None if value.raw.get("since") is None else value.number("since"),
+        replaces=tuple(value.take("replaces", list)),
+        schema=value.number("schema"),
+    )
+    if not where.endswith(f"{found.name}.json"):
+        raise ArchiveError(f"{where}: is the manifest {found.name}, under another one's name")
+    return found
+
+
+def _part(value: _Value) -> Part:
+    files = tuple(_entry(_Value(each, value.where)) for each in value.take("files", list))
+    part = Part(value.number("above"), value.number("upto"), value.number("rows"), files)
+    if part.upto < part.above:
+        raise value.wrong("upto", f"must not be below above, which is {part.above}")
+    if sum(entry.rows for entry in files) != part.rows:
+        raise value.wrong("rows", f"but its files have {sum(entry.rows for entry in files)}")
+    for entry in files:
+        if not part.above < entry.first <= entry.last <= part.upto:
+            raise ArchiveError(
+                f"{value.where}: file {entry.path} has offsets {entry.first} to {entry.last}, but must lie above"
+                f" {part.above} and up to {part.upto}"
+            )
+    return part
+
+
+def _entry(value: _Value) -> FileEntry:
+    return FileEntry(
+        value.take("path", str),
+        value.number("rows"),
+        value.number("first"),
+        value.number("last"),
+        value.take("date", str),
+        value.number("bytes"),
+        value.take("sha256", str),
+    )
+
+
+class _Value:
+    """An object of JSON whose parts are looked at before they are used."""
+
+    def __init__(self, raw: Any, where: str) -> None:
+        if not isinstance(raw, dict):
+            raise ArchiveError(f"{where}: must hold a JSON object, not {type(raw).__name__}")
+        self.raw, self.where = raw, where
+
+    def take(self, name: str, kind: type) -> Any:
+        if name not in self.raw:
+            raise ArchiveError(f"{self.where}: {name!r} is missing")
+        value = self.raw[name]
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise self.wrong(name, f"must be of type {kind.__name__}")
+        return value
+
+    def number(self, name: str) -> int:
+        value: int = self.take(name, int)
+        if not 0 <= value < 1 << 63:
+            raise self.wrong(name, "must be from 0 to 2^63-1")
+        return value
+
+    def wrong(self, name: str, why: str) -> ArchiveError:
+        return ArchiveError(f"{self.where}: {name!r} is {str(self.raw[name])[:100]}, {why}")
+
+
+def _check_version(value: _Value, name: str, known: int) -> None:
+    found = value.number(name)
+    if not 1 <= found <= known:
+        raise ArchiveError(
+            f"{value.where}: {name} {found} is of a newer version of this package, which knows {name}s up to {known}:"
+            " upgrade it"
+        )
+
+
+def _parsed(data: bytes, where: str) -> Any:
+    try:
+        return json.loads(data)
+    except ValueError as error:
+        raise ArchiveError(f"{where}: is not JSON ({error})") from None
+
+
+def _written(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, indent=1, ensure_ascii=False).encode() + b"\n"
+
+
+def total(parts: Sequence[Part]) -> int:
+    """Rows of all of these."""
+    return sum(part.rows for part in parts)

@@ -1,0 +1,79 @@
+"""Small archives written by hand, as the format's reference has it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from django_mqueue.spark.archiving.layout import MARKER, data_path, manifest_path
+from django_mqueue.spark.archiving.manifest import FileEntry, Manifest, Marker, Part
+
+DAY = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def begin(folder: Path) -> Path:
+    folder.mkdir()
+    (folder / MARKER).write_bytes(Marker("by-hand", "shop", DAY.isoformat()).json())
+    return folder
+
+
+def data(folder: Path, topic: str, batch: int, offsets: Sequence[int], columns: int = 12) -> FileEntry:
+    """A file of messages; ``columns``: only so many of them, as an older version may have written."""
+    table = pa.table(
+        {
+            "topic": [topic] * len(offsets),
+            "partition": ["ada"] * len(offsets),
+            "key": ["ada"] * len(offsets),
+            "offset": pa.array(offsets, pa.int64()),
+            "id": [f"id-{offset}" for offset in offsets],
+            "kind": [""] * len(offsets),
+            "encoding": ["json"] * len(offsets),
+            "payload": [b"1"] * len(offsets),
+            "headers": ["{}"] * len(offsets),
+            "target": [""] * len(offsets),
+            "published_at": pa.array([DAY] * len(offsets), pa.timestamp("us", "UTC")),
+            "created_at": pa.array([DAY] * len(offsets), pa.timestamp("us", "UTC")),
+        }
+    )
+    path = data_path("messages", topic, "2026-11-21", batch, "hand", 0)
+    (folder / path).parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table.select(range(columns)), folder / path, compression="zstd")
+    written = (folder / path).read_bytes()
+    digest = hashlib.sha256(written).hexdigest()
+    return FileEntry(path, len(offsets), offsets[0], offsets[-1], "2026-11-21", len(written), digest)
+
+
+def batch(
+    folder: Path,
+    topic: str,
+    number: int,
+    above: int,
+    offsets: Sequence[int],
+    *,
+    replaces: Sequence[str] = (),
+    since: int | None = None,
+    columns: int = 12,
+) -> Manifest:
+    """A batch of messages, and its manifest."""
+    entry = data(folder, topic, number, offsets, columns)
+    manifest = Manifest(
+        topic=topic,
+        group="archive",
+        batch=number,
+        life=1,
+        position=offsets[-1],
+        tables={"messages": Part(above, offsets[-1], len(offsets), (entry,))},
+        columns={},
+        created_at=DAY.isoformat(),
+        since=since,
+        replaces=tuple(replaces),
+    )
+    place = folder / manifest_path(topic, manifest.name)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_bytes(manifest.json())
+    return manifest

@@ -1,0 +1,224 @@
+"""An archive as its manifests tell it, and the files it is made of; Spark is not started but by the last test."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_mqueue.spark.archiving.layout import MARKER, manifest_path, manifests_of
+from django_mqueue.spark.errors import ArchiveError, NoArchive, NoSuchTopic, OptionError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from django_mqueue.spark.archiving import Archive
+    from django_mqueue.spark.archiving.files import Files
+
+pytestmark = [pytest.mark.spark, pytest.mark.once]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    from .archives import begin
+
+    return begin(tmp_path / "the [old] archive, {a,b} ?*")
+
+
+def opened(folder: Path) -> Archive:
+    from django_mqueue.spark import Archive
+
+    return Archive.open(folder)
+
+
+def batch(*arguments: Any, **more: Any) -> Any:
+    from .archives import batch
+
+    return batch(*arguments, **more)
+
+
+def test_manifests_tell_what_belongs_to_an_archive(folder: Path) -> None:
+    assert opened(folder).topics() == []
+    batch(folder, "orders", 1, 0, [1, 2, 5])
+    batch(folder, "orders", 2, 5, [6, 9])
+    batch(folder, "a/b", 1, 0, [3])
+    batch(folder, "ß" * 100, 1, 0, [4])
+    (folder / "messages/orders/2026-11-21/0000000003-orphan-0.parquet").write_bytes(b"")
+    (folder / manifests_of("orders") / ".0000000003.json.tmp").write_bytes(b"")
+    found = opened(folder)
+    assert found.topics() == ["a/b", "orders", "ß" * 100]
+    assert (found.upto("orders"), found.upto("orders", "dead_letters"), found.upto("none")) == (9, 0, 0)
+    assert [(entry.first, entry.last, entry.rows) for entry in found.entries("orders")] == [
+        (1, 5, 3),
+        (6, 9, 2),
+    ]
+    assert found.entries("orders", "deliveries") == found.entries("none") == []
+
+
+def test_what_was_found_stays_until_it_is_opened_again(folder: Path) -> None:
+    batch(folder, "orders", 1, 0, [1])
+    found = opened(folder)
+    assert found.upto("orders") == 1
+    batch(folder, "orders", 2, 1, [2])
+    assert (found.upto("orders"), len(found.entries("orders"))) == (1, 1)
+    assert opened(folder).upto("orders") == 2
+
+
+def test_what_a_compaction_replaced_does_not_count(folder: Path) -> None:
+    first, second = batch(folder, "orders", 1, 0, [1, 2]), batch(folder, "orders", 2, 2, [3])
+    batch(folder, "orders", 3, 3, [4])
+    both = batch(folder, "orders", 2, 0, [1, 2, 3], since=1, replaces=[first.name, second.name])
+    assert [manifest.name for manifest in opened(folder).manifests("orders")] == [both.name, "0000000003"]
+    assert [entry.first for entry in opened(folder).entries("orders")] == [1, 4]
+    (folder / manifest_path("orders", first.name)).unlink()
+    assert opened(folder).upto("orders") == 4
+
+
+def test_a_manifest_that_is_missing_or_too_much_is_found_out(folder: Path) -> None:
+    for number in range(1, 4):
+        batch(folder, "orders", number, number - 1, [number])
+    (folder / manifest_path("orders", "0000000002")).unlink()
+    with pytest.raises(
+        ArchiveError, match=r"0000000001 ends at offset 1, but 0000000003 begins above 2: one .* missing"
+    ):
+        opened(folder).upto("orders")
+    batch(folder, "orders", 2, 0, [1, 2])
+    with pytest.raises(ArchiveError, match="begins above 0: both hold what lies between"):
+        opened(folder).entries("orders")
+    (folder / manifests_of("orders")).rename(folder / manifests_of("others"))
+    with pytest.raises(ArchiveError, match="is of topic 'orders'"):
+        opened(folder).entries("others")
+
+
+def test_what_is_no_archive_is_told_from_what_is_there(folder: Path, tmp_path: Path) -> None:
+    cases = {
+        tmp_path / "nothing": r"no archive at .*/nothing: it holds no file, but not mqueue-archive.json",
+        folder / MARKER: "Not a directory",
+    }
+    (tmp_path / "readme.txt").write_text("")
+    cases[tmp_path] = "it holds readme.txt, but not"
+    for place, message in cases.items():
+        with pytest.raises(NoArchive, match=message):
+            opened(place)
+    (folder / MARKER).write_text('{"archive": "django_mqueue", "format": 2}')
+    with pytest.raises(ArchiveError, match="upgrade it"):
+        opened(folder)
+    with pytest.raises(OptionError, match="zz://x/y: no way to there by pyarrow"):
+        opened("zz://x/y")  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="place is empty"):
+        opened("")  # type: ignore[arg-type]
+
+
+@pytest.fixture(params=["path", "uri", "store"])
+def files(request: pytest.FixtureRequest, tmp_path: Path) -> Files:
+    """The same folder by each class; that for stores over a local file system of pyarrow's."""
+    from pyarrow import fs
+
+    from django_mqueue.spark.archiving.files import StoreFiles, files_at
+
+    place = tmp_path / "a b"
+    if request.param == "store":
+        return StoreFiles(f"hdfs://host{place}", fs.LocalFileSystem(), str(place))
+    return files_at(place.as_uri() if request.param == "uri" else place)
+
+
+def test_files_are_whole_and_never_replaced(files: Files, tmp_path: Path) -> None:
+    assert files.list("x", deep=True) == []
+    assert not files.exists("x/one")
+    files.write("x/one", b"1")
+    with pytest.raises(FileExistsError):
+        files.write("x/one", b"2")
+    with files.create("x/y/two") as stream:
+        stream.write(b"22")
+    assert (files.read("x/one"), files.read("x/y/two")) == (b"1", b"22")
+    assert [found.path for found in files.list("x")] == ["x/one"]
+    found = files.list("x", deep=True)
+    assert [(each.path, each.bytes) for each in found] == [("x/one", 1), ("x/y/two", 2)]
+    assert found[0].modified == pytest.approx((tmp_path / "a b/x/one").stat().st_mtime, abs=1)
+    assert files.spark_path("x/one").endswith("/a b/x/one")
+    files.delete("x/one")
+    assert not files.exists("x/one")
+    for attempt in (files.read, files.delete, files.open):
+        with pytest.raises(FileNotFoundError):
+            attempt("x/one")
+
+
+def test_a_local_file_is_synced_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And its folder after that, and the folders above it as they are made."""
+    from django_mqueue.spark.archiving.files import files_at
+
+    seen = []
+    sync, link = os.fsync, os.link
+
+    def spy(number: int) -> None:
+        seen.append(os.readlink(f"/proc/self/fd/{number}").removeprefix(f"{tmp_path}"))
+        sync(number)
+
+    monkeypatch.setattr(os, "fsync", spy)
+
+    def name(*paths: str) -> None:
+        seen.append("name")
+        link(*paths)
+
+    monkeypatch.setattr(os, "fsync", spy)
+    monkeypatch.setattr(os, "link", name)
+    files = files_at(tmp_path / "new")
+    files.write("x/one", b"1")
+    assert seen[:2] == ["", "/new"]
+    assert seen[2].startswith("/new/x/.one.")
+    assert seen[3:] == ["name", "/new/x"]
+    seen.clear()
+    with files.create("x/two") as stream:
+        stream.write(b"2")
+        assert seen == []
+    assert seen == ["/new/x/two", "/new/x"]
+
+
+def test_a_writer_that_fails_leaves_no_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from django_mqueue.spark.archiving.files import files_at
+
+    def full(number: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    files = files_at(tmp_path)
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        files.write("one", b"1")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_names_of_stores_are_those_that_spark_knows() -> None:
+    from pyarrow import fs
+
+    from django_mqueue.spark.archiving.files import StoreFiles
+
+    def path(uri: str) -> str:
+        return StoreFiles(uri, fs.LocalFileSystem(), "/b/x").spark_path("messages/a%2Fb/1.parquet")
+
+    assert path("s3://b/x/?region=eu") == "s3a://b/x/messages/a%2Fb/1.parquet"
+    assert path("s3a://b/x") == "s3a://b/x/messages/a%2Fb/1.parquet"
+    assert path("gcs://b/x") == "gs://b/x/messages/a%2Fb/1.parquet"
+
+
+@pytest.mark.slow
+def test_spark_reads_what_the_manifests_name(folder: Path, spark: SparkSession) -> None:
+    """Older files without the newest columns too; names with signs of their own to Hadoop and to patterns."""
+    topics = ["orders", "a/b %2F [x] {y}", "k=v", "_hidden"]
+    for topic in topics:
+        batch(folder, topic, 1, 0, [1, 2], columns=7)
+        batch(folder, topic, 2, 2, [3])
+    (folder / "messages/orders/2026-11-21/0000000003-orphan-0.parquet").write_bytes(b"no parquet")
+    archive = opened(folder)
+    live = spark.read.format("mqueue").option("topic", "orders").option("includeHeaders", "true").load()
+    frame = archive.frame(spark, topics)
+    assert frame.schema == live.schema
+    rows = frame.orderBy("topic", "offset").collect()
+    assert [(row.topic, row.offset) for row in rows] == [(t, o) for t in sorted(topics) for o in (1, 2, 3)]
+    assert {row.offset for row in rows if row.payload is None} == {1, 2}
+    assert archive.frame(spark, "orders", "deliveries").count() == 0
+    with pytest.raises(NoSuchTopic, match="has no topic 'order'; it has "):
+        archive.frame(spark, "order")
