@@ -117,7 +117,7 @@ def read_manifest(data: bytes, where: str) -> Manifest:
         },
         columns={table: dict(columns[table]) for table in TABLES if table in columns},
         created_at=value.take("created_at", str),
-        since=None if value.raw.get("since") is None else value.number("since"),
+        since=None if value.given.get("since") is None else value.number("since"),
         replaces=tuple(value.take("replaces", list)),
         schema=value.number("schema"),
     )
@@ -157,15 +157,15 @@ def _entry(value: _Value) -> FileEntry:
 class _Value:
     """An object of JSON whose parts are looked at before they are used."""
 
-    def __init__(self, raw: Any, where: str) -> None:
-        if not isinstance(raw, dict):
-            raise ArchiveError(f"{where}: must hold a JSON object, not {type(raw).__name__}")
-        self.raw, self.where = raw, where
+    def __init__(self, given: Any, where: str) -> None:
+        if not isinstance(given, dict):
+            raise ArchiveError(f"{where}: must hold a JSON object, not {type(given).__name__}")
+        self.given, self.where = given, where
 
     def take(self, name: str, kind: type) -> Any:
-        if name not in self.raw:
+        if name not in self.given:
             raise ArchiveError(f"{self.where}: {name!r} is missing")
-        value = self.raw[name]
+        value = self.given[name]
         if not isinstance(value, kind) or isinstance(value, bool):
             raise self.wrong(name, f"must be of type {kind.__name__}")
         return value
@@ -177,7 +177,7 @@ class _Value:
         return value
 
     def wrong(self, name: str, why: str) -> ArchiveError:
-        return ArchiveError(f"{self.where}: {name!r} is {str(self.raw[name])[:100]}, {why}")
+        return ArchiveError(f"{self.where}: {name!r} is {str(self.given[name])[:100]}, {why}")
 
 
 def _check_version(value: _Value, name: str, known: int) -> None:
