@@ -29,33 +29,68 @@ def session(
     master: str = "local[*]",
     memory: str = "1g",
     config: Mapping[str, str] | None = None,
+    remote: str | None = None,
 ) -> SparkSession:
     """A Spark session in which ``format("mqueue")`` is known; the one that runs already, if there is one.
 
     ``master`` as Spark has it; ``memory`` is the driver's, and with a local master all that there is. ``config`` is
     further configuration of Spark. Finds Java, and lets Spark's Python processes be of this interpreter and find this
     package and Django's settings module. Raises ``NoSpark`` where there is no PySpark or no Java, or a wrong one.
+
+    Under ``spark-submit`` all that is decided already, but for ``config``. With ``remote``, as ``sc://host``, it is a
+    session of that Spark Connect server, which has its own Java and Python processes.
     """
     check_pyspark()
     from pyspark.sql import SparkSession
 
     from .source import MQueueDataSource
 
-    os.environ.update(environment())
+    builder = SparkSession.builder.appName(name)
+    if remote:
+        check_connect()
+        builder = builder.remote(remote)
+        settings = dict(config or {})
+    elif submitted():
+        settings = dict(config or {})
+    else:
+        os.environ.update(environment())
+        builder = builder.master(master)
+        settings = _settings(master, memory, config or {})
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    spark: SparkSession = _started(builder)
+    spark.dataSource.register(MQueueDataSource)
+    return spark
+
+
+def submitted() -> bool:
+    """Whether this process is the application of ``spark-submit``, which has started Java (pyspark/java_gateway.py)."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _started(builder: Any) -> Any:
+    from pyspark.errors import PySparkRuntimeError
+
+    try:
+        return builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        raise NoSpark(
+            "Java ended before Spark ran; what it said is above. Is there that much memory, and is what was given as"
+            " configuration right?"
+        ) from error
+
+
+def _settings(master: str, memory: str, config: Mapping[str, str]) -> dict[str, str]:
     local = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    settings = {
+    return {
         "spark.driver.memory": memory,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         **(local if master.startswith("local") else {}),
-        **(config or {}),
+        **config,
     }
-    builder = SparkSession.builder.appName(name).master(master)
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    spark: SparkSession = builder.getOrCreate()
-    spark.dataSource.register(MQueueDataSource)
-    return spark
 
 
 def check_pyspark() -> None:
@@ -69,6 +104,17 @@ def check_pyspark() -> None:
         raise NoSpark(
             f"PySpark is {version}, but must be at least {OLDEST[0]}.{OLDEST[1]} and below {BELOW[0]}: {_INSTALL}"
         )
+
+
+def check_connect() -> None:
+    """Raise ``NoSpark`` without what a client of Spark Connect needs besides."""
+    for module in ("grpc", "grpc_status", "google.rpc", "zstandard"):
+        try:
+            found = find_spec(module)
+        except ModuleNotFoundError:
+            found = None
+        if found is None:
+            raise NoSpark(f"Spark Connect: {module} is not installed: pip install 'pyspark[connect]'")
 
 
 def environment() -> dict[str, str]:

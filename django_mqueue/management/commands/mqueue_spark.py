@@ -1,0 +1,74 @@
+"""``manage.py mqueue_spark VERB …``: the log on Spark, with the database of Django's settings."""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import connections
+
+from ... import conf
+from ...spark.command import known_verbs
+from ...spark.command.connection import add_password
+from ...spark.command.output import Output
+from ...spark.command.parser import add_verbs
+from ...spark.command.running import run
+from ...spark.connecting import PASSWORD
+from ...spark.launching import settings_options
+
+
+class Command(BaseCommand):
+    help = "Archive, report and replay the log with Spark; python -m django_mqueue.spark needs no Django settings."
+    requires_system_checks = []
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        add_verbs(parser, known_verbs(), _add_connection)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        arguments = Namespace(**options)
+        alias = conf.database(arguments.database)
+        if alias not in connections:
+            raise CommandError(f"--database {alias!r} is no entry of DATABASES: {', '.join(connections)}")
+        found = settings_options(alias)
+        if arguments.password_file:
+            found["passwordFile"] = arguments.password_file
+        said: list[str] = []
+        with _password_for_workers(alias):
+            code = run(arguments, found, Output(_stream(self.stdout), _stream(self.stderr)), said.append)
+        if said:
+            raise CommandError(said[-1], returncode=code)
+        if code:
+            sys.exit(code)
+
+
+def _add_connection(parser: ArgumentParser) -> None:
+    parser.add_argument("--database", help='Alias of the queue\'s database (default MQUEUE["DATABASE"]).')
+    add_password(parser)
+
+
+def _stream(wrapper: Any) -> Any:
+    """What Django's wrapper writes to: a bar is drawn without line ends."""
+    return wrapper._out
+
+
+@contextmanager
+def _password_for_workers(alias: str) -> Iterator[None]:
+    """In this process's environment, which Spark's processes on this machine inherit; elsewhere they have their own."""
+    settings = connections[alias].settings_dict
+    further = settings["OPTIONS"]
+    password = settings["PASSWORD"] or further.get("password") or further.get("passwd")
+    before = os.environ.get(PASSWORD)
+    if password:
+        os.environ[PASSWORD] = str(password)
+    try:
+        yield
+    finally:
+        if password and before is None:
+            del os.environ[PASSWORD]
+        elif before is not None:
+            os.environ[PASSWORD] = before

@@ -1,0 +1,73 @@
+"""Arguments of ``python -m django_mqueue.spark`` that say where the database is: options of ``format("mqueue")``."""
+
+from __future__ import annotations
+
+from argparse import Action, ArgumentParser, Namespace
+from typing import TYPE_CHECKING, Any
+
+from ..connecting import connecting
+from ..errors import OptionError
+from .verbs import BadArguments
+
+if TYPE_CHECKING:
+    from argparse import _ActionsContainer
+
+_NAMES = {
+    "host": "host",
+    "port": "port",
+    "user": "user",
+    "database": "database",
+    "unix_socket": "unixSocket",
+    "ssl_ca": "sslCa",
+    "password_file": "passwordFile",
+    "defaults_file": "defaultsFile",
+    "connection_hook": "connectionHook",
+}
+
+
+class _Refused(Action):
+    """The password is seen by everybody who lists processes. It is not repeated."""
+
+    def __call__(self, parser: ArgumentParser, namespace: Namespace, values: Any, option: Any = None) -> None:
+        parser.error(
+            "the password is no argument: everybody could read it there. Put it into the environment as"
+            " MQUEUE_PASSWORD, or into a file (--password-file, --defaults-file)"
+        )
+
+
+def add_connection(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group(
+        "the database",
+        "The password is read from --password-file, --defaults-file, --connection-hook or the environment's"
+        " MQUEUE_PASSWORD, in the driver and on each executor.",
+    )
+    group.add_argument("--host")
+    group.add_argument("--port")
+    group.add_argument("--user")
+    group.add_argument("--database", help="Name of the database.")
+    group.add_argument("--unix-socket", metavar="PATH")
+    group.add_argument("--ssl-ca", metavar="PATH", help="Certificates that the server's is checked against.")
+    add_password(group)
+    group.add_argument("--defaults-file", metavar="PATH", help="An option file of MySQL's, for its [client].")
+    group.add_argument(
+        "--connection-hook", metavar="MODULE:FUNCTION", help="Returns parameters of mysqlclient."
+    )
+
+
+def add_password(group: _ActionsContainer) -> None:
+    """Where the password is, which is no argument itself."""
+    group.add_argument(
+        "--password-file", metavar="PATH", help="Holds the password; must be there on executors, too."
+    )
+    group.add_argument("--password", nargs="?", action=_Refused, help="Refused.")
+
+
+def connection_options(arguments: Namespace) -> dict[str, str]:
+    """The options; none where no database was named. Raises ``BadArguments``."""
+    given = {theirs: getattr(arguments, ours) for ours, theirs in _NAMES.items()}
+    options = {name: str(value) for name, value in given.items() if value is not None}
+    try:
+        connecting({name.lower(): value for name, value in options.items()})
+    except OptionError as error:
+        raise BadArguments(str(error)) from error
+    return options

@@ -1,0 +1,185 @@
+"""``doctor``: what is there for Spark, and whether the database can be reached from the driver and from executors."""
+
+from __future__ import annotations
+
+import json
+import platform
+import socket
+import sys
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from django.db import connections
+
+from ...checks import server_problems
+from ...exceptions import MQueueError
+from ...store import bulk
+from ..connecting import Connecting, connected, connecting
+from ..java import find_java
+from ..launching import check_pyspark, submitted
+from .failures import explained
+from .verbs import Job, Verb
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TOPICS_SHOWN = 20
+VERSION = str(import_module("django_mqueue").__version__)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """``ok`` None: worth knowing, and no error."""
+
+    what: str
+    ok: bool | None
+    found: str
+
+
+def arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--no-spark", action="store_true", help="Start no Spark, ask no executor.")
+    parser.add_argument("--json", action="store_true", help="The findings as JSON.")
+
+
+def run(job: Job) -> int:
+    """Each check by itself, so that all that is wrong is said at once; 1 if anything is."""
+    how = connecting({name.lower(): value for name, value in job.options.items()})
+    found = []
+    for finding in _findings(job, how):
+        found.append(finding)
+        if not job.arguments.json:
+            mark = {True: "ok", False: "NO", None: "--"}[finding.ok]
+            job.tell(f"{mark}  {finding.what + ':':<14} {finding.found}")
+        if job.stopping.is_set():
+            break
+    if job.arguments.json:
+        job.tell(json.dumps([asdict(finding) for finding in found], indent=2))
+    return 1 if any(finding.ok is False for finding in found) else 0
+
+
+def _findings(job: Job, how: Connecting) -> Iterator[Finding]:
+    yield Finding("Python", True, f"{platform.python_version()} at {sys.executable}, django_mqueue {VERSION}")
+    yield _checked("PySpark", _pyspark)
+    if not job.arguments.remote and not submitted():
+        yield _checked("Java", _java)
+    yield from _database("database", how)
+    if not job.arguments.no_spark:
+        yield from _spark(job, how)
+
+
+def _checked(what: str, check: Callable[[], str]) -> Finding:
+    try:
+        return Finding(what, True, check())
+    except MQueueError as error:
+        return Finding(what, False, str(error))
+
+
+def _pyspark() -> str:
+    check_pyspark()
+    return f"{import_module('pyspark').__version__}, PyArrow {import_module('pyarrow').__version__}"
+
+
+def _java() -> str:
+    java = find_java()
+    return f"{java.version} by {java.source} at {java.home}"
+
+
+def _database(what: str, how: Connecting) -> Iterator[Finding]:
+    try:
+        with connected(how) as using:
+            yield Finding(what, True, f"{how.where()}: {_server(using)}")
+            for problem in server_problems(using):
+                yield Finding(what, None, str(problem.msg).replace(repr(using), "it"))
+            topics = sorted(bulk.topics(using))
+            more = f" and {len(topics) - TOPICS_SHOWN} more" if len(topics) > TOPICS_SHOWN else ""
+            yield Finding("topics", True, (", ".join(topics[:TOPICS_SHOWN]) or "none yet") + more)
+    except MQueueError as error:
+        yield Finding(what, False, str(error))
+
+
+def _server(using: str) -> str:
+    connection: Any = connections[using]
+    name = "MariaDB" if connection.mysql_is_mariadb else "MySQL"
+    return f"{name} {'.'.join(map(str, connection.mysql_version))}"
+
+
+def _spark(job: Job, how: Connecting) -> Iterator[Finding]:
+    try:
+        spark = job.spark
+        master = "Spark Connect" if job.arguments.remote else spark.sparkContext.master
+        yield Finding("Spark", True, f"{spark.version}, {master}")
+    except MQueueError as error:
+        yield Finding("Spark", False, str(error))
+        return
+    except Exception as error:
+        if (line := explained(error)) is None:
+            raise
+        yield Finding("Spark", False, line)
+        return
+    try:
+        for row in executors(spark, how):
+            problem = row["problem"]
+            told = f"{row['host']}: Python {row['python']} at {row['executable']}, django_mqueue {row['package']}, "
+            yield Finding("executor", problem is None, told + (problem or f"reaches {row['server']}"))
+            if row["package"] != VERSION:
+                yield Finding("executor", False, f"{row['host']}: another django_mqueue than here, {VERSION}")
+    except Exception as error:
+        if (line := explained(error)) is None:
+            raise
+        yield Finding("executor", False, f"{line}{_without_package(line)}")
+
+
+def _without_package(line: str) -> str:
+    if "No module named 'django_mqueue'" not in line and "No module named 'MySQLdb'" not in line:
+        return ""
+    return (
+        ": executors' Python needs django-mqueue[spark] installed (PYSPARK_PYTHON says which Python that is)"
+    )
+
+
+def executors(spark: Any, how: Connecting, tasks: int = 4) -> list[Mapping[str, Any]]:
+    """What a few tasks find where they run, each place once."""
+    schema = "host STRING, executable STRING, python STRING, package STRING, server STRING, problem STRING"
+
+    def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for _ in batches:
+            pass
+        yield pa.RecordBatch.from_pylist([here(how)], schema=pa.schema([(n, pa.string()) for n in _NAMES]))
+
+    rows = spark.range(0, tasks, 1, tasks).mapInArrow(look, schema).collect()
+    found = {(row["host"], row["executable"], row["problem"]): row.asDict() for row in rows}
+    return [found[key] for key in sorted(found, key=str)]
+
+
+_NAMES = ("host", "executable", "python", "package", "server", "problem")
+
+
+def here(how: Connecting) -> dict[str, str | None]:
+    """What this process finds."""
+    server = problem = None
+    try:
+        with connected(how) as using:
+            bulk.topics(using)
+            server = _server(using)
+    except MQueueError as error:
+        problem = str(error)
+    return dict(
+        zip(
+            _NAMES,
+            (socket.gethostname(), sys.executable, platform.python_version(), VERSION, server, problem),
+            strict=True,
+        )
+    )
+
+
+VERB = Verb(
+    "doctor",
+    "Say what Spark finds here: Java, PySpark, the database, its topics, and the same from an executor.",
+    arguments,
+    run,
+)

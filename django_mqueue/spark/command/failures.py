@@ -1,0 +1,61 @@
+"""One line for what went wrong, wherever it did: here, in Spark's Java, or in a Python process of an executor."""
+
+from __future__ import annotations
+
+import re
+
+from django.db import DatabaseError, InterfaceError
+
+from ...exceptions import MQueueError
+
+_OURS = re.compile(r"^\s*(?:\S+: )?django_mqueue(?:\.\w+)+\.([A-Z]\w*): (.+)$", re.MULTILINE)
+"""An error of the queue's own as the end of a Python traceback within Spark's text."""
+
+_PYTHON = re.compile(
+    r"^\s*((?:\w+\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Warning)): (.+)$", re.MULTILINE
+)
+_JAVA = re.compile(r"^(?:: |Caused by: )((?:\w+\.)+[A-Z]\w*): (.+)$", re.MULTILINE)
+_LONGEST = 600
+
+
+def explained(error: BaseException) -> str | None:
+    """What to tell the user; None for an error that is none of the user's making, whose traceback is wanted."""
+    if isinstance(error, MQueueError):
+        return _line(str(error))
+    if isinstance(error, DatabaseError | InterfaceError):
+        return _line(f"the database: {error.args[-1] if error.args else error}")
+    if isinstance(error, OSError) and not _sparks(error):
+        return _line(f"{type(error).__name__}: {error}")
+    if _sparks(error):
+        return _line(_of_spark(error))
+    return None
+
+
+def _sparks(error: BaseException) -> bool:
+    """Whether it is raised by PySpark, or by what it is made of."""
+    return any(kind.__module__.split(".")[0] in ("pyspark", "py4j", "grpc") for kind in type(error).__mro__)
+
+
+def _of_spark(error: BaseException) -> str:
+    text = _told(error)
+    if found := _OURS.findall(text):
+        return str(found[-1][1])
+    if found := _PYTHON.findall(text.partition("Driver stacktrace")[0]):
+        return f"Spark: {found[-1][0]}: {found[-1][1]}"
+    if found := _JAVA.findall(text):
+        return f"Spark: {found[-1][0].rpartition('.')[2]}: {found[-1][1]}"
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return f"Spark: {first or type(error).__name__}"
+
+
+def _told(error: BaseException) -> str:
+    """All its text; of an error from the JVM it is fetched there, if there is one yet."""
+    try:
+        return str(error)
+    except Exception:
+        return f"{type(error).__name__}: Spark's Java process has ended"
+
+
+def _line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} …"

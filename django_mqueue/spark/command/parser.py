@@ -1,0 +1,93 @@
+"""The command line: a parser for each verb, with what all verbs take."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from argparse import ArgumentParser
+from collections.abc import Callable, Sequence
+
+from .connection import add_connection
+from .verbs import Verb
+
+LEVELS = ("OFF", "ERROR", "WARN", "INFO")
+
+
+def parser_of(prog: str, verbs: Sequence[Verb]) -> ArgumentParser:
+    """Of ``python -m django_mqueue.spark``."""
+    parser = ArgumentParser(
+        prog=prog,
+        description="The queue's log on Spark. The exit code is 0, 1 (an error), 2 (bad arguments).",
+        epilog=f"{prog} VERB --help tells a verb's arguments.",
+        allow_abbrev=False,
+    )
+    add_verbs(parser, verbs, add_connection)
+    return parser
+
+
+def add_verbs(
+    parser: ArgumentParser, verbs: Sequence[Verb], add_connection: Callable[[ArgumentParser], None]
+) -> None:
+    """A parser for each verb below this one; ``add_connection`` adds how the database is named."""
+    below = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for verb in verbs:
+        # Without abbreviations: --password would be one of --password-file.
+        own = below.add_parser(verb.name, help=verb.help, description=verb.help, allow_abbrev=False)
+        own.set_defaults(run=verb.run)
+        verb.arguments(own)
+        add_connection(own)
+        add_launching(own)
+
+
+def add_launching(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("Spark")
+    group.add_argument(
+        "--master",
+        help="Where Spark runs (default local[*]: here). Under spark-submit it is for that to say.",
+    )
+    group.add_argument(
+        "--remote",
+        metavar="sc://HOST",
+        default=os.environ.get("SPARK_REMOTE"),
+        help="A Spark Connect server.",
+    )
+    group.add_argument(
+        "--memory", type=_memory, help="The driver's, and with a local master all that there is (default 1g)."
+    )
+    group.add_argument(
+        "--conf",
+        type=_setting,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="Configuration of Spark; as often as needed.",
+    )
+    group.add_argument(
+        "--spark-log",
+        choices=LEVELS,
+        default="OFF",
+        help="What Spark's own log says on stderr (default OFF).",
+    )
+    group.add_argument("--traceback", action="store_true", help="Show where an error comes from.")
+
+
+def _memory(text: str) -> str:
+    if not re.fullmatch(r"[1-9][0-9]{0,8}[mgMG]", text):
+        raise argparse.ArgumentTypeError(
+            f"must be a number with m or g behind it, as 900m or 4g, not {text!r}"
+        )
+    return text
+
+
+def _setting(text: str) -> tuple[str, str]:
+    """A key and a value. A password does not belong there: Spark shows its configuration."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.startswith("spark."):
+        raise argparse.ArgumentTypeError(f"must be like spark.executor.memory=2g, not {text!r}")
+    if "MQUEUE_PASSWORD" in key:
+        raise argparse.ArgumentTypeError(
+            f"{key}: Spark writes its configuration down and shows it. Let the cluster set MQUEUE_PASSWORD in the"
+            " environment of executors, or give them a file (--password-file)"
+        )
+    return key, value

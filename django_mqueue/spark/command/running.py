@@ -1,0 +1,110 @@
+"""One run of a verb: Spark is started when it is asked for and ends with the run, signals are heard, errors said."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import traceback
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ..launching import check_pyspark, session, submitted
+from . import known_verbs
+from .connection import connection_options
+from .ending import end, end_now
+from .failures import explained
+from .output import Output
+from .parser import parser_of
+from .signals import Signals
+from .verbs import BadArguments, Job, Verb
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PROGRAM = "python -m django_mqueue.spark"
+_STOPPING = b"stopping after what is under way; once more stops at once\n"
+
+
+def main(arguments: Sequence[str] | None = None, verbs: Sequence[Verb] | None = None) -> int:
+    """``python -m django_mqueue.spark``: the exit code. ``arguments``: without the program's name."""
+    parsed = parser_of(PROGRAM, known_verbs() if verbs is None else verbs).parse_args(arguments)
+    output = Output()
+
+    def fail(line: str) -> None:
+        output.say(f"{PROGRAM} {parsed.verb}: {line}")
+
+    try:
+        options = connection_options(parsed)
+    except BadArguments as error:
+        fail(str(error))
+        return 2
+    return run(parsed, options, output, fail)
+
+
+def run(arguments: Namespace, options: dict[str, str], output: Output, fail: Callable[[str], None]) -> int:
+    """The exit code: the verb's, or 1 or 2 after ``fail(line)``. An error that is a mistake of ours comes through."""
+    stopping = threading.Event()
+    started: list[SparkSession] = []
+
+    def first() -> None:
+        stopping.set()
+        os.write(2, _STOPPING)  # not by a stream, which may be in the middle of a line
+
+    def second(number: int) -> None:
+        end_now(started[0] if started else None, 128 + number)
+
+    signals = Signals(first, second)
+
+    def start() -> SparkSession:
+        spark, ours = _session(arguments)
+        if ours:
+            started.append(spark)
+            signals.listen()
+        return spark
+
+    with signals.heard():
+        try:
+            _check_launching(arguments)
+            return int(arguments.run(Job(arguments, options, start, output, stopping)))
+        except Exception as error:
+            line = explained(error)
+            if line is None:
+                raise
+            if getattr(arguments, "traceback", False):
+                traceback.print_exc(file=sys.stderr)
+            fail(line)
+            return 2 if isinstance(error, BadArguments) else 1
+        finally:
+            if started:
+                end(started[0])
+
+
+def _session(arguments: Namespace) -> tuple[SparkSession, bool]:
+    """A session, and whether it was started now: one that runs in this process already is somebody else's."""
+    check_pyspark()
+    from pyspark.sql import SparkSession
+
+    if (running := SparkSession.getActiveSession()) is not None:
+        return running, False
+    spark = session(
+        f"mqueue {arguments.verb}",
+        master=arguments.master or "local[*]",
+        memory=arguments.memory or "1g",
+        config={"spark.log.level": arguments.spark_log, **dict(arguments.conf)},
+        remote=arguments.remote,
+    )
+    return spark, True
+
+
+def _check_launching(arguments: Namespace) -> None:
+    given = [name for name in ("master", "memory", "remote") if getattr(arguments, name)]
+    if submitted() and given:
+        raise BadArguments(
+            f"--{given[0]}: Spark runs already, started by spark-submit: give it to that, before the program's name"
+        )
+    if arguments.remote and len(given) > 1:
+        raise BadArguments(
+            f"--remote: the Spark Connect server has its own {given[0]}: leave out --{given[0]}"
+        )

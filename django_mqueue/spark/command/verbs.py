@@ -1,0 +1,76 @@
+"""What a verb is, and what it is given."""
+
+from __future__ import annotations
+
+import threading
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...exceptions import MQueueError
+from .output import Output, Progress
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class BadArguments(MQueueError):
+    """The arguments of the command contradict each other, or ask for what there is not: the exit code is 2."""
+
+
+class Job:
+    """One run of a verb. ``options``: how ``format("mqueue")`` reaches the database, never with the password.
+
+    ``arguments`` are the verb's own, and those of the command. ``stopping`` is set by the first SIGTERM or SIGINT:
+    a verb looks at it between steps, and ends with what is done.
+    """
+
+    def __init__(
+        self,
+        arguments: Namespace,
+        options: dict[str, str],
+        start: Callable[[], SparkSession],
+        output: Output | None = None,
+        stopping: threading.Event | None = None,
+    ) -> None:
+        self.arguments, self.options = arguments, dict(options)
+        self.stopping = threading.Event() if stopping is None else stopping
+        self._start, self._output = start, Output() if output is None else output
+        self._spark: SparkSession | None = None
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session, started when it is first asked for. Raises ``NoSpark``."""
+        if self._spark is None:
+            self._spark = self._start()
+        return self._spark
+
+    def say(self, text: str) -> None:
+        """A line for who watches: on stderr."""
+        self._output.say(text)
+
+    def tell(self, text: str) -> None:
+        """The result: on stdout."""
+        self._output.tell(text)
+
+    def progress(self, total: int | None, unit: str) -> AbstractContextManager[Progress]:
+        """``with job.progress(1000, "messages") as done: done.update(10)``: a bar on a terminal, else a line at times.
+
+        ``total`` None: nobody knows.
+        """
+        return self._output.progress(total, unit)
+
+
+@dataclass(frozen=True)
+class Verb:
+    """``arguments`` adds the verb's own to its parser; ``run`` returns the exit code.
+
+    Errors of the queue's own that ``run`` raises become one line and exit code 1.
+    """
+
+    name: str
+    help: str
+    arguments: Callable[[ArgumentParser], Any]
+    run: Callable[[Job], int]

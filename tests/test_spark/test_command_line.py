@@ -1,0 +1,330 @@
+"""The command's arguments, and what it says when something is wrong; no Spark here."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import OperationalError, connection
+
+from django_mqueue import publish
+from django_mqueue.exceptions import LogGap
+from django_mqueue.spark.command import known_verbs, running
+from django_mqueue.spark.command.failures import explained
+from django_mqueue.spark.command.output import Lines, Output
+from django_mqueue.spark.command.verbs import BadArguments, Job, Verb
+from django_mqueue.spark.connecting import PASSWORD
+from django_mqueue.spark.errors import NoConnection
+
+SECRET = "not to be told"
+
+
+def verb(run: Callable[[Job], int]) -> Verb:
+    return Verb("try", "Try it.", lambda parser: parser.add_argument("--many", type=int), run)
+
+
+def main(*arguments: str, run: Callable[[Job], int] = lambda job: 0) -> int:
+    """The exit code, also of a parser that ends the program."""
+    try:
+        return running.main(["try", *arguments], [verb(run)])
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else -1
+
+
+def test_each_verb_is_known_by_a_name_of_its_own() -> None:
+    names = [each.name for each in known_verbs()]
+    assert "doctor" in names
+    assert len(set(names)) == len(names)
+
+
+def test_help_needs_neither_django_nor_pyspark(tmp_path: Path) -> None:
+    """As the module and, as spark-submit does it, by the file's path."""
+    program = (
+        "import sys; sys.modules['pyspark'] = None\n"
+        "import runpy; sys.argv = ['x', *sys.argv[2:]]\n"
+        "runpy.run_module('django_mqueue.spark', run_name='__main__')"
+    )
+    alone = {k: v for k, v in os.environ.items() if k not in ("DJANGO_SETTINGS_MODULE", "DATABASE_URL")}
+    path = Path(running.__file__).parents[1] / "__main__.py"
+    for command in ([sys.executable, "-c", program, "", "--help"], [sys.executable, str(path), "--help"]):
+        said = subprocess.run(
+            command, env=alone, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=60
+        )
+        assert said.returncode == 0, said.stderr
+        assert "doctor" in said.stdout
+        assert said.stderr == ""
+
+
+def test_arguments_become_options_without_the_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PASSWORD, SECRET)
+    seen: list[Job] = []
+
+    def run(job: Job) -> int:
+        seen.append(job)
+        return 7
+
+    code = main(
+        "--host", "db", "--port", "3307", "--user", "archive", "--database", "shop", "--ssl-ca", "/ca.pem",
+        "--password-file", "/run/secrets/db", "--many", "5", run=run,
+    )  # fmt: skip
+    assert code == 7
+    (job,) = seen
+    assert job.options == {
+        "host": "db", "port": "3307", "user": "archive", "database": "shop", "sslCa": "/ca.pem",
+        "passwordFile": "/run/secrets/db",
+    }  # fmt: skip
+    assert job.arguments.many == 5
+    assert not job.stopping.is_set()
+    assert SECRET not in repr(vars(job.arguments))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--password", SECRET), "the password is no argument"),
+        ((f"--password={SECRET}",), "the password is no argument"),
+        (("--passwor", "x"), "unrecognized arguments"),
+        (("--host", "db"), "option 'database' is missing"),
+        (("--host", "db", "--database", "shop", "--port", "70000"), "must be a number from 1 to 65535"),
+        (("--connection-hook", "shop.secrets"), "must be like package.module:function"),
+        (("--memory", "much"), "--memory: must be a number with m or g behind it, as 900m or 4g"),
+        (("--conf", "spark.executor.memory"), "--conf: must be like spark.executor.memory=2g"),
+        (("--conf", f"spark.executorEnv.MQUEUE_PASSWORD={SECRET}"), "Let the cluster set MQUEUE_PASSWORD"),
+        (("--remote", "sc://db", "--master", "local[2]"), "the Spark Connect server has its own master"),
+        (("--many", "x"), "invalid int value"),
+    ],
+)  # fmt: skip
+def test_bad_arguments_are_refused(
+    arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[Job] = []
+
+    def run(job: Job) -> int:
+        ran.append(job)
+        return 0
+
+    assert main(*arguments, run=run) == 2
+    out, err = capsys.readouterr()
+    assert said in err
+    assert SECRET not in out + err
+    assert not ran
+
+
+def test_what_spark_submit_decides_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    assert main("--master", "local[2]") == 2
+    assert "--master: Spark runs already, started by spark-submit" in capsys.readouterr().err
+
+
+def failing(error: Exception) -> Callable[[Job], int]:
+    def run(job: Job) -> int:
+        raise error
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (LogGap("topic 'orders': it is gone"), 1, "topic 'orders': it is gone"),
+        (BadArguments("--to and --from are one place"), 2, "--to and --from are one place"),
+        (OperationalError(2013, "Lost connection"), 1, "the database: Lost connection"),
+        (PermissionError(13, "Permission denied", "/archive"), 1, "Permission denied: '/archive'"),
+    ],
+)
+def test_an_error_is_one_line(
+    error: Exception, code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(run=failing(error)) == code
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("python -m django_mqueue.spark try: ")
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_a_mistake_of_ours_is_shown_as_it_is() -> None:
+    with pytest.raises(ZeroDivisionError):
+        main(run=failing(ZeroDivisionError()))
+
+
+def test_where_an_error_comes_from_is_told_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("--traceback", run=failing(LogGap("it is gone"))) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+class SparkError(Exception):
+    """As one of PySpark's."""
+
+    __module__ = "pyspark.errors.exceptions.captured"
+
+
+WORKER = """
+  An exception was thrown from the Python worker. Please see the stack trace below.
+Traceback (most recent call last):
+  File "django_mqueue/spark/connecting.py", line 102, in connected
+    raise NoConnection(_explained(how, error)) from error
+{0}: {1}
+
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:581)
+"""
+JAVA = """An error occurred while calling o61.parquet.
+: org.apache.spark.SparkException: Job aborted.
+\tat org.apache.spark.sql.errors.QueryExecutionErrors$.jobAbortedError(QueryExecutionErrors.scala:651)
+Caused by: java.io.IOException: No FileSystem for scheme "s4"
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            WORKER.format("django_mqueue.spark.errors.NoConnection", "db cannot be reached"),
+            "db cannot be reached",
+        ),
+        (WORKER.format("django_mqueue.exceptions.LogGap", "3 are gone"), "3 are gone"),
+        (
+            WORKER.format("pyarrow.lib.ArrowInvalid", "no"),
+            "Spark: An exception was thrown from the Python worker.",
+        ),
+        (
+            WORKER.format("ModuleNotFoundError", "No module named 'x'"),
+            "Spark: ModuleNotFoundError: No module named 'x'",
+        ),
+        (JAVA, 'Spark: IOException: No FileSystem for scheme "s4"'),
+        ("[CONNECT_URL_NOT_SET] Say where.\nMore", "Spark: [CONNECT_URL_NOT_SET] Say where."),
+        ("", "Spark: SparkError"),
+    ],
+)
+def test_what_comes_from_spark_is_told_in_a_line(text: str, said: str) -> None:
+    """An error of ours, in whatever process it was raised, is the one that is told."""
+    assert (explained(SparkError(text)) or "").startswith(said)
+
+
+def test_progress_is_lines_where_nobody_looks() -> None:
+    stream = io.StringIO()
+    with Output(err=stream).progress(1000, "messages") as done:
+        done.update(400)
+        done.update(600)
+    assert stream.getvalue().startswith("1,000 of 1,000 (100%) messages, ")
+    assert stream.getvalue().count("\n") == 1
+    said: list[str] = []
+    lines = Lines(None, "messages", said.append, every=0)
+    lines.update(7)
+    lines.end()
+    assert len(said) == 1
+    assert said[0].startswith("7 messages, ")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_a_bar_on_a_terminal() -> None:
+    pytest.importorskip("tqdm")
+    stream = Terminal()
+    output = Output(err=stream)
+    with output.progress(10, "messages") as done:
+        done.update(4)
+        output.say("between")
+    assert "4.00/10.0" in stream.getvalue()
+    assert "between\n" in stream.getvalue()
+
+
+def run_doctor(*arguments: str) -> list[dict[str, object]]:
+    out = io.StringIO()
+    call_command("mqueue_spark", "doctor", "--no-spark", "--json", *arguments, stdout=out)
+    found = json.loads(out.getvalue())
+    assert isinstance(found, list)
+    return found
+
+
+def test_the_doctor_names_the_server_and_the_topics(transactional_db: None) -> None:
+    publish("orders", 1)
+    found = {finding["what"]: finding for finding in run_doctor()}
+    assert found["database"]["ok"] is True
+    assert str(connection.settings_dict["NAME"]) in str(found["database"]["found"])
+    assert ("MariaDB" if connection.mysql_is_mariadb else "MySQL") in str(found["database"]["found"])  # type: ignore[attr-defined]
+    assert "orders" in str(found["topics"]["found"])
+
+
+def test_the_doctor_of_a_server_that_is_away(db: None, capsys: pytest.CaptureFixture[str]) -> None:
+    code = running.main(
+        ["doctor", "--no-spark", "--host", "127.0.0.1", "--port", "1", "--database", "shop"], known_verbs()
+    )
+    out, err = capsys.readouterr()
+    assert code == 1
+    assert (
+        "NO  database:      database 'shop' at 127.0.0.1:1 as 'the current user' cannot be reached from here"
+        in out
+    )
+    assert "Traceback" not in out + err
+
+
+def test_djangos_settings_say_where_the_database_is_but_not_the_password(
+    db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The environment has the password as long as the command runs: Spark's processes here inherit it."""
+    seen: list[tuple[Job, str | None]] = []
+
+    def run(job: Job) -> int:
+        seen.append((job, os.environ.get(PASSWORD)))
+        return 0
+
+    monkeypatch.delenv(PASSWORD, raising=False)
+    monkeypatch.setitem(connection.settings_dict, "PASSWORD", SECRET)
+    monkeypatch.setattr("django_mqueue.management.commands.mqueue_spark.known_verbs", lambda: [verb(run)])
+    call_command("mqueue_spark", "try", "--password-file", "/run/secrets/db")
+    ((job, password),) = seen
+    assert job.options["database"] == connection.settings_dict["NAME"]
+    assert job.options["passwordFile"] == "/run/secrets/db"
+    assert SECRET not in repr(job.options) + repr(vars(job.arguments))
+    assert password == SECRET
+    assert PASSWORD not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(NoConnection("it is away"), 1), (BadArguments("it is away"), 2)],
+    ids=["error", "arguments"],
+)
+def test_an_error_of_the_management_command(
+    db: None, monkeypatch: pytest.MonkeyPatch, error: Exception, code: int
+) -> None:
+    monkeypatch.setattr(
+        "django_mqueue.management.commands.mqueue_spark.known_verbs", lambda: [verb(failing(error))]
+    )
+    with pytest.raises(CommandError, match=r"^it is away$") as raised:
+        call_command("mqueue_spark", "try")
+    assert raised.value.returncode == code
+
+
+def test_an_alias_that_there_is_not() -> None:
+    with pytest.raises(CommandError, match="--database 'elsewhere' is no entry of DATABASES"):
+        call_command("mqueue_spark", "doctor", "--no-spark", "--database", "elsewhere")
+
+
+def test_a_job_needs_no_command() -> None:
+    """Verbs' own tests run them so."""
+    asked: list[str] = []
+
+    def start() -> Any:
+        asked.append("started")
+        return "a session"
+
+    job = Job(Namespace(), {}, start)
+    assert asked == []
+    assert job.spark == job.spark == "a session"
+    assert asked == ["started"]
