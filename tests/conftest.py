@@ -78,9 +78,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         ):
             if place.startswith(places):
                 item.add_marker(mark)
+    if "long" not in config.option.markexpr:
+        _leave_out("long", config, items)
     if find_spec("pyspark") is None:
-        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("spark")])
-        items[:] = [item for item in items if not item.get_closest_marker("spark")]
+        _leave_out("spark", config, items)
+
+
+def _leave_out(mark: str, config: pytest.Config, items: list[pytest.Item]) -> None:
+    config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker(mark)])
+    items[:] = [item for item in items if not item.get_closest_marker(mark)]
 
 
 def pytest_sessionstart() -> None:

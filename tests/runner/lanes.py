@@ -22,7 +22,8 @@ OLDEST_DJANGO, NEWEST_DJANGO = "5.2", "6.1"
 @dataclass(frozen=True)
 class Combination:
     """``quick``: without what is slow; ``narrow``: also without what is beside the protocol; ``once``: with, without or
-    nothing but what is to run once (the default: with). ``spark``: nothing but what needs Spark, which no other has."""
+    nothing but what is to run once (the default: with). ``spark``: nothing but what needs Spark, which no other has.
+    ``long``: nothing but what is long, in the same environment."""
 
     interpreter: Interpreter
     django: str
@@ -30,11 +31,12 @@ class Combination:
     once: Literal["with", "without", "alone"] = "with"
     narrow: bool = False
     spark: bool = False
+    long: bool = False
 
     @property
     def name(self) -> str:
         part = ", quick" if self.quick else ", what runs once" if self.once == "alone" else ""
-        part = ", Spark" if self.spark else part
+        part = ", long" if self.long else ", Spark" if self.spark else part
         return f"Python {self.interpreter.full}, Django {self.django}{part}"
 
     @property
@@ -72,7 +74,7 @@ def _arguments(combination: Combination, options: Options) -> Sequence[str | Pat
         ("once", combination.once == "without"),
     )
     wanted = [f"not {mark}" for mark, out in marks if out] + ["once"] * (combination.once == "alone")
-    wanted += ["spark"] * combination.spark
+    wanted += ["long"] if combination.long else ["spark"] * combination.spark
     if wanted:
         chosen += ["-m", " and ".join(wanted)]
     if options.ci:

@@ -24,11 +24,12 @@ class Options:
     server: str
     pytest: tuple[str, ...]
     spark: bool = False
+    long: bool = False
 
     @property
     def everything(self) -> bool:
         """Not a developer's own choice of tests."""
-        return not (self.pytest or self.spark)
+        return not (self.pytest or self.spark or self.long)
 
 
 def parse(arguments: list[str]) -> Options:
@@ -51,6 +52,12 @@ def parse(arguments: list[str]) -> Options:
     parser.add_argument(
         "--spark", action="store_true", help="nothing but what needs Spark, in an environment that has it"
     )
+    parser.add_argument(
+        "--long",
+        action="store_true",
+        help="nothing but what is marked long, which no other run has: minutes each, with Spark",
+    )
     known, rest = parser.parse_known_args(arguments)
     server = known.server or ("mariadb" if known.quick else "all")
-    return Options(known.quick, known.ci, server, tuple(word for word in rest if word != "--"), known.spark)
+    words = tuple(word for word in rest if word != "--")
+    return Options(known.quick, known.ci, server, words, known.spark, known.long)

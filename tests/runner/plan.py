@@ -38,7 +38,11 @@ def outcomes_of(options: Options) -> list[Outcome]:
     python = oldest.environment.ensure()
     outcomes = list(static_checks(python)) if options.everything else []
     whole = options.everything and not options.quick
-    lane = replace(oldest, once="without") if whole else replace(oldest, spark=options.spark)
+    lane = (
+        replace(oldest, once="without")
+        if whole
+        else replace(oldest, spark=options.spark or options.long, long=options.long)
+    )
     with ExitStack() as stack:
         servers: list[tuple[str, str]] = []
         for kind in _kinds(options):

@@ -62,6 +62,7 @@ def test_further_arguments_go_to_pytest() -> None:
         quick=False, ci=False, server="mysql", pytest=("tests/test_models", "-k", "keys", "-x")
     )
     assert parse(["--quick"]).everything
+    assert not parse(["--long"]).everything
 
 
 @pytest.mark.parametrize(
