@@ -40,6 +40,11 @@ _MESSAGES: dict[str, DataType] = {
     "published_at": _TIME,
     "created_at": _TIME,
 }
+_AGAIN: dict[str, DataType] = {
+    "original_id": _TEXT,
+    "retry_of": _LONG,
+    "first_published_at": _TIME,
+}
 _LETTERS: dict[str, DataType] = {
     "original_topic": _TEXT,
     "original_id": _TEXT,
@@ -64,7 +69,7 @@ _DELIVERIES: dict[str, DataType] = {
     "errors": _TEXT,
 }
 _TABLES: dict[Table, dict[str, DataType]] = {
-    "messages": _MESSAGES,
+    "messages": _MESSAGES | _AGAIN,
     "dead_letters": _MESSAGES | _LETTERS,
     "deliveries": _DELIVERIES,
 }

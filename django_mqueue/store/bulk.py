@@ -30,6 +30,10 @@ MESSAGES = {
     "payload": "m.payload",
     "created_at": "m.created_at",
     "published_at": "m.published_at",
+    "retry_of": "IF(m.original_id IS NULL, NULL, CAST(JSON_VALUE(m.metadata, '$.retry.offset') AS SIGNED))",
+    "first_published_at": (
+        "IF(m.original_id IS NULL, NULL, CAST(JSON_VALUE(m.metadata, '$.retry.published_at') AS SIGNED))"
+    ),
     "original_id": "m.original_id",
     "original_topic": "m.original_topic",
     "failed_group": "m.failed_group",
