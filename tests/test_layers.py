@@ -15,7 +15,7 @@ PACKAGE = Path(django_mqueue.__file__).parent
 
 LEVELS = [
     {"exceptions"},
-    {"policy", "messages", "conf"},
+    {"policy", "messages", "conf", "drawing"},
     {"models", "signals", "tracing"},
     {"store"},
     {"service"},

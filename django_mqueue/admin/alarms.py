@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from ..drawing.scales import age
 from ..inspect import GroupFigures, Hold, KnownTopic, TopicFigures
-from .scales import age
 
 NOW = timedelta()
 A_WHILE = timedelta(minutes=10)

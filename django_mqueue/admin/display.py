@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -13,13 +12,12 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from ..drawing.printing import printable as printable
 from ..policy.names import key_of
 
 EMPTY = "-"
 CELL_CHARACTERS = 100
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-_TURNING = re.compile("[\u202a-\u202e\u2066-\u2069]")
 
 Column = Callable[[Any, Any], str]
 
@@ -79,13 +77,6 @@ def key(partition: str) -> str:
 @admin.display(description="key")
 def key_column(page: Any, row: Any) -> str:
     return key(row.partition_key)
-
-
-def printable(text: str) -> str:
-    """``text`` such as a page can send it: JSON may hold halves of surrogate pairs, UTF-8 may not. What turns the
-    direction of the text around it is made visible, or one thing could be shown as another."""
-    sendable = text.encode("utf-8", "backslashreplace").decode()
-    return _TURNING.sub(lambda found: f"\\u{ord(found.group()):04x}", sendable)
 
 
 def cut(text: str, limit: int = CELL_CHARACTERS) -> str:

@@ -9,10 +9,10 @@ from datetime import timedelta
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
+from ..drawing.charts import Line, Values, chart
+from ..drawing.scales import COUNT, TIME, Unit, count_step, short_count
 from ..inspect import Lag, Latency, Percentiles, Rates, Series
-from .charts import Line, Values, chart
 from .display import printable
-from .scales import COUNT, TIME, Unit, count_step, short_count
 
 MS = timedelta(milliseconds=1)
 GROUPS_DRAWN = 3

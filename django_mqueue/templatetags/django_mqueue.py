@@ -9,9 +9,10 @@ from django import VERSION, template
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from ..admin import display, scales, tools, wording
+from ..admin import display, tools, wording
 from ..admin.links import address, link
 from ..admin.views import navigation
+from ..drawing import scales
 from ..policy.figures import Figure
 
 register = template.Library()

@@ -9,7 +9,8 @@ from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from ..admin import charts, overview, scales, standing, ways, wording
+from ..admin import overview, standing, ways, wording
+from ..drawing import charts, scales
 from ..inspect import Figure, Series
 
 register = template.Library()

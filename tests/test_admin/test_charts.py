@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_mqueue.admin.charts import Line, chart, described, runs, sparkline
-from django_mqueue.admin.scales import COUNT, TIME, age, count, duration, moments, short_count
+from django_mqueue.drawing.charts import Line, chart, described, runs, sparkline
+from django_mqueue.drawing.scales import COUNT, TIME, age, count, duration, moments, short_count
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta, tzinfo
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from .display import printable
+from .printing import printable
 from .scales import Unit, moments, top_of
 
 HEIGHT = 150
