@@ -14,7 +14,7 @@ from . import alarms
 from .alarms import Alarm
 
 TOPICS_ON_A_PAGE = 25
-TOPICS_ON_THE_OVERVIEW = 6
+TOPICS_ON_THE_OVERVIEW = 5
 """Each costs about twenty statements: samples of what was published and finished, for rates and counts."""
 LINES_ON_A_PAGE = 200
 """On the overview, of topics and groups together: as many as ``inspect`` answers at once."""

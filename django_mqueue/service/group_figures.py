@@ -21,7 +21,7 @@ from .surveying import Surveyor, size_for
 
 Pair = tuple[str, str]
 STEP = 60_000
-PARTITIONS, SHARED = 6_000, 4_500
+PARTITIONS, SHARED = 6_000, 3_000
 """Partitions that are looked at one by one, where a topic has too many to look at all: of one pair; of all pairs
 together."""
 FIRST_PARTITIONS = 100

@@ -45,7 +45,7 @@ def size_for(surveys: int, exact: int | None = None) -> Size:
     """So that all that one call makes stay within some thousand rows."""
     most = max(1, surveys)
     return Size(
-        max(8, min(48, 96 // most)), 2 if most <= 2 else 1, exact or max(100, min(1_000, 5_000 // most))
+        max(8, min(48, 96 // most)), 2 if most <= 2 else 1, exact or max(100, min(1_000, 3_000 // most))
     )
 
 
