@@ -55,8 +55,9 @@ def outcomes_of(options: Options) -> list[Outcome]:
             (first, first_name), (last, last_name) = servers[0], servers[-1]
             tracks[0].append(partial(run_lane, replace(oldest, once="alone"), first, first_name, options))
             tracks[-1].append(partial(_newest, last, last_name, options))
-            for track, (url, name) in zip(tracks, servers, strict=True):
-                track.append(partial(run_lane, replace(oldest, spark=True), url, name, options))
+            for number, (track, (url, name)) in enumerate(zip(tracks, servers, strict=True)):
+                spark = replace(oldest, spark=True, once="without" if number else "with")
+                track.append(partial(run_lane, spark, url, name, options))
         others = [each for track in tracks[1:] for each in track]
         beside = Beside(others) if whole and others else None
         outcomes += [each(None) for track in (tracks[:1] if beside else tracks) for each in track]

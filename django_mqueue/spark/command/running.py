@@ -8,6 +8,7 @@ import threading
 import traceback
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..launching import check_pyspark, session, submitted
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PROGRAM = "python -m django_mqueue.spark"
+_LOG, _JAVA_OPTIONS = Path(__file__).with_name("log4j2.properties"), "spark.driver.extraJavaOptions"
 _STOPPING = b"stopping after what is under way; once more stops at once\n"
 
 
@@ -92,10 +94,21 @@ def _session(arguments: Namespace) -> tuple[SparkSession, bool]:
         f"mqueue {arguments.verb}",
         master=arguments.master or "local[*]",
         memory=arguments.memory or "1g",
-        config={"spark.log.level": arguments.spark_log, **dict(arguments.conf)},
+        config=_config(arguments),
         remote=arguments.remote,
     )
     return spark, True
+
+
+def _config(arguments: Namespace) -> dict[str, str]:
+    """What was given, and how much Spark's log says, where that is not for others to decide."""
+    given = dict(arguments.conf)
+    if arguments.remote:
+        return given
+    if submitted():
+        return {"spark.log.level": arguments.spark_log, **given}
+    ours = f'"-Dlog4j2.configurationFile={_LOG}" -Dmqueue.log={arguments.spark_log}'
+    return {**given, _JAVA_OPTIONS: f"{ours} {given.get(_JAVA_OPTIONS, '')}".strip()}
 
 
 def _check_launching(arguments: Namespace) -> None:

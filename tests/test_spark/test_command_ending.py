@@ -1,0 +1,83 @@
+"""How the command ends, and that nothing of its Spark stays."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from django_mqueue.spark.command import running
+from tests.support.processes import Worker, wait_until
+
+from .commands import NO_DJANGO, SMALL, command, session_of, wait_for_nothing_left
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
+
+TRYING = ("tests.test_spark.trying",)
+
+
+def has_begun(worker: Worker, what: str) -> None:
+    wait_until(lambda: what in worker.output() or not worker.running, f"{what} is said", timeout=120)
+    assert worker.running, worker.output()
+
+
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)],
+    ids=lambda number: number.name,
+)
+def test_the_first_signal_ends_it_between_two_steps(number: signal.Signals) -> None:
+    """PySpark takes SIGINT for itself when Spark starts."""
+    with command(TRYING, ("steps", "0.5", *SMALL), NO_DJANGO) as worker:
+        has_begun(worker, "step 1\n")
+        worker.send(number)
+        assert worker.wait(60) == 0
+        assert not session_of(worker.pid)
+        *_, before, last = [
+            line for line in worker.output().splitlines() if "step" in line or "ended" in line
+        ]
+        assert last == f"ended after {before.removeprefix('step ')}"
+        assert "stopping after what is under way; once more stops at once" in worker.output()
+        assert "Traceback" not in worker.output()
+
+
+def busy(worker: Worker) -> None:
+    """Spark is at a task of a hundred seconds."""
+    wait_until(
+        lambda: (
+            any("pyspark.daemon" in line for line in session_of(worker.pid).values()) or not worker.running
+        ),
+        "a task runs",
+        timeout=120,
+    )
+    assert worker.running, worker.output()
+
+
+def test_the_second_signal_ends_it_at_once() -> None:
+    with command(TRYING, ("steps", "100", *SMALL), NO_DJANGO) as worker:
+        busy(worker)
+        worker.send(signal.SIGTERM)
+        has_begun(worker, "once more stops at once")
+        worker.send(signal.SIGTERM)
+        assert worker.wait(20) == 128 + signal.SIGTERM
+        wait_for_nothing_left(worker.pid, timeout=5)
+        assert "Traceback" not in worker.output()
+
+
+def test_nothing_stays_of_a_driver_that_was_killed() -> None:
+    with command(TRYING, ("steps", "100", *SMALL), NO_DJANGO) as worker:
+        busy(worker)
+        worker.kill()
+        wait_for_nothing_left(worker.pid)
+
+
+def test_a_java_that_does_not_run_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    java = tmp_path / "bin" / "java"
+    java.write_text('#!/bin/sh\n[ "$1" = -version ] && echo \'version "21"\' >&2 || exit 1\n')
+    java.chmod(0o755)
+    with command(TRYING, ("steps", "1", *SMALL), {**NO_DJANGO, "JAVA_HOME": str(tmp_path)}) as worker:
+        assert worker.wait(60) == 1
+        assert f"{running.PROGRAM} steps: Java ended before Spark ran" in worker.output()
+        assert "Traceback" not in worker.output()
