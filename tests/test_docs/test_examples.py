@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentParser
+
 import pytest
+
+from django_mqueue.spark.command import known_verbs
+from django_mqueue.spark.command.connection import add_connection
+from django_mqueue.spark.command.parser import add_launching
 
 from .blocks import DOCUMENTS, ROOT, blocks, name_of
 from .execute import runs
@@ -302,7 +308,7 @@ def test_the_tests_that_are_shown_pass(example_shop: Project) -> None:
 
 def test_shell_commands_name_what_exists() -> None:
     """Console blocks outside the tutorial call only commands that are there."""
-    known = {"runconsumer", "migrate", "check", "makemigrations", "startapp", "shell"}
+    known = {"runconsumer", "migrate", "check", "makemigrations", "startapp", "shell", "mqueue_spark"}
     for document in DOCUMENTS:
         for block in blocks(document):
             for line in block.text.splitlines() if block.language == "console" else ():
@@ -311,3 +317,33 @@ def test_shell_commands_name_what_exists() -> None:
                     assert words[2] in known, f"{block}: {line}"
                 if words[:1] == ["python3"] and words[1].endswith(".py"):
                     assert (ROOT / words[1]).exists(), f"{block}: {line}"
+
+
+def test_verbs_that_are_shown_and_their_options_are_there() -> None:
+    """Of jobs on Spark, by both entries."""
+    entries = ("python manage.py mqueue_spark ", "python -m django_mqueue.spark ")
+    verbs = {verb.name: verb for verb in known_verbs()}
+    parsers = {}
+    for name, verb in verbs.items():
+        parsers[name] = ArgumentParser()
+        verb.arguments(parsers[name])
+        add_connection(parsers[name])
+        add_launching(parsers[name])
+    seen = set()
+    for document in DOCUMENTS:
+        for block in blocks(document):
+            text = block.text.replace("\\\n", " ") if block.language in ("console", "ini", "") else ""
+            for line in text.splitlines():
+                _, entry, rest = next(
+                    (found for each in entries if (found := line.partition(each))[1]), ("", "", "")
+                )
+                name, *words = rest.split() or [""]
+                if not entry or name == "VERB":
+                    continue
+                assert name in verbs, f"{block}: {line}"
+                seen.add(name)
+                for word in words:
+                    option = word.partition("=")[0]
+                    if option.startswith("--"):
+                        assert option in parsers[name]._option_string_actions, f"{block}: {line}"
+    assert "doctor" in seen
