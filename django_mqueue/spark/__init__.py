@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .archiving import Archive as Archive
+    from .archiving import archive as archive
     from .launching import session as session
     from .launching import settings_options as settings_options
     from .ordering import keep_order as keep_order
@@ -19,13 +20,14 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Archive": "archiving",
+    "archive": "archiving",
     "MQueueDataSource": "source",
     "keep_order": "ordering",
     "session": "launching",
     "settings_options": "launching",
 }
 
-__all__ = ["Archive", "MQueueDataSource", "keep_order", "session", "settings_options"]
+__all__ = ["Archive", "MQueueDataSource", "archive", "keep_order", "session", "settings_options"]
 
 
 def __getattr__(name: str) -> Any:

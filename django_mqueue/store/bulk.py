@@ -57,6 +57,7 @@ DELIVERIES = {
     "done_at": "s.acked_at",
     "due_at": "s.invisible_until",
     "errors": "CAST(s.errors AS CHAR CHARACTER SET utf8mb4)",
+    "published_at": "m.published_at",  # The message's.
 }
 """What can be read of a group's delivery state."""
 

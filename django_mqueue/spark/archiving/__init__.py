@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .catalog import Archive as Archive
+    from .running import Archived as Archived
+    from .running import archive as archive
 
-_HOME = {"Archive": "catalog"}
+_HOME = {"Archive": "catalog", "Archived": "running", "archive": "running"}
 
-__all__ = ["Archive"]
+__all__ = ["Archive", "Archived", "archive"]
 
 
 def __getattr__(name: str) -> Any:

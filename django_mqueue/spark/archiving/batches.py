@@ -1,0 +1,101 @@
+"""What one batch of an archive run is: how far it goes with each topic's tables, and the tasks that read that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ...service.finished import finished_upto
+from ...store import bulk, unfinished
+from ..options import ReadOptions, Table
+from ..planning import Range, ends, ranges
+from ..ranges import Piece
+from .standing import Standing
+from .writing import Task
+
+FOR_ALL = ("",)
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What was settled when the run began: of a topic, and of its dead letters."""
+
+    messages: int
+    dead_letters: int
+
+
+class Planner:
+    """Plans the batches of a run. ``options``: how each table is read."""
+
+    def __init__(self, options: Mapping[Table, ReadOptions], rows: int, history_age_ms: int) -> None:
+        self._options, self._rows, self._age_ms = options, rows, history_age_ms
+        self._counted = replace(options["messages"], targeted=False)
+
+    def reaches(self, using: str, standings: Sequence[Standing], goals: Mapping[str, Goal]) -> list[Standing]:
+        """How far the next batch goes, for those topics with which it goes on at all."""
+        suffix = self._options["messages"].dead_letter_suffix
+        messages = self._ends(
+            using, "messages", [(s.topic, s.upto["messages"], goals[s.topic].messages) for s in standings]
+        )
+        letters = self._ends(
+            using,
+            "dead_letters",
+            [(s.topic + suffix, s.upto["dead_letters"], goals[s.topic].dead_letters) for s in standings],
+        )
+        history = self._ends(
+            using,
+            "deliveries",
+            [(s.topic, s.upto["deliveries"], self._finished(using, s, messages[s.topic])) for s in standings],
+        )
+        found = []
+        for standing in standings:
+            upto: dict[Table, int] = {
+                "messages": messages[standing.topic],
+                "dead_letters": letters[standing.topic + suffix],
+                "deliveries": history[standing.topic],
+            }
+            if upto != standing.upto:
+                position = max(standing.position, min(upto["messages"], upto["deliveries"]))
+                found.append(replace(standing, upto=upto, position=position, batch=standing.batch + 1))
+        return found
+
+    def tasks(self, using: str, standing: Standing, reached: Standing) -> list[Task]:
+        """What lies between where a topic stands and what is reached with this batch."""
+        topic, before, upto = standing.topic, standing.upto, reached.upto
+        messages = self._messages(using, topic, before["messages"], upto["messages"])
+        letters_topic = topic + self._options["messages"].dead_letter_suffix
+        letters = ranges(
+            using,
+            self._options["dead_letters"],
+            [(letters_topic, before["dead_letters"], upto["dead_letters"])],
+        )
+        history = self._history(using, topic, before["deliveries"], upto["deliveries"])
+        found: list[tuple[Table, list[Range]]] = [
+            ("messages", messages), ("dead_letters", letters), ("deliveries", history),
+        ]  # fmt: skip
+        return [Task(topic, reached.batch, table, range) for table, some in found for range in some]
+
+    def _finished(self, using: str, standing: Standing, upto: int) -> int:
+        return finished_upto(using, standing.topic, standing.upto["deliveries"], upto, self._age_ms)
+
+    def _ends(self, using: str, table: Table, stretches: list[tuple[str, int, int]]) -> dict[str, int]:
+        """Up to where each goes; never back."""
+        stretches = [(topic, above, max(above, upto)) for topic, above, upto in stretches]
+        if sum(upto - above for _, above, upto in stretches) <= self._rows:
+            return {topic: upto for topic, _, upto in stretches}
+        options = self._counted if table == "messages" else self._options[table]
+        return ends(using, options, stretches, self._rows)
+
+    def _messages(self, using: str, topic: str, above: int, upto: int) -> list[Range]:
+        """Ranges whose rows are those for all groups; what is for one alone lies between them, or behind."""
+        found = ranges(using, self._counted, [(topic, above, upto)])
+        end = found[-1].piece.upto if found else above
+        if end < upto and bulk.count(using, topic, end, upto, None):
+            found.append(Range(Piece(topic, end, upto, 0)))
+        return found
+
+    def _history(self, using: str, topic: str, above: int, upto: int) -> list[Range]:
+        groups = tuple(sorted(unfinished.groups(using, topic))) if above < upto else ()
+        if not groups:
+            return []
+        return ranges(using, replace(self._options["deliveries"], groups=groups), [(topic, above, upto)])

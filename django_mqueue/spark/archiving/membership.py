@@ -1,0 +1,51 @@
+"""An archive run as the only reader of its group, for as long as it lives."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from contextlib import suppress
+
+from django.db import DatabaseError
+
+from ...exceptions import MQueueError
+from ...service import following
+from ...store.leases import Holder
+from ..connecting import Connecting, Line, connected
+from ..follower import BEAT_EVERY
+
+
+class Membership:
+    """A context; within it, those topics that were joined are read by nobody else for the group."""
+
+    def __init__(self, how: Connecting, group: str) -> None:
+        self._how, self._group = how, group
+        self._run = uuid.uuid4().hex
+        self._members: list[Holder] = []
+        self._stop = threading.Event()
+        self._beating = threading.Thread(target=self._beat, name="mqueue-heartbeat", daemon=True)
+
+    def __enter__(self) -> Membership:
+        self._beating.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """What is not reachable now is found out by its silence."""
+        self._stop.set()
+        self._beating.join()
+        with suppress(MQueueError, DatabaseError), connected(self._how) as using:
+            for me in self._members:
+                following.leave(me, using=using)
+
+    def join(self, line: Line, topic: str) -> None:
+        """Raises ``GroupTaken`` if another one reads for the group; waits up to 30 s to see whether it lives."""
+        me = Holder(self._group, topic, f"{following.READER}{self._run[:12]}", self._run)
+        line.run(lambda using: following.join(me, using=using))
+        self._members.append(me)
+
+    def _beat(self) -> None:
+        """In a thread of its own: a batch may take hours."""
+        while not self._stop.wait(BEAT_EVERY):
+            with suppress(MQueueError, DatabaseError), connected(self._how) as using:
+                for me in list(self._members):
+                    following.beat(me, using=using)

@@ -1,0 +1,215 @@
+"""Files of one table: written by offset, one for each day, and read again to see that they are what they should be."""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import ExitStack, suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ..errors import ArchiveError
+from ..options import Table
+from .files import Files
+from .layout import data_path
+from .manifest import FileEntry
+
+ROWS_PER_GROUP = 100_000
+BYTES_PER_GROUP = 64 * 1_048_576
+"""A group of rows is compressed as a whole: with its columns it is what a writer holds in memory."""
+
+BYTES_PER_FILE = 512 * 1_048_576
+OPEN_DAYS = 2
+"""Days whose files are open at once: around midnight messages of two days alternate."""
+
+REPEATED = (
+    "topic", "partition", "key", "kind", "encoding", "target", "original_topic", "failed_group", "last_error",
+    "group", "delivered_to",
+)  # fmt: skip
+"""Columns with values that come again, kept once in each group of rows."""
+
+WITH_BOUNDS = ("offset", "published_at", "created_at", "failed_at", "delivered_at", "done_at")
+"""Columns whose bounds stand in each group of rows, so that readers can leave groups out."""
+
+_DAY = 86_400_000_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_CHUNK = 8 * 1_048_576
+
+
+class Days:
+    """The files that one task makes of rows that come in the order of their offsets.
+
+    ``schema``: what is written; the batches also have ``published_at``, by which they are divided. A context: ends
+    with all files closed and durable, or, after an error, as good as possible without them.
+    """
+
+    def __init__(
+        self, files: Files, table: Table, topic: str, batch: int, unique: str, schema: pa.Schema
+    ) -> None:
+        self._files, self._schema = files, schema
+        self._name = (table, topic, batch, unique)
+        self._open: dict[int, _File] = {}
+        self._number = 0
+        self.entries: list[FileEntry] = []
+
+    def __enter__(self) -> Days:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            for day in list(self._open):
+                self._close(day)
+        else:
+            for file in self._open.values():
+                file.abandon()
+            for path in [entry.path for entry in self.entries]:
+                with suppress(OSError):
+                    self._files.delete(path)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        days = pc.divide(batch.column("published_at").cast(pa.int64()), _DAY)
+        batch = batch.select(self._schema.names)
+        bounds = pc.min_max(days).as_py()
+        if bounds["min"] == bounds["max"]:
+            self._add(bounds["min"], batch)
+            return
+        for day in pc.unique(days).to_pylist():
+            self._add(day, batch.filter(pc.equal(days, day)))
+
+    def _add(self, day: int, batch: pa.RecordBatch) -> None:
+        if day in self._open and self._open[day].size > BYTES_PER_FILE:
+            self._close(day)
+        if day not in self._open:
+            if len(self._open) == OPEN_DAYS:
+                self._close(next(iter(self._open)))
+            table, topic, number, unique = self._name
+            date = (_EPOCH + timedelta(days=day)).date().isoformat()
+            path = data_path(table, topic, date, number, unique, self._number)
+            self._number += 1
+            self._open[day] = _File(self._files, path, date, self._schema)
+        self._open[day].add(batch)
+
+    def _close(self, day: int) -> None:
+        file = self._open.pop(day)
+        try:
+            self.entries.append(file.close())
+        except BaseException:
+            file.abandon()
+            raise
+
+
+class _File:
+    def __init__(self, files: Files, path: str, date: str, schema: pa.Schema) -> None:
+        self._files, self._path, self._date = files, path, date
+        self._stack = ExitStack()
+        self._stream = _Digesting(self._stack.enter_context(files.create(path)))
+        self._writer = pq.ParquetWriter(
+            self._stream,
+            schema,
+            compression="zstd",
+            use_dictionary=[name for name in REPEATED if name in schema.names],
+            write_statistics=[name for name in WITH_BOUNDS if name in schema.names],
+            sorting_columns=[pq.SortingColumn(schema.get_field_index("offset"))],
+        )
+        self._held: list[pa.RecordBatch] = []
+        self._held_rows = self._held_bytes = self._rows = self._first = self._last = 0
+
+    @property
+    def size(self) -> int:
+        return self._stream.bytes
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self._first = self._first or batch.column("offset")[0].as_py()
+        self._last = batch.column("offset")[-1].as_py()
+        self._rows += batch.num_rows
+        self._held.append(batch)
+        self._held_rows += batch.num_rows
+        self._held_bytes += batch.nbytes
+        if self._held_rows >= ROWS_PER_GROUP or self._held_bytes >= BYTES_PER_GROUP:
+            self._flush()
+
+    def close(self) -> FileEntry:
+        self._flush()
+        self._writer.close()
+        self._stack.close()
+        return FileEntry(
+            self._path, self._rows, self._first, self._last, self._date, self.size, self._stream.digest()
+        )
+
+    def abandon(self) -> None:
+        """After an error: no more of it, and the file is deleted, if that can be done."""
+        with suppress(OSError, pa.ArrowException):
+            self._writer.close()
+        with suppress(OSError, pa.ArrowException):
+            self._stack.close()
+        with suppress(OSError):
+            self._files.delete(self._path)
+
+    def _flush(self) -> None:
+        if self._held:
+            # A table's groups are as large as it is, at most a million rows.
+            self._writer.write_table(pa.Table.from_batches(self._held), row_group_size=self._held_rows)
+            self._held, self._held_rows, self._held_bytes = [], 0, 0
+
+
+class _Digesting:
+    """A stream for writing that knows how much was written, and its checksum."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream, self._sha256 = stream, hashlib.sha256()
+        self.bytes = 0
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        self._sha256.update(data)
+        self._stream.write(data)
+        self.bytes += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self.bytes
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def close(self) -> None:
+        self.closed = True
+
+    def digest(self) -> str:
+        return self._sha256.hexdigest()
+
+
+def problem(files: Files, entry: FileEntry) -> str | None:
+    """What is wrong with a file: read as a whole, its rows counted, its offsets looked at. None: nothing."""
+    digest, size = hashlib.sha256(), 0
+    try:
+        with files.open(entry.path) as stream:
+            while chunk := stream.read(_CHUNK):
+                digest.update(chunk)
+                size += len(chunk)
+        if size != entry.bytes:
+            return f"{entry.path} has {size} bytes, not {entry.bytes}"
+        if digest.hexdigest() != entry.sha256:
+            return f"{entry.path} has another checksum than when it was written"
+        with files.open(entry.path) as stream:
+            offsets = pq.ParquetFile(stream).read(columns=["offset"]).column("offset").combine_chunks()
+    except FileNotFoundError:
+        return f"{entry.path} is missing"
+    except (OSError, pa.ArrowException) as error:
+        return f"{entry.path} cannot be read: {error}"
+    if len(offsets) != entry.rows:
+        return f"{entry.path} has {len(offsets)} rows, not {entry.rows}"
+    if offsets[0].as_py() != entry.first or offsets[-1].as_py() != entry.last:
+        return f"{entry.path} does not begin and end with offsets {entry.first} and {entry.last}"
+    if not pc.all(pc.less(offsets[:-1], offsets[1:]), min_count=0).as_py():
+        return f"{entry.path} is not sorted by offset"
+    return None
+
+
+def require(files: Files, entry: FileEntry) -> None:
+    """Raise ``ArchiveError`` if a file is not what it should be."""
+    if found := problem(files, entry):
+        raise ArchiveError(f"read back from {files.uri}: {found}")

@@ -1,0 +1,294 @@
+"""The archive run: from where the manifests end to what is settled, batch by batch.
+
+Of each batch the files are written, read back and counted; then comes the manifest, which makes them count; then the
+group moves, which lets the messages be deleted. Killed between any two of these and run again, it goes on from the
+manifests: files that none names do not count, and a group that was not moved yet is moved.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ...exceptions import LogGap
+from ...service import following
+from ...store import unfinished
+from ..connecting import Line
+from ..errors import ArchiveError, NoArchive
+from ..options import Table
+from ..planning import settled, topics_of
+from .asking import BATCH_ROWS, HISTORY_AFTER, Asked, asked
+from .batches import Goal, Planner
+from .catalog import Archive
+from .files import HIDDEN, Files, files_at
+from .jobs import parallelism, spread
+from .layout import MARKER, TABLES, manifest_path
+from .manifest import FileEntry, Manifest, Marker, Part
+from .membership import Membership
+from .standing import Standing, check, move, settle, still, told
+from .writing import Task, arrow_schema, reading_back, writing
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Progress = Callable[[int, int], object]
+"""Called with (done, of all), in offsets."""
+
+
+@dataclass
+class Archived:
+    """What a run has added of one topic: rows by table. ``upto``: what the archive reaches by now.
+
+    ``position``: up to where the group lets messages be deleted.
+    """
+
+    topic: str
+    upto: dict[Table, int]
+    position: int
+    rows: dict[Table, int] = field(default_factory=lambda: dict.fromkeys(TABLES, 0))
+    batches: int = 0
+    files: int = 0
+    bytes: int = 0
+
+
+def archive(
+    spark: SparkSession,
+    topics: str | Sequence[str] | None,
+    to: str,
+    *,
+    options: Mapping[str, str] | None = None,
+    pattern: str | None = None,
+    group: str = "archive",
+    batch_rows: int = BATCH_ROWS,
+    history_after: float = HISTORY_AFTER,
+    fail_on_data_loss: bool = True,
+    stopping: threading.Event | None = None,
+    progress: Progress | None = None,
+) -> list[Archived]:
+    """Add to the archive at ``to`` what the topics hold beyond it, and let the log forget that; what was added.
+
+    ``topics``: names, or with ``pattern`` all that a regular expression matches as a whole. ``options``: the
+    connection's, as of ``format("mqueue")``. ``batch_rows``: messages in a batch, at most. ``history_after``: seconds
+    after which a message's delivery history is archived even if a group is not done with the message. ``stopping``:
+    when it is set, the run ends after the batch that is under way.
+
+    Raises ``OptionError``, ``NoConnection``, ``NoSuchTopic``, ``GroupTaken`` (another run of the group lives),
+    ``LogGap`` (messages may be missing, unless ``fail_on_data_loss`` is false) or ``ArchiveError`` (the place cannot
+    be written, or holds something else); before the first batch nothing was changed then.
+    """
+    wanted = asked(options or {}, topics, pattern, group, batch_rows, history_after, strict=fail_on_data_loss)
+    run = _Run(
+        spark,
+        files_at(to, spark),
+        wanted,
+        stopping or threading.Event(),
+        progress or (lambda done, total: None),
+    )
+    return run.run()
+
+
+class _Run:
+    def __init__(
+        self, spark: SparkSession, files: Files, wanted: Asked, stopping: threading.Event, progress: Progress
+    ) -> None:
+        self._spark, self._files, self._group, self._strict = spark, files, wanted.group, wanted.strict
+        self._stopping, self._progress = stopping, progress
+        self._options = wanted.tables(parallelism(spark))
+        self._planner = Planner(self._options, wanted.batch_rows, wanted.history_age_ms)
+        self._how = wanted.options.connecting
+        self._line = Line(self._how)
+        self._standings: dict[str, Standing] = {}
+        self._goals: dict[str, Goal] = {}
+        self._done: dict[str, Archived] = {}
+
+    def run(self) -> list[Archived]:
+        try:
+            database = self._line.run(unfinished.database)
+            topics = self._line.run(lambda using: topics_of(using, self._options["messages"]))
+            archive = self._opened(database)
+            for topic in topics:
+                self._look(archive, topic)
+                self._goals[topic] = self._line.run(partial(self._goal, topic))
+            self._probe()
+            with Membership(self._how, self._group) as membership:
+                for topic in topics:
+                    membership.join(self._line, topic)
+                archive = self._opened(database)  # Another run may have been at work until now.
+                for topic in topics:
+                    standing = self._look(archive, topic)
+                    self._standings[topic] = self._line.run(
+                        partial(settle, standing, self._goals[topic].messages)
+                    )
+                    self._done[topic] = Archived(topic, standing.upto, self._standings[topic].position)
+                if archive is None:
+                    self._begin(database)
+                self._batches()
+        finally:
+            self._line.close()
+        return [self._done[topic] for topic in sorted(self._done)]
+
+    def _look(self, archive: Archive | None, topic: str) -> Standing:
+        """Where a topic stands. Raises ``LogGap`` if the manifests and the group do not fit together."""
+        standing = told(archive, topic, self._group)
+        if self._strict:
+            check(standing, self._line.run(lambda using: following.place(topic, self._group, using=using)))
+        return standing
+
+    def _goal(self, topic: str, using: str) -> Goal:
+        letters = topic + self._options["messages"].dead_letter_suffix
+        return Goal(*(settled(using, name, self._options["messages"]) for name in (topic, letters)))
+
+    def _opened(self, database: str) -> Archive | None:
+        """The archive, if there is one already."""
+        try:
+            found = Archive.open(self._files.uri, self._spark)
+        except NoArchive:
+            try:
+                there = [found.path for found in self._files.list("") if not found.path.startswith(HIDDEN)]
+            except OSError as error:
+                raise ArchiveError(f"{self._files.uri} cannot be written: {error}") from error
+            if there:
+                raise ArchiveError(
+                    f"{self._files.uri} is no archive, and is not empty (it holds {', '.join(there[:3])}): give a"
+                    " folder that is empty, or not there yet"
+                ) from None
+            return None
+        if found.marker.database != database:
+            raise ArchiveError(
+                f"the archive {self._files.uri} is of database {found.marker.database!r}, but this is {database!r}:"
+                " give each database a folder of its own"
+            )
+        return found
+
+    def _probe(self) -> None:
+        """Raise ``ArchiveError`` unless an executor can write there and the driver sees it."""
+        name = f".probe-{uuid.uuid4().hex}"
+        uri = self._files.uri
+
+        def write(name: str) -> None:
+            files_at(uri).write(name, b"")
+
+        try:
+            spread(self._spark, write, [name])
+        except ArchiveError as error:
+            raise ArchiveError(f"{uri} cannot be written: {error}") from error
+        try:
+            self._files.delete(name)
+        except FileNotFoundError:
+            raise ArchiveError(
+                f"{uri}: what an executor writes there is not seen by the driver: give a place that all machines share"
+            ) from None
+        except (OSError, pa.ArrowException) as error:
+            raise ArchiveError(f"{uri}: nothing can be deleted there: {error}") from error
+
+    def _begin(self, database: str) -> None:
+        try:
+            self._files.write(MARKER, Marker(uuid.uuid4().hex, database, _now()).json())
+        except FileExistsError:
+            raise ArchiveError(
+                f"{self._files.uri}: another run has begun an archive there just now"
+            ) from None
+
+    def _batches(self) -> None:
+        total = sum(self._left(topic) for topic in self._standings)
+        self._progress(0, total)
+        while not self._stopping.is_set():
+            reached = self._line.run(
+                lambda using: self._planner.reaches(using, list(self._standings.values()), self._goals)
+            )
+            if not reached:
+                return
+            self._batch({standing.topic: standing for standing in reached})
+            self._progress(total - sum(self._left(topic) for topic in self._standings), total)
+
+    def _left(self, topic: str) -> int:
+        return max(0, self._goals[topic].messages - self._standings[topic].upto["messages"])
+
+    def _batch(self, reached: Mapping[str, Standing]) -> None:
+        tasks = [task for standing in reached.values() for task in self._tasks(standing)]
+        written = spread(self._spark, writing(self._files.uri, self._options), tasks)
+        spread(
+            self._spark, reading_back(self._files.uri), [entry for entries in written for entry in entries]
+        )
+        parts: dict[tuple[str, Table], list[FileEntry]] = defaultdict(list)
+        for task, entries in zip(tasks, written, strict=True):
+            parts[task.topic, task.table] += entries
+        for topic, standing in reached.items():
+            self._add(standing, {table: parts[topic, table] for table in TABLES})
+
+    def _tasks(self, reached: Standing) -> list[Task]:
+        standing = self._standings[reached.topic]
+        return self._line.run(lambda using: self._planner.tasks(using, standing, reached))
+
+    def _add(self, reached: Standing, files: Mapping[Table, Sequence[FileEntry]]) -> None:
+        """The manifest, and then the group."""
+        before = self._standings[reached.topic]
+        reached = replace(reached, life=self._held(before))
+        manifest = Manifest(
+            topic=reached.topic,
+            group=reached.group,
+            batch=reached.batch,
+            life=reached.life,
+            position=reached.position,
+            tables={
+                table: Part(
+                    before.upto[table],
+                    reached.upto[table],
+                    sum(e.rows for e in files[table]),
+                    tuple(files[table]),
+                )
+                for table in TABLES
+                if before.upto[table] < reached.upto[table]
+            },
+            columns={table: {f.name: str(f.type) for f in arrow_schema(table)} for table in TABLES},
+            created_at=_now(),
+        )
+        try:
+            self._files.write(manifest_path(reached.topic, manifest.name), manifest.json())
+        except FileExistsError:
+            raise ArchiveError(
+                f"{self._files.uri} has a batch {reached.batch} of topic {reached.topic!r} since a moment ago: another"
+                " run writes there"
+            ) from None
+        self._standings[reached.topic] = reached
+        self._count(reached, files)
+        self._move(reached)
+
+    def _held(self, standing: Standing) -> int:
+        """The life of the group's registration, which must have held back deletion all the time."""
+        try:
+            self._line.run(partial(still, standing))
+        except LogGap:
+            if self._strict:
+                raise
+            goal = self._goals[standing.topic].messages
+            return self._line.run(partial(settle, standing, goal)).life
+        return standing.life
+
+    def _move(self, reached: Standing) -> None:
+        try:
+            self._line.run(partial(move, reached))
+        except LogGap:
+            if self._strict:
+                raise
+
+    def _count(self, reached: Standing, files: Mapping[Table, Sequence[FileEntry]]) -> None:
+        done = self._done[reached.topic]
+        done.upto, done.position = reached.upto, reached.position
+        done.batches += 1
+        for table, entries in files.items():
+            done.rows[table] += sum(entry.rows for entry in entries)
+            done.files += len(entries)
+            done.bytes += sum(entry.bytes for entry in entries)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

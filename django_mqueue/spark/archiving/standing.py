@@ -1,0 +1,102 @@
+"""Where a topic stands: what its manifests say, and what its group says, and whether both fit together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ...exceptions import LogGap, NotRegistered
+from ...service import following
+from ...service.following import Place
+from ..errors import ArchiveError
+from ..options import Table
+from .catalog import Archive
+from .layout import TABLES
+
+
+@dataclass(frozen=True)
+class Standing:
+    """``upto``: what each table of the archive reaches. ``position``: where the group is, or is to be moved to.
+
+    ``batch`` is the last manifest's number. ``life`` is that of the group's registration, 0 before there is one.
+    """
+
+    topic: str
+    group: str
+    upto: dict[Table, int]
+    position: int = 0
+    batch: int = 0
+    life: int = 0
+
+
+def told(archive: Archive | None, topic: str, group: str) -> Standing:
+    """By the manifests. Raises ``ArchiveError`` if these are of another group."""
+    manifests = archive.manifests(topic) if archive else []
+    upto: dict[Table, int] = {
+        table: max((m.tables[table].upto for m in manifests if table in m.tables), default=0)
+        for table in TABLES
+    }
+    if not manifests:
+        return Standing(topic, group, upto)
+    last = max(manifests, key=lambda manifest: manifest.batch)
+    if last.group != group:
+        assert archive is not None
+        raise ArchiveError(
+            f"the archive {archive.files.uri} of topic {topic!r} was written by group {last.group!r}, not {group!r}:"
+            " go on with that group, or give another folder"
+        )
+    return Standing(topic, group, upto, last.position, last.batch, last.life)
+
+
+def check(standing: Standing, found: Place | None) -> None:
+    """Raise ``LogGap`` if messages above the manifests' end may have been deleted: ``found`` is the group's place."""
+    topic, group = standing.topic, standing.group
+    ways_out = "failOnDataLoss set to false (--allow-gaps) goes on with what is there"
+    if standing.batch == 0:
+        if found is not None and found.above > 0:
+            raise LogGap(
+                f"group {group!r} is done with topic {topic!r} up to offset {found.above}, but this archive holds"
+                f" nothing of it: another archive was written by this group. Give that one's folder, or a group of its"
+                f" own; {ways_out}"
+            )
+        return
+    if found is None or found.life != standing.life:
+        raise LogGap(
+            f"group {group!r} was unsubscribed from topic {topic!r}, reset, or registered anew since the archive's last"
+            f" batch ({standing.batch}), or this is another database: messages above offset {standing.position} may be"
+            f" deleted; {ways_out}"
+        )
+    if found.above > standing.position:
+        raise LogGap(
+            f"group {group!r} is done with topic {topic!r} up to offset {found.above}, but this archive's manifests let"
+            f" it only be at {standing.position}: manifests are missing, or another archive is written by this group,"
+            f" and what lies between may be deleted; {ways_out}"
+        )
+
+
+def settle(standing: Standing, settled: int, using: str) -> Standing:
+    """Registered, and at the position that the manifests tell: a run that was killed may not have come to that."""
+    place = following.follow(standing.topic, standing.group, standing.position, settled, using=using)
+    if place.above < standing.position <= settled:
+        following.move(standing.topic, standing.group, place.life, standing.position, using=using)
+    return replace(standing, life=place.life, position=max(place.above, standing.position))
+
+
+def still(standing: Standing, using: str) -> None:
+    """Raise ``LogGap`` unless the group is where this run has left it: it alone has held back deletion."""
+    found = following.place(standing.topic, standing.group, using=using)
+    if found is None or found.life != standing.life or found.above > standing.position:
+        raise LogGap(
+            f"group {standing.group!r} was unsubscribed from topic {standing.topic!r}, reset, or moved while this was"
+            " archived: some of it may have been deleted before it was read. Nothing of this batch was added"
+        )
+
+
+def move(standing: Standing, using: str) -> None:
+    """Let what is archived be deleted."""
+    try:
+        following.move(standing.topic, standing.group, standing.life, standing.position, using=using)
+    except NotRegistered as error:
+        raise LogGap(
+            f"group {standing.group!r} was unsubscribed from topic {standing.topic!r}, or reset, while this was"
+            f" archived; the batch itself is whole, up to offset {standing.upto['messages']}"
+        ) from error

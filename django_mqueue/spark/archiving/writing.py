@@ -1,0 +1,86 @@
+"""What a task does: it reads a stretch of the log, or of its history, and writes it into files of the archive."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructField, StructType, TimestampType
+
+from ...exceptions import LogGap
+from ..columns import Batches
+from ..options import ReadOptions, Table
+from ..planning import Range
+from ..reading import read
+from .catalog import schema
+from .files import files_at
+from .manifest import FileEntry
+from .parquet import Days, require
+
+
+@dataclass(frozen=True)
+class Task:
+    """``topic`` and ``batch`` are those of the manifest: dead letters are read from a topic of their own."""
+
+    topic: str
+    batch: int
+    table: Table
+    range: Range
+
+
+def writing(to: str, options: Mapping[Table, ReadOptions]) -> Callable[[Task], list[FileEntry]]:
+    """A function for executors: writes what a task is to, and returns the files that it has made.
+
+    Files have names that none had before, and count when a manifest names them. Raises ``LogGap`` for messages that
+    were there when the task was planned, are for all groups, and are gone.
+    """
+
+    def written(task: Task) -> list[FileEntry]:
+        wanted = schema(task.table)
+        fetched = wanted
+        if "published_at" not in wanted.fieldNames():
+            fetched = StructType([*wanted.fields, StructField("published_at", TimestampType())])
+        seen, table = 0, task.table
+        days = Days(files_at(to), table, task.topic, task.batch, uuid.uuid4().hex[:16], arrow_schema(table))
+        with days:
+            for batch in read(task.range, Batches(fetched), options[table]):
+                days.add(batch)
+                seen += _for_all(batch) if table == "messages" else batch.num_rows
+            if table == "messages" and options[table].fail_on_data_loss:
+                _check_whole(task, seen)
+        return days.entries
+
+    return written
+
+
+def reading_back(to: str) -> Callable[[FileEntry], None]:
+    """A function for executors: raises ``ArchiveError`` for a file that is not what was written."""
+
+    def read_back(entry: FileEntry) -> None:
+        require(files_at(to), entry)
+
+    return read_back
+
+
+def arrow_schema(table: Table) -> pa.Schema:
+    """The columns of the files of a table."""
+    return to_arrow_schema(schema(table), timezone="UTC")
+
+
+def _for_all(batch: pa.RecordBatch) -> int:
+    """Those for one group alone are deleted when that one is done with them, whoever else has not read them."""
+    return int(pc.sum(pc.equal(batch.column("target"), "")).as_py() or 0)
+
+
+def _check_whole(task: Task, seen: int) -> None:
+    piece = task.range.piece
+    if seen < piece.rows:
+        raise LogGap(
+            f"topic {piece.topic!r}: {piece.rows - seen} of the {piece.rows} messages with offsets {piece.above + 1} to"
+            f" {piece.upto} were deleted while they were archived, though the group of the archive was not done with"
+            " them. Run it again: what is missing then is told"
+        )

@@ -1,0 +1,361 @@
+"""Archive runs: what is archived, what may be deleted then, and what a run does after one that was killed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.db import connection
+from django.test import override_settings
+
+from django_mqueue import OutgoingMessage, Subscription, publish, publish_many, reset, subscribe, unsubscribe
+from django_mqueue.exceptions import GroupTaken, LogGap
+from django_mqueue.models import DeliveryState, Message
+from django_mqueue.spark import Archive
+from django_mqueue.spark.errors import ArchiveError, NoSuchTopic, OptionError
+from tests.support.subscribers import QUICK, collect, consume, in_log, poll_until, settle
+
+from .streams import reads_log, stands_at
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from django_mqueue.spark.archiving import Archived
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
+
+Run = Callable[..., list["Archived"]]
+GROUP = "archive"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return tmp_path / "archive"
+
+
+@pytest.fixture
+def run(spark: SparkSession, options: dict[str, str], place: Path) -> Run:
+    """``run("orders", …)``: an archive run into ``place``."""
+
+    def archive(topics: Any = "orders", **more: Any) -> list[Archived]:
+        from django_mqueue.spark import archive
+
+        return archive(spark, topics, **{"to": str(place), "options": options, **more})
+
+    return archive
+
+
+def held(place: Path, topic: str = "orders", table: Any = "messages") -> list[dict[str, Any]]:
+    """The rows of an archive, by pyarrow alone."""
+    import pyarrow.parquet as pq
+
+    entries = Archive.open(place).entries(topic, table)
+    return [row for entry in entries for row in pq.ParquetFile(place / entry.path).read().to_pylist()]
+
+
+def offsets(place: Path, topic: str = "orders") -> list[int]:
+    return [row["offset"] for row in held(place, topic)]
+
+
+def left(topic: str = "orders") -> list[int]:
+    """What is in a topic's log after deletion."""
+    with override_settings(MQUEUE=QUICK):
+        collect(topic)
+    return in_log(topic)
+
+
+def test_a_topic_is_archived_as_it_is_and_then_deleted(
+    run: Run, place: Path, spark: SparkSession, options: dict[str, str]
+) -> None:
+    publish("orders", {"order": 1}, key="ada", id="order-1", kind="placed", headers={"by": "web"})
+    publish("orders", b"\x00\xff", id="raw")
+    live = spark.read.format("mqueue").options(**options, topic="orders", includeHeaders="true").load()
+    wanted = [row.asDict() for row in live.orderBy("offset").collect()]
+    (done,) = run()
+    assert (done.topic, done.rows["messages"], done.batches) == ("orders", 2, 1)
+    archive = Archive.open(place)
+    frame = archive.frame(spark, "orders")
+    assert [row.asDict() for row in frame.orderBy("offset").collect()] == wanted
+    assert (
+        archive.upto("orders")
+        == done.upto["messages"]
+        == done.position
+        == stands_at(GROUP)
+        == wanted[-1]["offset"]
+    )
+    assert left() == []
+    assert frame.count() == 2
+    assert [found.batches for found in run()] == [0]
+    later = publish("orders", 3).offset
+    assert run()[0].rows["messages"] == 1
+    assert offsets(place) == [wanted[0]["offset"], wanted[1]["offset"], later]
+    assert len(list((place / "manifests/orders").iterdir())) == 2
+    assert not list(place.glob(".probe*"))
+
+
+def test_batches_ranges_and_days(run: Run, place: Path) -> None:
+    """Several topics at once; messages of several days, around midnight in any order; those for one group alone."""
+    subscribe("orders", "billing")
+    publish_many("orders", [OutgoingMessage(n, key=f"k{n % 7}") for n in range(500)])
+    for n in range(50):
+        publish("orders", n, group="billing")
+    publish_many("orders", range(200))
+    for n in range(50):
+        publish("orders", n, group="billing")
+    publish_many("parcels", range(200))
+    all_offsets = in_log("orders")
+    day = 86_400_000
+    for place_in_log, offset in enumerate(all_offsets):
+        at = (
+            20_000 * day
+            + (place_in_log // 200) * day
+            - (day if 200 < place_in_log < 220 and place_in_log % 2 else 0)
+        )
+        Message.objects.filter(offset=offset).update(published_at=at)
+    seen: list[tuple[int, int]] = []
+    orders, parcels = run(
+        ["orders", "parcels"], batch_rows=300, progress=lambda *step: seen.append(step), history_after=0
+    )
+    assert (orders.rows["messages"], parcels.rows["messages"]) == (800, 200)
+    assert offsets(place) != all_offsets
+    assert sorted(offsets(place)) == all_offsets
+    assert offsets(place, "parcels") == in_log("parcels")
+    assert orders.batches > 2
+    assert seen[-1][0] == seen[-1][1]
+    assert seen == sorted(seen)
+    for entry in Archive.open(place).entries("orders"):
+        assert f"/{entry.date}/" in entry.path
+    dates = {entry.date for entry in Archive.open(place).entries("orders")}
+    assert dates == {"2024-10-04", "2024-10-05", "2024-10-06", "2024-10-07"}
+
+
+@override_settings(MQUEUE={**QUICK, "RETENTION": 3600})
+def test_dead_letters_and_delivery_history_come_with_it(run: Run, place: Path, spark: SparkSession) -> None:
+    subscribe("orders", "idle")
+    publish("orders", 1, key="ada", id="good")
+    publish("orders", 2, key="bob", id="bad")
+    with Subscription("orders", "billing") as subscription:
+        for delivery in poll_until(subscription, 2):
+            delivery.ack() if delivery.id == "good" else delivery.reject("no such customer")
+        settle(subscription)
+    first, last = in_log("orders")
+    (done,) = run()
+    assert done.rows == {"messages": 2, "dead_letters": 1, "deliveries": 0}
+    assert (done.upto["messages"], done.position, stands_at(GROUP)) == (last, first - 1, first - 1)
+    assert [row["last_error"] for row in held(place, table="dead_letters")] == ["no such customer"]
+    assert Archive.open(place).upto("orders", "dead_letters") == in_log("orders_dlq")[-1]
+    with Subscription("orders", "idle") as subscription:
+        consume(subscription, 2)
+        settle(subscription)
+    (done,) = run()
+    assert done.rows == {"messages": 0, "dead_letters": 0, "deliveries": 4}
+    assert done.position == stands_at(GROUP) == last
+    rows = held(place, table="deliveries")
+    assert sorted((row["group"], row["partition"], row["done"]) for row in rows) == [
+        ("billing", "ada", True), ("billing", "bob", True), ("idle", "ada", True), ("idle", "bob", True),
+    ]  # fmt: skip
+    assert all(row["delivered_at"] <= row["done_at"] for row in rows)
+    assert Archive.open(place).frame(spark, "orders", "deliveries").count() == 4
+    assert left() == []
+    assert not DeliveryState.objects.exists()
+
+
+def test_history_waits_for_a_group_no_longer_than_it_should(run: Run, place: Path) -> None:
+    """One message that is held up for ever holds up the history of others, and their deletion, for an hour."""
+    subscribe("orders", "billing")
+    offsets = [publish("orders", n, key=f"k{n}").offset for n in range(4)]
+    with Subscription("orders", "billing") as subscription:
+        for delivery in poll_until(subscription, 4):
+            if delivery.offset != offsets[1]:
+                delivery.ack()
+        settle(subscription)
+        run()
+        assert stands_at(GROUP) == offsets[0]
+        assert [row["offset"] for row in held(place, table="deliveries")] == offsets[:1]
+        Message.objects.filter(offset__lte=offsets[2]).update(published_at=1_700_000_000_000)
+        run()
+        assert stands_at(GROUP) == offsets[3]
+    rows = held(place, table="deliveries")
+    assert [(row["offset"], row["done"]) for row in rows] == [(o, o != offsets[1]) for o in offsets]
+
+
+class Killed(BaseException):
+    """In place of a kill: nobody catches it."""
+
+
+@pytest.mark.parametrize("before", ["reading_back", "still", "the manifest", "move"])
+def test_a_run_that_ended_anywhere_is_gone_on_with(
+    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch, before: str
+) -> None:
+    from django_mqueue.spark.archiving import running
+    from django_mqueue.spark.archiving.files import LocalFiles
+
+    def kill(*_: object) -> None:
+        raise Killed
+
+    publish_many("orders", range(300))
+    wanted = in_log("orders")
+    assert run(batch_rows=100, stopping=_after_one())[0].batches == 1
+    stood = stands_at(GROUP)
+    assert stood == wanted[99]
+    with monkeypatch.context() as patch:
+        if before == "the manifest":
+            patch.setattr(
+                LocalFiles, "write", lambda self, path, data: kill() if "manifests" in path else None
+            )
+        else:
+            patch.setattr(running, before, kill)
+        with pytest.raises(Killed):
+            run(batch_rows=100)
+    assert stands_at(GROUP) == stood
+    assert left() == wanted[100:]
+    written = len(list(place.glob("messages/**/*.parquet")))
+    assert Archive.open(place).upto("orders") == (wanted[199] if before == "move" else stood)
+    assert written > len(Archive.open(place).entries("orders")) or before == "move"
+    with monkeypatch.context() as patch:
+        patch.setattr(running, "spread", kill)
+        if before == "move":
+            with pytest.raises(Killed):
+                run()
+    run(batch_rows=100)
+    assert offsets(place) == wanted
+    assert left() == []
+
+
+def _after_one() -> threading.Event:
+    """Set when it was looked at once."""
+
+    class Once(threading.Event):
+        def is_set(self) -> bool:
+            was = super().is_set()
+            self.set()
+            return was
+
+    return Once()
+
+
+def test_another_run_of_the_group_is_refused_while_it_lives(
+    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from django_mqueue.service import following
+    from django_mqueue.spark.archiving import membership
+    from django_mqueue.spark.archiving.membership import Membership
+    from django_mqueue.spark.connecting import Connecting, Line
+
+    monkeypatch.setattr(following, "ALIVE_MS", 1500)
+    monkeypatch.setattr(membership, "BEAT_EVERY", 0.05)
+    publish("orders", 1)
+    how = Connecting()
+    with Membership(how, GROUP) as other:
+        other.join(Line(how), "orders")
+        with pytest.raises(GroupTaken, match="is alive"):
+            run()
+        assert not place.exists() or not any(place.iterdir())
+    run()
+    assert len(offsets(place)) == 1
+
+
+def reset_it() -> None:
+    reset("orders", GROUP, "earliest")
+
+
+def subscribe_again() -> None:
+    unsubscribe("orders", GROUP)
+    subscribe("orders", GROUP)
+
+
+def read_on() -> None:
+    from django_mqueue.service import following
+
+    found = following.place("orders", GROUP, using="default")
+    assert found is not None
+    following.move("orders", GROUP, found.life, in_log("orders")[-1], using="default")
+
+
+@pytest.mark.parametrize("change", [reset_it, subscribe_again, lambda: unsubscribe("orders", GROUP), read_on])
+def test_a_gap_is_told_and_passed_only_when_that_is_asked_for(
+    run: Run, place: Path, change: Callable[[], Any]
+) -> None:
+    publish_many("orders", range(3))
+    run()
+    publish_many("orders", range(3))
+    wanted = in_log("orders")
+    change()
+    with pytest.raises(LogGap, match="failOnDataLoss set to false"):
+        run()
+    Message.objects.filter(offset=wanted[3]).delete()
+    run(fail_on_data_loss=False)
+    assert offsets(place) == [*wanted[:3], *wanted[4:]]
+    run()
+    assert left() == []
+
+
+@pytest.mark.parametrize("when", ["read", "told"])
+def test_a_group_that_is_changed_meanwhile_adds_nothing(
+    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """Deleted between planning and reading; or perhaps so, because the group did not hold back deletion."""
+    from django_mqueue.spark.archiving import running
+
+    publish_many("orders", range(10))
+    spread = running.spread
+    calls = []
+
+    def late(*arguments: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 2:  # The first is the probe.
+            if when == "told":
+                subscribe_again()
+            else:
+                Message.objects.filter(offset=in_log("orders")[4]).delete()
+        return spread(*arguments)
+
+    monkeypatch.setattr(running, "spread", late)
+    with pytest.raises(
+        LogGap, match="1 of the 5 messages" if when == "read" else "Nothing of this batch was added"
+    ):
+        run()
+    assert offsets(place) == []
+
+
+def test_what_is_wrong_is_told_before_anything_is_changed(run: Run, place: Path, tmp_path: Path) -> None:
+    from django_mqueue.spark.archiving.layout import MARKER
+
+    publish("orders", 1)
+    (tmp_path / "file").write_text("")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").write_text("")
+    cases: list[tuple[type[Exception], str, dict[str, Any]]] = [
+        (NoSuchTopic, "Did you mean 'orders'", {"topics": "order"}),
+        (ArchiveError, "cannot be written: .*Not a directory", {"to": str(tmp_path / "file")}),
+        (ArchiveError, "cannot be written: .*Not a directory", {"to": str(tmp_path / "file" / "below")}),
+        (ArchiveError, "is not empty .it holds notes.txt.: give a folder", {"to": str(tmp_path / "full")}),
+        (OptionError, "takes those of the connection alone", {"options": {"startingOffsets": "latest"}}),
+        (OptionError, "option 'password' is refused", {"options": {"password": "x"}}),
+        (OptionError, "either topics, or a pattern", {"topics": None}),
+        (OptionError, "batch_rows is 0", {"batch_rows": 0}),
+        (OptionError, "history_after is -1", {"history_after": -1}),
+        (OptionError, "group must not be empty", {"group": ""}),
+        (OptionError, "topic '' cannot be one", {"topics": ["orders", ""]}),
+    ]
+    for kind, message, arguments in cases:
+        with pytest.raises(kind, match=message):
+            run(**arguments)
+    assert not reads_log(GROUP)
+    assert not place.exists()
+    run()
+    with pytest.raises(ArchiveError, match="was written by group 'archive', not 'another'"):
+        run(group="another")
+    assert not reads_log("another")
+    marker = place / MARKER
+    marker.write_text(marker.read_text().replace(connection.settings_dict["NAME"], "elsewhere"))
+    with pytest.raises(ArchiveError, match="is of database 'elsewhere', but this is"):
+        run()
+    marker.write_text(marker.read_text().replace('"format": 1', '"format": 2'))
+    with pytest.raises(ArchiveError, match="upgrade it"):
+        run()
+    with pytest.raises(LogGap, match="another archive was written by this group"):
+        run(to=str(tmp_path / "second"))
