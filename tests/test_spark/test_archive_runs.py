@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import override_settings
 
@@ -299,9 +301,9 @@ def test_a_group_that_is_changed_meanwhile_adds_nothing(
 ) -> None:
     """Deleted between planning and reading; or perhaps so, because the group did not hold back deletion."""
     from django_mqueue.spark.archiving import running
+    from django_mqueue.spark.archiving.jobs import spread
 
     publish_many("orders", range(10))
-    spread = running.spread
     calls = []
 
     def late(*arguments: Any) -> Any:
@@ -359,3 +361,32 @@ def test_what_is_wrong_is_told_before_anything_is_changed(run: Run, place: Path,
         run()
     with pytest.raises(LogGap, match="another archive was written by this group"):
         run(to=str(tmp_path / "second"))
+
+
+def test_the_command_archives_and_tells(
+    options: dict[str, str], spark: SparkSession, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    publish_many("orders", range(5))
+    last = in_log("orders")[-1]
+    command = ["mqueue_spark", "archive", "--to", str(place)]
+    call_command(*command, "--topic", "orders")
+    said = capsys.readouterr().out
+    assert said.startswith("orders: 5 messages, 0 dead letters, 0 deliveries in ")
+    assert said.endswith(f"up to offset {last:,}\n")
+    call_command(*command, "--pattern", "ord.*")
+    assert capsys.readouterr().out == f"orders: nothing new, up to offset {last:,}\n"
+    call_command(*command, "--topic", "orders", "--json")
+    (done,) = json.loads(capsys.readouterr().out)
+    assert (done["topic"], done["upto"]["messages"], done["batches"]) == ("orders", last, 0)
+    with pytest.raises(CommandError, match="there is no topic 'order'"):
+        call_command(*command, "--topic", "order")
+
+
+def test_a_column_more_is_a_schema_more() -> None:
+    """Readers of an older version must notice; files of theirs have null in what is new."""
+    from django_mqueue.spark.archiving.catalog import schema
+    from django_mqueue.spark.archiving.layout import TABLES
+    from django_mqueue.spark.archiving.manifest import SCHEMA
+
+    columns = {table: len(schema(table).fieldNames()) for table in TABLES}
+    assert (SCHEMA, columns) == (1, {"messages": 15, "dead_letters": 18, "deliveries": 13})

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 MODULES = (
     "doctor",
+    "archive",
 )  # fmt: skip
 
 
