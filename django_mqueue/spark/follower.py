@@ -12,6 +12,7 @@ from ..exceptions import LogGap, MQueueError, NotRegistered
 from ..service import following
 from ..service.following import Place
 from ..store.leases import Holder
+from .checkpoint import Checkpoint
 from .connecting import connected
 from .offsets import Offsets
 from .options import ReadOptions
@@ -27,6 +28,10 @@ class Follower:
         self.group, self.options = options.group, options
         self._places: dict[str, Place] = {}
         self._members: dict[str, Holder] = {}
+        self._checkpoint = Checkpoint(options.checkpoint) if options.checkpoint else None
+        self._query = ""
+        self._planned: Offsets | None = None
+        self._is_ours = False
         self._stop = threading.Event()
         self._beating: threading.Thread | None = None
 
@@ -45,13 +50,33 @@ class Follower:
         for topic in upto.next:
             self._done(using, topic, upto)
 
+    def planned(self, ended: Offsets) -> None:
+        """A batch was planned that ends there: from now on its checkpoint may say that it is durable."""
+        self._planned = ended
+
+    def check_checkpoint(self) -> None:
+        """A batch was done. Raises ``OptionError`` if the checkpoint that was named is another query's."""
+        if self._checkpoint is None or self._is_ours:
+            return
+        try:
+            self._is_ours = self._checkpoint.durable(self._query) is not None
+        except OSError as error:
+            raise self._checkpoint.foreign() from error
+        if not self._is_ours:
+            raise self._checkpoint.foreign()
+
     def stop(self) -> None:
-        """Another may read for the group at once. What is not reachable now is found out by its silence."""
+        """Follow the last batch, and let another read for the group at once.
+
+        What is not reachable now is found out by its silence.
+        """
         self._stop.set()
         if self._beating is not None:
             self._beating.join()
         if self._members:
             with suppress(Exception), connected(self.options.connecting) as using:
+                with suppress(Exception):
+                    self._follow_checkpoint(using)
                 for me in self._members.values():
                     following.leave(me, using=using)
 
@@ -67,6 +92,22 @@ class Follower:
             except NotRegistered as error:
                 raise LogGap(self._changed(topic, above)) from error
             self._places[topic] = Place(place.life, above)
+
+    def _follow_checkpoint(self, using: str) -> None:
+        """Be done with what the checkpoint says is durable, before Spark looks for the next batch, or if it never does.
+
+        Whoever's place it is not any more finds that out by ``done``, and stops.
+        """
+        if self._checkpoint is None or (planned := self._planned) is None:
+            return
+        found = self._checkpoint.durable(self._query)
+        if found is None:
+            return
+        for topic in found.next.keys() & self._members.keys() & found.lives.keys():
+            with suppress(NotRegistered):
+                following.move(topic, self.group, found.lives[topic], found.above(topic), using=using)
+        if found.next == planned.next and self._planned is planned:
+            self._planned = None
 
     def _resume(self, using: str, topic: str, upto: Offsets) -> None:
         """Go on from a checkpoint: nothing above it may have been deleted since."""
@@ -96,6 +137,7 @@ class Follower:
     def _join(self, using: str, topic: str, query: str) -> None:
         me = Holder(self.group, topic, f"{following.READER}{query[:12]}", query)
         following.join(me, using=using)
+        self._query = query
         self._members[topic] = me
         if self._beating is None:
             self._beating = threading.Thread(target=self._beat, name="mqueue-heartbeat", daemon=True)
@@ -104,6 +146,7 @@ class Follower:
     def _beat(self) -> None:
         """In a thread of its own: a batch may take hours."""
         while not self._stop.wait(BEAT_EVERY):
-            with suppress(MQueueError, DatabaseError), connected(self.options.connecting) as using:
+            with suppress(MQueueError, DatabaseError, OSError), connected(self.options.connecting) as using:
                 for me in list(self._members.values()):
                     following.beat(me, using=using)
+                self._follow_checkpoint(using)

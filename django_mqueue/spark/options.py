@@ -57,6 +57,7 @@ class ReadOptions:
     include_headers: bool = False
     targeted: bool = False
     group: str | None = None
+    checkpoint: str | None = None
     groups: tuple[str, ...] = ()
     settle: bool = True
     poll_interval: float = 0.2
@@ -81,6 +82,7 @@ _KNOWN = {
     "topic", "subscribe", "subscribePattern", "table", "startingOffsets", "endingOffsets", "startingTimestamp",
     "endingTimestamp", "maxOffsetsPerTrigger", "minPartitions", "maxRecordsPerPartition", "failOnDataLoss",
     "includeHeaders", "includeTargeted", "group", "groups", "settle", "pollInterval", "deadLetterSuffix",
+    "checkpointLocation",
 } | CONNECTION_OPTIONS  # fmt: skip
 
 
@@ -173,6 +175,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool | None = None) -
         include_headers=given.flag("includeHeaders", False),
         targeted=given.flag("includeTargeted", False),
         group=group,
+        checkpoint=given.text("checkpointLocation"),
         groups=_several(given, "groups"),
         settle=given.flag("settle", True),
         poll_interval=given.seconds("pollInterval", 0.2),
@@ -297,6 +300,10 @@ def _refuse_in_a_stream(given: Given, found: ReadOptions) -> None:
         raise given.bad("table", "delivery state changes as long as it is there: read it in batches")
     if found.group and not found.settle:
         raise given.bad("settle", "a query with a group moves what is settled: leave it out")
+    if found.checkpoint is not None and not (found.group and found.checkpoint):
+        raise given.bad(
+            "checkpointLocation", "is read for the sake of a 'group': leave it out, or give it one"
+        )
 
 
 def _refuse_in_a_batch(given: Given, found: ReadOptions) -> None:
@@ -306,5 +313,7 @@ def _refuse_in_a_batch(given: Given, found: ReadOptions) -> None:
             "a batch is no consumer group: nobody would know when it is done. Leave it out, or use readStream"
             " (with trigger(availableNow=True) it ends by itself)",
         )
+    if found.checkpoint is not None:
+        raise given.bad("checkpointLocation", "a batch has none: leave it out")
     if found.max_offsets_per_trigger is not None:
         raise given.bad("maxOffsetsPerTrigger", "is for streaming queries; 'endingOffsets' ends a batch")

@@ -44,13 +44,17 @@ class Query:
     def latest(self, begun: Offsets, most: int | None) -> Offsets:
         """Where the batch that begins there ends: where it begins, if there is nothing new.
 
+        Where it begins all is durable (see ``streaming``), and the group is done with it.
         When there was nothing new a moment ago it waits for ``pollInterval``: left alone, Spark asks a hundred times
         a second.
         """
+        self.done(begun)
         if (wait := self._idle_at + self.options.poll_interval - time.monotonic()) > 0:
             self._pause.wait(wait)
         now = self._line.run(lambda using: self._latest(using, begun, most))
         self._idle_at = time.monotonic() if now == begun else float("-inf")
+        if self._follower and now != begun:
+            self._follower.planned(now)
         return now
 
     def ranges(self, begun: Offsets, ended: Offsets) -> list[Range]:
@@ -64,6 +68,12 @@ class Query:
         """All of that is durable: the group is done with it."""
         if follower := self._follower:
             self._line.run(lambda using: follower.done(using, upto))
+
+    def committed(self, upto: Offsets) -> None:
+        """Spark says that all of that is durable."""
+        self.done(upto)
+        if self._follower:
+            self._follower.check_checkpoint()
 
     def set_goal(self) -> None:
         """What is committed now is the last that is read."""

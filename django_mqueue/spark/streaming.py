@@ -3,11 +3,17 @@
 **When a batch is durable.** Spark (4.2 and 4.3, where it was looked at) writes ``commits/n``, then asks for the latest
 offset from the end of batch n on, then writes ``offsets/n+1``, and only then calls ``commit`` with the end of batch n:
 one batch late, and never for the last one. A batch that was planned and did not commit is run again before it asks.
-So whatever offset it asks *from* is durably done, and a group's watermark follows there too.
+So whatever offset it asks *from* is durably done, and a group's watermark follows there too. A query that is stopped,
+or waits long for its next trigger, does not ask; only its checkpoint tells then (see ``checkpoint``).
+
+**How it ends.** Spark closes the line to the process that plans a query, and sends it SIGTERM at the same moment.
 """
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,12 +38,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
         self.wanted, self.options = schema, options
         self._query: Query | None = None
+        self._ends_by_signal = False
 
     @property
     def query(self) -> Query:
         """Made where it is first asked for: readers are also sent to executors, which need none."""
         if self._query is None:
             self._query = Query(self.options)
+            self._say_goodbye_when_ended()
         return self._query
 
     def initialOffset(self) -> dict[str, Any]:
@@ -48,9 +56,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        begun = parsed(start)
-        self.query.done(begun)
-        return self.query.latest(begun, limit.max_rows if isinstance(limit, ReadMaxRows) else None).json()
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return self.query.latest(parsed(start), most).json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         reported = self.query.reported
@@ -66,8 +73,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return rows_of(partition, self.wanted, self.options)
 
     def commit(self, end: dict[str, Any]) -> None:
-        self.query.done(parsed(end))
+        self.query.committed(parsed(end))
 
     def stop(self) -> None:
+        if self._ends_by_signal:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # It is ending.
         if self._query is not None:
             self._query.stop()
+
+    def _say_goodbye_when_ended(self) -> None:
+        """``stop`` on SIGTERM, too, unless the process has other plans for it."""
+        in_main = threading.current_thread() is threading.main_thread()
+        if not in_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+            return
+
+        def stop(*_: object) -> None:
+            try:
+                self.stop()
+            finally:
+                os._exit(0)
+
+        signal.signal(signal.SIGTERM, stop)
+        self._ends_by_signal = True

@@ -6,10 +6,14 @@ operation had brought about by then.
 
 from __future__ import annotations
 
+import json
 from contextlib import ExitStack
 
 from django_mqueue import Subscription, resume
-from django_mqueue.models import DeliveryState, Offset, PartitionLease
+from django_mqueue.models import DeliveryState, Message, Offset, PartitionLease
+from django_mqueue.service import following
+from django_mqueue.service.settling import Settler
+from django_mqueue.store.leases import Holder
 from tests.support.subscribers import collect, engine_of, settle_and_collect
 from tests.support.transactions import wait_until
 
@@ -23,6 +27,7 @@ def recover(topic: str, stage: Stage, *, same_name: bool) -> None:
     ``same_name``: by a subscriber of the dead one's name, at once. Else the leases run out, and a stranger comes.
     """
     wanted = {p for fates in stage.fates.values() for p, fate in fates.items() if not _is_over(fate)}
+    wanted |= {p for payloads in stage.reads.values() for p in payloads}
     expire(topic, but=WALKER if same_name else "")
     collect(topic)
     held = payloads(topic)
@@ -31,6 +36,8 @@ def recover(topic: str, stage: Stage, *, same_name: bool) -> None:
     assert wanted <= somewhere, f"gone from the log: {wanted - somewhere}"
     for group in stage.paused:
         _show_that_it_stands_still(topic, group)
+    for group, rest in stage.reads.items():
+        _read_on(topic, group, rest, WALKER if same_name else "stranger")
     with ExitStack() as stack:
         members = []
         for group in stage.fates:
@@ -54,6 +61,21 @@ def _show_that_it_stands_still(topic: str, group: str) -> None:
     collect(topic)
     assert payloads(topic) == held, f"deleted while {group} is paused"
     assert resume(topic, group) == 1
+
+
+def _read_on(topic: str, group: str, rest: tuple[int, ...], name: str) -> None:
+    """Whoever reads the log for the group now goes on where it stands, and comes to the end."""
+    me = Holder(group, topic, name, name)
+    following.join(me, using="default")
+    place = following.place(topic, group, using="default")
+    assert place is not None, f"{group} reads the log by itself no more"
+    rows = Message.objects.filter(topic=topic, offset__gt=place.above).order_by("offset")
+    assert tuple(json.loads(bytes(row.payload)) for row in rows) == rest, f"what {group} has yet to read"
+    settler, newest = Settler("default", topic), max((row.offset for row in rows), default=0)
+    wait_until(lambda: settler.advance() >= newest, "the topic is settled")
+    following.move(topic, group, place.life, newest, using="default")
+    following.leave(me, using="default")
+    collect(topic)
 
 
 def _is_over(fate: int | Dead) -> bool:

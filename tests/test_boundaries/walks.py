@@ -44,7 +44,7 @@ class Stage:
     ``sees`` is what the walk's look must have found. ``fates`` says for each group what its messages come to; where
     the second is not named, nobody ever gave it anything and each message comes for the first time. Without
     ``first`` that group is gone. ``paused``: groups that get nothing until they are resumed, and then what their fates
-    say.
+    say. ``reads``: groups that read the log by themselves, and what each has yet to read.
     """
 
     sees: Hashable
@@ -52,6 +52,7 @@ class Stage:
     second: Mapping[int, Fate] | None = None
     others: Mapping[str, Mapping[int, Fate]] = field(default_factory=dict)
     paused: tuple[str, ...] = ()
+    reads: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def fates(self) -> dict[str, Mapping[int, Fate]]:

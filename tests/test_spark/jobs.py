@@ -23,10 +23,14 @@ def start(
     batch: Callable[[DataFrame, int], Any],
     *,
     once: bool = True,
+    every: str = "",
 ) -> StreamingQuery:
-    """A query that hands each batch to ``batch``: to the end of what there is (``once``), or until it is stopped."""
+    """A query that hands each batch to ``batch``: to the end of what there is (``once``), or until it is stopped.
+
+    ``every``: how often it looks for a batch; then it runs on.
+    """
     reader = spark.readStream.format("mqueue").options(**options).schema("offset BIGINT, payload BINARY")
     writer = reader.load().writeStream.foreachBatch(batch).option("checkpointLocation", checkpoint)
-    return (
-        writer.trigger(availableNow=True) if once else writer.trigger(processingTime="50 milliseconds")
-    ).start()
+    if every or not once:
+        return writer.trigger(processingTime=every or "50 milliseconds").start()
+    return writer.trigger(availableNow=True).start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -41,3 +42,9 @@ def reads_log(group: str, topic: str = "orders") -> bool:
 def committed(checkpoint: str) -> int:
     """The newest batch that is durable; -1 for none."""
     return max((int(path.name) for path in Path(checkpoint, "commits").glob("[0-9]*")), default=-1)
+
+
+def ended(checkpoint: str, batch: int, topic: str = "orders") -> int:
+    """The last offset of a planned batch."""
+    lines = Path(checkpoint, "offsets", str(batch)).read_text().splitlines()
+    return int(json.loads(lines[-1])["topics"][topic]) - 1

@@ -24,7 +24,9 @@ from django_mqueue.spark.options import read_options
 from django_mqueue.spark.planning import Range
 from django_mqueue.spark.query import Query
 from django_mqueue.store import log
+from django_mqueue.store.leases import Holder
 from tests.support.subscribers import QUICK, consume
+from tests.support.transactions import HeldTransaction
 
 from .streams import newest, reads_log, settle, stands_at
 
@@ -119,6 +121,42 @@ def test_a_start_moves_forward_alone(query: Query) -> None:
     assert place is not None
     following.move("orders", GROUP, place.life, first.above("orders"), using="default")
     assert stands_at(GROUP) == last.above("orders") == newest()
+
+
+def test_what_a_batch_begins_with_is_done(query: Query) -> None:
+    """Spark says that a batch is done one batch late, and never of the last: but it asks from there."""
+    publish_many("orders", range(3))
+    first = query.latest(query.initial(), None)
+    assert stands_at(GROUP) == 0
+    query.latest(first, None)
+    assert stands_at(GROUP) == newest()
+
+
+def test_no_start_lies_above_what_is_settled() -> None:
+    """What commits late would be passed by, whoever says that all is done up to there."""
+    publish("orders", 0)
+    known = settle("orders")
+    with HeldTransaction(lambda: publish("orders", "late")) as publisher:
+        above = publish("orders", 1).offset
+        assert above is not None
+        assert following.follow("orders", GROUP, above, known, using="default").above == known
+        publisher.commit()
+    with override_settings(MQUEUE={"RETENTION": 0, "GC_INTERVAL": 0.01}):
+        settle("orders")
+        Collector("default", "orders").page()
+    assert Message.objects.filter(topic="orders").count() == 2
+
+
+def test_who_leaves_does_not_take_another_along(query: Query) -> None:
+    """A reader that was held to be dead, because it was silent for long, comes to its end when another one reads."""
+    publish("orders", 0)
+    query.initial()
+    slow, other = (Holder(GROUP, "orders", "spark-1", name) for name in ("slow", "other"))
+    following.join(slow, using="default")
+    SubscriberHeartbeat.objects.update(heartbeat_at=0)
+    following.join(other, using="default")
+    following.leave(slow, using="default")
+    assert SubscriberHeartbeat.objects.get().deregistered_at is None
 
 
 def test_workers_cannot_consume_for_it(query: Query) -> None:

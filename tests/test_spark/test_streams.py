@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from django.db import connection
 
 from django_mqueue import publish, publish_many, subscribe
+from django_mqueue.models import SubscriberHeartbeat
 from django_mqueue.policy.encoding import encode
 from django_mqueue.store import log
 
 from .jobs import start
-from .streams import committed, eventually, newest, reads_log, settle, stands_at
+from .streams import committed, ended, eventually, newest, reads_log, settle, stands_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -70,7 +70,7 @@ def test_a_batch_that_fails_is_not_done_and_comes_again(
     eventually(lambda: not query.isActive, "the query fails")
     assert query.exception() is not None
     assert "out of order" in str(query.exception())
-    end_of_first = _end(checkpoint, 0)
+    end_of_first = ended(checkpoint, 0)
     assert committed(checkpoint) == 0
     assert stands_at("archive") == end_of_first, "the first batch is durable, the second is not"
     kept.fail_at = None
@@ -94,6 +94,45 @@ def test_a_query_that_runs_on_has_done_its_last_batch_too(
         assert kept.numbers == [0, 1, 2, 3]
     finally:
         query.stop()
+
+
+def test_a_query_that_is_stopped_has_done_its_last_batch_too(
+    spark: SparkSession, options: dict[str, str], checkpoint: str
+) -> None:
+    """Its next trigger is an hour away: Spark never says that the batch is done, but its checkpoint does."""
+    publish_many("orders", range(3))
+    kept = Kept()
+    asked = options | ARCHIVE | {"checkpointLocation": checkpoint}
+    query = start(spark, asked, checkpoint, kept, every="1 hour")
+    try:
+        eventually(lambda: committed(checkpoint) == 0, "the batch is durable")
+    finally:
+        query.stop()
+    eventually(lambda: stands_at("archive") == newest(), "the group is done with all")
+    eventually(_nobody_reads, "the reader has left: another one need not wait for its silence")
+    publish("orders", 3)
+    start(spark, asked, checkpoint, kept).awaitTermination(60)
+    assert kept.numbers == [0, 1, 2, 3]
+
+
+def test_a_query_that_is_stopped_leaves(
+    spark: SparkSession, options: dict[str, str], checkpoint: str
+) -> None:
+    """Without a checkpoint to look at the group stays behind its last batch, until that comes to be known."""
+    publish_many("orders", range(3))
+    query = start(spark, options | ARCHIVE, checkpoint, Kept(), every="1 hour")
+    try:
+        eventually(lambda: committed(checkpoint) == 0, "the batch is durable")
+    finally:
+        query.stop()
+    eventually(_nobody_reads, "the reader has left")
+    assert stands_at("archive") == 0
+    start(spark, options | ARCHIVE, checkpoint, Kept()).awaitTermination(60)
+    assert stands_at("archive") == newest()
+
+
+def _nobody_reads() -> bool:
+    return not SubscriberHeartbeat.objects.filter(deregistered_at=None).exists()
 
 
 def test_what_may_still_commit_is_waited_for(
@@ -139,10 +178,3 @@ def test_topics_that_come_later_are_found_by_their_pattern(
         )
     finally:
         query.stop()
-
-
-def _end(checkpoint: str, batch: int) -> int:
-    """The last offset of a planned batch."""
-    lines = Path(checkpoint, "offsets", str(batch)).read_text().splitlines()
-    found: dict[str, Any] = json.loads(lines[-1])
-    return int(found["topics"]["orders"]) - 1

@@ -5,6 +5,8 @@ from __future__ import annotations
 from .mutation import Mutation, mutation
 
 _FOLLOWING = "test_spark/test_following.py"
+_CHECKPOINT = "test_spark/test_checkpoint.py"
+_RACES = "test_interleavings/test_following.py"
 
 MUTATIONS: tuple[Mutation, ...] = (
     mutation(
@@ -82,5 +84,73 @@ MUTATIONS: tuple[Mutation, ...] = (
         "        return self._settlers[using, topic].advance()\n",
         "        self._settlers[using, topic].advance()\n        return self._settlers[using, topic]._noted\n",
         f"{_FOLLOWING}::test_a_batch_does_not_pass_what_may_still_commit",
+    ),
+    mutation(
+        "a group that begins to read the log locks the topic",
+        "a collection that has looked at the groups deletes what the new one was just promised",
+        "service/following.py",
+        "        known = max(offsets.lock_topic(using, cursor, topic), settled)\n"
+        "        offsets.raise_settled(cursor, topic, known)\n",
+        "        known = max(offsets.settled(using, topic), settled)\n",
+        f"{_RACES}::test_a_reader_registers_while_a_collection_is_under_way",
+    ),
+    mutation(
+        "a group begins to read no higher than what is settled",
+        "a message that commits late, below its start, is not read, and deleted",
+        "service/following.py",
+        "        start = found.start if found else min(above, known)\n",
+        "        start = found.start if found else above\n",
+        f"{_FOLLOWING}::test_no_start_lies_above_what_is_settled",
+    ),
+    mutation(
+        "who becomes the reader of a group locks the topic",
+        "two see that nobody reads for it, and both do",
+        "service/following.py",
+        "        offsets.lock_topic(using, cursor, me.topic)\n        others =",
+        "        others =",
+        f"{_RACES}::test_two_become_the_reader_at_once",
+    ),
+    mutation(
+        "who leaves a group leaves for itself",
+        "a second reader is let in while the first, which took the place of a silent one, is at work",
+        "store/heartbeats.py",
+        'SET deregistered_at = {NOW_MS}{_ROW} AND incarnation = %s",\n'
+        "        [me.group, me.topic, me.name, me.incarnation],\n",
+        "SET deregistered_at = {NOW_MS}{_ROW} AND %s > ''\",\n"
+        "        [me.group, me.topic, me.name, me.incarnation],\n",
+        f"{_FOLLOWING}::test_who_leaves_does_not_take_another_along",
+    ),
+    mutation(
+        "where a batch begins all is done",
+        "the last batch of a stream is kept in the log until another one comes, perhaps for ever",
+        "spark/query.py",
+        "        self.done(begun)\n        if (wait",
+        "        if (wait",
+        f"{_FOLLOWING}::test_what_a_batch_begins_with_is_done",
+    ),
+    mutation(
+        "a group follows its own query's checkpoint",
+        "it is done with what another query has read",
+        "spark/checkpoint.py",
+        '                if found.get("query") == query and "topics" in found:\n',
+        '                if "topics" in found:\n',
+        f"{_CHECKPOINT}::test_another_query_s_checkpoint_moves_nobody",
+    ),
+    mutation(
+        "of a checkpoint what is committed counts",
+        "a batch that was planned when its query was killed is deleted before it was read",
+        "spark/checkpoint.py",
+        'self._files.names("commits")',
+        'self._files.names("offsets")',
+        f"{_CHECKPOINT}::test_a_batch_that_is_planned_and_not_durable_is_not_done",
+        f"{_CHECKPOINT}::test_a_query_that_is_stopped_is_done_with_its_last_durable_batch",
+    ),
+    mutation(
+        "a checkpoint moves a group in the life that it was read in",
+        "a group that was reset, or registered anew, is done with what nobody has read for it",
+        "spark/follower.py",
+        "found.lives[topic], found.above(topic)",
+        "self._places[topic].life, found.above(topic)",
+        f"{_CHECKPOINT}::test_a_group_that_was_changed_by_hand_is_not_moved_by_a_checkpoint",
     ),
 )

@@ -1,0 +1,105 @@
+"""Groups that read the log by themselves: their beginning beside a collection, and two readers at the same moment."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import pytest
+from django.db import connection
+from django.test import override_settings
+
+from django_mqueue import Subscription, publish, unsubscribe
+from django_mqueue.exceptions import GroupTaken, NotRegistered
+from django_mqueue.service import following
+from django_mqueue.service.registration import is_registered
+from django_mqueue.store import offsets
+from django_mqueue.store.leases import Holder
+from tests.support.subscribers import collect, in_log
+from tests.support.transactions import Background, HeldTransaction, wait_for_lock_wait, wait_until
+
+from .sides import STILL, ends, finished, waits
+from .steps import COMMIT, Stopped
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TOPIC, GROUP = "orders", "archive"
+BEAT_ROW = "INSERT INTO queue_subscriber_heartbeats"
+
+
+def follow() -> following.Place:
+    return following.follow(TOPIC, GROUP, 0, 0, using="default")
+
+
+def reader(name: str) -> Holder:
+    return Holder(GROUP, TOPIC, f"{following.READER}{name}", name)
+
+
+def join(name: str) -> None:
+    following.join(reader(name), using="default")
+
+
+def test_a_reader_registers_while_a_collection_is_under_way() -> None:
+    """A (collection): has looked at the groups, stands. B: registers, and waits for A. It begins with what A left."""
+
+    def lock_topic() -> None:
+        with connection.cursor() as cursor:
+            offsets.lock_topic("default", cursor, TOPIC)
+
+    with ExitStack() as stack:
+        collection = stack.enter_context(HeldTransaction(lock_topic))
+        newcomer = stack.enter_context(Background(follow))
+        wait_for_lock_wait(newcomer)
+        assert not is_registered(TOPIC, GROUP, "default")
+        collection.commit()
+        assert newcomer.result().above == 0
+
+
+@pytest.mark.parametrize("step", ["INSERT INTO queue_offsets (consumer_group", COMMIT])
+@override_settings(MQUEUE=STILL)
+def test_a_collection_begins_while_a_reader_registers(step: str) -> None:
+    """A: registers, stands. B (collection): neither waits for it, nor deletes what A is about to be owed."""
+    with Subscription(TOPIC, "billing") as worker:
+        there = finished(worker, 1)
+        with Stopped(follow, step, skip=step != COMMIT) as newcomer:
+            ends(lambda: collect(TOPIC))
+            assert newcomer.go().above == 0
+        collect(TOPIC)
+        assert in_log(TOPIC) == there
+
+
+def test_two_become_the_reader_at_once() -> None:
+    """A: has seen nobody, stands. B: joins, and waits for A. A is the reader; B sees that it lives, and is refused."""
+    publish(TOPIC, 1)
+    follow()
+    with (
+        Stopped(lambda: join("a"), BEAT_ROW) as first,
+        Background(lambda: join("b")) as second,
+    ):
+        wait_for_lock_wait(second)
+        first.go()
+
+        def told() -> bool:
+            following.beat(reader("a"), using="default")
+            return second.is_done
+
+        wait_until(told, "the second reader is told")
+        with pytest.raises(GroupTaken, match="is alive"):
+            second.result()
+
+
+def test_a_reader_moves_while_its_group_is_registered_anew() -> None:
+    """A: moves, stands. B: registers the group anew, and waits for A. Its place is its own, not A's."""
+    offset = publish(TOPIC, 1).offset
+    assert offset is not None
+    place = follow()
+
+    def anew() -> following.Place:
+        unsubscribe(TOPIC, GROUP)
+        return follow()
+
+    with Stopped(lambda: following.move(TOPIC, GROUP, place.life, offset, using="default"), COMMIT) as moving:
+        again = waits(moving, anew)
+    assert again.life != place.life
+    assert again.above == 0
+    with pytest.raises(NotRegistered):
+        following.move(TOPIC, GROUP, place.life, offset, using="default")

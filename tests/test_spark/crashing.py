@@ -1,0 +1,172 @@
+"""Streaming jobs that are killed: their processes by name, moments to kill them at, deletion behind them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from django.db import connection
+
+import django_mqueue
+from django_mqueue.service.collecting import Collector
+from django_mqueue.store import offsets
+from tests.support.processes import Worker, wait_until
+from tests.support.transactions import HeldTransaction
+
+from .streams import committed, ended, stands_at
+
+SOURCE = Path(django_mqueue.__file__).parent / "spark" / "default_source.py"
+
+DRIVER, JAVA, TASKS, PLANNER = "tests.test_spark.driver", "java", "pyspark.daemon", "streaming_source_runner"
+"""What the command lines of a job's processes hold: its own, the JVM (driver and executor), Python's tasks, and the
+process that plans the query's batches."""
+
+
+@dataclass
+class Job:
+    """What ``driver`` is to do."""
+
+    options: dict[str, str]
+    checkpoint: str
+    target: Path
+    sink: str = "files"
+    master: str = "local[2,3]"
+
+    @contextmanager
+    def run(self, *, every: str = "", sink: str | None = None) -> Iterator[Running]:
+        """The job and all that it starts; killed at the end."""
+        modules = self.target / "modules"  # As the wheel has it.
+        modules.mkdir(exist_ok=True)
+        shutil.copy(SOURCE, modules / "pyspark_mqueue.py")
+        words = {
+            "options": self.options, "checkpoint": self.checkpoint, "target": str(self.target),
+            "sink": sink or self.sink, "master": self.master, "every": every,
+        }  # fmt: skip
+        worker = Worker(
+            (json.dumps(words),),
+            {"MQUEUE_PASSWORD": str(connection.settings_dict["PASSWORD"]), "PYTHONPATH": str(modules)},
+            program=(DRIVER,),
+        )
+        running = Running(worker, self)
+        try:
+            yield running
+        except BaseException as error:
+            error.add_note(worker.output()[-6000:])
+            raise
+        finally:
+            running.kill()
+            worker.close()
+
+    def finish(self, timeout: float = 200) -> None:
+        """To the end of what there is."""
+        with self.run() as running:
+            assert running.worker.wait(timeout) == 0
+
+    def numbers(self) -> list[int]:
+        """What all batches came to, in the sink ``files``; in ``parquet`` after a run with the sink ``read``."""
+        return sorted(
+            number for path in self.target.glob("*.json") for number in json.loads(path.read_text())
+        )
+
+
+class Running:
+    """A job at work."""
+
+    def __init__(self, worker: Worker, job: Job) -> None:
+        self.worker, self.job = worker, job
+
+    def pids(self, what: str = "") -> list[int]:
+        """Its processes whose command line holds that: those of its session, whatever groups they are in."""
+        return [pid for pid, line in _session(self.worker.pid).items() if what in line]
+
+    def kill(self, what: str = "") -> int:
+        """SIGKILL of them all, at once; without ``what`` until there are none: how many these were."""
+        killed = 0
+        while pids := self.pids(what):
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                    killed += 1
+            if what:
+                return killed
+            self.worker.process.poll()
+            threading.Event().wait(0.01)
+        self.worker.process.poll()
+        return killed
+
+    def until(self, condition: Callable[[], object], what: str, timeout: float = 120) -> None:
+        """Wait for it while the job runs; fails if that ends before."""
+
+        def over() -> bool:
+            return bool(condition()) or not self.worker.running
+
+        wait_until(over, what, timeout=timeout)
+        assert condition(), f"the job ended before {what}"
+
+    def has_committed(self, batches: int) -> None:
+        """Wait until so many more batches are durable."""
+        goal = committed(self.job.checkpoint) + batches
+        self.until(lambda: committed(self.job.checkpoint) >= goal, f"{batches} more batches are durable")
+
+    def kill_between_sink_and_group(self, topic: str, group: str) -> None:
+        """Kill all when a batch is durable, and the group has not moved there: it waits for the topic's lock."""
+
+        def lock() -> None:
+            with connection.cursor() as cursor:
+                offsets.lock_topic("default", cursor, topic)
+
+        def is_behind() -> bool:
+            batch = committed(self.job.checkpoint)
+            return batch >= 0 and stands_at(group, topic) < ended(self.job.checkpoint, batch, topic)
+
+        def caught() -> bool:
+            with (
+                HeldTransaction(lock),
+                suppress(AssertionError),
+            ):  # It waits for the lock elsewhere: another time.
+                wait_until(is_behind, "a batch is durable, and the group behind it", timeout=4)
+                self.kill()
+                return is_behind()
+            return False
+
+        wait_until(caught, "the moment to kill it came", timeout=120)
+
+
+def _session(leader: int) -> dict[int, str]:
+    """The command lines of a session's processes that are not dead, by their ids."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, ValueError):
+            state, _, _, session, *_ = (folder / "stat").read_text().rpartition(")")[2].split()
+            if int(session) == leader and state not in "ZX":
+                line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                found[int(folder.name)] = line
+    return found
+
+
+@contextmanager
+def collecting(topic: str) -> Iterator[None]:
+    """Delete whatever may be deleted, all the time, as workers would."""
+    stop = threading.Event()
+
+    def work() -> None:
+        collector = Collector("default", topic)
+        while not stop.wait(0.02):
+            while collector.page() and not stop.is_set():
+                pass
+        connection.close()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()

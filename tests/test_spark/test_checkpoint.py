@@ -1,0 +1,160 @@
+"""A group that follows its query's checkpoint: done with a batch as soon as that is durable, the last one included."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from django_mqueue import publish_many
+from django_mqueue.models import SubscriberHeartbeat
+from django_mqueue.service import following
+from django_mqueue.spark import follower
+from django_mqueue.spark.checkpoint import Checkpoint
+from django_mqueue.spark.errors import OptionError
+from django_mqueue.spark.offsets import Offsets
+from django_mqueue.spark.options import read_options
+from django_mqueue.spark.query import Query
+from tests.support.processes import wait_until
+
+from .streams import newest, stands_at
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+GROUP = "archive"
+Make = Callable[[], Query]
+
+
+@pytest.fixture
+def make(options: dict[str, str], checkpoint: str) -> Iterator[Make]:
+    made: list[Query] = []
+
+    def query() -> Query:
+        asked = {**options, "topic": "orders", "group": GROUP, "checkpointLocation": checkpoint}
+        made.append(Query(read_options(asked, streaming=True)))
+        return made[-1]
+
+    yield query
+    for each in made:
+        each.stop()
+
+
+def write(checkpoint: str, batch: int, ended: Offsets, *, durable: bool) -> None:
+    """As Spark does."""
+    for folder in ("offsets", "commits") if durable else ("offsets",):
+        Path(checkpoint, folder).mkdir(parents=True, exist_ok=True)
+    lines = ["v1", json.dumps({"batchWatermarkMs": 0}), json.dumps(ended.json(), separators=(",", ":"))]
+    Path(checkpoint, "offsets", str(batch)).write_text("\n".join(lines))
+    if durable:
+        Path(checkpoint, "commits", str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+
+
+def begin(query: Query, count: int = 4) -> tuple[Offsets, Offsets]:
+    """Ten messages: where the first batch begins, and where it ends behind so many."""
+    publish_many("orders", range(10))
+    begun = query.initial()
+    return begun, query.latest(begun, count)
+
+
+def test_a_query_that_is_stopped_is_done_with_its_last_durable_batch(make: Make, checkpoint: str) -> None:
+    query = make()
+    begun, first = begin(query)
+    write(checkpoint, 0, first, durable=True)
+    second = query.latest(first, 3)
+    write(checkpoint, 1, second, durable=True)
+    last = query.latest(second, None)
+    write(checkpoint, 2, last, durable=False)
+    assert stands_at(GROUP) == second.above("orders")
+    query.stop()
+    assert stands_at(GROUP) == second.above("orders") < newest()
+    again = make()
+    again.done(second)
+    assert again.latest(second, None) == last
+    write(checkpoint, 2, last, durable=True)
+    again.stop()
+    assert stands_at(GROUP) == last.above("orders") == newest()
+    assert begun.above("orders") == 0
+
+
+def test_a_batch_that_is_planned_and_not_durable_is_not_done(make: Make, checkpoint: str) -> None:
+    query = make()
+    _, first = begin(query)
+    write(checkpoint, 0, first, durable=False)
+    query.stop()
+    assert stands_at(GROUP) == 0
+
+
+def test_a_query_that_waits_for_its_next_trigger_is_done_with_what_is_durable(
+    make: Make, checkpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower, "BEAT_EVERY", 0.05)
+    query = make()
+    _, first = begin(query)
+    write(checkpoint, 0, first, durable=True)
+    wait_until(lambda: stands_at(GROUP) == first.above("orders"), "the group follows its checkpoint")
+
+
+def test_another_query_s_checkpoint_moves_nobody(make: Make, checkpoint: str) -> None:
+    query = make()
+    begun, first = begin(query)
+    other = Offsets(first.next, first.lives, "another")
+    write(checkpoint, 0, other, durable=True)
+    with pytest.raises(OptionError, match="not written down there"):
+        query.committed(begun)
+    query.stop()
+    assert stands_at(GROUP) == 0
+
+
+def test_a_checkpoint_that_is_not_there_is_said(make: Make) -> None:
+    query = make()
+    begun, _ = begin(query)
+    with pytest.raises(
+        OptionError, match=r"'checkpointLocation' is .*give the reader the text that the writer was given"
+    ):
+        query.committed(begun)
+
+
+def test_a_group_that_was_changed_by_hand_is_not_moved_by_a_checkpoint(make: Make, checkpoint: str) -> None:
+    query = make()
+    _, first = begin(query)
+    lives = {topic: life - 1 for topic, life in first.lives.items()}
+    write(checkpoint, 0, Offsets(first.next, lives, first.query), durable=True)
+    query.stop()
+    assert stands_at(GROUP) == 0
+    assert SubscriberHeartbeat.objects.get().deregistered_at is not None, "it did not come to leave"
+
+
+@pytest.mark.parametrize("name", ["{}", "file:{}", "file://{}"])
+def test_a_place_on_this_machine_is_named_in_any_way(checkpoint: str, name: str) -> None:
+    ended = Offsets({"orders": 5}, {"orders": 1}, "q")
+    write(checkpoint, 9, Offsets({"orders": 3}, {"orders": 1}, "q"), durable=True)
+    write(checkpoint, 10, ended, durable=True)
+    Path(checkpoint, "commits", ".10.crc").write_text("")
+    assert Checkpoint(name.format(checkpoint)).durable("q") == ended
+    assert Checkpoint(name.format(checkpoint)).durable("p") is None
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"checkpointLocation": "/c"}, "for the sake of a 'group'"),
+        ({"checkpointLocation": "", "group": "g"}, "or give it one"),
+    ],
+)
+def test_what_is_no_use_is_refused(given: dict[str, str], why: str) -> None:
+    with pytest.raises(OptionError, match=why):
+        read_options({"database": "d", "topic": "orders", **given}, streaming=True)
+    with pytest.raises(OptionError, match="a batch"):
+        read_options({"database": "d", "topic": "orders", "checkpointLocation": "/c"}, streaming=False)
+
+
+def test_the_reader_s_place_is_its_own(make: Make) -> None:
+    """It has left when it was stopped: the next one need not wait for its silence."""
+    query = make()
+    begun, _ = begin(query)
+    query.done(begun)
+    query.stop()
+    assert following.place("orders", GROUP, using="default") is not None
+    assert SubscriberHeartbeat.objects.get().deregistered_at is not None

@@ -1,0 +1,123 @@
+"""300,000 messages through streams that are killed again and again, wholly or in part, at random and at the worst
+moments, while others are published and deletion is right behind: each is stored once.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from django.test import override_settings
+
+from django_mqueue import publish_many
+from django_mqueue.models import Message
+from tests.support.processes import wait_until
+from tests.support.subscribers import collect
+from tests.support.threads import Background
+
+from .crashing import DRIVER, JAVA, PLANNER, TASKS, Job, Running, collecting
+from .driver import COPIES
+from .streams import newest, stands_at
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(3000)]
+
+ROWS, BATCH = 300_000, 10_000
+TOPIC, GROUP = "orders", "archive"
+
+
+@contextmanager
+def publishing(rows: int, chunk: int = 5000, every: float = 0.4) -> Iterator[None]:
+    """A quarter at once, and the rest bit by bit."""
+    publish_many(TOPIC, range(rows // 4))
+    stop = threading.Event()
+
+    def work() -> None:
+        for first in range(rows // 4, rows, chunk):
+            publish_many(TOPIC, range(first, min(first + chunk, rows)))
+            stop.wait(every)
+
+    thread = Background(work)
+    try:
+        yield
+    finally:
+        stop.set()  # The rest at once.
+        thread.result(300)
+
+
+def everything(running: Running) -> None:
+    running.kill()
+
+
+def its_own_process(running: Running) -> None:
+    running.kill(DRIVER)
+
+
+def the_jvm(running: Running) -> None:
+    running.kill(JAVA)
+    wait_until(lambda: not running.pids(PLANNER), "the planning process has followed the JVM")
+
+
+def what_plans(running: Running) -> None:
+    running.kill(PLANNER)
+    running.worker.wait(60)
+
+
+def tasks(running: Running) -> None:
+    """They are tried again, three times: once or twice nobody notices, at last the query fails."""
+    for _ in range(4):
+        running.kill(TASKS)
+        if not running.worker.running:
+            return
+        threading.Event().wait(0.3)
+
+
+def after_the_sink(running: Running) -> None:
+    running.kill_between_sink_and_group(TOPIC, GROUP)
+
+
+WAYS: list[Callable[[Running], object]] = [
+    everything, tasks, after_the_sink, the_jvm, what_plans,
+    tasks, everything, its_own_process, after_the_sink, everything,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("sink", ["files", "parquet", "topic"])
+@override_settings(MQUEUE={"RETENTION": 0, "GC_INTERVAL": 0.01})
+def test_each_message_is_stored_once(
+    options: dict[str, str], checkpoint: str, tmp_path: Path, sink: str
+) -> None:
+    seed = random.randrange(1_000_000)
+    chance = random.Random(seed)
+    print(f"seed {seed}")
+    asked = {**options, "topic": TOPIC, "group": GROUP, "maxOffsetsPerTrigger": str(BATCH)}
+    job = Job({**asked, "minPartitions": "3", "checkpointLocation": checkpoint}, checkpoint, tmp_path, sink)
+    with publishing(ROWS), collecting(TOPIC):
+        for way in WAYS:
+            with job.run(every="20 milliseconds") as running:
+                running.has_committed(chance.randint(1, 2))
+                threading.Event().wait(chance.random())
+                way(running)
+            print(f"{way.__name__}: {Message.objects.filter(topic=TOPIC).count()} in the log")
+    assert stands_at(GROUP) <= newest()
+    with collecting(TOPIC):
+        job.finish(600)
+    if sink == "parquet":
+        with job.run(sink="read") as running:
+            assert running.worker.wait(200) == 0
+    assert (copies() if sink == "topic" else job.numbers()) == list(range(ROWS))
+    wait_until(_is_empty, "all is deleted at last")
+
+
+def copies() -> list[int]:
+    payloads = Message.objects.filter(topic=COPIES).values_list("payload", flat=True).iterator()
+    return sorted(json.loads(bytes(payload)) for payload in payloads)
+
+
+def _is_empty() -> bool:
+    collect(TOPIC)
+    return not Message.objects.filter(topic=TOPIC).exists()
