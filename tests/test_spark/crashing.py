@@ -20,6 +20,7 @@ from django_mqueue.store import offsets
 from tests.support.processes import Worker, wait_until
 from tests.support.transactions import HeldTransaction
 
+from .commands import session_of
 from .streams import committed, ended, stands_at
 
 SOURCE = Path(django_mqueue.__file__).parent / "spark" / "default_source.py"
@@ -84,7 +85,7 @@ class Running:
 
     def pids(self, what: str = "") -> list[int]:
         """Its processes whose command line holds that: those of its session, whatever groups they are in."""
-        return [pid for pid, line in _session(self.worker.pid).items() if what in line]
+        return [pid for pid, line in session_of(self.worker.pid).items() if what in line]
 
     def kill(self, what: str = "") -> int:
         """SIGKILL of them all, at once; without ``what`` until there are none: how many these were."""
@@ -137,18 +138,6 @@ class Running:
             return False
 
         wait_until(caught, "the moment to kill it came", timeout=120)
-
-
-def _session(leader: int) -> dict[int, str]:
-    """The command lines of a session's processes that are not dead, by their ids."""
-    found = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError, ValueError):
-            state, _, _, session, *_ = (folder / "stat").read_text().rpartition(")")[2].split()
-            if int(session) == leader and state not in "ZX":
-                line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                found[int(folder.name)] = line
-    return found
 
 
 @contextmanager
