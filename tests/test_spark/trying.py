@@ -52,7 +52,17 @@ def fail(job: Job) -> int:
     return 0
 
 
-VERBS = [Verb("steps", "Goes on.", seconds, steps), Verb("fail", "Does not.", no_arguments, fail)]
+def count(job: Job) -> int:
+    topic = job.arguments.topic
+    job.tell(str(job.spark.read.format("mqueue").options(**job.options, topic=topic).load().count()))
+    return 0
+
+
+VERBS = [
+    Verb("steps", "Goes on.", seconds, steps),
+    Verb("fail", "Does not.", no_arguments, fail),
+    Verb("count", "Counts a topic.", lambda parser: parser.add_argument("topic"), count),
+]
 
 if __name__ == "__main__":
     sys.exit(main(None, VERBS))
