@@ -70,6 +70,9 @@ DATABASES = {
         "TEST": {"CHARSET": "utf8mb4"},
     }
 }
+# The pipeline's workers delete flights as soon as all groups are done with them, the archive among these.
+MQUEUE = {"TOPICS": {"flights": {"RETENTION": env.int("FLIGHTS_RETENTION", default=3600)}}}
+
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 AUTH_PASSWORD_VALIDATORS = [

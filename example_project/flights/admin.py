@@ -6,7 +6,7 @@ from django.contrib import admin
 
 from example_project.read_only import ReadOnlyAdmin
 
-from .models import Aircraft, Delay, Flight, Run, Unassigned, Violation
+from .models import Aircraft, CarrierHour, CarrierStream, Delay, Flight, Run, Unassigned, Violation
 
 
 @admin.register(Run)
@@ -44,3 +44,19 @@ class DelayAdmin(ReadOnlyAdmin):
     list_display = ["offset", "carrier", "departure", "arrival", "cancelled", "redelivered"]
     list_filter = ["carrier", "cancelled"]
     ordering = ["offset"]
+
+
+@admin.register(CarrierHour)
+class CarrierHourAdmin(ReadOnlyAdmin):
+    list_display = ["carrier", "hour", "flights", "delayed", "minutes_late"]
+    list_filter = ["carrier"]
+    ordering = ["-hour", "carrier"]
+
+    @admin.display(description="mean delay")
+    def minutes_late(self, hour: CarrierHour) -> str:
+        return "none departed" if hour.mean_delay is None else f"{hour.mean_delay:.1f} min"
+
+
+@admin.register(CarrierStream)
+class CarrierStreamAdmin(ReadOnlyAdmin):
+    list_display = ["run_id", "query", "batch", "applied_at"]

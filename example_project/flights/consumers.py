@@ -11,10 +11,11 @@ from django.db.models import F
 
 from django_mqueue import Delivery, consumer
 
-from .events import TOPIC, FlightEvent
+from .events import REPLAYED, TOPIC, FlightEvent
 from .models import Aircraft, Delay, Unassigned, Violation
 
 
+@consumer(REPLAYED, group="board", strict=True)
 @consumer(TOPIC, group="board", strict=True)
 def board(message: Delivery) -> None:
     """Keep each aircraft's last known leg, and prove that its legs come in order.
@@ -79,6 +80,7 @@ def _violation(message: Delivery, event: FlightEvent, expected: int) -> None:
         Aircraft.objects.update_or_create(run_id=run, tail=tail, defaults=last)
 
 
+@consumer(REPLAYED, group="delays")
 @consumer(TOPIC, group="delays")
 def delays(message: Delivery) -> None:
     """Note the flight's delays for the carriers' statistics.

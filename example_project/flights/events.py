@@ -12,15 +12,24 @@ if TYPE_CHECKING:
     from .models import Run
 
 TOPIC = "flights"
+REPLAYED = "flights-replayed"
+"""Where the pipeline puts the flights once more, out of the archive."""
+
 GROUPS = ("board", "delays")
+CARRIERS = "carriers"
+"""The group that a streaming query of Spark's is."""
 
 
 class FlightEvent(TypedDict):
-    """``leg``: the aircraft's first, second, … of this run; 0 where it is unknown. ``flight``: for people to read."""
+    """``leg``: the aircraft's first, second, … of this run; 0 where it is unknown. ``flight``: for people to read.
+
+    ``scheduled``: when it was to leave, in UTC, as ISO 8601 has it.
+    """
 
     leg: int
     flight: str
     carrier: str
+    scheduled: str
     departure_delay: int | None
     arrival_delay: int | None
     cancelled: bool
@@ -36,6 +45,7 @@ def flight_message(run: Run, flight: FlightRow, leg: int) -> OutgoingMessage:
         leg=leg,
         flight=str(flight),
         carrier=flight.carrier,
+        scheduled=flight.scheduled.isoformat(),
         departure_delay=flight.departure_delay,
         arrival_delay=flight.arrival_delay,
         cancelled=flight.cancelled,

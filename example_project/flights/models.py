@@ -107,3 +107,40 @@ class Delay(models.Model):
 
     def __str__(self) -> str:
         return f"{self.carrier}: {self.departure} and {self.arrival} minutes"
+
+
+class CarrierHour(models.Model):
+    """``carriers``: one carrier's flights of one hour, by their scheduled departure."""
+
+    run_id = models.PositiveBigIntegerField()
+    carrier = models.CharField(max_length=2)
+    hour = models.DateTimeField(help_text="When it begins.")
+    flights = models.PositiveIntegerField()
+    delayed = models.PositiveIntegerField(help_text="Departed 15 minutes late or more.")
+    departed = models.PositiveIntegerField(help_text="Not cancelled.")
+    delay = models.IntegerField(help_text="Minutes, of all that departed.")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["run_id", "carrier", "hour"], name="flights_carrier_hour")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.carrier}, {self.hour:%Y-%m-%d %H:%M}"
+
+    @property
+    def mean_delay(self) -> float | None:
+        """Minutes; None where nothing departed."""
+        return self.delay / self.departed if self.departed else None
+
+
+class CarrierStream(models.Model):
+    """``carriers``: the last batch that was put into the hours; changed in the transaction that does so."""
+
+    run_id = models.PositiveBigIntegerField(primary_key=True)
+    query = models.CharField(max_length=36, help_text="Of the streaming query, as its checkpoint has it.")
+    batch = models.BigIntegerField()
+    applied_at = models.DateTimeField(auto_now=True)
+
+    def __str__(self) -> str:
+        return f"batch {self.batch} of run {self.run_id}"

@@ -12,10 +12,12 @@ from django.utils import timezone
 from django_mqueue import publish_many, subscribe, unsubscribe
 
 from .dataset import FlightRow, read_flights
-from .events import GROUPS, TOPIC, flight_message
-from .models import Aircraft, Delay, Flight, Run, Unassigned, Violation
+from .events import CARRIERS, GROUPS, TOPIC, flight_message
+from .models import Aircraft, CarrierHour, CarrierStream, Delay, Flight, Run, Unassigned, Violation
 
 BATCH = 500
+MADE = (Aircraft, Unassigned, Violation, Delay, CarrierHour, CarrierStream)
+"""What the groups make of a run."""
 
 
 def start_run(flights: int) -> Run:
@@ -24,9 +26,9 @@ def start_run(flights: int) -> Run:
     The groups begin anew, behind what the log still holds of earlier runs. They are registered before anything
     is published, so nothing of this run can be forgotten before both have had it.
     """
-    for group in GROUPS:
+    for group in (*GROUPS, CARRIERS):
         unsubscribe(TOPIC, group)
-    for model in (Run, Aircraft, Unassigned, Violation, Delay):
+    for model in (Run, *MADE):
         model._default_manager.all().delete()
     for group in GROUPS:
         subscribe(TOPIC, group, start="latest")

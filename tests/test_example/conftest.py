@@ -107,4 +107,5 @@ def flights(transactional_db: None, _flights_tables: None) -> Iterator[None]:
         for model in apps.get_app_config("flights").get_models():
             model._default_manager.all().delete()
     for group in ("board", "delays"):
-        unregister("flights", group)
+        for topic in ("flights", "flights-replayed"):
+            unregister(topic, group)

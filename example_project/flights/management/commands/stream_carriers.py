@@ -1,0 +1,64 @@
+"""``manage.py stream_carriers``: keep flights per carrier and hour in a table, until it is told to end."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from django_mqueue.spark import session
+from django_mqueue.spark.errors import NoSpark
+from example_project.environment.layout import LOCAL
+
+from ...models import Run
+
+LOOK_EVERY = 0.5
+
+
+class Command(BaseCommand):
+    help = "Keep the newest run's flights per carrier and hour in a table, by a streaming query of Spark's."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--checkpoint",
+            type=Path,
+            metavar="DIRECTORY",
+            help="where the query keeps how far it is; default: one for each run, in .local/streams",
+        )
+        parser.add_argument(
+            "--drain", action="store_true", help="end when nothing is left, instead of waiting for more"
+        )
+        parser.add_argument("--master", default="local[2]", help="Spark's master; default: %(default)s")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        run = Run.objects.order_by("pk").last()
+        if run is None:
+            raise CommandError("no flights were published yet: manage.py publish_flights")
+        try:
+            from ...streaming import CONFIG, start
+
+            spark = session("carriers", master=options["master"], config=CONFIG)
+        except (NoSpark, ModuleNotFoundError) as error:
+            raise CommandError(f"{error}; the extra [spark] has all that is needed") from error
+        stopping = threading.Event()
+        for number in (
+            signal.SIGINT,
+            signal.SIGTERM,
+        ):  # After Spark, which has a handler of its own for SIGINT.
+            signal.signal(number, lambda number, frame: stopping.set())
+        query = start(spark, run.pk, options["checkpoint"] or default_checkpoint(run), drain=options["drain"])
+        while query.isActive and not stopping.wait(LOOK_EVERY):
+            pass
+        problem = query.exception()
+        query.stop()
+        spark.stop()
+        if problem is not None:
+            raise CommandError(str(problem))
+
+
+def default_checkpoint(run: Run) -> Path:
+    return LOCAL / "streams" / f"carriers-{run.token}"

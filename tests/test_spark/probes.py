@@ -1,0 +1,176 @@
+"""Data sources that note what Spark does with them; what is known of it is relied on (see ``test_traps``)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    Filter,
+    GreaterThanOrEqual,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
+from pyspark.sql.types import StructType
+
+from django_mqueue.spark.options import read_options
+from django_mqueue.spark.source import MQueueDataSource
+from django_mqueue.spark.streaming import StreamReader
+
+
+def note(path: str, line: str) -> None:
+    """From any of Spark's processes."""
+    with open(path, "a") as file:
+        file.write(line + "\n")
+
+
+class Filters(DataSource):
+    """A thousand numbers, of which it leaves out what a filter says that is pushed down."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "probe_filters"
+
+    def schema(self) -> str:
+        return "x INT"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return _Filters()
+
+
+class _Filters(DataSourceReader):
+    def __init__(self) -> None:
+        self.least = 0
+
+    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
+        for found in filters:
+            if isinstance(found, GreaterThanOrEqual):
+                self.least = found.value
+            else:
+                yield found
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
+        yield from ((x,) for x in range(self.least, 1000))
+
+
+class Nothing(DataSource):
+    """Has no partitions; its rows are what it is asked to read."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "probe_nothing"
+
+    def schema(self) -> str:
+        return "asked STRING"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return _Nothing()
+
+
+class _Nothing(DataSourceReader):
+    def partitions(self) -> Sequence[InputPartition]:
+        return []
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[str]]:
+        yield (repr(partition.value),)
+
+
+class Moments(DataSource):
+    """One moment, in a batch of Arrow's whose time zone is the option ``zone``."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "probe_moments"
+
+    def schema(self) -> str:
+        return "at TIMESTAMP"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return _Moments(self.options["zone"])
+
+
+class _Moments(DataSourceReader):
+    def __init__(self, zone: str) -> None:
+        self.zone = zone
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"at": pa.array([1_000_000], pa.timestamp("us", tz=self.zone))})
+
+
+class Steps(DataSource):
+    """A stream of three batches of a row each. What is asked of it is noted in the option ``notes``, and what of the
+    ``checkpoint`` was durable then."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "probe_steps"
+
+    def schema(self) -> str:
+        return "step INT"
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return _Steps(self.options["notes"], self.options["checkpoint"])
+
+
+class _Steps(DataSourceStreamReader):
+    def __init__(self, notes: str, checkpoint: str) -> None:
+        self.notes, self.checkpoint = notes, checkpoint
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"step": 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        note(self.notes, f"latest from {start['step']}, {self._durable()}")
+        return {"step": min(start["step"] + 1, 3)}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        return [InputPartition(end["step"])]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
+        yield (partition.value,)
+
+    def commit(self, end: dict[str, int]) -> None:
+        note(self.notes, f"commit of {end['step']}, {self._durable()}")
+
+    def _durable(self) -> str:
+        """The numbers of the batches that Spark has planned, and of those that it knows to be done."""
+        planned, done = (
+            sorted(int(name) for name in os.listdir(place) if name.isdecimal()) if place.exists() else []
+            for place in (Path(self.checkpoint, "offsets"), Path(self.checkpoint, "commits"))
+        )
+        return f"planned {planned[-1] if planned else -1}, done {done[-1] if done else -1}"
+
+
+class Counted(MQueueDataSource):
+    """The queue's own stream; each time that it is asked for news is noted in the file that is the option ``notes``."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "probe_counted"
+
+    def streamReader(self, schema: StructType) -> StreamReader:
+        options: dict[str, Any] = dict(self.options)
+        notes = options.pop("notes")
+        return _Counted(schema, read_options(options, streaming=True), notes)
+
+
+class _Counted(StreamReader):
+    def __init__(self, schema: StructType, options: Any, notes: str) -> None:
+        super().__init__(schema, options)
+        self.notes = notes
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        note(self.notes, "asked")
+        return super().latestOffset(start, limit)
+
+
+ALL: tuple[type[DataSource], ...] = (Filters, Nothing, Moments, Steps, Counted)
