@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -24,10 +25,13 @@ PATIENCE = 30
 class Workers:
     """A set of processes that consume."""
 
-    def __init__(self, names: Sequence[str], *arguments: str) -> None:
+    def __init__(
+        self, names: Sequence[str], *arguments: str, variables: Mapping[str, str] | None = None
+    ) -> None:
         command = [sys.executable, "-m", "django", "runconsumer", *arguments]
         command += ["--settings", settings.SETTINGS_MODULE]
         self._command = command
+        self._environment = {**os.environ, **(variables or {})}
         self._processes = [self._start(name) for name in names]
 
     def _start(self, name: str) -> subprocess.Popen[bytes]:
@@ -35,6 +39,7 @@ class Workers:
         return subprocess.Popen(
             [*self._command, "--name", name],
             cwd=ROOT,
+            env=self._environment,
             start_new_session=True,
             preexec_fn=die_with_parent(signal.SIGTERM),
         )
@@ -63,10 +68,15 @@ class Workers:
 
 
 @contextmanager
-def workers(names: Sequence[str], *arguments: str) -> Iterator[Workers]:
-    """One worker of each name, with ``runconsumer``'s arguments; gone when the block is left, however it is left."""
+def workers(
+    names: Sequence[str], *arguments: str, variables: Mapping[str, str] | None = None
+) -> Iterator[Workers]:
+    """One worker of each name, with ``runconsumer``'s arguments; gone when the block is left, however it is left.
+
+    ``variables`` are added to their environment.
+    """
     with _terminated_like_interrupted():
-        started = Workers(names, *arguments)
+        started = Workers(names, *arguments, variables=variables)
         try:
             yield started
         finally:

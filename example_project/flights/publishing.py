@@ -28,11 +28,17 @@ def start_run(flights: int) -> Run:
     """
     for group in (*GROUPS, CARRIERS):
         unsubscribe(TOPIC, group)
-    for model in (Run, *MADE):
-        model._default_manager.all().delete()
+    Run.objects.all().delete()
+    forget_made()
     for group in GROUPS:
         subscribe(TOPIC, group, start="latest")
     return Run.objects.create(flights=flights)
+
+
+def forget_made() -> None:
+    """What the groups have made, of any run."""
+    for model in MADE:
+        model._default_manager.all().delete()
 
 
 def publish_run(run: Run, advance: Callable[[int], object]) -> None:

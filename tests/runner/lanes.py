@@ -43,7 +43,7 @@ class Combination:
     def environment(self) -> VirtualEnvironment:
         """Spark has one of its own: it is half a gigabyte, and nothing is installed where others are at work."""
         if self.spark:
-            extras = ("spark", "spark-connect", "test")
+            extras = ("example", "spark", "spark-connect", "test")
             return VirtualEnvironment(self.interpreter, self.django, extras, LOCAL / "spark-venvs")
         return VirtualEnvironment(self.interpreter, self.django, ("dev", "example", "test"))
 

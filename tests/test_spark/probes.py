@@ -19,7 +19,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import StructType
 
-from django_mqueue.spark.options import read_options
+from django_mqueue.spark.columns import schema_of
+from django_mqueue.spark.options import ReadOptions, read_options
 from django_mqueue.spark.source import MQueueDataSource
 from django_mqueue.spark.streaming import StreamReader
 
@@ -157,14 +158,21 @@ class Counted(MQueueDataSource):
     def name(cls) -> str:
         return "probe_counted"
 
+    def schema(self) -> StructType:
+        return schema_of(self._noted()[1])
+
     def streamReader(self, schema: StructType) -> StreamReader:
-        options: dict[str, Any] = dict(self.options)
+        notes, options = self._noted()
+        return _Counted(schema, options, notes)
+
+    def _noted(self) -> tuple[str, ReadOptions]:
+        options = dict(self.options)
         notes = options.pop("notes")
-        return _Counted(schema, read_options(options, streaming=True), notes)
+        return notes, read_options(options, streaming=True)
 
 
 class _Counted(StreamReader):
-    def __init__(self, schema: StructType, options: Any, notes: str) -> None:
+    def __init__(self, schema: StructType, options: ReadOptions, notes: str) -> None:
         super().__init__(schema, options)
         self.notes = notes
 

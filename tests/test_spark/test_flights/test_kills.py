@@ -24,13 +24,14 @@ pytestmark = [
     pytest.mark.timeout(600),
 ]
 
-FLIGHTS, KILLS = 6000, 3
+EACH = 1500
+"""Flights that are published before the first kill, and during each."""
 
 
 @contextmanager
 def job(place: Path, checkpoint: str, *arguments: str) -> Iterator[Worker]:
     """``manage.py stream_carriers``, with a quick JVM by the file that Spark's users have for their defaults."""
-    defaults = {**FAST_JVM, "spark.driver.memory": "600m"}
+    defaults = {**FAST_JVM, "spark.driver.memory": "600m", "spark.log.level": "WARN"}
     place.joinpath("spark-defaults.conf").write_text(
         "".join(f"{name} {value}\n" for name, value in defaults.items())
     )
@@ -55,24 +56,24 @@ def job(place: Path, checkpoint: str, *arguments: str) -> Iterator[Worker]:
         worker.close()
 
 
+@pytest.mark.parametrize("kills", [1, pytest.param(4, marks=pytest.mark.long)])
 def test_a_job_that_is_killed_again_and_again_comes_to_what_the_file_says(
-    options: dict[str, str], checkpoint: str, tmp_path: Path
+    options: dict[str, str], checkpoint: str, tmp_path: Path, kills: int
 ) -> None:
     from example_project.flights.hours import expected_hours, kept_hours
     from example_project.flights.publishing import publish_run, start_run
 
-    run = start_run(FLIGHTS)
+    run = start_run(EACH * (kills + 1))
     killed, done = threading.Semaphore(0), threading.Event()
 
     def publish() -> None:
-        """A part of the flights before the first kill, and one more during each."""
         sent = 0
 
         def pause(count: int) -> None:
             nonlocal sent
             sent += count
-            if sent % (FLIGHTS // (KILLS + 1)) == 0:
-                killed.acquire(timeout=120)
+            if sent % EACH == 0 and sent < run.flights:
+                killed.acquire()
 
         publish_run(run, pause)
         done.set()
@@ -81,20 +82,20 @@ def test_a_job_that_is_killed_again_and_again_comes_to_what_the_file_says(
     publisher = threading.Thread(target=publish)
     publisher.start()
     try:
-        for _ in range(KILLS):
+        for _ in range(kills):
             goal = committed(checkpoint) + 1
             with job(tmp_path, checkpoint) as worker:
-                wait_until(partial(_has, goal, checkpoint, worker), "a batch is durable", timeout=120)
+                wait_until(partial(_has, goal, checkpoint, worker), "a batch is durable", timeout=200)
                 killed.release()
                 assert worker.running, "it ended before it could be killed"
     finally:
-        killed.release()
+        killed.release(kills)
         publisher.join()
     assert done.is_set()
     assert stands_at("carriers", "flights") < newest("flights"), "nothing was left to do: this proves little"
     with job(tmp_path, checkpoint, "--drain") as worker:
         assert worker.wait(200) == 0, worker.output()
-    assert kept_hours(run) == expected_hours(FLIGHTS)
+    assert kept_hours(run) == expected_hours(run.flights)
     assert stands_at("carriers", "flights") == newest("flights")
 
 

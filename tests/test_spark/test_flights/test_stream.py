@@ -53,7 +53,7 @@ def test_the_table_is_what_the_file_and_a_batch_say(
     from example_project.flights.carriers import by_hour, flights_of
     from example_project.flights.hours import computed_hours, expected_hours, kept_hours
 
-    publish_many("flights", [flight("2014-06-01T12:00")])
+    publish_many("flights", [flight("2014-06-01T12:00", run=0)])
     run = published(FLIGHTS)
     assert stream(run.pk) is None
     assert kept_hours(run) == expected_hours(FLIGHTS)
@@ -102,6 +102,6 @@ def test_what_is_too_late_is_dropped_and_nothing_else(stream: Callable[[int], An
     assert [f"{row.hour:%d %H}" for row in CarrierHour.objects.order_by("hour")] == ["09 12", "10 12"]
 
 
-def flight(moment: str) -> OutgoingMessage:
+def flight(moment: str, run: int = 1) -> OutgoingMessage:
     event = {"carrier": "UA", "scheduled": f"{moment}:00+00:00", "departure_delay": 1}
-    return OutgoingMessage(event, headers={"run": 1})
+    return OutgoingMessage(event, headers={"run": run})
