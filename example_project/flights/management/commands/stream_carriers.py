@@ -11,6 +11,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from django_mqueue.spark import session
+from django_mqueue.spark.command.failures import explained
 from django_mqueue.spark.errors import NoSpark
 from example_project.environment.layout import LOCAL
 
@@ -57,7 +58,7 @@ class Command(BaseCommand):
         query.stop()
         spark.stop()
         if problem is not None:
-            raise CommandError(str(problem))
+            raise CommandError(explained(problem) or str(problem))
 
 
 def default_checkpoint(run: Run) -> Path:
