@@ -1,13 +1,7 @@
-"""The columns of each table as Spark sees them, and rows made into Arrow's batches."""
+"""The columns of each table as Spark sees them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -20,9 +14,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ..store.session import Row
+from .batches import Batches
 from .errors import OptionError
 from .options import ReadOptions, Table
+
+__all__ = ["Batches", "check_schema", "schema_of"]
 
 _TEXT, _LONG, _TIME, _INT = StringType(), LongType(), TimestampType(), IntegerType()
 
@@ -100,24 +96,3 @@ def check_schema(schema: StructType, options: ReadOptions) -> None:
                 f"schema: column {field.name!r} is {wanted.simpleString()}, not {field.dataType.simpleString()}:"
                 " read it so, and cast it"
             )
-
-
-class Batches:
-    """Makes batches of rows, whose values are those of ``names`` behind the offset."""
-
-    def __init__(self, schema: StructType) -> None:
-        self.names = schema.fieldNames()
-        self._schema = to_arrow_schema(schema, timezone="UTC")
-
-    def of(self, rows: Sequence[Row]) -> pa.RecordBatch:
-        columns = list(zip(*rows, strict=True))[1:]
-        arrays = [_array(values, field.type) for values, field in zip(columns, self._schema, strict=True)]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-
-
-def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    if pa.types.is_timestamp(kind):
-        return pc.multiply(pa.array(values, pa.int64()), 1000).cast(kind)
-    if pa.types.is_boolean(kind):
-        return pa.array([None if value is None else bool(value) for value in values], kind)
-    return pa.array(values, kind)

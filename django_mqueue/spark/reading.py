@@ -8,38 +8,40 @@ import pyarrow as pa
 from django.db import DatabaseError, InterfaceError
 
 from ..exceptions import LogGap
-from ..store import bulk, session
-from ..store.session import Row
-from .columns import Batches
+from ..store import session
+from ..store.pages import Pages, prepare
+from .batches import Batches, Unclear
 from .connecting import connected
 from .options import ReadOptions
 from .planning import Range
 
 BUDGET = 16 * 1_048_576
-"""Bytes that a page may have, about: what a task holds in memory at once is a few times that."""
+"""Bytes that a page of rows may have, about: what a task holds in memory at once is a few times that."""
 
-ROWS, FIRST_ROWS = 20_000, 1_000
+ROWS, FIRST_ROWS = 20_000, 200
+BLOCK = 4 * 1_048_576
+"""Bytes that a block should have, about."""
+
+LARGE = 16_384
+"""Bytes of a row in the mean, from which on rows are not joined into blocks."""
+
 ATTEMPTS = 3
 """Of a page whose connection was lost."""
 
 
 def read(wanted: Range, batches: Batches, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     """The rows of a range. Raises ``LogGap`` if it has fewer than were planned, unless that is allowed."""
-    seen, above, limit, failures = 0, wanted.piece.above, FIRST_ROWS, 0
-    while above < wanted.piece.upto:
+    reader, failures, seen = Reader(wanted, batches, options), 0, 0
+    while not reader.done:
         with connected(options.connecting) as using:
             try:
-                while above < wanted.piece.upto:
-                    rows, size = _page(using, wanted, batches, options, above, limit)
-                    more = len(rows) == limit or size > BUDGET
-                    seen += len(rows)
-                    above = int(rows[-1][0]) if more else wanted.piece.upto
-                    limit = max(
-                        1, min(ROWS, 4 * limit, len(rows) * BUDGET // (2 * size or 1)) if rows else limit
-                    )
+                prepare(using)
+                while not reader.done:
+                    page = reader.page(using)
                     failures = 0
-                    if rows:
-                        yield batches.of(rows)
+                    if page is not None:
+                        seen += page.num_rows
+                        yield page
             except (DatabaseError, InterfaceError) as error:
                 failures += 1
                 if not session.passes(error) or failures == ATTEMPTS:
@@ -48,23 +50,54 @@ def read(wanted: Range, batches: Batches, options: ReadOptions) -> Iterator[pa.R
         _check_whole(wanted, seen)
 
 
-def _page(
-    using: str, wanted: Range, batches: Batches, options: ReadOptions, above: int, limit: int
-) -> tuple[list[Row], int]:
-    topic, upto = wanted.piece.topic, wanted.piece.upto
-    if options.table == "deliveries":
-        return bulk.deliveries(using, batches.names, topic, wanted.group, above, upto, limit, BUDGET)
-    return bulk.messages(
-        using,
-        batches.names,
-        topic,
-        above,
-        upto,
-        options.targets,
-        limit,
-        BUDGET,
-        dense=wanted.piece.dense,
-    )
+class Reader:
+    """Where in its range a task is, and how large the next page may be."""
+
+    def __init__(self, wanted: Range, batches: Batches, options: ReadOptions) -> None:
+        piece = wanted.piece
+        constants = {"topic": piece.topic}
+        if options.table == "deliveries":
+            constants["group"] = wanted.group
+        elif options.targets == ("",):
+            constants["target"] = ""
+        self._made = batches.maker(constants)
+        group = wanted.group if options.table == "deliveries" else None
+        self._pages = Pages(piece.topic, self._made.fields, options.targets, group, piece.dense)
+        self._above, self._upto = piece.above, piece.upto
+        self._each = max(1.0, (piece.upto - piece.above) / max(1, piece.rows))
+        """Offsets to a row, in the mean."""
+        self._limit = FIRST_ROWS
+        self._large = True  # As long as nothing is known.
+
+    @property
+    def done(self) -> bool:
+        return self._above >= self._upto
+
+    def page(self, using: str) -> pa.RecordBatch | None:
+        """The next rows, if any are found where they might be. After an error the same are read again."""
+        if not self._large:
+            upto = min(self._upto, self._above + max(1, int(self._limit * self._each)))
+            block = self._pages.block(using, self._above, upto)
+            try:
+                page = self._made.of_block(block) if block.rows else None
+            except Unclear:
+                self._large = True
+            else:
+                self._above = upto
+                self._note(block.rows, block.size)
+                return page
+        rows, size = self._pages.rows(using, self._above, self._upto, self._limit, BUDGET)
+        page = self._made.of_rows(rows) if rows else None
+        more = len(rows) == self._limit or size > BUDGET
+        self._above = int(rows[-1][0] or 0) if more else self._upto
+        self._note(len(rows), size)
+        return page
+
+    def _note(self, rows: int, size: int) -> None:
+        if rows:
+            self._large = size > LARGE * rows
+            fitting = rows * (BUDGET // 2 if self._large else BLOCK) // (size or 1)
+            self._limit = max(1, min(ROWS, 20 * self._limit, fitting))
 
 
 def _check_whole(wanted: Range, seen: int) -> None:

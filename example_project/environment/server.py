@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,6 +58,7 @@ class PrivateServer:
 
     flavour: Flavour
     place: Scratch
+    further: Sequence[str] = ()
     version: str = ""
     pid: int = 0
     _watchdog: subprocess.Popen[str] | None = field(default=None, repr=False)
@@ -90,6 +91,7 @@ class PrivateServer:
             f"--socket={self.place.socket}",
             f"--pid-file={self.place.directory / 'pid'}",
             f"--init-file={init}",
+            *self.further,
         ]
         with self._log.open("a") as log:
             self._watchdog = subprocess.Popen(
@@ -159,10 +161,12 @@ class PrivateServer:
 
 
 @contextmanager
-def private_server(flavour: Flavour, home: Path = HOME) -> Iterator[PrivateServer]:
-    """A new, empty server for as long as the block runs."""
+def private_server(
+    flavour: Flavour, home: Path = HOME, further: Sequence[str] = ()
+) -> Iterator[PrivateServer]:
+    """A new, empty server for as long as the block runs. ``further`` options come last, and so before all others."""
     with scratch(flavour.kind, home) as place:
-        server = PrivateServer(flavour, place)
+        server = PrivateServer(flavour, place, further)
         server.initialise()
         server.start()
         try:

@@ -1,0 +1,40 @@
+"""What processors spend: seconds of this process's descendants by what they are, and of a server. Linux only."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Meter:
+    """Begins with what was spent when it is made. A process that ended meanwhile is counted with its parent."""
+
+    def __init__(self, server: int) -> None:
+        self._server = server
+        self._begun = self._now()
+
+    def read(self) -> dict[str, float]:
+        """Seconds since then, by part."""
+        return {part: seconds - self._begun.get(part, 0.0) for part, seconds in self._now().items()}
+
+    def _now(self) -> dict[str, float]:
+        found = {"server": _spent(self._server)[1], "JVM": 0.0, "Python": 0.0}
+        mine = {os.getpid()}
+        for pid in sorted(int(path.name) for path in Path("/proc").glob("[0-9]*")):
+            try:
+                parent, seconds = _spent(pid)
+                if parent in mine and pid != self._server:
+                    mine.add(pid)
+                    name = (Path("/proc") / str(pid) / "comm").read_text().strip()
+                    found["JVM" if name == "java" else "Python"] += seconds
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+        return found
+
+
+def _spent(pid: int) -> tuple[int, float]:
+    """A process's parent, and what it and its ended children have spent."""
+    fields = (Path("/proc") / str(pid) / "stat").read_text().rsplit(")", 1)[1].split()
+    return int(fields[1]), sum(map(int, fields[11:15])) / TICKS
