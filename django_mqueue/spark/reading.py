@@ -18,7 +18,7 @@ from .planning import Range
 BUDGET = 16 * 1_048_576
 """Bytes that a page of rows may have, about: what a task holds in memory at once is a few times that."""
 
-ROWS, FIRST_ROWS = 20_000, 200
+ROWS, FIRST_ROWS, GROWTH = 20_000, 200, 4
 BLOCK = 4 * 1_048_576
 """Bytes that a block should have, about."""
 
@@ -64,8 +64,7 @@ class Reader:
         group = wanted.group if options.table == "deliveries" else None
         self._pages = Pages(piece.topic, self._made.fields, options.targets, group, piece.dense)
         self._above, self._upto = piece.above, piece.upto
-        self._each = max(1.0, (piece.upto - piece.above) / max(1, piece.rows))
-        """Offsets to a row, in the mean."""
+        self._left = piece.rows
         self._limit = FIRST_ROWS
         self._large = True  # As long as nothing is known.
 
@@ -76,12 +75,13 @@ class Reader:
     def page(self, using: str) -> pa.RecordBatch | None:
         """The next rows, if any are found where they might be. After an error the same are read again."""
         if not self._large:
-            upto = min(self._upto, self._above + max(1, int(self._limit * self._each)))
+            upto = self._above + max(1, self._limit * (self._upto - self._above) // max(1, self._left))
+            upto = min(upto, self._upto)
             block = self._pages.block(using, self._above, upto)
             try:
                 page = self._made.of_block(block) if block.rows else None
             except Unclear:
-                self._large = True
+                self._large, self._limit = True, max(1, self._limit // GROWTH)
             else:
                 self._above = upto
                 self._note(block.rows, block.size)
@@ -94,10 +94,11 @@ class Reader:
         return page
 
     def _note(self, rows: int, size: int) -> None:
+        self._left -= rows
         if rows:
             self._large = size > LARGE * rows
             fitting = rows * (BUDGET // 2 if self._large else BLOCK) // (size or 1)
-            self._limit = max(1, min(ROWS, 20 * self._limit, fitting))
+            self._limit = max(1, min(ROWS, GROWTH * self._limit, fitting))
 
 
 def _check_whole(wanted: Range, seen: int) -> None:
