@@ -92,7 +92,9 @@ TIME = Unit("time", time_step, duration)
 
 
 def moments(start: datetime, span: timedelta, zone: tzinfo, most: int = 6) -> list[tuple[float, str]]:
-    """(place between 0 and 1, label) of the marks of an axis of moments, at full minutes, hours or days of a zone."""
+    """(place between 0 and 1, label) of the marks of an axis of moments, at full minutes, hours or days of a zone.
+
+    Midnight is its day, where the axis is longer than one."""
     ms = span / timedelta(milliseconds=1)
     step = next((one for one in _CLOCK if ms / one <= most), math.ceil(ms / most / DAY) * DAY)
     begin = start.timestamp() * 1000
@@ -101,7 +103,8 @@ def moments(start: datetime, span: timedelta, zone: tzinfo, most: int = 6) -> li
     found = []
     while at <= begin + ms:
         then = (start + timedelta(milliseconds=at - begin)).astimezone(zone)
-        found.append(((at - begin) / ms, f"{then:%d %b}" if step >= DAY else f"{then:%H:%M}"))
+        days = step >= DAY or (ms > DAY and then.hour == then.minute == 0)
+        found.append(((at - begin) / ms, f"{then:%d %b}" if days else f"{then:%H:%M}"))
         at += step
     return found
 

@@ -16,18 +16,31 @@ if TYPE_CHECKING:
     from .launching import session as session
     from .launching import settings_options as settings_options
     from .ordering import keep_order as keep_order
+    from .reporting import Report as Report
+    from .reporting import report as report
     from .source import MQueueDataSource as MQueueDataSource
 
 _HOME = {
     "Archive": "archiving",
     "archive": "archiving",
     "MQueueDataSource": "source",
+    "Report": "reporting",
     "keep_order": "ordering",
+    "report": "reporting",
     "session": "launching",
     "settings_options": "launching",
 }
 
-__all__ = ["Archive", "MQueueDataSource", "archive", "keep_order", "session", "settings_options"]
+__all__ = [
+    "Archive",
+    "MQueueDataSource",
+    "Report",
+    "archive",
+    "keep_order",
+    "report",
+    "session",
+    "settings_options",
+]
 
 
 def __getattr__(name: str) -> Any:

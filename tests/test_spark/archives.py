@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from django_mqueue.spark.archiving.layout import MARKER, data_path, manifest_path
 from django_mqueue.spark.archiving.manifest import FileEntry, Manifest, Marker, Part
+from django_mqueue.spark.options import Table
 
 DAY = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -77,3 +79,25 @@ def batch(
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_bytes(manifest.json())
     return manifest
+
+
+def copy_of(folder: Path, topic: str, tables: Mapping[Table, tuple[pa.Table, int]]) -> None:
+    """One batch of what was read of a topic, each table up to an offset of its own."""
+    parts: dict[Table, Part] = {}
+    for table, (rows, upto) in tables.items():
+        found = rows.filter(pc.less_equal(rows["offset"], upto)).sort_by("offset")
+        entries = []
+        if found.num_rows:
+            path = data_path(table, topic, "2026-11-21", 1, "hand", 0)
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            pq.write_table(found, folder / path, compression="zstd")
+            written = (folder / path).read_bytes()
+            first, last = (found["offset"][place].as_py() for place in (0, -1))
+            digest = hashlib.sha256(written).hexdigest()
+            entries = [FileEntry(path, found.num_rows, first, last, "2026-11-21", len(written), digest)]
+        parts[table] = Part(0, upto, found.num_rows, tuple(entries))
+    position = parts["messages"].upto
+    manifest = Manifest(topic, "archive", 1, 1, position, parts, {}, DAY.isoformat())
+    place = folder / manifest_path(topic, manifest.name)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_bytes(manifest.json())

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 MODULES = (
     "doctor",
     "archive",
+    "report",
 )  # fmt: skip
 
 

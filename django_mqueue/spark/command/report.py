@@ -1,0 +1,134 @@
+"""``report``: what happened on topics, in numbers: as tables, JSON, CSV, and a page."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...exceptions import MQueueError
+from ..errors import OptionError
+from ..reporting.asking import STEPS, Wanted, wanted
+from .verbs import BadArguments, Job, Verb
+
+if TYPE_CHECKING:
+    from ..reporting import Report
+
+WIDTH = 160
+"""Columns, where stdout is no terminal."""
+
+
+class Stopped(MQueueError):
+    """By a signal, before it was done: nothing was written."""
+
+
+def arguments(parser: ArgumentParser) -> None:
+    topics = parser.add_mutually_exclusive_group(required=True)
+    topics.add_argument("--topic", action="append", metavar="NAME", help="A topic; as often as needed.")
+    topics.add_argument("--pattern", metavar="REGEX", help="All topics that it matches as a whole.")
+    parser.add_argument("--from-archive", metavar="PATH", help="Also what this archive holds.")
+    parser.add_argument(
+        "--live", action=BooleanOptionalAction, default=True, help="Also the log itself (default: yes)."
+    )
+    moment = "YYYY-MM-DD[THH:MM[:SS]][+HH:MM]"
+    parser.add_argument("--since", type=_moment, metavar=moment, help="Count from this moment on (UTC).")
+    parser.add_argument("--until", type=_moment, metavar=moment, help="Count what was before this moment.")
+    parser.add_argument(
+        "--by", choices=tuple(STEPS), default="hour", help="The steps of time (default hour)."
+    )
+    parser.add_argument(
+        "--top",
+        type=int,
+        default=10,
+        metavar="N",
+        help="So many errors of each group, and keys (default 10).",
+    )
+    parser.add_argument(
+        "--json", metavar="FILE", help="Write it as JSON; -: to stdout, in place of the tables."
+    )
+    parser.add_argument("--csv", metavar="FOLDER", help="Write each table as a file of this folder.")
+    parser.add_argument("--html", metavar="FILE", help="Write it as a page with drawings.")
+
+
+def run(job: Job) -> int:
+    from ..reporting.making import PARTS, made
+
+    asked = _asked(job)
+    _check_places(job)
+    with job.progress(PARTS, "parts") as progress:
+
+        def step() -> None:
+            progress.update(1)
+            if job.stopping.is_set():
+                raise Stopped("stopped before the report was done: nothing was written")
+
+        found = made(job.spark, asked, step)
+    _write(job, found)
+    return 0
+
+
+def _asked(job: Job) -> Wanted:
+    given = job.arguments
+    try:
+        return wanted(
+            given.topic, given.pattern, given.from_archive, given.live, given.since, given.until, given.by, given.top,
+            job.options if given.live else {},
+        )  # fmt: skip
+    except OptionError as error:
+        raise BadArguments(str(error)) from error
+
+
+def _check_places(job: Job) -> None:
+    """Now, and not after an hour of counting."""
+    given = job.arguments
+    for option, name in (("--json", given.json), ("--html", given.html)):
+        if name in (None, "-"):
+            continue
+        path = Path(name)
+        folder = path.absolute().parent
+        if path.is_dir():
+            raise BadArguments(f"{option}: {name} is a folder; name a file")
+        if not folder.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
+            raise BadArguments(
+                f"{option}: {name} cannot be written: is the folder there, and yours to write in?"
+            )
+    if given.csv is not None and Path(given.csv).exists() and not Path(given.csv).is_dir():
+        raise BadArguments(f"--csv: {given.csv} is no folder")
+
+
+def _write(job: Job, found: Report) -> None:
+    given = job.arguments
+    if given.json == "-":
+        job.tell(found.to_json())
+    else:
+        job.tell(found.to_text(shutil.get_terminal_size((WIDTH, 0)).columns).rstrip("\n"))
+    if given.json not in (None, "-"):
+        Path(given.json).write_text(found.to_json() + "\n", encoding="utf-8")
+        job.say(f"{given.json} is written")
+    if given.csv is not None:
+        job.say(f"{given.csv}: {', '.join(found.to_csv(given.csv))} are written")
+    if given.html is not None:
+        Path(given.html).write_text(found.to_html(), encoding="utf-8")
+        job.say(f"{given.html} is written")
+
+
+def _moment(text: str) -> datetime:
+    """Without a zone it is UTC."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise ArgumentTypeError(
+            f"must be a date, or a date and a time, as 2026-03-01T12:00, not {text!r}"
+        ) from None
+    return found.replace(tzinfo=UTC) if found.utcoffset() is None else found
+
+
+VERB = Verb(
+    "report",
+    "Say what happened on topics: counts, times, errors, keys and lag, of the log, an archive, or both as one.",
+    arguments,
+    run,
+)

@@ -1,0 +1,88 @@
+"""What a report was asked for, looked at before anything is read."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from ...policy import names
+from ..errors import OptionError
+from ..options import TOPIC_MAX
+
+STEPS = {"hour": 3_600_000, "day": 86_400_000}
+"""Milliseconds."""
+
+TOP_MAX = 1_000
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """``since`` and ``until``: epoch milliseconds. ``top``: errors of a group, and keys of a topic."""
+
+    topics: tuple[str, ...]
+    pattern: str | None
+    archive: str | None
+    live: bool
+    since: int | None
+    until: int | None
+    by: str
+    top: int
+    options: Mapping[str, str]
+
+    @property
+    def step(self) -> int:
+        return STEPS[self.by]
+
+    def matches(self, topic: str) -> bool:
+        return topic in self.topics if self.pattern is None else bool(re.fullmatch(self.pattern, topic))
+
+
+def wanted(
+    topics: str | Iterable[str] | None,
+    pattern: str | None,
+    archive: str | os.PathLike[str] | None,
+    live: bool,
+    since: datetime | None,
+    until: datetime | None,
+    by: str,
+    top: int,
+    options: Mapping[str, str] | None,
+) -> Wanted:
+    """Raises ``OptionError`` naming what is wrong."""
+    if (topics is None) == (pattern is None):
+        raise OptionError("exactly one of topics and pattern must be given")
+    chosen = (topics,) if isinstance(topics, str) else tuple(topics or ())
+    if topics is not None and not chosen:
+        raise OptionError("topics is empty: name at least one topic, or give a pattern")
+    for topic in chosen:
+        try:
+            names.check_topic(topic, TOPIC_MAX)
+        except (TypeError, ValueError) as error:
+            raise OptionError(f"{topic!r} cannot be a topic: {error}") from None
+    if pattern is not None:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise OptionError(f"pattern {pattern!r} is no regular expression of Python's: {error}") from None
+    if not live and archive is None:
+        raise OptionError("there is nothing to read: give an archive, or let the live log be read")
+    begin, end = _moment("since", since), _moment("until", until)
+    if begin is not None and end is not None and begin >= end:
+        raise OptionError(f"since ({since}) must be before until ({until})")
+    if by not in STEPS:
+        raise OptionError(f"by must be {' or '.join(STEPS)}, not {by!r}")
+    if not isinstance(top, int) or isinstance(top, bool) or not 1 <= top <= TOP_MAX:
+        raise OptionError(f"top must be a whole number from 1 to {TOP_MAX}, not {top!r}")
+    place = None if archive is None else os.fspath(archive)
+    return Wanted(tuple(sorted(set(chosen))), pattern, place, live, begin, end, by, top, dict(options or {}))
+
+
+def _moment(name: str, value: datetime | None) -> int | None:
+    if value is None:
+        return None
+    if not isinstance(value, datetime) or value.utcoffset() is None:
+        raise OptionError(f"{name} must be a datetime with a time zone, not {value!r}")
+    return round((value - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000)

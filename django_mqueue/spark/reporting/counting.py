@@ -1,0 +1,333 @@
+"""Everything that is counted of the tables, by Spark: what comes back is as small as the report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...policy import errors as alike_errors
+from ...store.moving import REMOVED
+from ..errors import OptionError
+from .asking import Wanted
+from .figures import ACCURACY, PERCENTILES
+from .reading import Read
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS_MAX = 200_000
+"""Of each table that comes back."""
+
+BEFORE, AFTER = -1, -2
+"""In place of a step's number: before, or after, the time that was asked for."""
+
+_POINTS = f"array({', '.join(str(point / 100) for point in PERCENTILES)})"
+
+
+@dataclass
+class Counted:
+    """Rows of Spark's, as small mappings. Steps are numbered from 1970 on."""
+
+    published: list[dict[str, Any]]
+    delivered: list[dict[str, Any]]
+    ended: list[dict[str, Any]]
+    failures: list[dict[str, Any]]
+    letters: list[dict[str, Any]]
+    totals: list[dict[str, Any]]
+    errors: list[dict[str, Any]]
+    keys: list[dict[str, Any]]
+    key_totals: list[dict[str, Any]]
+
+
+def counted(spark: SparkSession, read: Read, wanted: Wanted, step: Callable[[], None]) -> Counted:
+    """Raises ``OptionError`` if there are too many rows of a kind."""
+
+    def collected(frame: DataFrame) -> list[dict[str, Any]]:
+        rows = frame.limit(ROWS_MAX + 1).collect()
+        if len(rows) > ROWS_MAX:
+            way = "by='day', " if wanted.by == "hour" else ""
+            raise OptionError(
+                f"the report would have more than {ROWS_MAX:,} rows in one of its tables: ask for {way}fewer topics,"
+                " or a shorter time (since, until)"
+            )
+        step()
+        return [row.asDict() for row in rows]
+
+    facts, letters = _facts(spark, read).persist(), _letters_alone(read).persist()
+    try:
+        return Counted(
+            published=collected(_published(spark, read, wanted)),
+            delivered=collected(_delivered(facts, wanted)),
+            ended=collected(_ended(facts, wanted)),
+            failures=collected(_failures(facts, letters, wanted)),
+            letters=collected(_letters(letters, wanted)),
+            totals=collected(_totals(facts, wanted)),
+            errors=collected(_errors(facts, letters, wanted)),
+            keys=collected(_keys(read, wanted)),
+            key_totals=collected(_key_totals(read, wanted)),
+        )
+    finally:
+        letters.unpersist()
+        facts.unpersist()
+
+
+def _step(moment: str, wanted: Wanted) -> str:
+    """The number of the step that a moment is in."""
+    found = f"CAST(floor({moment} / {wanted.step}) AS BIGINT)"
+    if wanted.until is not None:
+        found = f"IF({moment} >= {wanted.until}, {AFTER}L, {found})"
+    if wanted.since is not None:
+        found = f"IF({moment} < {wanted.since}, {BEFORE}L, {found})"
+    return found
+
+
+def _within(moment: str, wanted: Wanted) -> str:
+    found = [f"{moment} IS NOT NULL"]
+    if wanted.since is not None:
+        found.append(f"{moment} >= {wanted.since}")
+    if wanted.until is not None:
+        found.append(f"{moment} < {wanted.until}")
+    return " AND ".join(found)
+
+
+def _percentiles(time: str, test: str) -> str:
+    return f"percentile_approx({time}, {_POINTS}, {ACCURACY}) FILTER (WHERE {test})"
+
+
+def _starts(spark: SparkSession, read: Read) -> DataFrame:
+    rows = [
+        (topic, group, found.start)
+        for topic, extent in read.extents.items()
+        for group, found in extent.groups.items()
+    ]
+    return spark.createDataFrame(rows, "topic STRING, reader STRING, start BIGINT")
+
+
+def _facts(spark: SparkSession, read: Read) -> DataFrame:
+    """A row for each delivery state, with what is known of its message, and how it ended.
+
+    A retry that waited apart came into the log as a message of its own: the first one, ``aside``, ended without being
+    done, and the other's times begin with the first one's publication. Only errors of attempts at this very row are
+    its ``own``: the other one brings those of the first along.
+    """
+    from pyspark.sql import functions as f
+
+    messages = read.tables["messages"].selectExpr(
+        "topic", "`offset`", "published", "first", "retry_of IS NOT NULL AS again"
+    )
+    asides = (
+        read.tables["messages"]
+        .where("retry_of IS NOT NULL")
+        .selectExpr("topic", "retry_of AS `offset`", "target AS reader", "true AS aside")
+        .distinct()
+    )
+    joined = (
+        read.tables["deliveries"]
+        .join(messages, ["topic", "offset"], "left")
+        .join(asides, ["topic", "offset", "reader"], "left")
+        .join(f.broadcast(_starts(spark, read)), ["topic", "reader"], "left")
+        .withColumn("last", f.expr("try_element_at(errors, -1)"))
+    )
+    by_failing = "coalesce(last.at = ended, false)"
+    ending = f"""CASE
+        WHEN NOT done THEN 'open'
+        WHEN {by_failing} AND last.error = '{REMOVED}' THEN 'removed'
+        WHEN aside THEN 'aside'
+        WHEN {by_failing} AND last.attempt = redeliveries + 1 THEN 'dead'
+        ELSE 'finished' END"""
+    first = "IF(given AND NOT coalesce(again, false) AND redeliveries = 0, delivered - published, NULL)"
+    real = f"filter(errors, e -> e.error <> '{REMOVED}')"
+    return joined.selectExpr(
+        "topic", "reader", "in_flight", "failed", "delivered", "ended", "redeliveries + 1 AS attempts",
+        f"{ending} AS ending",
+        f"{first} AS waited",
+        f"{first} IS NULL AND given AND NOT coalesce(again, false) AS several",
+        "ended - first AS took",
+        f"coalesce(size({real}), 0) AS kept",
+        f"filter({real}, e -> published IS NULL OR e.at >= published) AS own",
+        "published IS NOT NULL AND `offset` > start AS counts",
+    )  # fmt: skip
+
+
+def _letters_alone(read: Read) -> DataFrame:
+    """Letters of deliveries that are not there any more: their message was deleted. Once each."""
+    letters = read.tables["dead_letters"]
+    alone = letters.join(read.tables["deliveries"], ["topic", "offset", "reader"], "left_anti")
+    return alone.groupBy("topic", "offset", "reader").agg({"ended": "max", "error": "max"}).selectExpr(
+        "topic", "reader", "`max(ended)` AS ended", "`max(error)` AS error"
+    )  # fmt: skip
+
+
+def _published(spark: SparkSession, read: Read, wanted: Wanted) -> DataFrame:
+    """``above``: how many of the different starts of the topic's groups lie below the messages."""
+    from pyspark.sql import functions as f
+
+    starts = _starts(spark, read).groupBy("topic").agg(f.collect_set("start").alias("starts"))
+    rows = read.tables["messages"].join(f.broadcast(starts), "topic", "left")
+    return (
+        rows.selectExpr(
+            "topic", "target", f"{_step('published', wanted)} AS step", "retry_of IS NOT NULL AS again", "sent_back",
+            "coalesce(size(filter(starts, start -> start < `offset`)), 0) AS above", "published",
+        )
+        .groupBy("topic", "target", "step", "again", "sent_back", "above")
+        .agg(f.count("*").alias("rows"), f.min("published").alias("low"), f.max("published").alias("high"))
+    )  # fmt: skip
+
+
+def _delivered(facts: DataFrame, wanted: Wanted) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    return (
+        facts.where(f"waited IS NOT NULL AND {_within('delivered', wanted)}")
+        .withColumn("step", f.expr(_step("delivered", wanted)))
+        .groupBy("topic", "reader", "step")
+        .agg(f.expr(f"{_percentiles('waited', 'true')} AS waited"), f.count("*").alias("of"))
+    )
+
+
+FINISHED = "ending = 'finished'"
+
+_ENDS = (
+    "count_if(ending = 'finished') AS finished",
+    "count_if(ending = 'dead') AS dead",
+    "count_if(ending = 'removed') AS removed",
+    "coalesce(sum(attempts) FILTER (WHERE ending IN ('finished', 'dead')), 0) AS attempts",
+    "coalesce(max(attempts) FILTER (WHERE ending IN ('finished', 'dead')), 0) AS most_attempts",
+    "count_if(ending = 'finished' AND attempts > 1) AS retried",
+    f"{_percentiles('took', FINISHED)} AS took",
+    "count(took) FILTER (WHERE ending = 'finished') AS took_of",
+)
+
+
+def _ended(facts: DataFrame, wanted: Wanted) -> DataFrame:
+    """``counted``: of all that ended, those that are in the backlog before."""
+    from pyspark.sql import functions as f
+
+    return (
+        facts.where("ending <> 'open' AND ended IS NOT NULL")
+        .withColumn("step", f.expr(_step("ended", wanted)))
+        .groupBy("topic", "reader", "step")
+        .agg(*(f.expr(one) for one in (*_ENDS, "count_if(counts) AS counted")))
+    )
+
+
+def _totals(facts: DataFrame, wanted: Wanted) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    ended = f"ending <> 'open' AND {_within('ended', wanted)}"
+    delivered = _within("delivered", wanted)
+    waited = f"waited IS NOT NULL AND {delivered}"
+    # What did not end in the time that was asked for is left out of what is said of ends.
+    seen = facts.withColumn("ending", f.expr(f"IF(ending = 'open' OR ({ended}), ending, 'outside')"))
+    return seen.groupBy("topic", "reader").agg(
+        *(f.expr(one) for one in _ENDS),
+        f.expr(f"{_percentiles('waited', waited)} AS waited"),
+        f.expr(f"count_if({waited}) AS waited_of"),
+        f.expr(f"count_if(several AND {delivered}) AS several"),
+        f.expr("count_if(ending = 'open' AND in_flight) AS in_flight"),
+        f.expr("count_if(ending = 'open' AND NOT in_flight) AS waiting"),
+        f.expr(
+            "coalesce(sum(greatest(failed - kept, 0)) FILTER (WHERE ending NOT IN ('aside', 'outside')), 0)"
+            " AS not_kept"
+        ),
+    )
+
+
+def _attempts(facts: DataFrame, letters: DataFrame, wanted: Wanted) -> DataFrame:
+    """Failed attempts whose errors are known: topic, reader, at, error."""
+    own = facts.selectExpr("topic", "reader", "explode(own) AS failure").selectExpr(
+        "topic", "reader", "failure.at AS at", "failure.error AS error"
+    )
+    last = letters.selectExpr("topic", "reader", "ended AS at", "error")
+    return own.unionByName(last).where(_within("at", wanted))
+
+
+def _failures(facts: DataFrame, letters: DataFrame, wanted: Wanted) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    found = _attempts(facts, letters, wanted).withColumn("step", f.expr(_step("at", wanted)))
+    return found.groupBy("topic", "reader", "step").agg(f.count("*").alias("failures"))
+
+
+def _letters(letters: DataFrame, wanted: Wanted) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    found = letters.where(_within("ended", wanted)).withColumn("step", f.expr(_step("ended", wanted)))
+    return found.groupBy("topic", "reader", "step").agg(f.count("*").alias("dead"))
+
+
+def _errors(facts: DataFrame, letters: DataFrame, wanted: Wanted) -> DataFrame:
+    """The most frequent kinds of each group. ``kinds``: how many there are."""
+    from pyspark.sql import functions as f
+
+    found = _attempts(facts, letters, wanted).mapInArrow(
+        kinds, "topic STRING, reader STRING, at BIGINT, error STRING, is_class BOOLEAN, line STRING"
+    )
+    each = found.groupBy("topic", "reader", "error", "is_class").agg(
+        f.count("*").alias("count"),
+        f.min("at").alias("first"),
+        f.max("at").alias("last"),
+        f.max_by("line", "at").alias("example"),
+    )
+    return _top(each, ("topic", "reader"), ("count", "error"), wanted.top)
+
+
+def _keys(read: Read, wanted: Wanted) -> DataFrame:
+    each = _each_key(read, wanted).where("key IS NOT NULL")
+    return _top(each, ("topic",), ("count", "key"), wanted.top)
+
+
+def _each_key(read: Read, wanted: Wanted) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    messages = read.tables["messages"].where(f"retry_of IS NULL AND {_within('published', wanted)}")
+    return messages.groupBy("topic", "key").agg(f.count("*").alias("count"))
+
+
+def _key_totals(read: Read, wanted: Wanted) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    return (
+        _each_key(read, wanted)
+        .groupBy("topic")
+        .agg(
+            f.count("key").alias("keys"),
+            f.expr("coalesce(sum(count) FILTER (WHERE key IS NULL), 0) AS without_key"),
+        )
+    )
+
+
+def _top(frame: DataFrame, of: Sequence[str], by: tuple[str, str], most: int) -> DataFrame:
+    """The ``most`` rows of each, with the highest first of ``by``; of equals those that come first by the other."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    window = Window.partitionBy(*of).orderBy(f.desc(by[0]), f.asc(by[1]))
+    return frame.withColumn("place", f.row_number().over(window)).where(f"place <= {most}")
+
+
+def kinds(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Errors as their class, or, where the text names none, as its first line with # for numbers. On executors."""
+    import pyarrow as pa
+
+    for batch in batches:
+        found = [_kind(error) for error in batch.column("error").to_pylist()]
+        yield pa.RecordBatch.from_arrays(
+            [
+                batch.column("topic"),
+                batch.column("reader"),
+                batch.column("at"),
+                pa.array([kind for kind, _, _ in found], pa.string()),
+                pa.array([is_class for _, is_class, _ in found], pa.bool_()),
+                pa.array([line for _, _, line in found], pa.string()),
+            ],
+            ["topic", "reader", "at", "error", "is_class", "line"],
+        )
+
+
+def _kind(error: str | None) -> tuple[str, bool, str]:
+    alike = alike_errors.alike(error)
+    is_class = alike_errors.is_class(alike.name)
+    return (alike.name if is_class else alike.line), is_class, alike.line

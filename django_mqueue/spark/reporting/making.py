@@ -1,0 +1,295 @@
+"""``report``: what was counted becomes tables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from .asking import Wanted, wanted
+from .figures import ACCURACY, ErrorFigures, GroupTotals, KeyFigures, Report, StepFigures, Times, TopicTotals
+from .reading import Extent, Read, read
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from .counting import Counted
+
+PARTS = 3 + 9
+"""Tables that are read, and counted."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+Row = Mapping[str, Any]
+Pair = tuple[str, str]
+
+
+def report(
+    spark: SparkSession,
+    topics: str | Iterable[str] | None = None,
+    *,
+    pattern: str | None = None,
+    archive: str | os.PathLike[str] | None = None,
+    live: bool = True,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    by: str = "hour",
+    top: int = 10,
+    options: Mapping[str, str] | None = None,
+) -> Report:
+    """What happened on topics: of the live log, of an archive (``live=False``), or of both as one.
+
+    ``pattern``: a regular expression, in place of names. ``since`` and ``until`` bound what is counted, by the moment
+    when it happened. ``by``: ``"hour"`` or ``"day"``, of UTC. ``top``: so many errors of each group, and keys of each
+    topic. ``options``: how ``format("mqueue")`` reaches the database.
+
+    Counts and what is called exact is exact; see docs/reference/report.md. Raises ``OptionError``, ``NoSuchTopic``,
+    ``NoConnection``, ``NoArchive``, and ``LogGap`` if the archive went on while this read.
+    """
+    return made(spark, wanted(topics, pattern, archive, live, since, until, by, top, options))
+
+
+def made(spark: SparkSession, asked: Wanted, step: Callable[[], None] = lambda: None) -> Report:
+    """The same. ``step`` is called ``PARTS`` times, as each part of the work is done: what it raises ends it."""
+    from .counting import counted
+
+    found = read(spark, asked, step)
+    try:
+        return _Making(asked, found, counted(spark, found, asked, step)).report()
+    finally:
+        found.release()
+
+
+class _Making:
+    def __init__(self, asked: Wanted, found: Read, counts: Counted) -> None:
+        self.asked, self.extents, self.counts = asked, found.extents, counts
+        self.at = datetime.now(UTC) if found.at is None else _moment(found.at)
+        self.published = _by(counts.published, "topic")
+        self.delivered, self.ended, self.failed, self.letters, self.totals = (
+            _by(rows, "topic", "reader")
+            for rows in (counts.delivered, counts.ended, counts.failures, counts.letters, counts.totals)
+        )
+        self.key_totals = _by(counts.key_totals, "topic")
+        self.pairs = self._pairs()
+
+    def report(self) -> Report:
+        groups = [self._group(pair) for pair in self.pairs]
+        steps = sorted(self._steps(), key=lambda one: (one.topic, one.group or "", one.start))
+        return Report(
+            at=self.at,
+            by=self.asked.by,
+            since=None if self.asked.since is None else _moment(self.asked.since),
+            until=None if self.asked.until is None else _moment(self.asked.until),
+            archive=self.asked.archive,
+            live=self.asked.live,
+            topics=[self._topic(topic, extent) for topic, extent in self.extents.items()],
+            groups=groups,
+            steps=steps,
+            errors=[_error(row) for row in sorted(self.counts.errors, key=_place)],
+            keys=self._keys(),
+            notes=self._notes(groups, steps),
+        )
+
+    def _pairs(self) -> list[Pair]:
+        """Topics and groups: those that are registered, and those of which something is known."""
+        pairs = {(topic, group) for topic, extent in self.extents.items() for group in extent.groups}
+        return sorted(pairs | {*self.totals, *self.letters})
+
+    def _topic(self, topic: str, extent: Extent) -> TopicTotals:
+        rows = [row for row in self.published.get(topic, ()) if row["step"] >= 0]
+        firsts = [row for row in rows if not row["again"]]
+        keys: Row = next(iter(self.key_totals.get(topic, ())), {})
+        archived = extent.archived.get("messages")
+        live = extent.live.get("messages")
+        return TopicTotals(
+            topic,
+            _sum(firsts),
+            _sum(row for row in firsts if row["target"] and not row["sent_back"]),
+            _sum(row for row in firsts if row["sent_back"]),
+            _sum(row for row in rows if row["again"]),
+            _moment(min(row["low"] for row in firsts)) if firsts else None,
+            _moment(max(row["high"] for row in firsts)) if firsts else None,
+            keys.get("keys", 0),
+            keys.get("without_key", 0),
+            archived,
+            None if live is None else archived or 0,
+            live,
+        )
+
+    def _group(self, pair: Pair) -> GroupTotals:
+        topic, group = pair
+        registered = self.extents[topic].groups.get(group)
+        total: Row = next(iter(self.totals.get(pair, ())), {})
+        mine = [row for row in self._for(topic, group) if row["step"] >= 0 and not row["again"]]
+        return GroupTotals(
+            topic,
+            group,
+            registered is not None if self.asked.live else None,
+            registered is not None and registered.reads_log,
+            _sum(mine),
+            _sum(row for row in mine if row["target"]),
+            total.get("finished", 0),
+            total.get("dead", 0) + sum(row["dead"] for row in self.letters.get(pair, ())),
+            total.get("removed", 0),
+            sum(row["failures"] for row in self.failed.get(pair, ())),
+            total.get("not_kept", 0),
+            total.get("attempts", 0),
+            total.get("most_attempts", 0),
+            total.get("retried", 0),
+            _times(total.get("waited"), total.get("waited_of", 0)),
+            total.get("several", 0),
+            _times(total.get("took"), total.get("took_of", 0)),
+            total.get("in_flight", 0),
+            total.get("waiting", 0),
+            self._lag(pair),
+        )
+
+    def _lag(self, pair: Pair) -> int | None:
+        """Messages above the group's start that it has not ended."""
+        if pair[1] not in self.extents[pair[0]].groups:
+            return None
+        ended = sum(int(row["counted"]) for row in self.ended.get(pair, ()))
+        return max(0, _sum(self._counting(pair)) - ended)
+
+    def _for(self, topic: str, group: str) -> Iterable[Row]:
+        return (row for row in self.published.get(topic, ()) if row["target"] in ("", group))
+
+    def _counting(self, pair: Pair) -> Iterable[Row]:
+        """Rows of messages, for all or for this group, that lie above its start."""
+        topic, group = pair
+        groups = self.extents[topic].groups
+        place = sorted({found.start for found in groups.values()}).index(groups[group].start)
+        return (row for row in self._for(topic, group) if row["above"] > place)
+
+    def _steps(self) -> Iterable[StepFigures]:
+        for topic in self.extents.keys() - {topic for topic, _ in self.pairs}:
+            yield from self._nobodys(topic)
+        for topic, group in self.pairs:
+            registered = self.extents[topic].groups.get(group)
+            if registered is None or not registered.reads_log:
+                yield from self._of((topic, group))
+
+    def _nobodys(self, topic: str) -> Iterable[StepFigures]:
+        found: dict[int, int] = {}
+        for row in self.published.get(topic, ()):
+            if row["step"] >= 0 and not row["again"]:
+                found[row["step"]] = found.get(row["step"], 0) + row["rows"]
+        for step, rows in found.items():
+            yield StepFigures(topic, None, self._start(step), rows)
+
+    def _of(self, pair: Pair) -> Iterable[StepFigures]:
+        """Steps in which anything happened, each with the backlog at its end."""
+        topic, group = pair
+        delivered, ended, failed, letters = (
+            {row["step"]: row for row in rows.get(pair, ())}
+            for rows in (self.delivered, self.ended, self.failed, self.letters)
+        )
+        published: dict[int, int] = {}
+        for row in self._for(topic, group):
+            if not row["again"]:
+                published[row["step"]] = published.get(row["step"], 0) + row["rows"]
+        changes: dict[int, int] | None = None
+        if group in self.extents[topic].groups:
+            changes = {step: -row["counted"] for step, row in ended.items()}
+            for row in self._counting(pair):
+                changes[row["step"]] = changes.get(row["step"], 0) + row["rows"]
+        steps = {*delivered, *ended, *failed, *letters, *published, *(changes or ())} - {-1, -2}
+        backlog = (changes or {}).get(-1, 0)
+        for step in sorted(steps):
+            backlog += (changes or {}).get(step, 0)
+            end: Row = ended.get(step, {})
+            first: Row = delivered.get(step, {})
+            yield StepFigures(
+                topic,
+                group,
+                self._start(step),
+                published.get(step, 0),
+                end.get("finished", 0),
+                end.get("dead", 0) + letters.get(step, {}).get("dead", 0),
+                end.get("removed", 0),
+                failed.get(step, {}).get("failures", 0),
+                end.get("attempts", 0),
+                end.get("most_attempts", 0),
+                end.get("retried", 0),
+                _times(first.get("waited"), first.get("of", 0)),
+                _times(end.get("took"), end.get("took_of", 0)),
+                None if changes is None else max(0, backlog),
+            )
+
+    def _keys(self) -> list[KeyFigures]:
+        published = {
+            topic: _sum(row for row in rows if row["step"] >= 0 and not row["again"])
+            for topic, rows in self.published.items()
+        }
+        rows = sorted(self.counts.keys, key=lambda row: (row["topic"], row["place"]))
+        return [
+            KeyFigures(row["topic"], row["key"], row["count"], row["count"] / published[row["topic"]])
+            for row in rows
+        ]
+
+    def _notes(self, groups: Iterable[GroupTotals], steps: Iterable[StepFigures]) -> list[str]:
+        notes = []
+        times = [(one.ack, one.first_delivery) for one in groups] + [
+            (one.ack, one.first_delivery) for one in steps
+        ]
+        if not all(one.exact for pair in times for one in pair):
+            notes.append(
+                f"Percentiles of more than {ACCURACY:,} times are estimated: the value stands up to a"
+                f" {ACCURACY:,}th of all places beside the one asked for. All others are exact."
+            )
+        if several := sum(one.several_deliveries for one in groups):
+            notes.append(
+                f"{several:,} messages were delivered more than once: when the first time was is not known, and they"
+                " are left out of the times to first delivery."
+            )
+        if lost := sum(one.errors_not_kept for one in groups):
+            notes.append(
+                f"The errors of {lost:,} failed attempts were dropped for newer ones of their message."
+            )
+        if any(one.reads_log for one in groups):
+            notes.append(
+                "Groups that read the log by themselves have no deliveries: of them only their lag is known."
+            )
+        if self.asked.archive is None:
+            notes.append("Read was what the log still holds: messages that were deleted are not counted.")
+        elif not self.asked.live:
+            notes.append(
+                "Read was the archive alone: lag is not known, and deliveries are as they were archived."
+            )
+        return notes
+
+    def _start(self, step: int) -> datetime:
+        return _moment(step * self.asked.step)
+
+
+def _by(rows: Iterable[dict[str, Any]], *names: str) -> dict[Any, list[dict[str, Any]]]:
+    """By the value of a column, or the values of several."""
+    key, found = itemgetter(*names), dict[Any, list[dict[str, Any]]]()
+    for row in rows:
+        found.setdefault(key(row), []).append(row)
+    return found
+
+
+def _sum(rows: Iterable[Row]) -> int:
+    return sum(int(row["rows"]) for row in rows)
+
+
+def _place(row: Row) -> tuple[str, str, int]:
+    return row["topic"], row["reader"], row["place"]
+
+
+def _error(row: Row) -> ErrorFigures:
+    return ErrorFigures(
+        row["topic"], row["reader"], row["error"], row["is_class"], row["count"], _moment(row["first"]),
+        _moment(row["last"]), row["example"],
+    )  # fmt: skip
+
+
+def _times(points: list[int] | None, of: int) -> Times:
+    return Times(points[0], points[1], points[2], of) if points else Times()
+
+
+def _moment(milliseconds: int) -> datetime:
+    return _EPOCH + timedelta(milliseconds=milliseconds)

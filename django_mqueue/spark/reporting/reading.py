@@ -1,0 +1,230 @@
+"""What a report is made of: messages, deliveries and dead letters, from an archive up to where it goes, and from the
+live log above that. Only columns that are counted are read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from ...exceptions import LogGap
+from ...service.registration import groups_of
+from ...store import bulk, samples
+from ...store import offsets as positions
+from ..connecting import connected
+from ..errors import NoSuchTopic
+from ..options import Table, read_options
+from ..planning import settled, topics_of
+from .asking import Wanted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ..archiving import Archive
+
+TABLES: tuple[Table, ...] = ("dead_letters", "deliveries", "messages")
+"""In the order in which they are read: what is deleted meanwhile then never seems undone."""
+
+ERRORS = "ARRAY<STRUCT<at: BIGINT, attempt: INT, error: STRING>>"
+HEAD = 200
+"""Characters of an error that are looked at: see ``policy.errors``."""
+
+_COLUMNS: dict[Table, tuple[str, tuple[str, ...]]] = {
+    "messages": (
+        "topic STRING, key STRING, offset BIGINT, target STRING, published_at TIMESTAMP, original_id STRING,"
+        " retry_of BIGINT, first_published_at TIMESTAMP",
+        (
+            "topic", "key", "`offset`", "target", "unix_millis(published_at) AS published",
+            "unix_millis(coalesce(first_published_at, published_at)) AS first", "retry_of",
+            "original_id IS NOT NULL AND retry_of IS NULL AS sent_back",
+        ),
+    ),
+    "deliveries": (
+        "topic STRING, offset BIGINT, `group` STRING, done BOOLEAN, in_flight BOOLEAN, redeliveries INT,"
+        " failure_count INT, delivered_to STRING, delivered_at TIMESTAMP, done_at TIMESTAMP, errors STRING",
+        (
+            "topic", "`offset`", "`group` AS reader", "done", "in_flight", "redeliveries", "failure_count AS failed",
+            "delivered_to <> '' AS given", "unix_millis(delivered_at) AS delivered", "unix_millis(done_at) AS ended",
+            f"transform(from_json(errors, '{ERRORS}'), e -> struct(e.at, e.attempt, left(e.error, {HEAD}) AS error))"
+            " AS errors",
+        ),
+    ),
+    "dead_letters": (
+        "id STRING, original_topic STRING, failed_group STRING, failed_at TIMESTAMP, last_error STRING",
+        (
+            # A letter's id is made of the message's offset and the group (see store.dead).
+            "original_topic AS topic", "CAST(substring_index(id, ':', 1) AS BIGINT) AS `offset`",
+            "failed_group AS reader", "unix_millis(failed_at) AS ended", f"left(last_error, {HEAD}) AS error",
+        ),
+    ),
+}  # fmt: skip
+"""What is read of each table, and what becomes of it."""
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A group of the live log. ``start``: the messages above it are the group's."""
+
+    start: int
+    reads_log: bool
+
+
+@dataclass
+class Extent:
+    """Of a topic: up to which offset each table is read in the archive, and up to which in the live log."""
+
+    archived: dict[Table, int] = field(default_factory=dict)
+    live: dict[Table, int] = field(default_factory=dict)
+    groups: dict[str, Registered] = field(default_factory=dict)
+
+
+@dataclass
+class Read:
+    """The tables, and where they come from. ``at``: by the database's clock, in epoch milliseconds; None without."""
+
+    extents: dict[str, Extent]
+    at: int | None
+    tables: dict[Table, DataFrame]
+    kept: list[DataFrame]
+
+    def release(self) -> None:
+        for frame in self.kept:
+            frame.unpersist()
+
+
+def read(spark: SparkSession, wanted: Wanted, step: Callable[[], None]) -> Read:
+    """Raises ``NoSuchTopic``, ``NoArchive``, ``NoConnection``; ``LogGap`` if what is read was archived meanwhile."""
+    archive = _archive(spark, wanted)
+    extents, at = _extents(wanted, archive)
+    kept: list[DataFrame] = []
+    tables: dict[Table, DataFrame] = {}
+    try:
+        for table in TABLES:
+            parts = []
+            if archive is not None:
+                topics = [topic for topic, extent in extents.items() if extent.archived.get(table)]
+                if topics:
+                    parts.append(archive.frame(spark, topics, table).selectExpr(*_COLUMNS[table][1]))
+            for frame in _live(spark, wanted, table, extents):
+                # Read once: what is counted in one way must be what is counted in another.
+                frame = frame.persist()
+                kept.append(frame)
+                frame.count()
+                parts.append(frame)
+            if not parts:
+                empty = spark.createDataFrame([], _COLUMNS[table][0])
+                parts = [empty.selectExpr(*_COLUMNS[table][1])]
+            tables[table] = reduce(lambda one, other: one.unionByName(other), parts)
+            step()
+        if archive is not None and wanted.live:
+            _check_unmoved(_archive(spark, wanted), extents)
+    except BaseException:
+        Read({}, None, {}, kept).release()
+        raise
+    return Read(extents, at, tables, kept)
+
+
+def _archive(spark: SparkSession, wanted: Wanted) -> Archive | None:
+    if wanted.archive is None:
+        return None
+    from ..archiving import Archive
+
+    return Archive.open(wanted.archive, spark)
+
+
+def _extents(wanted: Wanted, archive: Archive | None) -> tuple[dict[str, Extent], int | None]:
+    """Of the topics that are reported on, by name."""
+    found: dict[str, Extent] = {}
+    if archive is not None:
+        for topic in filter(wanted.matches, archive.topics()):
+            found[topic] = Extent(archived={table: archive.upto(topic, table) for table in TABLES})
+    at = None
+    if wanted.live:
+        with connected(read_options({**wanted.options, "topic": "any"}, streaming=False).connecting) as using:
+            at = samples.now_ms(using)
+            for topic in _live_topics(using, wanted, found):
+                _look(using, wanted, topic, found.setdefault(topic, Extent()))
+    elif unknown := [topic for topic in wanted.topics if topic not in found]:
+        raise NoSuchTopic(
+            f"the archive {wanted.archive} has no topic {', '.join(map(repr, unknown))};"
+            f" it has {', '.join(archive.topics() if archive else ()) or 'none'}"
+        )
+    if not found:
+        raise NoSuchTopic(f"no topic matches {wanted.pattern!r}")
+    return dict(sorted(found.items())), at
+
+
+def _live_topics(using: str, wanted: Wanted, archived: Collection[str]) -> list[str]:
+    """Those that the log holds or a group is registered for. One that is named must be there, or in the archive."""
+    if wanted.pattern is not None:
+        return topics_of(using, read_options({**wanted.options, "subscribePattern": wanted.pattern}))
+    for topic in wanted.topics:
+        if topic not in archived:
+            topics_of(using, read_options({**wanted.options, "topic": topic}))
+    return [topic for topic in wanted.topics if bulk.topics(using, topic)]
+
+
+def _look(using: str, wanted: Wanted, topic: str, extent: Extent) -> None:
+    options = read_options({**wanted.options, "topic": topic})
+    last = settled(using, topic, options)
+    letters = settled(using, topic + options.dead_letter_suffix, options)
+    extent.live = {"messages": last, "deliveries": last, "dead_letters": letters}
+    for group in groups_of(using, topic):
+        if registration := positions.registration(using, group, topic):
+            extent.groups[group] = Registered(registration.start, registration.reads_log)
+
+
+def _live(
+    spark: SparkSession, wanted: Wanted, table: Table, extents: Mapping[str, Extent]
+) -> list[DataFrame]:
+    """The live log above the archive. Names with commas cannot stand in a list of names."""
+    topics = [
+        topic
+        for topic, extent in extents.items()
+        if extent.live.get(table, 0) > extent.archived.get(table, 0)
+    ]
+    listed = [topic for topic in topics if "," not in topic]
+    found = (
+        [_live_frame(spark, wanted, table, {"subscribe": ",".join(listed)}, listed, extents)]
+        if listed
+        else []
+    )
+    for topic in topics:
+        if "," in topic:
+            found.append(_live_frame(spark, wanted, table, {"topic": topic}, [topic], extents))
+    return found
+
+
+def _live_frame(
+    spark: SparkSession,
+    wanted: Wanted,
+    table: Table,
+    which: Mapping[str, str],
+    topics: Sequence[str],
+    extents: Mapping[str, Extent],
+) -> DataFrame:
+    options = {
+        **wanted.options,
+        **which,
+        "table": table,
+        "includeTargeted": "true",
+        "startingOffsets": json.dumps({topic: extents[topic].archived.get(table, 0) + 1 for topic in topics}),
+        "endingOffsets": json.dumps({topic: extents[topic].live[table] + 1 for topic in topics}),
+    }
+    schema, columns = _COLUMNS[table]
+    read_options(options, streaming=False)
+    return spark.read.format("mqueue").options(**options).schema(schema).load().selectExpr(*columns)
+
+
+def _check_unmoved(archive: Archive | None, extents: Mapping[str, Extent]) -> None:
+    """What was archived since may have been deleted before it was read."""
+    assert archive is not None
+    for topic, extent in extents.items():
+        for table in TABLES:
+            if archive.upto(topic, table) > extent.archived.get(table, 0):
+                raise LogGap(
+                    f"topic {topic!r} was archived further while it was read, so that some of it may have been deleted"
+                    " before: make the report again, when the archive does not run"
+                )

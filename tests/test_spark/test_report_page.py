@@ -1,0 +1,71 @@
+"""The page of a report in a browser: whole, quiet, as wide as its window, and not to be written by strangers."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from selenium.webdriver import Chrome
+
+from tests.support.browser import NARROW, Page, chrome
+
+from .made_reports import HOSTILE, empty, hostile, shop
+
+__all__ = ["chrome"]
+
+pytestmark = [pytest.mark.slow, pytest.mark.once]
+
+PICTURES = "MQUEUE_PICTURES"
+
+
+def opened(chrome: Chrome, folder: Path, text: str) -> Page:
+    file = folder / "report.html"
+    file.write_text(text, encoding="utf-8")
+    page = Page(chrome, "")
+    page.open(file.as_uri())
+    return page
+
+
+def test_a_report_can_be_read_wide_and_narrow_light_and_dark(chrome: Chrome, tmp_path: Path) -> None:
+    page = opened(chrome, tmp_path, shop().to_html())
+    assert page.find("h1").text == "Report on orders, payments"
+    assert len(page.all(".mqueue-chart svg.mqueue-plot")) == 4 * 5
+    page.save_all_ways("report")
+    folder = Path(os.environ.get(PICTURES) or tmp_path)
+    for dark in (False, True):
+        page.dark(dark)
+        page.width(1280)
+        page.picture(folder / f"report-{'dark' if dark else 'light'}.png", 1_700)
+    page.dark(False)
+    light = page.style("body", "background-color")
+    page.dark(True)
+    assert page.style("body", "background-color") != light
+
+
+def test_nothing_is_asked_for_and_nothing_runs(chrome: Chrome, tmp_path: Path) -> None:
+    text = hostile().to_html()
+    assert "<script" not in text
+    page = opened(chrome, tmp_path, text)
+    assert page.complaints() == []
+    assert chrome.title.startswith("Report on ")
+    assert len(page.all("h1")) == 1
+    assert page.all("img, script, iframe, object, form, a, [onerror]") == []
+    (icon,) = page.all("[src], [href], [srcset], [action]")
+    assert icon.get_attribute("href") == "data:,"
+    requested = chrome.execute_script("return performance.getEntriesByType('resource').map(one => one.name)")
+    assert [one for one in requested if not one.startswith(("data:", "file:"))] == []
+    page.width(NARROW)
+    assert page.overflow() <= 0
+    cells = [one.get_attribute("textContent") for one in page.all("section:first-of-type td:first-child")]
+    assert cells[:4] == list(HOSTILE[:4]), "told as they are"
+    assert "taken" not in page.find("h1").text.replace(HOSTILE[0], "").replace(HOSTILE[1], "").replace(
+        HOSTILE[2], ""
+    )
+
+
+def test_a_report_of_nothing_is_a_page_too(chrome: Chrome, tmp_path: Path) -> None:
+    page = opened(chrome, tmp_path, empty().to_html())
+    assert page.complaints() == []
+    assert page.all("svg") == []
+    assert "quiet" in page.text_of("table")
