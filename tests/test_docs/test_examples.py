@@ -289,7 +289,7 @@ provider.shutdown()
 
 NEED_SPARK = {
     f"docs/how-to/{page}.md"
-    for page in ("keep-an-aggregate", "publish-with-spark", "read-the-log-with-spark")
+    for page in ("keep-an-aggregate", "publish-with-spark", "read-the-log-with-spark", "report-on-topics")
 }
 IN_A_TEST_FILE = "docs/how-to/test-your-code.md"
 

@@ -66,6 +66,7 @@ def test_signatures_are_those_of_the_code(block: Block) -> None:
     homes: dict[str, Any] = {
         "docs/reference/inspect.md": inspecting,
         "docs/reference/spark.md": django_mqueue.spark,
+        "docs/reference/report.md": django_mqueue.spark,
     }
     home = homes.get(name_of(block.document), django_mqueue)
     (name,) = (name for name in namespace if name in home.__all__ and name != "ExponentialBackoff")
@@ -87,7 +88,7 @@ def test_every_function_and_class_with_arguments_has_its_signature() -> None:
         "pause", "resume", "reset", "scheduled", "cancel", "reschedule", "messages", "remove", "send_to_front",
         "counts", "groups", "release", "partitions", "deliveries", "preview_reset", "topics", "group_figures",
         "topic_figures", "rates", "latency", "lag", "holds", "subscribers", "request", "arequest",
-        "session", "settings_options", "keep_order",
+        "session", "settings_options", "keep_order", "report",
     }  # fmt: skip
 
 

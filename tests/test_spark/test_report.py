@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
+import threading
+from argparse import ArgumentParser
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from django.test import override_settings
 
-from django_mqueue import Subscription, publish, subscribe
+from django_mqueue import Subscription, publish, redrive, subscribe
+from django_mqueue.exceptions import MQueueError
+from django_mqueue.inspect import remove
 from django_mqueue.models import DeliveryState, Message
+from django_mqueue.service import following
+from django_mqueue.spark import archive
+from django_mqueue.spark.command.output import Output
+from django_mqueue.spark.command.report import VERB
+from django_mqueue.spark.command.verbs import Job
+from django_mqueue.spark.errors import NoSuchTopic
 from django_mqueue.spark.reporting import Report, report
 from django_mqueue.spark.reporting.figures import GroupTotals, StepFigures, Times
-from tests.support.subscribers import QUICK, poll_until
+from tests.support.subscribers import QUICK, consume, poll_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -129,3 +143,114 @@ def test_a_small_log_is_told_as_it_was(spark: SparkSession, options: dict[str, s
         ("billing", "no customer #", False, 1, "no customer #"),
     ]
     assert [(one.key, one.published, one.share) for one in found.keys] == [("ada", 3, 0.6), ("bob", 1, 0.2)]
+
+
+def test_what_the_queue_does_is_told_from_the_log_and_after_it_was_archived(
+    spark: SparkSession, options: dict[str, str], tmp_path: Path
+) -> None:
+    """Sent back, retried after hours, postponed, removed by hand; a group that reads by itself, and one of nothing."""
+    subscribe("orders", "billing")
+    subscribe("quiet", "billing")
+    following.follow("orders", "stream", 0, 0, using="default")
+    ids = ["back", "late", "later", "away", "good"]
+    offsets = {id: publish("orders", id, id=id, key=id).offset for id in ids}
+    with Subscription("orders", "billing", max_attempts=3) as subscription:
+        found = {one.id: one for one in poll_until(subscription, 5)}
+        found["back"].reject("Broken: 1")
+        found["late"].nack(delay=7200, error="Busy: 1")
+        found["later"].postpone(7200)
+        found["away"].nack(delay=600, error="Busy: 2")
+        found["good"].postpone(0.001)
+        assert remove("orders", group="billing", key="away") == 1
+        consume(subscription, 1)
+        assert redrive("orders") == 1
+        Message.objects.filter(topic="orders_scheduled").update(available_at=1)
+        consume(subscription, 3)
+        publish("orders", 6, key="open")
+
+    def check(one: Report, *, archived: bool) -> None:
+        billing = group_of(one, "billing")
+        assert (billing.published, billing.targeted) == (7, 1), "six, and the one that was sent back"
+        assert (billing.finished, billing.dead, billing.removed, billing.lag) == (4, 1, 1, 1)
+        assert (billing.failures, billing.attempts, billing.most_attempts, billing.retried) == (3, 6, 2, 1)
+        assert billing.ack.of == 4
+        stream = group_of(one, "stream")
+        assert (stream.reads_log, stream.lag) == (True, 6)
+        assert steps_of(one, "stream") == {}
+        topic = next(each for each in one.topics if each.topic == "orders")
+        assert (topic.published, topic.sent_back, topic.targeted, topic.retries) == (7, 1, 0, 2)
+        assert {(each.error, each.count) for each in one.errors} == {("Broken", 1), ("Busy", 2)}
+        quiet = group_of(one, "billing", "quiet")
+        assert (quiet.published, quiet.lag, steps_of(one, "billing", "quiet")) == (0, 0, {})
+        assert (topic.archived_upto is not None) is archived
+
+    check(report(spark, ["quiet", "orders"], options=options), archived=False)
+    place = str(tmp_path / "archive")
+    archive(spark, "orders", place, options=options, history_after=0)
+    Message.objects.filter(topic="orders", offset__lte=offsets["good"]).delete()
+    DeliveryState.objects.filter(message_offset__lte=offsets["good"]).delete()
+    both = report(spark, ["orders", "quiet"], archive=place, options=options)
+    check(both, archived=True)
+    alone = group_of(report(spark, pattern=".*", archive=place, live=False), "billing")
+    assert (alone.published, alone.finished, alone.dead, alone.lag, alone.registered) == (7, 4, 1, None, None)
+    with pytest.raises(NoSuchTopic, match=r"has no topic 'quiet'; it has orders"):
+        report(spark, "quiet", archive=place, live=False)
+
+
+def test_names_that_are_attacks_are_data_everywhere(
+    spark: SparkSession, options: dict[str, str], tmp_path: Path
+) -> None:
+    topics = ["a,b", "<script>x</script>", "=1+1"]
+    for topic in topics:
+        publish(topic, 1, key="=cmd|' /C calc'!A0")
+        with Subscription(topic, "<b>g</b>, h") as subscription:
+            (delivery,) = poll_until(subscription, 1)
+            delivery.reject("\x1b[2J<img src=x>: \u202e {{ 1 }} [bold]")
+    out, err = io.StringIO(), io.StringIO()
+    parser = ArgumentParser()
+    VERB.arguments(parser)
+    given = [word for topic in topics for word in ("--topic", topic)]
+    given += ["--csv", str(tmp_path / "csv"), "--html", str(tmp_path / "report.html")]
+    job = Job(
+        parser.parse_args([*given, "--json", str(tmp_path / "report.json")]),
+        options,
+        lambda: spark,
+        Output(out, err),
+    )
+    assert VERB.run(job) == 0
+    told = out.getvalue()
+    assert "\x1b" not in told
+    assert all(topic in told for topic in topics)
+    page = (tmp_path / "report.html").read_text()
+    assert "<script" not in page
+    assert "<img" not in page
+    assert "&lt;script&gt;x&lt;/script&gt;" in page
+    content = json.loads((tmp_path / "report.json").read_text())
+    assert (content["format"], content["version"]) == ("django_mqueue.report", 1)
+    assert [one["topic"] for one in content["topics"]] == sorted(topics)
+    assert content["groups"][0]["ack"] == {"p50": None, "p95": None, "p99": None, "of": 0}
+    with (tmp_path / "csv" / "keys.csv").open(newline="") as file:
+        keys = list(csv.DictReader(file))
+    assert {row["topic"] for row in keys} == {"a,b", "<script>x</script>", "'=1+1"}
+    assert {row["key"] for row in keys} == {"'=cmd|' /C calc'!A0"}
+
+    json_alone = Job(
+        parser.parse_args(["--topic", "a,b", "--json", "-"]),
+        options,
+        lambda: spark,
+        Output(out := io.StringIO(), err),
+    )
+    assert VERB.run(json_alone) == 0
+    assert json.loads(out.getvalue())["topics"][0]["published"] == 1
+    stopping = threading.Event()
+    stopping.set()
+    stopped = Job(
+        parser.parse_args(["--topic", "a,b"]),
+        options,
+        lambda: spark,
+        Output(out := io.StringIO(), err),
+        stopping,
+    )
+    with pytest.raises(MQueueError, match="nothing was written"):
+        VERB.run(stopped)
+    assert out.getvalue() == ""

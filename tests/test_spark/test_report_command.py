@@ -1,0 +1,101 @@
+"""The verb report: what cannot be is refused before anything is read. No Spark here."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from django_mqueue.spark import report
+from django_mqueue.spark.command import running
+from django_mqueue.spark.errors import OptionError
+from django_mqueue.spark.reporting.asking import wanted
+from django_mqueue.spark.reporting.counting import kinds
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def main(*arguments: str) -> int:
+    """The exit code, also of a parser that ends the program."""
+    try:
+        return running.main(["report", *arguments])
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else -1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ((), "--topic --pattern is required"),
+        (("--topic", "a", "--pattern", "b"), "not allowed with"),
+        (("--topic", " a"), "' a' cannot be a topic"),
+        (("--topic", "a" * 129), "cannot be a topic"),
+        (("--pattern", "("), "is no regular expression"),
+        (("--topic", "a", "--no-live"), "nothing to read"),
+        (("--topic", "a", "--since", "2026-03-02", "--until", "2026-03-01"), "must be before until"),
+        (("--topic", "a", "--since", "yesterday"), "must be a date"),
+        (("--topic", "a", "--by", "week"), "invalid choice"),
+        (("--topic", "a", "--top", "0"), "from 1 to 1000"),
+        (("--topic", "a", "--top", "many"), "invalid int"),
+        (("--topic", "a", "--json", "/no/such/folder/report.json"), "cannot be written"),
+        (("--topic", "a", "--html", "/"), "is a folder"),
+        (("--topic", "a", "--csv", __file__), "is no folder"),
+    ],
+    ids=str,
+)
+def test_bad_arguments_are_one_line_and_exit_code_2(
+    arguments: tuple[str, ...], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(*arguments) == 2
+    out, err = capsys.readouterr()
+    assert named in err
+    assert out == ""
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({}, "exactly one of topics and pattern"),
+        ({"topics": "a", "pattern": "b"}, "exactly one of topics and pattern"),
+        ({"topics": []}, "topics is empty"),
+        ({"topics": "a", "since": datetime(2026, 3, 1)}, "since must be a datetime with a time zone"),
+        ({"topics": "a", "until": "2026-03-01"}, "until must be a datetime"),
+        ({"topics": "a", "by": "minute"}, "by must be hour or day"),
+        ({"topics": "a", "top": True}, "top must be a whole number"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_is_refused_before_spark_is_needed(given: dict[str, Any], named: str) -> None:
+    with pytest.raises(OptionError, match=named):
+        report(None, **given)  # type: ignore[arg-type]
+
+
+def test_moments_are_those_of_their_zone() -> None:
+    there = NOON.astimezone(timezone(timedelta(hours=5, minutes=30)))
+    asked = wanted("a", None, Path("x"), True, NOON, there + timedelta(milliseconds=1), "hour", 5, None)
+    assert (asked.since, asked.until) == (1_772_366_400_000, 1_772_366_400_001)
+
+
+def test_errors_are_told_by_class_or_by_their_first_line() -> None:
+    import pyarrow as pa
+
+    texts = [
+        "ValueError: 7",
+        "shop.Gone: x\n  trace",
+        "no order 12 in 0xff",
+        None,
+        "\x1b[31mred\x1b[0m",
+    ]
+    schema = {"topic": "t", "reader": "g", "at": 1}
+    batch = pa.RecordBatch.from_pylist([{**schema, "error": text} for text in texts])
+    (found,) = kinds(iter([batch]))
+    assert [(row["error"], row["is_class"]) for row in found.to_pylist()] == [
+        ("ValueError", True),
+        ("shop.Gone", True),
+        ("no order # in #", False),
+        ("(no text)", False),
+        ("red", False),
+    ]
