@@ -146,7 +146,9 @@ class History:
         for one in self.sent:
             again = one.sent_back or one.retry_of is not None
             row = self._row(one.offset, one, f"id-{one.offset}", one.published)
-            row.consumer_group, row.original_id = one.target, "original" if again else None
+            row.consumer_group = one.target
+            if again:
+                row.original_id = "original"
             if one.retry_of is not None:
                 before = {"offset": one.retry_of, "published_at": one.first, "id": "original", "count": 1}
                 row.metadata = {**METADATA, "retry": before}

@@ -70,7 +70,7 @@ def test_bad_arguments_are_one_line_and_exit_code_2(
 )
 def test_what_cannot_be_is_refused_before_spark_is_needed(given: dict[str, Any], named: str) -> None:
     with pytest.raises(OptionError, match=named):
-        report(None, **given)  # type: ignore[arg-type]
+        report(None, **given)
 
 
 def test_moments_are_those_of_their_zone() -> None:
