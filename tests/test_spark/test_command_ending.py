@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from django_mqueue.spark.command import running
+from django_mqueue.spark.command.parser import NICE
 from tests.support.processes import Worker, wait_until
 
 from .commands import NO_DJANGO, SMALL, command, session_of, wait_for_nothing_left
@@ -54,9 +55,21 @@ def busy(worker: Worker) -> None:
     assert worker.running, worker.output()
 
 
+def niceness(pid: int) -> set[int]:
+    """Of all threads of a process."""
+    tasks = (Path("/proc") / str(pid) / "task").glob("*/stat")
+    return {int(path.read_text().rpartition(")")[2].split()[16]) for path in tasks}
+
+
 def test_the_second_signal_ends_it_at_once() -> None:
+    """And while it runs, Spark's processes give way to others; the command itself need not."""
     with command(TRYING, ("steps", "100", *SMALL), NO_DJANGO) as worker:
         busy(worker)
+        sparks = [pid for pid, line in session_of(worker.pid).items() if "pyspark.daemon" in line]
+        java = [pid for pid, line in session_of(worker.pid).items() if "SparkSubmit" in line]
+        assert java
+        assert [niceness(pid) for pid in [*sparks, *java]] == [{NICE}] * len([*sparks, *java])
+        assert niceness(worker.pid) == {0}
         worker.send(signal.SIGTERM)
         has_begun(worker, "once more stops at once")
         worker.send(signal.SIGTERM)

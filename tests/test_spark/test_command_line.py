@@ -97,6 +97,7 @@ def test_arguments_become_options_without_the_password(monkeypatch: pytest.Monke
         (("--host", "db", "--database", "shop", "--port", "70000"), "must be a number from 1 to 65535"),
         (("--connection-hook", "shop.secrets"), "must be like package.module:function"),
         (("--memory", "much"), "--memory: must be a number with m or g behind it, as 900m or 4g"),
+        (("--nice", "20"), "--nice: must be a number from 0 to 19, not '20'"),
         (("--conf", "spark.executor.memory"), "--conf: must be like spark.executor.memory=2g"),
         (("--conf", f"spark.executorEnv.MQUEUE_PASSWORD={SECRET}"), "Let the cluster set MQUEUE_PASSWORD"),
         (("--remote", "sc://db", "--master", "local[2]"), "the Spark Connect server has its own master"),

@@ -8,10 +8,13 @@ import re
 from argparse import ArgumentParser
 from collections.abc import Callable, Sequence
 
+from ..priority import NICEST
 from .connection import add_connection
 from .verbs import Verb
 
 LEVELS = ("OFF", "ERROR", "WARN", "INFO")
+NICE = 15
+"""Jobs on the log can wait; publishers and workers on the same machine cannot."""
 
 
 def parser_of(prog: str, verbs: Sequence[Verb]) -> ArgumentParser:
@@ -56,6 +59,13 @@ def add_launching(parser: ArgumentParser) -> None:
         "--memory", type=_memory, help="The driver's, and with a local master all that there is (default 1g)."
     )
     group.add_argument(
+        "--nice",
+        type=_nice,
+        default=NICE,
+        metavar="N",
+        help="How far Spark gives way to what else runs on this machine, 0 (not at all) to 19 (default %(default)s).",
+    )
+    group.add_argument(
         "--conf",
         type=_setting,
         action="append",
@@ -78,6 +88,12 @@ def _memory(text: str) -> str:
             f"must be a number with m or g behind it, as 900m or 4g, not {text!r}"
         )
     return text
+
+
+def _nice(text: str) -> int:
+    if not text.isdecimal() or int(text) > NICEST:
+        raise argparse.ArgumentTypeError(f"must be a number from 0 to {NICEST}, not {text!r}")
+    return int(text)
 
 
 def _setting(text: str) -> tuple[str, str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..launching import check_pyspark, session, submitted
+from ..priority import give_way
 from . import known_verbs
 from .connection import connection_options
 from .ending import end, end_now
@@ -97,6 +98,7 @@ def _session(arguments: Namespace) -> tuple[SparkSession, bool]:
         config=_config(arguments),
         remote=arguments.remote,
     )
+    give_way(spark, arguments.nice)
     return spark, True
 
 

@@ -1,0 +1,95 @@
+"""Processes that publish and consume as fast as they can, and how far they have come."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from multiprocessing.synchronize import Event
+
+TOPIC, GROUP = "traffic", "readers"
+AT_ONCE = 100
+AHEAD = 20_000
+"""Messages that the publisher may be ahead of the consumer: so both have something to do all the time."""
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Messages a second."""
+
+    published: float
+    consumed: float
+
+
+class Traffic:
+    """A context: a process that publishes to a topic, and one that consumes it."""
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._over = context.Event()
+        self._counts = [context.Value("q", 0) for _ in range(2)]
+        self._processes = [
+            context.Process(target=work, args=(self._over, *self._counts), daemon=True)
+            for work in (_publish, _consume)
+        ]
+
+    def __enter__(self) -> Traffic:
+        for process in self._processes:
+            process.start()
+        while min(self._read()) < 2 * AT_ONCE:
+            threading.Event().wait(0.1)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        for process in self._processes:
+            process.join()
+
+    def rates(self, seconds: float, while_: threading.Thread | None = None) -> Rates:
+        """Over so many seconds, or for as long as a thread lives if that is longer."""
+        import time
+
+        begun, before = time.monotonic(), self._read()
+        threading.Event().wait(seconds)
+        if while_:
+            while_.join()
+        took, after = time.monotonic() - begun, self._read()
+        return Rates((after[0] - before[0]) / took, (after[1] - before[1]) / took)
+
+    def _read(self) -> list[int]:
+        return [count.value for count in self._counts]
+
+
+def _publish(over: Event, published: Any, consumed: Any) -> None:
+    import django
+
+    django.setup()
+    from django_mqueue import publish_many
+    from tests.benchmarks.publishers import message
+
+    pause = threading.Event()
+    while not over.is_set():
+        if published.value - consumed.value > AHEAD:
+            pause.wait(0.005)
+            continue
+        publish_many(TOPIC, map(message, range(published.value, published.value + AT_ONCE)))
+        published.value += AT_ONCE
+
+
+def _consume(over: Event, published: Any, consumed: Any) -> None:
+    import django
+
+    django.setup()
+    from django_mqueue import Subscription
+
+    with Subscription(TOPIC, group=GROUP) as subscription:
+        while not over.is_set():
+            deliveries = subscription.poll(AT_ONCE)
+            subscription.ack(deliveries)
+            consumed.value += len(deliveries)
