@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
-import os
 import shutil
 import statistics
-import sys
 import time
-from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
+
+from tests.benchmarks import stage
+from tests.benchmarks.stage import JAR, provide_connector, say, staged
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,51 +29,26 @@ What archive does beyond that (checksums, a look at each offset, history, manife
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python3 -m tests.benchmarks.spark_archive",
-        description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    whole = {"type": int, "metavar": "N"}
-    parser.add_argument("--rows", **whole, default=1_000_000, help="of the topic (default: %(default)s)")
-    parser.add_argument("--times", **whole, default=3, help="each archives (default: %(default)s)")
-    parser.add_argument("--partitions", **whole, default=6, help="of JDBC (default: %(default)s)")
-    parser.add_argument(
-        "--server", choices=["mariadb", "mysql"], default="mariadb", help="which private server"
-    )
-    parser.add_argument("--memory", default="2g", help="of the JVM (default: %(default)s)")
+    parser = stage.parser("spark_archive", DESCRIPTION)
+    stage.count(parser, "--rows", 1_000_000, "of the topic")
+    stage.count(parser, "--times", 3, "each archives")
+    stage.count(parser, "--partitions", 6, "of JDBC")
     return parser.parse_args(arguments)
 
 
 def main(arguments: list[str]) -> int:
-    from tests.benchmarks.served import served
-    from tests.benchmarks.spark_read import provide_connector
-
     options = parse(arguments)
     provide_connector()
-    with ExitStack() as stack:
-        server = stack.enter_context(served(options.server))
-        say(f"{server.kind} {server.version}")
-        os.environ |= {
-            "DATABASE_URL": server.url,
-            "DJANGO_SETTINGS_MODULE": "tests.settings",
-            "MQUEUE_PASSWORD": server.password,
-        }
-        import django
-
-        django.setup()
-        return run(options, server, Path(stack.enter_context(TemporaryDirectory(prefix="mqueue-archive-"))))
+    with staged(options.server) as (server, folder):
+        return run(options, server, folder)
 
 
 def run(options: argparse.Namespace, server: Served, folder: Path) -> int:
-    from django.core.management import call_command
     from django.db import connections
 
     from django_mqueue.spark.launching import session
     from tests.benchmarks import long_topic
-    from tests.benchmarks.spark_read import JAR
 
-    call_command("migrate", verbosity=0)
     long_topic.fill(options.rows, say)
     connections.close_all()
     spark = session(
@@ -134,29 +107,5 @@ def forget() -> None:
     unsubscribe(TOPIC, "archive")
 
 
-def launch_it(arguments: list[str]) -> int:
-    """Provides what is missing, as the tests do."""
-    from example_project.environment.interpreters import running
-    from example_project.environment.layout import LOCAL
-    from example_project.environment.processes import forward
-    from example_project.environment.venv import VirtualEnvironment
-
-    home = LOCAL / "spark-venvs"
-    python = VirtualEnvironment(running(), "5.2", ("spark", "test"), home).ensure()
-    return forward([python, "-m", "tests.benchmarks.spark_archive", *arguments], env=dict(os.environ))
-
-
-_begun = time.monotonic()
-
-
-def say(text: str) -> None:
-    print(f"{time.monotonic() - _begun:6.0f} s  {text}", flush=True)
-
-
 if __name__ == "__main__":
-    from example_project.environment.launch import launch
-
-    has_all = all(map(importlib.util.find_spec, ("django", "MySQLdb", "environ", "pyspark")))
-    if {"-h", "--help"} & set(sys.argv[1:]):
-        parse(sys.argv[1:])
-    launch(main if has_all else launch_it)
+    stage.begin("spark_archive", parse, main)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
-import os
 import statistics
 import sys
 import threading
 import time
-from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
+
+from tests.benchmarks import stage
+from tests.benchmarks.stage import say, staged
 
 if TYPE_CHECKING:
     from tests.benchmarks.served import Served
@@ -29,48 +28,26 @@ started from a timetable) archives a long topic. Exit code 1: with it they are s
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python3 -m tests.benchmarks.spark_beside",
-        description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    whole = {"type": int, "metavar": "N"}
-    parser.add_argument("--rows", **whole, default=1_000_000, help="to be archived (default: %(default)s)")
-    parser.add_argument("--times", **whole, default=3, help="turns (default: %(default)s)")
+    parser = stage.parser("spark_beside", DESCRIPTION)
+    stage.count(parser, "--rows", 1_000_000, "to be archived")
+    stage.count(parser, "--times", 3, "turns")
     parser.add_argument("--seconds", type=float, default=10, help="of a quiet turn (default: %(default)s)")
     parser.add_argument("--further", default="", help="arguments of the archive run, as '--nice 0'")
-    parser.add_argument(
-        "--server", choices=["mariadb", "mysql"], default="mariadb", help="which private server"
-    )
     return parser.parse_args(arguments)
 
 
 def main(arguments: list[str]) -> int:
-    from tests.benchmarks.served import served
-
     options = parse(arguments)
-    with ExitStack() as stack:
-        server = stack.enter_context(served(options.server))
-        say(f"{server.kind} {server.version}")
-        os.environ |= {
-            "DATABASE_URL": server.url,
-            "DJANGO_SETTINGS_MODULE": "tests.settings",
-            "MQUEUE_PASSWORD": server.password,
-        }
-        import django
-
-        django.setup()
-        return run(options, server, Path(stack.enter_context(TemporaryDirectory(prefix="mqueue-beside-"))))
+    with staged(options.server) as (server, folder):
+        return run(options, server, folder)
 
 
 def run(options: argparse.Namespace, server: Served, folder: Path) -> int:
-    from django.core.management import call_command
     from django.db import connections
 
     from tests.benchmarks import long_topic
     from tests.benchmarks.traffic import Traffic
 
-    call_command("migrate", verbosity=0)
     long_topic.fill(options.rows, say)
     connections.close_all()
     shares: dict[str, list[float]] = {"publishing": [], "consuming": []}
@@ -123,29 +100,5 @@ def archived(traffic: Traffic, options: argparse.Namespace, server: Served, targ
     return found
 
 
-def launch_it(arguments: list[str]) -> int:
-    """Provides what is missing, as the tests do."""
-    from example_project.environment.interpreters import running
-    from example_project.environment.layout import LOCAL
-    from example_project.environment.processes import forward
-    from example_project.environment.venv import VirtualEnvironment
-
-    home = LOCAL / "spark-venvs"
-    python = VirtualEnvironment(running(), "5.2", ("spark", "test"), home).ensure()
-    return forward([python, "-m", "tests.benchmarks.spark_beside", *arguments], env=dict(os.environ))
-
-
-_begun = time.monotonic()
-
-
-def say(text: str) -> None:
-    print(f"{time.monotonic() - _begun:6.0f} s  {text}", flush=True)
-
-
 if __name__ == "__main__":
-    from example_project.environment.launch import launch
-
-    has_all = all(map(importlib.util.find_spec, ("django", "MySQLdb", "environ", "pyspark")))
-    if {"-h", "--help"} & set(sys.argv[1:]):
-        parse(sys.argv[1:])
-    launch(main if has_all else launch_it)
+    stage.begin("spark_beside", parse, main)

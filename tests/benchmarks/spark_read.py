@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
-import os
-import sys
-import time
-from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
+
+from tests.benchmarks import stage
+from tests.benchmarks.stage import JAR, provide_connector, say, staged
 
 if TYPE_CHECKING:
     from tests.benchmarks.served import Served
 
-JAR = Path("/usr/share/java/mariadb-java-client.jar")
 MOST = 1.0
 """Of the time that JDBC takes."""
 
@@ -34,55 +30,24 @@ that is told beside it, and does not count.
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python3 -m tests.benchmarks.spark_read",
-        description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "--rows", type=int, metavar="N", default=1_000_000, help="of the race (default: %(default)s)"
-    )
-    parser.add_argument("--times", type=int, metavar="N", default=5, help="each reads (default: %(default)s)")
-    parser.add_argument(
-        "--partitions", type=int, metavar="N", default=6, help="of either (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--server", choices=["mariadb", "mysql"], default="mariadb", help="which private server"
-    )
+    parser = stage.parser("spark_read", DESCRIPTION)
+    stage.count(parser, "--rows", 1_000_000, "of the race")
+    stage.count(parser, "--times", 5, "each reads")
+    stage.count(parser, "--partitions", 6, "of either")
     parser.add_argument("--compression", default="snappy", help="of Parquet (default: %(default)s)")
-    parser.add_argument("--memory", default="2g", help="of the JVM (default: %(default)s)")
     parser.add_argument("--traced", action="store_true", help="no two messages have the same headers")
     parser.add_argument("--only", choices=["rate", "memory"], help="the race alone, or the memory alone")
     return parser.parse_args(arguments)
 
 
 def main(arguments: list[str]) -> int:
-    from tests.benchmarks.served import served
-
     options = parse(arguments)
     provide_connector()
-    with ExitStack() as stack:
-        server = stack.enter_context(served(options.server))
-        say(f"{server.kind} {server.version}")
-        os.environ |= {
-            "DATABASE_URL": server.url,
-            "DJANGO_SETTINGS_MODULE": "tests.settings",
-            "MQUEUE_PASSWORD": server.password,
-        }
-        import django
-
-        django.setup()
-        return run(options, server, Path(stack.enter_context(TemporaryDirectory(prefix="mqueue-read-"))))
-
-
-def provide_connector() -> None:
-    from example_project.environment.system_packages import Need, provide
-
-    provide([Need("MariaDB's connector for JDBC", "libmariadb-java", JAR.exists)])
+    with staged(options.server) as (server, folder):
+        return run(options, server, folder)
 
 
 def run(options: argparse.Namespace, server: Served, folder: Path) -> int:
-    from django.core.management import call_command
     from django.db import connections
 
     from django_mqueue.spark.launching import session
@@ -90,7 +55,6 @@ def run(options: argparse.Namespace, server: Served, folder: Path) -> int:
     from tests.benchmarks.driver_memory import measured
     from tests.benchmarks.race import Race
 
-    call_command("migrate", verbosity=0)
     far = options.rows * (1 if options.only == "rate" else 10)
     long_topic.fill(far, say, traced=options.traced)
     say(f"{long_topic.row_bytes()} bytes a row")
@@ -112,29 +76,5 @@ def run(options: argparse.Namespace, server: Served, folder: Path) -> int:
     return int(failed)
 
 
-def launch_it(arguments: list[str]) -> int:
-    """Provides what is missing, as the tests do."""
-    from example_project.environment.interpreters import running
-    from example_project.environment.layout import LOCAL
-    from example_project.environment.processes import forward
-    from example_project.environment.venv import VirtualEnvironment
-
-    home = LOCAL / "spark-venvs"
-    python = VirtualEnvironment(running(), "5.2", ("spark", "test"), home).ensure()
-    return forward([python, "-m", "tests.benchmarks.spark_read", *arguments], env=dict(os.environ))
-
-
-_begun = time.monotonic()
-
-
-def say(text: str) -> None:
-    print(f"{time.monotonic() - _begun:6.0f} s  {text}", flush=True)
-
-
 if __name__ == "__main__":
-    from example_project.environment.launch import launch
-
-    has_all = all(map(importlib.util.find_spec, ("django", "MySQLdb", "environ", "pyspark")))
-    if {"-h", "--help"} & set(sys.argv[1:]):
-        parse(sys.argv[1:])
-    launch(main if has_all else launch_it)
+    stage.begin("spark_read", parse, main)

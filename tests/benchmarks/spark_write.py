@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
-import os
 import statistics
-import sys
 import time
-from contextlib import ExitStack
 from typing import TYPE_CHECKING
+
+from tests.benchmarks import stage
+from tests.benchmarks.stage import say, staged
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,48 +27,24 @@ The processes are there, with their connections, before the time begins; so are 
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python3 -m tests.benchmarks.spark_write",
-        description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    whole = {"type": int, "metavar": "N"}
-    parser.add_argument("--rows", **whole, default=1_000_000, help="of a turn (default: %(default)s)")
-    parser.add_argument("--times", **whole, default=3, help="each writes (default: %(default)s)")
-    parser.add_argument("--processes", **whole, default=2, help="and tasks at once (default: %(default)s)")
-    parser.add_argument("--at-once", **whole, default=5_000, help="a publish_many (default: %(default)s)")
-    parser.add_argument(
-        "--server", choices=["mariadb", "mysql"], default="mariadb", help="which private server"
-    )
-    parser.add_argument("--memory", default="2g", help="of the JVM (default: %(default)s)")
+    parser = stage.parser("spark_write", DESCRIPTION)
+    stage.count(parser, "--rows", 1_000_000, "of a turn")
+    stage.count(parser, "--times", 3, "each writes")
+    stage.count(parser, "--processes", 2, "and tasks at once")
+    stage.count(parser, "--at-once", 5_000, "a publish_many")
     return parser.parse_args(arguments)
 
 
 def main(arguments: list[str]) -> int:
-    from tests.benchmarks.served import served
-
     options = parse(arguments)
-    with ExitStack() as stack:
-        server = stack.enter_context(served(options.server))
-        say(f"{server.kind} {server.version}")
-        os.environ |= {
-            "DATABASE_URL": server.url,
-            "DJANGO_SETTINGS_MODULE": "tests.settings",
-            "MQUEUE_PASSWORD": server.password,
-        }
-        import django
-
-        django.setup()
+    with staged(options.server) as (server, _):
         return run(options, server)
 
 
 def run(options: argparse.Namespace, server: Served) -> int:
-    from django.core.management import call_command
-
     from django_mqueue.spark.launching import session
     from tests.benchmarks.publishers import Publishers
 
-    call_command("migrate", verbosity=0)
     spark = session(
         "writing",
         master=f"local[{options.processes}]",
@@ -123,29 +98,5 @@ def check(rows: int) -> None:
     connection.close()
 
 
-def launch_it(arguments: list[str]) -> int:
-    """Provides what is missing, as the tests do."""
-    from example_project.environment.interpreters import running
-    from example_project.environment.layout import LOCAL
-    from example_project.environment.processes import forward
-    from example_project.environment.venv import VirtualEnvironment
-
-    home = LOCAL / "spark-venvs"
-    python = VirtualEnvironment(running(), "5.2", ("spark", "test"), home).ensure()
-    return forward([python, "-m", "tests.benchmarks.spark_write", *arguments], env=dict(os.environ))
-
-
-_begun = time.monotonic()
-
-
-def say(text: str) -> None:
-    print(f"{time.monotonic() - _begun:6.0f} s  {text}", flush=True)
-
-
 if __name__ == "__main__":
-    from example_project.environment.launch import launch
-
-    has_all = all(map(importlib.util.find_spec, ("django", "MySQLdb", "environ", "pyspark")))
-    if {"-h", "--help"} & set(sys.argv[1:]):
-        parse(sys.argv[1:])
-    launch(main if has_all else launch_it)
+    stage.begin("spark_write", parse, main)
