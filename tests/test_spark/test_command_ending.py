@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
@@ -47,7 +48,8 @@ def busy(worker: Worker) -> None:
     """Spark is at a task of a hundred seconds."""
     wait_until(
         lambda: (
-            any("pyspark.daemon" in line for line in session_of(worker.pid).values()) or not worker.running
+            any("pyspark.daemon pyspark.worker" in line for line in session_of(worker.pid).values())
+            or not worker.running
         ),
         "a task runs",
         timeout=120,
@@ -82,6 +84,19 @@ def test_nothing_stays_of_a_driver_that_was_killed() -> None:
     with command(TRYING, ("steps", "100", *SMALL), NO_DJANGO) as worker:
         busy(worker)
         worker.kill()
+        wait_for_nothing_left(worker.pid)
+
+
+@pytest.mark.long
+def test_a_java_that_is_gone_is_told() -> None:
+    """As when a service's processes are all told to end, or the machine is out of memory."""
+    with command(TRYING, ("steps", "100", *SMALL), NO_DJANGO) as worker:
+        busy(worker)
+        (java,) = [pid for pid, line in session_of(worker.pid).items() if "deploy.SparkSubmit" in line]
+        os.kill(java, signal.SIGKILL)
+        assert worker.wait(60) == 1
+        assert "Spark's Java process ended in the middle of the work" in worker.output()
+        assert "Traceback" not in worker.output()
         wait_for_nothing_left(worker.pid)
 
 

@@ -23,18 +23,33 @@ CANCEL = 3.0
 """Seconds for Spark to hear that its jobs are not wanted any more."""
 
 
-def end(spark: SparkSession) -> None:
-    """Stop it, and wait until its Java is gone; under spark-submit that is the parent, and ends after this process."""
+def by_end_of_java(error: BaseException) -> bool:
+    """Whether it came of this: Spark's Java was killed, is out of memory, or was told to end with all of a service."""
+    process = _java()
+    if process is None or not (
+        isinstance(error, ConnectionError) or type(error).__name__ == "Py4JNetworkError"
+    ):
+        return False
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(5)  # the line is cut before it is gone
+    return process.poll() is not None
+
+
+def end(spark: SparkSession | None) -> None:
+    """Stop it, and wait until its Java is gone; under spark-submit that is the parent, and ends after this process.
+
+    None: a start that has failed may have left a Java.
+    """
     with suppress(Exception):  # whatever it is worth: Java may have died before
-        spark.stop()
+        if spark is not None:
+            spark.stop()
     if _classic():
         from pyspark import SparkContext
 
-        gateway = SparkContext._gateway
-        process = getattr(gateway, "proc", None)
+        process = _java()
         if process is not None:
             with suppress(Exception):
-                gateway.shutdown()
+                SparkContext._gateway.shutdown()
             _end_java(process)
             SparkContext._gateway = SparkContext._jvm = None  # another session starts another one
 
@@ -46,12 +61,8 @@ def end_now(spark: SparkSession | None, code: int) -> None:
         canceller = threading.Thread(target=_cancel, args=(spark,), daemon=True)
         canceller.start()
         canceller.join(CANCEL)
-    if _classic():
-        from pyspark import SparkContext
-
-        process = getattr(SparkContext._gateway, "proc", None)
-        if process is not None:
-            _end_java(process)
+    if (process := _java()) is not None:
+        _end_java(process)
     os._exit(code)
 
 
@@ -59,6 +70,15 @@ def _classic() -> bool:
     """Whether there is a Java of this process's own; Spark Connect has none."""
     context = sys.modules.get("pyspark.core.context")
     return context is not None and context.SparkContext._gateway is not None
+
+
+def _java() -> subprocess.Popen[Any] | None:
+    """The process; None where there is none of ours: under spark-submit, and with Spark Connect."""
+    if not _classic():
+        return None
+    from pyspark import SparkContext
+
+    return getattr(SparkContext._gateway, "proc", None)
 
 
 def _cancel(spark: SparkSession) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import traceback
@@ -15,7 +16,7 @@ from ..launching import check_pyspark, session, submitted
 from ..priority import give_way
 from . import known_verbs
 from .connection import connection_options
-from .ending import end, end_now
+from .ending import by_end_of_java, end, end_now
 from .failures import explained
 from .output import Output
 from .parser import parser_of
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 PROGRAM = "python -m django_mqueue.spark"
 _LOG, _JAVA_OPTIONS = Path(__file__).with_name("log4j2.properties"), "spark.driver.extraJavaOptions"
+_NO_JAVA = "Spark's Java process ended in the middle of the work: it was told to, or killed (out of memory?)"
 _STOPPING = b"stopping after what is under way; once more stops at once\n"
 
 
@@ -49,57 +51,71 @@ def main(arguments: Sequence[str] | None = None, verbs: Sequence[Verb] | None = 
 def run(arguments: Namespace, options: dict[str, str], output: Output, fail: Callable[[str], None]) -> int:
     """The exit code: the verb's, or 1 or 2 after ``fail(line)``. An error that is a mistake of ours comes through."""
     stopping = threading.Event()
-    started: list[SparkSession] = []
+    ours = Ours(arguments)
 
     def first() -> None:
         stopping.set()
         os.write(2, _STOPPING)  # not by a stream, which may be in the middle of a line
 
     def second(number: int) -> None:
-        end_now(started[0] if started else None, 128 + number)
+        end_now(ours.spark, 128 + number)
 
     signals = Signals(first, second)
 
     def start() -> SparkSession:
-        spark, ours = _session(arguments)
-        if ours:
-            started.append(spark)
+        try:
+            return ours.start()
+        finally:
             signals.listen()
-        return spark
 
     with signals.heard():
         try:
             _check_launching(arguments)
             return int(arguments.run(Job(arguments, options, start, output, stopping)))
         except Exception as error:
-            line = explained(error)
+            line = _NO_JAVA if by_end_of_java(error) else explained(error)
             if line is None:
                 raise
             if getattr(arguments, "traceback", False):
                 traceback.print_exc(file=sys.stderr)
             fail(line)
             return 2 if isinstance(error, BadArguments) else 1
+        except KeyboardInterrupt:  # PySpark's own answer to SIGINT, until Spark has started
+            fail("stopped while Spark was starting")
+            return 128 + signal.SIGINT
         finally:
-            if started:
-                end(started[0])
+            ours.end()
 
 
-def _session(arguments: Namespace) -> tuple[SparkSession, bool]:
-    """A session, and whether it was started now: one that runs in this process already is somebody else's."""
-    check_pyspark()
-    from pyspark.sql import SparkSession
+class Ours:
+    """The Spark that this run starts, if it starts one."""
 
-    if (running := SparkSession.getActiveSession()) is not None:
-        return running, False
-    spark = session(
-        f"mqueue {arguments.verb}",
-        master=arguments.master or "local[*]",
-        memory=arguments.memory or "1g",
-        config=_config(arguments),
-        remote=arguments.remote,
-    )
-    give_way(spark, arguments.nice)
-    return spark, True
+    def __init__(self, arguments: Namespace) -> None:
+        self._arguments = arguments
+        self._begun = False
+        self.spark: SparkSession | None = None
+
+    def start(self) -> SparkSession:
+        """A session; one that runs in this process already is somebody else's, and is not ended."""
+        check_pyspark()
+        from pyspark.sql import SparkSession
+
+        if (running := SparkSession.getActiveSession()) is not None:
+            return running
+        self._begun = True
+        self.spark = session(
+            f"mqueue {self._arguments.verb}",
+            master=self._arguments.master or "local[*]",
+            memory=self._arguments.memory or "1g",
+            config=_config(self._arguments),
+            remote=self._arguments.remote,
+        )
+        give_way(self.spark, self._arguments.nice)
+        return self.spark
+
+    def end(self) -> None:
+        if self._begun:
+            end(self.spark)
 
 
 def _config(arguments: Namespace) -> dict[str, str]:
