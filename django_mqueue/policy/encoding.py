@@ -90,6 +90,18 @@ def encode(
     return Encoded(body, metadata.decode())
 
 
+def described(
+    body: bytes, kind: str, headers: Mapping[str, Any], encoding: str | None, carried: Mapping[str, Any]
+) -> Encoded:
+    """A body that was stored before, as it is. ``carried``: further headers, left out if there is no room for them."""
+
+    def metadata(all_headers: Mapping[str, Any]) -> bytes:
+        return _dump("headers", {"kind": kind, "headers": all_headers, "encoding": encoding})
+
+    found = metadata({**headers, **carried})
+    return Encoded(body, (found if len(found) <= HEADERS_MAX_BYTES else metadata(headers)).decode())
+
+
 def _parsed(text: str) -> Any:
     try:
         return json.loads(text, parse_constant=_refused)

@@ -10,18 +10,20 @@ from django.db.backends.utils import CursorWrapper
 from ..store import log, session
 from ..store.dialect import DUPLICATE_ENTRY
 from ..store.log import NewRow
-from .storing import store_many
+from .storing import known_groups, store_many
 
 
 def append(using: str, topic: str, rows: Sequence[NewRow]) -> int:
     """Store those of the rows that the topic does not hold, in their order, in one transaction: how many these were.
 
     At first as if none were there, by one statement; only if one is, by looking which. So rows must be few enough
-    for a statement. The publishers' gate is passed as by any publish.
+    for a statement. The publishers' gate is passed as by any publish. Raises ``NotRegistered`` for a row that is for
+    one group alone, which is not registered.
     """
 
     def store(cursor: CursorWrapper) -> int:
-        log.insert(cursor, topic, rows)
+        with known_groups(cursor, topic, rows):
+            log.insert(cursor, topic, rows)
         return len(rows)
 
     def store_missing(cursor: CursorWrapper) -> int:

@@ -130,3 +130,15 @@ def beat(me: Holder, *, using: str) -> None:
 def leave(me: Holder, *, using: str) -> None:
     """Another may read for the group at once."""
     session.run(using, lambda cursor: heartbeats.deregister(cursor, me))
+
+
+def forget(topic: str, group: str, *, using: str) -> None:
+    """Unregister a group that reads the log by itself: it holds back no deletion any more."""
+
+    def work(cursor: CursorWrapper) -> None:
+        offsets.lock_topic(using, cursor, topic)
+        found = offsets.registration(using, group, topic)
+        if found and found.reads_log:
+            offsets.unregister(cursor, group, topic)
+
+    session.run(using, work)

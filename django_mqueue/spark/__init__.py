@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from .ordering import keep_order as keep_order
     from .reporting import Report as Report
     from .reporting import report as report
+    from .replaying import backfill as backfill
+    from .replaying import replay as replay
     from .source import MQueueDataSource as MQueueDataSource
 
 _HOME = {
@@ -27,6 +29,8 @@ _HOME = {
     "Report": "reporting",
     "keep_order": "ordering",
     "report": "reporting",
+    "backfill": "replaying",
+    "replay": "replaying",
     "session": "launching",
     "settings_options": "launching",
 }
@@ -38,6 +42,8 @@ __all__ = [
     "archive",
     "keep_order",
     "report",
+    "backfill",
+    "replay",
     "session",
     "settings_options",
 ]

@@ -23,7 +23,7 @@ from ..store.log import NewRow
 from .errors import RowError
 from .write_options import WriteOptions
 
-COLUMNS = ("topic", "key", "id", "kind", "headers", "payload")
+COLUMNS = ("topic", "key", "id", "kind", "headers", "payload", "target")
 
 
 @dataclass(frozen=True)
@@ -55,20 +55,30 @@ class Rows:
                 raise RowError(f"row {self._number} of this task cannot be a message: {error}") from error
 
     def _message(
-        self, topic: str | None, key: str | None, id: str | None, kind: str | None, headers: Any, payload: Any
+        self,
+        topic: str | None,
+        key: str | None,
+        id: str | None,
+        kind: str | None,
+        headers: Any,
+        payload: Any,
+        target: str | None,
     ) -> tuple[str, NewRow]:
         topic = self._topic(topic)
+        target = self._options.target if target is None else target
+        if target:
+            names.check_name("target", target, names.GROUP_MAX)
         if key is not None:
             names.check_name("key", key, names.KEY_MAX)
         if payload is None:
             raise ValueError("payload is null")
         content = self._encoded(payload, kind or "", headers)
         if id is None:
-            id = self._id(topic, key, content)
+            id = self._id(topic, key, content, target)
         else:
             names.check_name("id", id, names.ID_MAX)
         partition = names.spread_partition(id, self._options.spread) if key is None else key
-        return topic, NewRow(partition, id, content)
+        return topic, NewRow(partition, id, content, target)
 
     def _topic(self, topic: str | None) -> str:
         topic = topic if topic is not None else self._options.topic
@@ -87,9 +97,14 @@ class Rows:
         what = JsonText(payload) if isinstance(payload, str) else bytes(payload)
         return encode(what, kind, headers, self._options.max_payload_bytes)
 
-    def _id(self, topic: str, key: str | None, content: Encoded) -> str:
+    def _id(self, topic: str, key: str | None, content: Encoded, target: str) -> str:
         digest = blake2b(self._seed, digest_size=16)
-        for part in (topic, "" if key is None else f"k{key}", content.metadata):
+        for part in (
+            topic,
+            "" if key is None else f"k{key}",
+            *([f"g{target}"] if target else []),
+            content.metadata,
+        ):
             digest.update(part.encode())
             digest.update(b"\0")
         digest.update(content.body)

@@ -11,7 +11,7 @@ from .connecting import CONNECTION_OPTIONS, Connecting, connecting
 from .errors import OptionError
 from .options import Given
 
-_KNOWN = {"topic", "spread", "maxPayloadBytes", "deadLetterSuffix", "writeId"} | CONNECTION_OPTIONS
+_KNOWN = {"topic", "target", "spread", "maxPayloadBytes", "deadLetterSuffix", "writeId"} | CONNECTION_OPTIONS
 WRITE_ID_MAX = 200
 _SPARKS = {"checkpointlocation"}
 """What Spark hands on of its own."""
@@ -19,7 +19,8 @@ _SPARKS = {"checkpointlocation"}
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """How rows become messages. ``topic``: of rows that name none. ``write_id``: of a batch that may be run again.
+    """How rows become messages. ``topic``: of rows that name none. ``target``: the only group that rows are for which
+    name none; '' for all. ``write_id``: of a batch that may be run again.
 
     ``spread``, ``max_payload_bytes`` and ``dead_letter_suffix`` are settings, which executors may not have.
     """
@@ -30,6 +31,7 @@ class WriteOptions:
     max_payload_bytes: int
     dead_letter_suffix: str
     write_id: str | None
+    target: str = ""
 
 
 def write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
@@ -46,12 +48,15 @@ def write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOption
                 "writeId", "a streaming query has an id of its own, kept in its checkpoint: leave it out"
             )
         given.checked("writeId", write_id, lambda name: names.check_name("writeId", name, WRITE_ID_MAX))
+    target = given.text("target") or ""
+    if target:
+        given.checked("target", target, lambda name: names.check_name("target", name, names.GROUP_MAX))
     spread = given.whole("spread", int(conf.OPTIONS["SPREAD"].default))
     if spread is None or spread > conf.SPREAD_MAX:
         raise given.bad("spread", f"must be at most {conf.SPREAD_MAX}, and what SPREAD is set to")
     largest = given.whole("maxPayloadBytes", int(conf.OPTIONS["MAX_PAYLOAD_BYTES"].default))
     assert largest is not None
-    return WriteOptions(connecting(given.values), topic, spread, largest, suffix, write_id)
+    return WriteOptions(connecting(given.values), topic, spread, largest, suffix, write_id, target)
 
 
 def check_mode(overwrite: bool) -> None:

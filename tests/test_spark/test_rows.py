@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from django_mqueue import publish
+from django_mqueue import publish, subscribe
+from django_mqueue.exceptions import NotRegistered
 from django_mqueue.models import Message
 from django_mqueue.policy.encoding import encode
 from django_mqueue.service.appending import append
@@ -94,12 +95,25 @@ def test_without_any_topic_it_is_told() -> None:
         ({"topic": "a", "spread": "5000"}, False, "at most 4096"),
         ({"topic": "a", "writeId": "x"}, True, "an id of its own"),
         ({"topic": "a", "writeId": " "}, False, "writeId"),
+        ({"topic": "a", "target": "g" * 129}, False, "target"),
     ],
     ids=str,
 )
 def test_options_that_cannot_be_are_refused(options: dict[str, str], streaming: bool, named: str) -> None:
     with pytest.raises(OptionError, match=named):
         write_options(options, streaming=streaming)
+
+
+def test_rows_may_be_for_one_group_alone() -> None:
+    options = write_options({"topic": "orders", "target": "billing"}, streaming=False)
+    rows = [{"payload": "1", "target": "mail"}, {"payload": "1"}, {"payload": "1", "target": ""}]
+    found = [row for _, row in made(rows, options=options)]
+    assert [row.group for row in found] == ["mail", "billing", ""]
+    assert len({row.id for row in found}) == 3
+
+
+def test_ids_of_rows_for_all_are_those_of_before_there_were_targets() -> None:
+    assert ids([{"topic": "t", "payload": "1"}]) == ["spark-f4374db48d5903ea46cca47a6ab7a287"]
 
 
 def new(id: str, partition: str = "k") -> NewRow:
@@ -114,6 +128,20 @@ def test_what_is_there_is_not_stored_again_and_the_rest_is_in_order() -> None:
     assert append("default", "orders", [new("d"), new("e")]) == 2
     stored = Message.objects.filter(topic="orders").order_by("offset")
     assert [row.message_id for row in stored] == ["b", "a", "c", "d", "e"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_group_that_is_not_registered_is_given_nothing() -> None:
+    subscribe("orders", "billing")
+    rows = [
+        NewRow("k", str(n), encode(n, "", None, 1000), group) for n, group in enumerate(["billing", "mail"])
+    ]
+    with pytest.raises(NotRegistered, match="group 'mail' is not registered"):
+        append("default", "orders", rows)
+    assert not Message.objects.exists()
+    assert append("default", "orders", rows[:1]) == 1
+    with pytest.raises(NotRegistered, match="group 'mail' is not registered"):
+        append("default", "orders", rows)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -121,6 +121,18 @@ def test_order_is_kept_where_it_is_asked_for(spark: SparkSession, options: dict[
     assert all(found == sorted(found) and len(found) == 400 for found in by_key.values())
 
 
+def test_rows_for_one_group_are_delivered_to_it_alone(spark: SparkSession, options: dict[str, str]) -> None:
+    frame = spark.range(3).selectExpr("CAST(id AS STRING) AS payload")
+    with pytest.raises(Exception, match="group 'billing' is not registered for topic 'orders'"):
+        save(frame, options, topic="orders", target="billing")
+    with Subscription("orders", "billing") as billing, Subscription("orders", "mail") as mail:
+        for _ in range(2):
+            save(frame, options, topic="orders", target="billing", writeId="three")
+        save(spark.sql("SELECT '3' AS payload, '' AS target"), options, topic="orders", target="billing")
+        assert sorted(delivery.payload for delivery in poll_until(billing, 4)) == [0, 1, 2, 3]
+        assert [delivery.payload for delivery in poll_until(mail, 1)] == [3]
+
+
 def test_what_cannot_be_written_is_refused(
     spark: SparkSession, options: dict[str, str], checkpoint: str
 ) -> None:

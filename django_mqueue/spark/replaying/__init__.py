@@ -1,0 +1,20 @@
+"""Messages of an archive, and of the log above it, stored anew: for all groups, for one, or as a new group's past."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .backfill import backfill as backfill
+    from .replay import replay as replay
+
+_HOME = {"backfill": "backfill", "replay": "replay"}
+
+__all__ = ["backfill", "replay"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_HOME[name]}", __name__), name)

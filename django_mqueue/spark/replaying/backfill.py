@@ -1,0 +1,204 @@
+"""A new group is given the past of a topic from an archive, and then goes on with the log: no gap, no overlap."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from ...policy import names
+from ...service import backfilling, copying, following, registration
+from ...service.backfilling import Border, Seam
+from ...service.copying import Run
+from ...store import offsets
+from ..connecting import Line, connecting
+from ..errors import ArchiveError
+from .choice import Choice
+from .originals import Originals, hold, look, settle
+from .preview import Preview, preview
+from .replay import parallelism
+from .running import computed
+from .storing import Orders, stored, with_lanes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+KIND = backfilling.KIND
+PAUSE = 0.05
+
+
+@dataclass(frozen=True)
+class Backfilled:
+    """What a backfill has done. ``stored``: copies made by this run; ``upto``: the border: all above it is the log's.
+
+    ``finished``: False where it was stopped. ``before``: an earlier run has finished it; nothing was done.
+    """
+
+    topic: str
+    group: str
+    stored: int
+    upto: int
+    finished: bool
+    before: bool = False
+
+
+def backfill(
+    spark: SparkSession,
+    topic: str,
+    group: str,
+    *,
+    source: str | os.PathLike[str],
+    rate: float | None = None,
+    resume: bool = True,
+    fail_on_data_loss: bool = True,
+    options: Mapping[str, str] | None = None,
+    dry_run: bool = True,
+    stopping: threading.Event | None = None,
+    watch: Callable[[int], object] | None = None,
+) -> Preview | Backfilled:
+    """Register a new group that is given everything: what the archive ``source`` holds of the topic, then the log.
+
+    The group is paused while its past is stored for it alone, and ``resume`` lets it go on. Order per key is kept, also
+    between past and present (see ``service.backfilling``). Run again, it goes on where it was. ``rate``: at most so
+    many copies of the past a second. ``dry_run`` changes nothing, and tells what would be stored. ``stopping`` ends a
+    run early; ``watch`` is called every second with how many are stored.
+
+    Raises ``GroupNotNew`` for a group that is registered already, ``LogGap`` where messages between archive and log may
+    be deleted (unless ``fail_on_data_loss`` is False), ``NoArchive``, ``NoSuchTopic``, and ``ValueError`` for bad
+    arguments.
+    """
+    given = dict(options or {})
+    names.check_publish_topic(topic, [given.get("deadLetterSuffix", "_dlq")])
+    registration.check_group(group)
+    if rate is not None and not rate > 0:
+        raise ValueError(f"rate must be more than 0 messages a second, not {rate!r}")
+    one = _Backfill(spark, topic, group, source, given)
+    try:
+        if dry_run:
+            return one.preview()
+        return one.run_to_end(rate, resume, fail_on_data_loss, stopping, watch)
+    finally:
+        one.line.close()
+
+
+class _Backfill:
+    def __init__(
+        self,
+        spark: SparkSession,
+        topic: str,
+        group: str,
+        source: str | os.PathLike[str],
+        options: Mapping[str, str],
+    ) -> None:
+        self.spark, self.topic, self.group, self.source = spark, topic, group, source
+        self.options = options
+        self.how = connecting({name.lower(): value for name, value in options.items()})
+        self.line = Line(self.how)
+        self.guard = guard_of(group)
+        self._seam: Seam | None = None
+
+    def preview(self) -> Preview:
+        self.line.run(self._check_new)
+        found = self.line.run(
+            lambda using: look(using, self.topic, self.source, self.spark, self.options, live=True)
+        )
+        return preview(
+            Choice().of(found.frame(self.spark, self.options, targeted=False)),
+            name=KIND,
+            topic=self.topic,
+            to=self.topic,
+            groups=[self.group],
+            stored=0,
+        )
+
+    def run_to_end(
+        self,
+        rate: float | None,
+        resume: bool,
+        fail_on_data_loss: bool,
+        stopping: threading.Event | None,
+        watch: Callable[[int], object] | None,
+    ) -> Backfilled:
+        head = self.line.run(self._check_new)
+        if head is not None and head.ended:
+            self._let_go()
+            return Backfilled(self.topic, self.group, 0, head.upto, True, True)
+        found = self.line.run(lambda using: self._hold(using, fail_on_data_loss))
+        border = self.line.run(lambda using: self._begin(using, found))
+        made = 0
+        if not self.line.run(lambda using: backfilling.stored_to_border(using, border)):
+            past = Originals(found.topic, found.archive, found.archived, border.upto, True)
+            frame = Choice().of(past.frame(self.spark, self.options, targeted=False))
+            orders = Orders(self.how, border.run, self.topic, rate)
+
+            def look() -> None:
+                if watch is not None:
+                    watch(self.line.run(lambda using: copying.copied(using, border.run)))
+
+            numbers = computed(self.spark, stored(frame, orders), stopping, look)
+            if numbers is None:
+                return Backfilled(self.topic, self.group, 0, border.upto, False)
+            made = sum(numbers)
+            self.line.run(lambda using: backfilling.note_stored(using, border))
+        sewn = self._sew(border, stopping)
+        if sewn is None:
+            return Backfilled(self.topic, self.group, made, border.upto, False)
+        self.line.run(lambda using: backfilling.finish(using, border, resume=resume))
+        self._let_go()
+        return Backfilled(self.topic, self.group, made + sewn, border.upto, True)
+
+    def _check_new(self, using: str) -> Border | None:
+        """How far an earlier run has come. Raises ``GroupNotNew``."""
+        return backfilling.begun(using, self.topic, self.group)
+
+    def _hold(self, using: str, fail_on_data_loss: bool) -> Originals:
+        return hold(
+            using,
+            self.topic,
+            self.source,
+            self.spark,
+            self.options,
+            group=self.guard,
+            gap_is_error=fail_on_data_loss,
+        )
+
+    def _begin(self, using: str, found: Originals) -> Border:
+        known = settle(using, self.topic, self.options)
+        if found.archived > max(known, offsets.settled(using, self.topic)):
+            raise ArchiveError(
+                f"the archive holds topic {self.topic!r} up to offset {found.archived}, but in this database there is"
+                f" nothing of it above {known}: it is the archive of another one. Replay it under names of its own"
+            )
+        lanes = with_lanes(Run(KIND, self.group, self.topic), parallelism(self.spark)).lanes
+        return backfilling.begin(using, self.topic, self.group, known, lanes)
+
+    def _sew(self, border: Border, stopping: threading.Event | None) -> int | None:
+        """Bring past and present together; None if it was stopped."""
+        made, pause = 0, threading.Event()
+        while stopping is None or not stopping.is_set():
+            more, whole = self.line.run(lambda using: self._stitch(using, border))
+            made += more
+            if whole:
+                return made
+            pause.wait(PAUSE)
+        return None
+
+    def _stitch(self, using: str, border: Border) -> tuple[int, bool]:
+        """Anew on another connection: what is known of copies may be wrong when a COMMIT had no answer."""
+        if self._seam is None or self._seam.using != using:
+            self._seam = Seam(using, border)
+        return self._seam.sew(), self._seam.is_whole
+
+    def _let_go(self) -> None:
+        self.line.run(lambda using: following.forget(self.topic, self.guard, using=using))
+
+
+def guard_of(group: str) -> str:
+    """The group that holds back deletion while the past of ``group`` is read."""
+    name = f"{KIND}-{group}"
+    if len(name) <= names.GROUP_MAX:
+        return name
+    return f"{KIND}-{blake2b(group.encode(), digest_size=16).hexdigest()}"

@@ -1,0 +1,98 @@
+"""Which messages are replayed: by time, key, kind, or any condition of SQL."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from ...policy import names
+from ..errors import OptionError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+VALUE = "value"
+"""A column for conditions: the payload as text, null for one that was published as bytes."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """All that is given must fit. ``since`` and ``until`` (which is left out) are of publication.
+
+    ``targeted``: also messages that were for one group alone: those for ``group``, or all such where there is none.
+    """
+
+    since: datetime | None = None
+    until: datetime | None = None
+    keys: Collection[str] = ()
+    kinds: Collection[str] = ()
+    where: str | None = None
+    targeted: bool = False
+    group: str = ""
+
+    def check(self) -> None:
+        """Raise ``TypeError`` or ``ValueError``, naming the argument, for what cannot be."""
+        for name, at in (("since", self.since), ("until", self.until)):
+            if at is not None and at.tzinfo is None:
+                raise ValueError(
+                    f"{name} must be an aware datetime, not {at!r}: say of which time zone it is"
+                )
+        if self.since and self.until and self.since >= self.until:
+            raise ValueError(f"until ({self.until}) must be later than since ({self.since})")
+        for name, given in (("keys", self.keys), ("kinds", self.kinds)):
+            if isinstance(given, str):
+                raise TypeError(f"{name} must be a collection of str, not the one str {given!r}")
+        for key in self.keys:
+            names.check_name("key", key, names.KEY_MAX)
+        if self.where is not None and not self.where.strip():
+            raise ValueError("where must be a condition of SQL, and is empty")
+
+    @property
+    def digest(self) -> int:
+        """The same number for the same choice, in 62 bits."""
+        told = [
+            *(at and at.astimezone(UTC).isoformat() for at in (self.since, self.until)),
+            sorted(self.keys), sorted(self.kinds), self.where, self.targeted, self.group,
+        ]  # fmt: skip
+        return int.from_bytes(blake2b(json.dumps(told).encode(), digest_size=8).digest()) >> 2
+
+    def of(self, frame: DataFrame) -> DataFrame:
+        """Those of a frame of messages that are chosen, with the column ``value``. Raises ``OptionError``."""
+        from pyspark.sql import functions as f
+
+        wanted: list[Any] = []
+        if self.since is not None:
+            wanted.append(f.col("published_at") >= f.lit(self.since))
+        if self.until is not None:
+            wanted.append(f.col("published_at") < f.lit(self.until))
+        if self.keys:
+            wanted.append(f.col("key").isin(sorted(self.keys)))
+        if self.kinds:
+            wanted.append(f.col("kind").isin(sorted(self.kinds)))
+        if not self.targeted:
+            wanted.append(f.coalesce(f.col("target"), f.lit("")) == "")
+        elif self.group:
+            wanted.append(f.coalesce(f.col("target"), f.lit("")).isin("", self.group))
+        for condition in wanted:
+            frame = frame.where(condition)
+        text = f.when(f.col("encoding") == "json", f.col("payload").cast("string"))
+        frame = frame.withColumn(VALUE, text)
+        return frame if self.where is None else _where(frame, self.where)
+
+
+def _where(frame: DataFrame, condition: str) -> DataFrame:
+    from pyspark.errors import PySparkException
+
+    try:
+        found = frame.where(condition)
+        found.schema  # noqa: B018 (a Spark Connect server looks at the condition only now)
+    except PySparkException as error:
+        first = str(error).strip().splitlines()[0]
+        raise OptionError(
+            f"where is {condition!r}, which is no condition over the columns {', '.join(frame.columns)}: {first}"
+        ) from error
+    return found

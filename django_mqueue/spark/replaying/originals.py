@@ -1,0 +1,125 @@
+"""Messages of a topic as one table: what the archive holds of them, and above that what the log does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...exceptions import LogGap
+from ...service import following
+from ..archiving import Archive
+from ..options import read_options
+from ..planning import settled
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class Originals:
+    """Where the messages of a topic are: archived up to an offset (0: none is), and in the log up to another.
+
+    ``upto``: nothing above it is of interest. ``live``: whether the log is read at all.
+    """
+
+    topic: str
+    archive: Archive | None
+    archived: int
+    upto: int
+    live: bool
+
+    def frame(self, spark: SparkSession, options: Mapping[str, str], *, targeted: bool) -> DataFrame:
+        """Their table, in no order. ``options``: for the connection."""
+        found = None
+        if self.archive is not None:
+            found = self.archive.frame(spark, self.topic).where(f"`offset` <= {self.upto:d}")
+        if self.live and self.upto > self.archived:
+            more = {
+                "topic": self.topic,
+                "startingOffsets": str(self.archived + 1),
+                "endingOffsets": str(self.upto + 1),
+                "includeHeaders": "true",
+                "includeTargeted": "true" if targeted else "false",
+            }
+            log = spark.read.format("mqueue").options(**options, **more).load()
+            found = log if found is None else found.unionByName(log)
+        if found is None:
+            from ..archiving.catalog import schema
+
+            return spark.createDataFrame([], schema("messages"))
+        return found
+
+
+def look(
+    using: str,
+    topic: str,
+    path: str | os.PathLike[str] | None,
+    spark: SparkSession,
+    options: Mapping[str, str],
+    *,
+    live: bool,
+) -> Originals:
+    """Where they are now, changing nothing. Raises ``NoArchive``, ``NoSuchTopic``."""
+    archive = _opened(path, spark)
+    archived = archive.upto(topic) if archive else 0
+    upto = max(archived, settle(using, topic, options)) if live else archived
+    return Originals(topic, archive, archived, upto, live)
+
+
+def hold(
+    using: str,
+    topic: str,
+    path: str | os.PathLike[str] | None,
+    spark: SparkSession,
+    options: Mapping[str, str],
+    *,
+    group: str,
+    gap_is_error: bool,
+) -> Originals:
+    """The same of archive and log; from now on nothing is deleted that only the log has, until ``let_go``.
+
+    The archive may grow while this looks, and deletion follow it. So it is looked at again when ``group`` holds back
+    deletion: what was deleted before is in it then, if the archive's own group held deletion back all the time.
+
+    Raises ``LogGap`` where that group has not, unless that is allowed.
+    """
+    first = look(using, topic, path, spark, options, live=True)
+    known = following.place(topic, group, using=using)
+    following.follow(topic, group, first.archived, first.upto, using=using)
+    archive = _opened(path, spark)
+    archived = archive.upto(topic) if archive else 0
+    if archive is not None and known is None and gap_is_error:
+        _check_whole(using, topic, archive, archived)
+    return Originals(topic, archive, archived, max(first.upto, archived), True)
+
+
+def settle(using: str, topic: str, options: Mapping[str, str]) -> int:
+    """The offset up to which all is decided, as far as that can be found out in a few seconds."""
+    return settled(using, topic, read_options({**options, "topic": topic}))
+
+
+def _opened(path: str | os.PathLike[str] | None, spark: SparkSession) -> Archive | None:
+    return None if path is None else Archive.open(path, spark)
+
+
+def _check_whole(using: str, topic: str, archive: Archive, archived: int) -> None:
+    manifests = archive.manifests(topic)
+    if not manifests:
+        return
+    last = manifests[-1]
+    place = following.place(topic, last.group, using=using)
+    if place is not None and place.life == last.life and place.above <= archived:
+        return
+    problem = (
+        "is not registered"
+        if place is None
+        else f"was moved to offset {place.above}"
+        if place.life == last.life
+        else "was registered anew since"
+    )
+    raise LogGap(
+        f"the archive holds topic {topic!r} up to offset {archived}, but its group {last.group!r} {problem}: messages"
+        " above that may be deleted. Archive the topic again first; or allow the gap, and go on with what is there"
+    )
