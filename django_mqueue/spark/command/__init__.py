@@ -16,6 +16,8 @@ MODULES = (
     "doctor",
     "archive",
     "report",
+    "replay",
+    "backfill",
 )  # fmt: skip
 
 

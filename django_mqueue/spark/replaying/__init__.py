@@ -6,10 +6,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .backfill import backfill as backfill
-    from .replay import replay as replay
+    from .backfills import backfill as backfill
+    from .replays import replay as replay
 
-_HOME = {"backfill": "backfill", "replay": "replay"}
+_HOME = {"backfill": "backfills", "replay": "replays"}
 
 __all__ = ["backfill", "replay"]
 

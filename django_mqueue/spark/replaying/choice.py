@@ -24,6 +24,7 @@ class Choice:
     """All that is given must fit. ``since`` and ``until`` (which is left out) are of publication.
 
     ``targeted``: also messages that were for one group alone: those for ``group``, or all such where there is none.
+    What came into the log again, as a retry or sent back, is the same message again, and never chosen.
     """
 
     since: datetime | None = None
@@ -64,7 +65,7 @@ class Choice:
         """Those of a frame of messages that are chosen, with the column ``value``. Raises ``OptionError``."""
         from pyspark.sql import functions as f
 
-        wanted: list[Any] = []
+        wanted: list[Any] = [f.col("original_id").isNull()]
         if self.since is not None:
             wanted.append(f.col("published_at") >= f.lit(self.since))
         if self.until is not None:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 from ...exceptions import LogGap
 from ...service import following
+from ...store import log, offsets
 from ..archiving import Archive
+from ..errors import ArchiveError
 from ..options import read_options
 from ..planning import settled
 
@@ -61,10 +63,19 @@ def look(
     *,
     live: bool,
 ) -> Originals:
-    """Where they are now, changing nothing. Raises ``NoArchive``, ``NoSuchTopic``."""
+    """Where they are now, changing nothing. Raises ``NoArchive``, ``NoSuchTopic``, ``ArchiveError``."""
     archive = _opened(path, spark)
     archived = archive.upto(topic) if archive else 0
-    upto = max(archived, settle(using, topic, options)) if live else archived
+    if not live:
+        return Originals(topic, archive, archived, archived, live)
+    upto = max(archived, settle(using, topic, options))
+    known = max(offsets.settled(using, topic), log.newest(using, topic))
+    if archived > known:
+        # What was archived was settled, and is deleted only when the topic's row says so, too.
+        raise ArchiveError(
+            f"the archive holds topic {topic!r} up to offset {archived}, but this database has never had one above"
+            f" {known}: it is the archive of another one, above which this one's log does not go on"
+        )
     return Originals(topic, archive, archived, upto, live)
 
 
@@ -91,7 +102,11 @@ def hold(
     archive = _opened(path, spark)
     archived = archive.upto(topic) if archive else 0
     if archive is not None and known is None and gap_is_error:
-        _check_whole(using, topic, archive, archived)
+        try:
+            _check_whole(using, topic, archive, archived)
+        except LogGap:
+            following.forget(topic, group, using=using)
+            raise
     return Originals(topic, archive, archived, max(first.upto, archived), True)
 
 

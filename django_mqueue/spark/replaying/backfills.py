@@ -9,17 +9,16 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
+from ...exceptions import MQueueError
 from ...policy import names
 from ...service import backfilling, copying, following, registration
 from ...service.backfilling import Border, Seam
 from ...service.copying import Run
-from ...store import offsets
 from ..connecting import Line, connecting
-from ..errors import ArchiveError
 from .choice import Choice
 from .originals import Originals, hold, look, settle
 from .preview import Preview, preview
-from .replay import parallelism
+from .replays import parallelism
 from .running import computed
 from .storing import Orders, stored, with_lanes
 
@@ -127,7 +126,12 @@ class _Backfill:
             self._let_go()
             return Backfilled(self.topic, self.group, 0, head.upto, True, True)
         found = self.line.run(lambda using: self._hold(using, fail_on_data_loss))
-        border = self.line.run(lambda using: self._begin(using, found))
+        try:
+            border = self.line.run(lambda using: self._begin(using, found))
+        except MQueueError:
+            if head is None:
+                self._let_go()
+            raise
         made = 0
         if not self.line.run(lambda using: backfilling.stored_to_border(using, border)):
             past = Originals(found.topic, found.archive, found.archived, border.upto, True)
@@ -166,12 +170,7 @@ class _Backfill:
         )
 
     def _begin(self, using: str, found: Originals) -> Border:
-        known = settle(using, self.topic, self.options)
-        if found.archived > max(known, offsets.settled(using, self.topic)):
-            raise ArchiveError(
-                f"the archive holds topic {self.topic!r} up to offset {found.archived}, but in this database there is"
-                f" nothing of it above {known}: it is the archive of another one. Replay it under names of its own"
-            )
+        known = max(settle(using, self.topic, self.options), found.upto)
         lanes = with_lanes(Run(KIND, self.group, self.topic), parallelism(self.spark)).lanes
         return backfilling.begin(using, self.topic, self.group, known, lanes)
 

@@ -158,9 +158,9 @@ class _Replay:
         if head is not None and head.finished:
             self._let_go()
             return Replayed(self.run.name, self.run.topic, 0, head.number, True, True)
+        # What cannot be is found out before anything is noted.
+        self.choice.of(self._look(None).frame(self.spark, self.options, targeted=self.choice.targeted))
         found = self._look(fail_on_data_loss)
-        # A condition that is none is found out before anything is noted.
-        self.choice.of(found.frame(self.spark, self.options, targeted=self.choice.targeted))
         head, lanes = self.line.run(lambda using: self._begin(using, found.upto))
         run = with_lanes(self.run, lanes)
         frame = self._upto(found, head).frame(self.spark, self.options, targeted=self.choice.targeted)

@@ -1,0 +1,202 @@
+"""``replay``: messages of an archive, and of the log above it, stored anew. Without ``--yes`` nothing is changed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from argparse import ArgumentParser
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from .verbs import BadArguments, Job, Verb
+
+if TYPE_CHECKING:
+    from ..replaying.preview import Preview
+
+
+def arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--topic", required=True, help="Whose messages.")
+    add_source(parser, required=False)
+    parser.add_argument(
+        "--live",
+        action="store_true",
+        help="Also what the log holds above the archive; without --from that alone.",
+    )
+    parser.add_argument("--to", metavar="TOPIC", help="Where the copies go (default: the same topic).")
+    parser.add_argument("--group", help="The only group that they are for (default: all groups).")
+    parser.add_argument(
+        "--name",
+        required=True,
+        help="Of this replay: run again under its name it goes on, and stores nothing twice.",
+    )
+    parser.add_argument(
+        "--since",
+        type=moment,
+        metavar="TIME",
+        help="Published then or later; ISO 8601, in UTC unless it says.",
+    )
+    parser.add_argument("--until", type=moment, metavar="TIME", help="Published before then.")
+    parser.add_argument("--key", action="append", default=[], help="Of this key; as often as needed.")
+    parser.add_argument("--kind", action="append", default=[], help="Of this kind; as often as needed.")
+    parser.add_argument(
+        "--where",
+        metavar="CONDITION",
+        help='A condition of Spark\'s SQL over the columns of format("mqueue") and value, the payload as text.',
+    )
+    parser.add_argument(
+        "--targeted",
+        action="store_true",
+        help="Also messages that were for one group alone (--group's, if given).",
+    )
+    add_doing(parser)
+
+
+def add_source(parser: ArgumentParser, *, required: bool) -> None:
+    parser.add_argument("--from", dest="source", metavar="PATH", required=required, help="The archive.")
+
+
+def add_doing(parser: ArgumentParser) -> None:
+    parser.add_argument("--rate", type=_rate, metavar="N", help="At most N messages a second.")
+    parser.add_argument(
+        "--allow-gap",
+        action="store_true",
+        help="Go on where messages between archive and log may be deleted.",
+    )
+    parser.add_argument("--yes", action="store_true", help="Do it; without this nothing is changed.")
+    parser.add_argument("--json", action="store_true", help="The result as JSON.")
+
+
+def run(job: Job) -> int:
+    from ..replaying.preview import Preview
+    from ..replaying.replays import replay
+
+    given = job.arguments
+    ways: dict[str, Any] = {
+        "source": given.source,
+        "live": given.live,
+        "to": given.to,
+        "group": given.group,
+        "since": given.since,
+        "until": given.until,
+        "keys": given.key,
+        "kinds": given.kind,
+        "where": given.where,
+        "targeted": given.targeted,
+        "rate": given.rate,
+        "fail_on_data_loss": not given.allow_gap,
+        "options": job.options,
+    }
+    with checked(), job.progress(None, "messages") as bar:
+        watch = Watch(bar)
+        found = replay(
+            job.spark,
+            given.topic,
+            given.name,
+            **ways,
+            dry_run=not given.yes,
+            stopping=job.stopping,
+            watch=watch,
+        )
+    if isinstance(found, Preview):
+        tell_preview(job, found)
+        return 0
+    if given.json:
+        job.tell(json.dumps(asdict(found)))
+    elif found.before:
+        job.tell(f"replay {found.name!r} was finished before: {found.total:,} messages in topic {found.to!r}")
+    else:
+        job.tell(f"{found.stored:,} messages stored in topic {found.to!r}, {found.total:,} in all")
+    if not found.finished:
+        job.say(f"stopped before the end: run it again as {found.name!r} to go on")
+    return 0
+
+
+class Watch:
+    """Makes numbers of what is stored in all into a bar's steps."""
+
+    def __init__(self, bar: Any) -> None:
+        self._bar, self._seen = bar, 0
+
+    def __call__(self, total: int) -> None:
+        self._bar.update(max(total - self._seen, 0))
+        self._seen = max(total, self._seen)
+
+
+class checked:
+    """What is wrong with the arguments is said as that."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if type(error) in (ValueError, TypeError):
+            raise BadArguments(str(error)) from error
+
+
+def tell_preview(job: Job, found: Preview) -> None:
+    if job.arguments.json:
+        job.tell(json.dumps(_plain(asdict(found)), ensure_ascii=False))
+        return
+    groups = ", ".join(found.groups) or "no group yet"
+    job.tell(
+        f"{found.total:,} messages of topic {found.topic!r} would be stored in {found.to!r}, for {groups}"
+    )
+    if found.stored:
+        job.tell(f"  {found.stored:,} of them are stored already")
+    if found.first and found.last:
+        job.tell(f"  first  offset {found.first.offset}, {found.first.published_at:%Y-%m-%d %H:%M:%S} UTC")
+        job.tell(f"  last   offset {found.last.offset}, {found.last.published_at:%Y-%m-%d %H:%M:%S} UTC")
+    for title, counts in (
+        ("kind", {kind or "(none)": count for kind, count in found.kinds.items()}),
+        ("key (those with the most)", {key or "(none)": count for key, count in found.keys.items()}),
+        ("hour (UTC)", {f"{hour:%Y-%m-%d %H:00}": count for hour, count in found.hours.items()}),
+    ):
+        if counts:
+            job.tell(f"by {title}:")
+            for name, count in counts.items():
+                job.tell(f"  {count:>12,}  {name}")
+    if found.sample:
+        job.tell("the first of them:")
+        for one in found.sample:
+            job.tell(
+                f"  offset {one['offset']}, key {one['key']!r}, kind {one['kind']!r}, id {one['id']}: {one['payload']}"
+            )
+    job.tell("nothing was changed: --yes does it")
+
+
+def moment(text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"must be a time like 2026-05-03T12:00 or 2026-05-03T12:00+02:00, not {text!r}"
+        ) from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def _rate(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0
+    if not 0 < found < 1_000_000_000:
+        raise argparse.ArgumentTypeError(f"must be a number above 0, of messages a second, not {text!r}")
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """With times as text, and keys of mappings, too."""
+    if isinstance(value, dict):
+        return {_plain(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return value.isoformat() if isinstance(value, datetime) else value
+
+
+VERB = Verb(
+    "replay",
+    "Store messages of an archive anew: for all groups or one, by time, key, kind or a condition.",
+    arguments,
+    run,
+)

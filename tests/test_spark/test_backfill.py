@@ -1,0 +1,173 @@
+"""A new group is given the past from an archive and then the log: each message once, in order, whoever publishes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.db import connection
+from django.test import override_settings
+
+from django_mqueue import Subscription, publish_many, subscribe, unsubscribe
+from django_mqueue.exceptions import LogGap
+from django_mqueue.messages import OutgoingMessage
+from django_mqueue.models import Message, Offset
+from django_mqueue.service import following
+from django_mqueue.service.backfilling import GroupNotNew
+from django_mqueue.spark import archive, backfill
+from django_mqueue.spark.errors import ArchiveError
+from django_mqueue.spark.replaying import originals
+from django_mqueue.spark.replaying.backfills import Backfilled
+from django_mqueue.spark.replaying.preview import Preview
+from tests.support.subscribers import QUICK, collect, consume, in_log, settle_and_collect
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
+
+KEYS = ("ada", "bob", "cyd", None)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> str:
+    return str(tmp_path / "archive")
+
+
+def fill(numbers: range) -> None:
+    publish_many("orders", [OutgoingMessage(n, key=KEYS[n % 4]) for n in numbers])
+
+
+def kept(spark: SparkSession, options: dict[str, str], place: str) -> None:
+    archive(spark, "orders", place, options=options)
+    with override_settings(MQUEUE={"RETENTION": 0}):
+        collect("orders")
+    assert in_log("orders") == []
+
+
+def done(found: Preview | Backfilled) -> Backfilled:
+    assert isinstance(found, Backfilled)
+    assert found.finished
+    return found
+
+
+@contextmanager
+def publishing(begin: int, stop_at: int = 1_000_000) -> Iterator[list[int]]:
+    """Messages of all keys, one after another, all the time; how many there are in the end."""
+    stop, said = threading.Event(), [begin]
+
+    def work() -> None:
+        while not stop.wait(0.002) and said[0] < stop_at:
+            fill(range(said[0], said[0] + 4))
+            said[0] += 4
+        connection.close()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield said
+    finally:
+        stop.set()
+        thread.join()
+
+
+def assert_given_all(numbers: int, *, seconds: float = 60) -> None:
+    with Subscription("orders", "reports") as worker:
+        got = consume(worker, numbers, seconds=seconds)
+    for key in KEYS:
+        wanted = [n for n in range(numbers) if KEYS[n % 4] == key]
+        found = [delivery.payload for delivery in got if delivery.key == key]
+        assert found == wanted if key else sorted(found) == wanted
+
+
+def test_past_and_present_are_one(spark: SparkSession, options: dict[str, str], place: str) -> None:
+    fill(range(200))
+    kept(spark, options, place)
+    fill(range(200, 300))
+    ways: dict[str, Any] = {"source": place, "options": options}
+    found = backfill(spark, "orders", "reports", **ways)
+    assert isinstance(found, Preview)
+    assert (found.total, found.groups) == (300, ("reports",))
+    assert not Offset.objects.filter(consumer_group="reports").exists()
+    with publishing(300, 1000) as said:
+        first = done(backfill(spark, "orders", "reports", **ways, dry_run=False))
+    assert first.stored >= 300
+    assert done(backfill(spark, "orders", "reports", **ways, dry_run=False)).before
+    assert following.place("orders", "backfill-reports", using="default") is None
+    assert_given_all(said[0])
+
+
+def test_the_archive_may_grow_meanwhile(
+    spark: SparkSession, options: dict[str, str], place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is looked at, then the next batch is archived and deleted, and only then is deletion held back."""
+    fill(range(40))
+    kept(spark, options, place)
+    fill(range(40, 80))
+    follow = following.follow
+
+    def late(topic: str, group: str, *others: Any, **more: Any) -> Any:
+        if group == "backfill-reports":
+            monkeypatch.setattr(following, "follow", follow)
+            kept(spark, options, place)
+            fill(range(80, 100))
+        return follow(topic, group, *others, **more)
+
+    monkeypatch.setattr(following, "follow", late)
+    done(backfill(spark, "orders", "reports", source=place, options=options, dry_run=False))
+    assert_given_all(100)
+
+
+@override_settings(MQUEUE=QUICK)
+def test_nothing_is_deleted_that_is_still_to_be_copied(
+    spark: SparkSession, options: dict[str, str], place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The archive's group goes on, another group eats everything, and all is deleted that may be."""
+    fill(range(40))
+    kept(spark, options, place)
+    fill(range(40, 80))
+    hold = originals.hold
+
+    def held(*given: Any, **more: Any) -> Any:
+        found = hold(*given, **more)
+        archive(spark, "orders", place, options=options)
+        with Subscription("orders", "others") as others:
+            consume(others, 40)
+            settle_and_collect(others)
+        assert len(in_log("orders")) == 40
+        return found
+
+    monkeypatch.setattr("django_mqueue.spark.replaying.backfills.hold", held)
+    subscribe("orders", "others")
+    done(backfill(spark, "orders", "reports", source=place, options=options, dry_run=False))
+    assert_given_all(80)
+
+
+def test_what_cannot_be_is_refused_and_nothing_is_changed(
+    spark: SparkSession, options: dict[str, str], place: str
+) -> None:
+    fill(range(8))
+    kept(spark, options, place)
+    subscribe("orders", "known")
+    ways: dict[str, Any] = {"source": place, "options": options, "dry_run": False}
+
+    def rows() -> list[Any]:
+        return [list(model.objects.order_by("pk").values()) for model in (Message, Offset)]
+
+    before = rows()
+    with pytest.raises(GroupNotNew, match="group 'known' is registered"):
+        backfill(spark, "orders", "known", **ways)
+    assert rows() == before
+    unsubscribe("orders", "archive")
+    before = rows()
+    with pytest.raises(LogGap, match="its group 'archive' is not registered"):
+        backfill(spark, "orders", "reports", **ways)
+    assert rows() == before
+    Offset.objects.filter(topic="orders", partition_key="").update(offset_acked=1)
+    with pytest.raises(ArchiveError, match="is the archive of another one"):
+        backfill(spark, "orders", "reports", **ways, fail_on_data_loss=False)
+    assert not Offset.objects.filter(consumer_group__gt="").exclude(consumer_group="known").exists()

@@ -1,0 +1,160 @@
+"""SIGKILL of a replay and of a backfill, while consumers eat at once and everything is deleted that may be."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from django.db import connection
+from django.test import override_settings
+
+from django_mqueue import Subscription, publish_many, subscribe
+from django_mqueue.messages import OutgoingMessage
+from django_mqueue.models import Offset
+from django_mqueue.spark import archive, backfill, replay
+from django_mqueue.spark.replaying.replays import Replayed
+from tests.support.processes import Worker, wait_until
+from tests.support.subscribers import QUICK, collect, in_log, settle_and_collect
+
+from .jobs import FAST_JVM
+from .test_backfill import assert_given_all, done, publishing
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
+
+ROWS, RATE, KEYS = 1200, 200, ("ada", "bob", "cyd", None)
+
+
+@pytest.fixture
+def place(spark: SparkSession, options: dict[str, str], tmp_path: Path) -> str:
+    """An archive of messages that the log has no more."""
+    found = str(tmp_path / "archive")
+    publish_many("orders", [OutgoingMessage(n, key=KEYS[n % 4]) for n in range(ROWS)])
+    archive(spark, "orders", found, options=options)
+    with override_settings(MQUEUE={"RETENTION": 0}):
+        collect("orders")
+    assert in_log("orders") == []
+    return found
+
+
+@contextmanager
+def command(options: dict[str, str], *arguments: str) -> Iterator[Worker]:
+    """``python -m django_mqueue.spark``, with all that it starts: a process group, killed at the end."""
+    names = {"unixSocket": "--unix-socket"}
+    where = [part for name, value in options.items() for part in (names.get(name, f"--{name}"), value)]
+    config = [part for name, value in FAST_JVM.items() for part in ("--conf", f"{name}={value}")]
+    worker = Worker(
+        (*arguments, *where, "--master", "local[2]", "--memory", "600m", *config),
+        {"MQUEUE_PASSWORD": str(connection.settings_dict["PASSWORD"]), "DJANGO_SETTINGS_MODULE": ""},
+        program=("django_mqueue.spark",),
+    )
+    try:
+        yield worker
+    except BaseException as error:
+        error.add_note(worker.output()[-6000:])
+        raise
+    finally:
+        kill(worker)
+        worker.close()
+
+
+def kill(worker: Worker) -> None:
+    if worker.running:
+        os.killpg(worker.pid, signal.SIGKILL)
+        worker.wait()
+
+
+@contextmanager
+def eating(topic: str, group: str) -> Iterator[list[tuple[str | None, int]]]:
+    """A consumer that acks at once, and deletes whatever may be deleted; what it was given."""
+    stop = threading.Event()
+    got: list[tuple[str | None, int]] = []
+
+    def work() -> None:
+        with Subscription(topic, group) as worker:
+            while not stop.wait(0.01):
+                for delivery in worker.poll():
+                    delivery.ack()
+                    got.append((delivery.key, delivery.payload))
+                settle_and_collect(worker)
+        connection.close()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield got
+    finally:
+        stop.set()
+        thread.join()
+
+
+@override_settings(MQUEUE=QUICK)
+@pytest.mark.parametrize("alone", [False, True], ids=["for all", "for one group"])
+def test_a_killed_replay_goes_on_and_stores_nothing_twice(
+    spark: SparkSession, options: dict[str, str], place: str, alone: bool
+) -> None:
+    """Of what was stored before, the log holds nothing any more when it is run again."""
+    subscribe("again", "billing")
+    target = ("--group", "billing") if alone else ()
+    named = ("replay", "--topic", "orders", "--from", place, "--to", "again", "--name", "spring", *target)
+    with eating("again", "billing") as got:
+        with command(options, *named, "--rate", str(RATE), "--yes") as worker:
+            wait_until(lambda: len(got) > ROWS / 4 or not worker.running, "some are eaten", timeout=120)
+            assert worker.running, "it ended before it could be killed"
+            kill(worker)
+        assert ROWS / 4 < len(got) < ROWS, "it was over before it was killed"
+        wait_until(lambda: not in_log("again"), "all of them are deleted")
+        found = replay(
+            spark, "orders", "spring", source=place, to="again", group="billing" if alone else None, options=options,
+            dry_run=False,
+        )  # fmt: skip
+        assert isinstance(found, Replayed)
+        assert (found.finished, found.total) == (True, ROWS)
+        wait_until(lambda: len(got) >= ROWS and not in_log("again"), "all are eaten")
+    assert Counter(number for _, number in got) == Counter(range(ROWS))
+    for key in ("ada", "bob", "cyd"):
+        assert [number for name, number in got if name == key] == [
+            n for n in range(ROWS) if KEYS[n % 4] == key
+        ]
+
+
+@override_settings(MQUEUE=QUICK)
+def test_a_killed_backfill_goes_on_and_the_group_is_given_each_message_once(
+    spark: SparkSession, options: dict[str, str], place: str
+) -> None:
+    """While somebody publishes, and another group eats and everything is deleted that may be."""
+    named = ("backfill", "--topic", "orders", "--group", "reports", "--from", place)
+    subscribe("orders", "others")
+    with publishing(ROWS, ROWS + 2000) as said, eating("orders", "others"):
+        with command(options, *named, "--rate", str(RATE), "--yes") as worker:
+
+            def some() -> bool:
+                lanes = Offset.objects.filter(partition_key__startswith="backfill-lane")
+                return sum(row.scan_offset for row in lanes) > ROWS / 4 or not worker.running
+
+            wait_until(some, "some are copied", timeout=120)
+            assert worker.running, "it ended before it could be killed"
+            kill(worker)
+        assert Offset.objects.get(consumer_group="reports", partition_key="").paused
+        found = done(backfill(spark, "orders", "reports", source=place, options=options, dry_run=False))
+        assert found.upto
+    assert_given_all(said[0], seconds=120)
+
+
+def test_the_command_tells_what_it_would_do(options: dict[str, str], place: str) -> None:
+    with command(options, "replay", "--topic", "orders", "--from", place, "--name", "x", "--json") as worker:
+        assert worker.wait(120) == 0
+        told = json.loads(worker.output().strip().splitlines()[-1])
+    assert (told["total"], told["to"]) == (ROWS, "orders")
+    assert sum(told["hours"].values()) == ROWS
+    assert in_log("orders") == []
