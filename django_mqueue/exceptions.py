@@ -130,6 +130,15 @@ class LogGap(MQueueError):
     """Messages that were to be read may have been deleted, or are gone."""
 
 
+class GroupNotNew(MQueueError):
+    """A group cannot be given the past: it is registered already, and has a place of its own in the log."""
+
+
+class Superseded(MQueueError):
+    """What was being stored is none of this process's business any more: another has ended it, or somebody has changed
+    the group that it was for."""
+
+
 class NotMigrated(MQueueError):
     """The queue's tables, or the rows that ``migrate`` puts into them, are missing."""
 

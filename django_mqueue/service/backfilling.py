@@ -26,7 +26,7 @@ from functools import partial
 
 from django.db.backends.utils import CursorWrapper
 
-from ..exceptions import MQueueError
+from ..exceptions import GroupNotNew, Superseded
 from ..policy.copies import Original, copied, copy_id
 from ..policy.names import key_of
 from ..store import copies, log, moving, offsets, seam, session, state
@@ -43,10 +43,6 @@ TAIL = 2_000
 BYTES, BYTES_AT_ONCE = 4 * 1_048_576, 32 * 1_048_576
 REMEMBERED = 100_000
 SETTLE_FOR = 1.0
-
-
-class GroupNotNew(MQueueError):
-    """A group cannot be given the past: it is registered already, and has a place of its own in the log."""
 
 
 @dataclass(frozen=True)
@@ -214,7 +210,7 @@ class Seam:
         assert self.run.life is not None
         moving.lock_group(cursor, self.run.group, self.run.topic, self.run.life)
         if copies.locked_mark(cursor, self.run.topic, self.run.seam) is None:
-            raise copying.Superseded(f"the backfill of group {self.run.group!r} has ended in another process")
+            raise Superseded(f"the backfill of group {self.run.group!r} has ended in another process")
 
     def _out_of_order(self, cursor: CursorWrapper, found: Sequence[Native]) -> list[Native]:
         """Those of partitions of which the first one lies below a copy: all of the partition's, for its new copies
@@ -231,7 +227,7 @@ class Seam:
 
     def _copy(self, cursor: CursorWrapper, wanted: Sequence[Native], step: _Step) -> None:
         if begun := [native for native in wanted if native.begun]:
-            raise copying.Superseded(
+            raise Superseded(
                 f"group {self.run.group!r} was given the message at offset {begun[0].offset} while its past was being"
                 " stored: somebody has resumed it. Unsubscribe it, and begin anew"
             )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from django.db import IntegrityError
 from django.db.backends.utils import CursorWrapper
 
-from ..exceptions import MQueueError, NotRegistered
+from ..exceptions import NotRegistered, Superseded
 from ..store import copies as store
 from ..store import log, offsets, session
 from ..store.copies import Copy
@@ -21,10 +21,6 @@ from ..store.dialect import DUPLICATE_ENTRY
 from .storing import known_groups
 
 LANES_MAX = 64
-
-
-class Superseded(MQueueError):
-    """A run of copies has ended, or was begun anew, since this process began to work for it."""
 
 
 @dataclass(frozen=True)

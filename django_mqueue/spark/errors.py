@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from ..exceptions import GroupNotNew as GroupNotNew
 from ..exceptions import MQueueError
+from ..exceptions import Superseded as Superseded
 
 
 class OptionError(MQueueError, ValueError):
@@ -31,3 +33,7 @@ class NoArchive(MQueueError):
 
 class ArchiveError(MQueueError):
     """An archive cannot be written, or is not what its manifests say, or is of a newer version."""
+
+
+class ReplayBegun(MQueueError):
+    """A replay of this name was begun with other conditions: its name says what was stored already."""

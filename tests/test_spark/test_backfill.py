@@ -13,11 +13,10 @@ from django.db import connection
 from django.test import override_settings
 
 from django_mqueue import Subscription, publish_many, subscribe, unsubscribe
-from django_mqueue.exceptions import LogGap
+from django_mqueue.exceptions import GroupNotNew, LogGap
 from django_mqueue.messages import OutgoingMessage
 from django_mqueue.models import Message, Offset
 from django_mqueue.service import following
-from django_mqueue.service.backfilling import GroupNotNew
 from django_mqueue.spark import archive, backfill
 from django_mqueue.spark.errors import ArchiveError
 from django_mqueue.spark.replaying import originals

@@ -9,13 +9,12 @@ from django.db import connection, transaction
 from django.test import override_settings
 
 from django_mqueue import Subscription, pause, publish, publish_many, reset, resume, subscribe, unsubscribe
-from django_mqueue.exceptions import NotRegistered
+from django_mqueue.exceptions import GroupNotNew, NotRegistered, Superseded
 from django_mqueue.messages import OutgoingMessage
 from django_mqueue.models import Message, Offset
-from django_mqueue.policy.copies import HEADER
+from django_mqueue.policy.copies import HEADER, Original
 from django_mqueue.service import backfilling, copying, following
-from django_mqueue.service.backfilling import Border, GroupNotNew, Seam
-from django_mqueue.service.copying import Superseded
+from django_mqueue.service.backfilling import Border, Seam
 from django_mqueue.store import seam as store
 from tests.support.subscribers import QUICK, consume, in_log, settle_and_collect
 from tests.support.transactions import HeldTransaction, wait_until
@@ -234,7 +233,7 @@ def test_nothing_that_is_to_be_copied_is_deleted() -> None:
         consume(others, 3)
         settle_and_collect(others)
         assert len(in_log(TOPIC)) == 2, "what lies before the border is for others to hold"
-        past = [backfilling.copy_of(backfilling.Original(1, "ada", "i", "", "json", {}, b"0", 0), border.run)]
+        past = [backfilling.copy_of(Original(1, "ada", "i", "", "json", {}, b"0", 0), border.run)]
         copying.append("default", border.run, 0, past)
         backfilling.note_stored("default", border)
         settle_and_collect(others)

@@ -11,7 +11,7 @@ from django.db import connection
 from django.test import override_settings
 
 from django_mqueue import Subscription, publish, subscribe, unsubscribe
-from django_mqueue.exceptions import NotRegistered
+from django_mqueue.exceptions import NotRegistered, Superseded
 from django_mqueue.models import Message
 from django_mqueue.policy.copies import HEADER, Original, copied, copy_id
 from django_mqueue.service import copying
@@ -120,7 +120,7 @@ def test_who_comes_after_the_end_stores_nothing(begun: Run) -> None:
     copying.append("default", begun, 0, made(begun, 1))
 
     session.run("default", lambda cursor: copying.finish(cursor, begun, 1))
-    with pytest.raises(copying.Superseded, match="replay 'spring' has ended"):
+    with pytest.raises(Superseded, match="replay 'spring' has ended"):
         copying.append("default", begun, 0, made(begun, 2))
     head = copying.head("default", begun)
     assert head is not None

@@ -17,9 +17,9 @@ from django_mqueue.models import Message, Offset
 from django_mqueue.policy.copies import HEADER
 from django_mqueue.service import following
 from django_mqueue.spark import archive, replay
-from django_mqueue.spark.errors import NoArchive, NoSuchTopic, OptionError
+from django_mqueue.spark.errors import NoArchive, NoSuchTopic, OptionError, ReplayBegun
 from django_mqueue.spark.replaying.preview import Preview
-from django_mqueue.spark.replaying.replays import ReplayBegun, Replayed
+from django_mqueue.spark.replaying.replays import Replayed
 from tests.support.subscribers import QUICK, collect, consume, in_log, settle_and_collect
 
 from .streams import settle

@@ -99,7 +99,10 @@ def eating(topic: str, group: str) -> Iterator[list[tuple[str | None, int]]]:
 
 
 @override_settings(MQUEUE=QUICK)
-@pytest.mark.parametrize("alone", [False, True], ids=["for all", "for one group"])
+@pytest.mark.parametrize(
+    "alone",
+    [pytest.param(False, marks=pytest.mark.long, id="for all"), pytest.param(True, id="for one group")],
+)
 def test_a_killed_replay_goes_on_and_stores_nothing_twice(
     spark: SparkSession, options: dict[str, str], place: str, alone: bool
 ) -> None:
@@ -128,6 +131,7 @@ def test_a_killed_replay_goes_on_and_stores_nothing_twice(
         ]
 
 
+@pytest.mark.long
 @override_settings(MQUEUE=QUICK)
 def test_a_killed_backfill_goes_on_and_the_group_is_given_each_message_once(
     spark: SparkSession, options: dict[str, str], place: str

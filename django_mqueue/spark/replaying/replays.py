@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from django.db.backends.utils import CursorWrapper
 
-from ...exceptions import MQueueError, NotRegistered
+from ...exceptions import NotRegistered
 from ...policy import names
 from ...policy.copies import NAME_MAX
 from ...service import copying, following, registration
@@ -20,6 +20,7 @@ from ...service.copying import Run
 from ...store import session
 from ...store.copies import Mark
 from ..connecting import Line, connecting
+from ..errors import ReplayBegun
 from .choice import Choice
 from .originals import Originals, hold, look
 from .preview import Preview, preview
@@ -30,10 +31,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 KIND = "replay"
-
-
-class ReplayBegun(MQueueError):
-    """A replay of this name was begun with other conditions: its name says what was stored already."""
 
 
 @dataclass(frozen=True)
