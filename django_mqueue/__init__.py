@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .exceptions import DuplicateMessage as DuplicateMessage
     from .exceptions import FencedSubscription as FencedSubscription
     from .exceptions import GroupActive as GroupActive
+    from .exceptions import GroupNotNew as GroupNotNew
     from .exceptions import GroupReadsLog as GroupReadsLog
     from .exceptions import GroupTaken as GroupTaken
     from .exceptions import HandlerError as HandlerError
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from .exceptions import RequestTimeout as RequestTimeout
     from .exceptions import Retry as Retry
     from .exceptions import StaleDelivery as StaleDelivery
+    from .exceptions import Superseded as Superseded
     from .exceptions import TimeLimitExceeded as TimeLimitExceeded
     from .exceptions import TooManyHanging as TooManyHanging
     from .exceptions import WrongDatabase as WrongDatabase
@@ -77,6 +79,7 @@ _HOME = {
     "FixedDelay": "policy.backoff",
     "GroupActive": "exceptions",
     "HandlerError": "exceptions",
+    "GroupNotNew": "exceptions",
     "GroupReadsLog": "exceptions",
     "GroupTaken": "exceptions",
     "LogGap": "exceptions",
@@ -98,6 +101,7 @@ _HOME = {
     "RetryOn": "policy.backoff",
     "ScheduledMessage": "messages",
     "StaleDelivery": "exceptions",
+    "Superseded": "exceptions",
     "Subscription": "service.subscription",
     "TimeLimitExceeded": "exceptions",
     "TooManyHanging": "exceptions",

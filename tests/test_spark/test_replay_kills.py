@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import threading
@@ -153,12 +152,3 @@ def test_a_killed_backfill_goes_on_and_the_group_is_given_each_message_once(
         found = done(backfill(spark, "orders", "reports", source=place, options=options, dry_run=False))
         assert found.upto
     assert_given_all(said[0], seconds=120)
-
-
-def test_the_command_tells_what_it_would_do(options: dict[str, str], place: str) -> None:
-    with command(options, "replay", "--topic", "orders", "--from", place, "--name", "x", "--json") as worker:
-        assert worker.wait(120) == 0
-        told = json.loads(worker.output().strip().splitlines()[-1])
-    assert (told["total"], told["to"]) == (ROWS, "orders")
-    assert sum(told["hours"].values()) == ROWS
-    assert in_log("orders") == []

@@ -1,0 +1,93 @@
+"""The verbs ``replay`` and ``backfill``: they tell what they would do, do it when told to, and say what is wrong."""
+
+from __future__ import annotations
+
+import io
+import json
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_mqueue import Subscription, publish_many
+from django_mqueue.messages import OutgoingMessage
+from django_mqueue.spark import archive
+from django_mqueue.spark.command import backfill, replay
+from django_mqueue.spark.command.output import Output
+from django_mqueue.spark.command.verbs import BadArguments, Job, Verb
+from tests.support.subscribers import in_log, poll_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
+
+
+@pytest.fixture
+def place(spark: SparkSession, options: dict[str, str], tmp_path: Path) -> str:
+    found = str(tmp_path / "archive")
+    publish_many("orders", [OutgoingMessage(n, key="ada", kind="placed") for n in range(12)])
+    archive(spark, "orders", found, options=options)
+    return found
+
+
+def run(spark: SparkSession, options: dict[str, str], verb: Verb, *words: str) -> tuple[str, str]:
+    """What it says on stdout, and on stderr; it must end well."""
+    parser, out, err = ArgumentParser(), io.StringIO(), io.StringIO()
+    verb.arguments(parser)
+    assert verb.run(Job(parser.parse_args(words), options, lambda: spark, Output(out, err))) == 0
+    return out.getvalue(), err.getvalue()
+
+
+def test_replay_tells_and_then_does_it(spark: SparkSession, options: dict[str, str], place: str) -> None:
+    words = [
+        "--topic",
+        "orders",
+        "--from",
+        place,
+        "--to",
+        "again",
+        "--name",
+        "spring",
+        "--where",
+        "value > 8",
+    ]
+    told, _ = run(spark, options, replay.VERB, *words)
+    assert "3 messages of topic 'orders' would be stored in 'again', for no group yet" in told
+    assert "           3  placed" in told
+    assert "key 'ada', kind 'placed'" in told
+    assert "nothing was changed" in told
+    assert in_log("again") == []
+    told, _ = run(spark, options, replay.VERB, *words, "--json")
+    found = json.loads(told)
+    assert (found["total"], found["kinds"], found["keys"]) == (3, {"placed": 3}, {"ada": 3})
+    told, _ = run(spark, options, replay.VERB, *words, "--yes")
+    assert told == "3 messages stored in topic 'again', 3 in all\n"
+    told, _ = run(spark, options, replay.VERB, *words, "--yes")
+    assert told == "replay 'spring' was finished before: 3 messages in topic 'again'\n"
+    assert len(in_log("again")) == 3
+
+
+def test_backfill_tells_and_then_does_it(spark: SparkSession, options: dict[str, str], place: str) -> None:
+    words = ["--topic", "orders", "--group", "reports", "--from", place]
+    told, _ = run(spark, options, backfill.VERB, *words)
+    assert "12 messages of topic 'orders' would be stored in 'orders', for reports" in told
+    told, _ = run(spark, options, backfill.VERB, *words, "--yes", "--json")
+    assert json.loads(told)["finished"]
+    told, _ = run(spark, options, backfill.VERB, *words, "--yes")
+    assert told == "group 'reports' was given the past of topic 'orders' before\n"
+    with Subscription("orders", "reports") as worker:
+        assert [delivery.payload for delivery in poll_until(worker, 12)] == list(range(12))
+
+
+def test_what_cannot_be_is_a_bad_argument(
+    spark: SparkSession, options: dict[str, str], place: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--topic", "orders", "--from", place, "--name", "x"]
+    with pytest.raises(BadArguments, match="must be later than since"):
+        run(spark, options, replay.VERB, *words, "--since", "2026-01-02", "--until", "2026-01-01")
+    for more in (["--since", "yesterday"], ["--rate", "0"], ["--rate", "many"]):
+        with pytest.raises(SystemExit):
+            run(spark, options, replay.VERB, *words, *more)
+    assert "must be a time like" in capsys.readouterr().err
