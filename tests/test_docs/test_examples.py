@@ -289,13 +289,13 @@ provider.shutdown()
 
 NEED_SPARK = {
     f"docs/how-to/{page}.md"
-    for page in ("keep-an-aggregate", "publish-with-spark", "read-the-log-with-spark", "report-on-topics")
     for page in (
         "give-a-new-group-the-past",
         "keep-an-aggregate",
         "publish-with-spark",
         "read-the-log-with-spark",
         "replay-from-an-archive",
+        "report-on-topics",
     )
 }
 IN_A_TEST_FILE = "docs/how-to/test-your-code.md"
