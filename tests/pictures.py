@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Takes the pictures of the admin that the documentation shows: ``python3 tests/pictures.py [argument of pytest …]``.
+"""Takes the pictures of the documentation: ``python3 tests/pictures.py [argument of pytest …]``.
 
 They go to ``docs/images``. It provides what is missing, as the tests do.
 """
@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+PICTURES = ("tests/test_admin/test_pictures.py", "tests/test_spark/test_report_page.py")
 
 
 def main(arguments: list[str]) -> int:
@@ -21,9 +22,7 @@ def main(arguments: list[str]) -> int:
     python = VirtualEnvironment(running(), django="5.2", extras=("dev", "example", "test")).ensure()
     with database() as url:
         variables = {**with_database(url), "MQUEUE_PICTURES": str(ROOT / "docs" / "images")}
-        return forward(
-            [python, "-m", "pytest", "tests/test_admin/test_pictures.py", *arguments], env=variables
-        )
+        return forward([python, "-m", "pytest", *PICTURES, *arguments], env=variables)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,8 @@ from django_mqueue import subscribe
 from django_mqueue.models import DeliveryState, Message, Offset
 from django_mqueue.spark.options import Table
 from django_mqueue.spark.reporting import Report, report
-from django_mqueue.spark.reporting.figures import GroupTotals, StepFigures, Times
+from django_mqueue.spark.reporting.counting import _percentiles
+from django_mqueue.spark.reporting.figures import ACCURACY, EXACT_BELOW, GroupTotals, StepFigures, Times
 
 from .archives import begin, copy_of
 from .happened import DAY, HOUR, NOON, History, percentiles
@@ -150,3 +152,17 @@ def test_a_time_and_days_bound_what_is_counted(spark: SparkSession, options: dic
     days = report(spark, "orders", by="day", options=options)
     for group in history.groups:
         assert said([one for one in days.steps if one.group == group]) == history.steps(group, DAY)
+
+
+def test_percentiles_are_as_near_as_is_said(spark: SparkSession) -> None:
+    """Exact below 5,000 times, and else within a ten-thousandth of the places."""
+    from pyspark.sql import functions as f
+
+    for number in (1, 99, 101, EXACT_BELOW - 1, 60_000):
+        times = spark.range(0, number, 1, 5).selectExpr("abs(hash(id)) % 1000000007 AS time").persist()
+        (found,) = times.agg(f.expr(f"{_percentiles('time', 'true')} AS found")).first() or ()
+        ordered = sorted(row.time for row in times.collect())
+        times.unpersist()
+        for value, wanted in zip(found, percentiles(ordered)[:3], strict=True):
+            beside = abs(ordered.index(value) - ordered.index(wanted or 0))
+            assert beside <= (0 if number < EXACT_BELOW else math.ceil(number / ACCURACY)), (number, value)

@@ -33,6 +33,7 @@ def test_a_report_can_be_read_wide_and_narrow_light_and_dark(chrome: Chrome, tmp
     assert len(page.all(".mqueue-chart svg.mqueue-plot")) == 4 * 5
     page.save_all_ways("report")
     folder = Path(os.environ.get(PICTURES) or tmp_path)
+    page.picture(tmp_path / "first.png")  # From now on scrollbars are hidden.
     for dark in (False, True):
         page.dark(dark)
         page.width(1280)

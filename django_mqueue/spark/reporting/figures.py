@@ -8,7 +8,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 ACCURACY = 10_000
-"""Of ``percentile_approx``: the value given stands at most one in so many of all places beside the one asked for."""
+"""Of ``percentile_approx``: the value given stands at most one in so many of all places (rounded up) beside the one
+asked for."""
+
+EXACT_BELOW = ACCURACY // 2
+"""Of fewer times it is the very one: Spark's summary drops none of them, and knows the place of each, as long as twice
+their number is below its accuracy (``QuantileSummaries``, after Greenwald and Khanna 2001)."""
 
 PERCENTILES = (50, 95, 99)
 
@@ -27,8 +32,8 @@ class Times:
 
     @property
     def exact(self) -> bool:
-        """Else the value stands up to a ten-thousandth of ``of`` places beside the one asked for."""
-        return self.of <= ACCURACY
+        """Else the value stands up to a ten-thousandth of ``of`` places (rounded up) beside the one asked for."""
+        return self.of < EXACT_BELOW
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,17 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from .asking import Wanted, wanted
-from .figures import ACCURACY, ErrorFigures, GroupTotals, KeyFigures, Report, StepFigures, Times, TopicTotals
+from .figures import (
+    ACCURACY,
+    EXACT_BELOW,
+    ErrorFigures,
+    GroupTotals,
+    KeyFigures,
+    Report,
+    StepFigures,
+    Times,
+    TopicTotals,
+)
 from .reading import Extent, Read, read
 
 if TYPE_CHECKING:
@@ -236,8 +246,8 @@ class _Making:
         ]
         if not all(one.exact for pair in times for one in pair):
             notes.append(
-                f"Percentiles of more than {ACCURACY:,} times are estimated: the value stands up to a"
-                f" {ACCURACY:,}th of all places beside the one asked for. All others are exact."
+                f"Percentiles of {EXACT_BELOW:,} times and more are estimated: the value stands up to a {ACCURACY:,}th"
+                " of all places, rounded up, beside the one asked for. All others are exact."
             )
         if several := sum(one.several_deliveries for one in groups):
             notes.append(

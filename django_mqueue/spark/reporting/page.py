@@ -14,7 +14,7 @@ from ...drawing.scales import COUNT, TIME, Unit, count
 from .figures import GroupTotals, Report, StepFigures
 from .tables import group_of, heading, newest, optional, said, shown, times
 
-GROUPS_DRAWN = 20
+GROUPS_DRAWN = 12
 """With the most messages."""
 POINTS = 500
 """Of a drawing: the newest."""
