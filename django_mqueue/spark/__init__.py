@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from .launching import session as session
     from .launching import settings_options as settings_options
     from .ordering import keep_order as keep_order
-    from .reporting import Report as Report
-    from .reporting import report as report
     from .replaying import backfill as backfill
     from .replaying import replay as replay
+    from .reporting import Report as Report
+    from .reporting import report as report
     from .source import MQueueDataSource as MQueueDataSource
 
 _HOME = {
@@ -40,10 +40,10 @@ __all__ = [
     "MQueueDataSource",
     "Report",
     "archive",
-    "keep_order",
-    "report",
     "backfill",
+    "keep_order",
     "replay",
+    "report",
     "session",
     "settings_options",
 ]

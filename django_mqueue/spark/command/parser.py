@@ -12,6 +12,9 @@ from ..priority import NICEST
 from .connection import add_connection
 from .verbs import Verb
 
+LEAST = 500
+"""MiB of memory: Spark refuses less than 450, of which Java keeps some for itself."""
+
 LEVELS = ("OFF", "ERROR", "WARN", "INFO")
 NICE = 15
 """Jobs on the log can wait; publishers and workers on the same machine cannot."""
@@ -47,10 +50,12 @@ def add_launching(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("Spark")
     group.add_argument(
         "--master",
+        type=_master,
         help="Where Spark runs (default local[*]: here). Under spark-submit it is for that to say.",
     )
     group.add_argument(
         "--remote",
+        type=_remote,
         metavar="sc://HOST",
         default=os.environ.get("SPARK_REMOTE"),
         help="A Spark Connect server.",
@@ -79,14 +84,36 @@ def add_launching(parser: ArgumentParser) -> None:
         default="OFF",
         help="What Spark's own log says on stderr (default OFF).",
     )
-    group.add_argument("--traceback", action="store_true", help="Show where an error comes from.")
+    group.add_argument(
+        "--traceback",
+        action="store_true",
+        default=argparse.SUPPRESS,  # manage.py has one before the verb, too
+        help="Show where an error comes from.",
+    )
+
+
+def _master(text: str) -> str:
+    if not re.fullmatch(r"local(\[.+\])?|yarn|(spark|k8s)://.+", text):
+        raise argparse.ArgumentTypeError(
+            f"must be local[N], spark://HOST:PORT, k8s://… or yarn, not {text!r} (Spark Connect is --remote)"
+        )
+    return text
+
+
+def _remote(text: str) -> str:
+    if not text.startswith("sc://"):
+        raise argparse.ArgumentTypeError(f"must be like sc://HOST:15002, not {text!r}")
+    return text
 
 
 def _memory(text: str) -> str:
-    if not re.fullmatch(r"[1-9][0-9]{0,8}[mgMG]", text):
+    found = re.fullmatch(r"([1-9][0-9]{0,8})([mgMG])", text)
+    if not found:
         raise argparse.ArgumentTypeError(
             f"must be a number with m or g behind it, as 900m or 4g, not {text!r}"
         )
+    if int(found[1]) * (1024 if found[2] in "gG" else 1) < LEAST:
+        raise argparse.ArgumentTypeError(f"must be at least {LEAST}m, or Spark does not start, not {text!r}")
     return text
 
 
