@@ -60,6 +60,7 @@ def batch(
     replaces: Sequence[str] = (),
     since: int | None = None,
     columns: int = 12,
+    life: int = 1,
 ) -> Manifest:
     """A batch of messages, and its manifest."""
     entry = data(folder, topic, number, offsets, columns)
@@ -67,7 +68,7 @@ def batch(
         topic=topic,
         group="archive",
         batch=number,
-        life=1,
+        life=life,
         position=offsets[-1],
         tables={"messages": Part(above, offsets[-1], len(offsets), (entry,))},
         columns={},

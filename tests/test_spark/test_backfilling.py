@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Sequence
+from itertools import count
 
 import pytest
 from django.db import connection, transaction
+from django.db.backends.utils import CursorWrapper
 from django.test import override_settings
 
 from django_mqueue import Subscription, pause, publish, publish_many, reset, resume, subscribe, unsubscribe
@@ -277,6 +280,16 @@ def test_a_group_that_is_registered_is_not_new() -> None:
         begin()
 
 
+def test_the_past_is_not_stored_for_another_life_of_the_group() -> None:
+    say(0)
+    border = begin()
+    unsubscribe(TOPIC, GROUP)
+    subscribe(TOPIC, GROUP)
+    with pytest.raises(Superseded, match="registered anew"):
+        store_past(border)
+    assert received(1) == {"ada": [0]}
+
+
 def test_a_second_life_of_the_group_is_given_everything_again() -> None:
     say(0, 1)
     for _ in range(2):
@@ -323,6 +336,97 @@ def test_what_was_delivered_by_hand_meanwhile_is_said() -> None:
         )
     with pytest.raises(Superseded, match="somebody has resumed it"):
         sew(border)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_any_story_ends_in_order(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Transactions that begin, publish and end in any order while the past is stored and sewn: what was committed
+    before another was sent comes before it, and everything comes once."""
+    monkeypatch.setattr(backfilling, "SETTLE_FOR", 0.02)
+    monkeypatch.setattr(backfilling, "PAGE", 3)
+    dice = random.Random(seed)
+    numbers, sent, before = count(), {}, {}
+    committed: dict[str, set[int]] = {key: set() for key in KEYS}
+    open_ones: list[tuple[HeldTransaction[None], dict[int, str]]] = []
+
+    def note(some: Sequence[tuple[int, str]]) -> None:
+        for number, key in some:
+            sent[number], before[number] = key, set(committed[key])
+
+    def publish_some(*, at_once: bool = False) -> None:
+        some = [(next(numbers), dice.choice(KEYS)) for _ in range(dice.randint(1, 3))]
+        note(some)
+
+        def work() -> None:
+            for number, key in some:
+                say(number, key=key)
+
+        if not at_once and dice.random() < 0.4 and len(open_ones) < 3:
+            open_ones.append((HeldTransaction(work).__enter__(), dict(some)))
+        else:
+            work()
+            for number, key in some:
+                committed[key].add(number)
+
+    def end_one() -> None:
+        if open_ones:
+            held, some = open_ones.pop(dice.randrange(len(open_ones)))
+            if dice.random() < 0.2:
+                held.rollback()
+                for number in some:
+                    del sent[number]
+            else:
+                held.commit()
+                for number, key in some.items():
+                    committed[key].add(number)
+
+    def happen() -> None:
+        for _ in range(dice.randint(0, 3)):
+            dice.choice([publish_some, publish_some, end_one])()
+
+    contents = store.contents
+
+    def meanwhile(cursor: CursorWrapper, offsets: Sequence[int]) -> list[store.Content]:
+        if dice.random() < 0.5:
+            some = [(next(numbers), dice.choice(KEYS))]
+            note(some)
+            with HeldTransaction(lambda: say(some[0][0], key=some[0][1])) as held:
+                held.commit()
+            committed[some[0][1]].add(some[0][0])
+        return contents(cursor, offsets)
+
+    try:
+        for _ in range(5):
+            publish_some(at_once=True)
+        known = settle(TOPIC)
+        happen()
+        border = backfilling.begin("default", TOPIC, GROUP, known, 1)
+        happen()
+        store_past(border)
+        monkeypatch.setattr(store, "contents", meanwhile)
+        seam = Seam("default", border)
+        for _ in range(10):
+            happen()
+            seam.sew()
+        while open_ones:
+            end_one()
+        sew(border)
+        finish(border)
+        happen()
+        while open_ones:
+            end_one()
+    finally:
+        for held, _ in open_ones:
+            held.rollback()
+    order: dict[int, int] = {}
+    with Subscription(TOPIC, GROUP) as worker:
+        for place, delivery in enumerate(consume(worker, len(sent))):
+            assert sent[delivery.payload] == delivery.key
+            order[delivery.payload] = place
+    assert order.keys() == sent.keys()
+    for number in sent:
+        late = [earlier for earlier in before[number] if order[earlier] > order[number]]
+        assert not late, f"{late} were committed before {number} was sent, and came behind it"
 
 
 def test_many_keys_and_pages(monkeypatch: pytest.MonkeyPatch) -> None:

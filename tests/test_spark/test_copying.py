@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
 from django.db import connection
+from django.db.backends.utils import CursorWrapper
 from django.test import override_settings
 
 from django_mqueue import Subscription, publish, subscribe, unsubscribe
@@ -20,7 +23,14 @@ from django_mqueue.store import copies, session
 from django_mqueue.store.copies import Copy
 from django_mqueue.store.log import NewRow
 from tests.support.subscribers import QUICK, consume, in_log, settle_and_collect
-from tests.support.transactions import Background, HeldTransaction, wait, wait_for_lock_wait
+from tests.support.transactions import (
+    Background,
+    HeldTransaction,
+    is_waiting_for_lock,
+    wait,
+    wait_for_lock_wait,
+    wait_until,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -67,13 +77,14 @@ def test_what_was_eaten_and_deleted_is_not_stored_again(begun: Run) -> None:
     """For all, and for one group alone, behind which no other group holds back deletion."""
     alone = begin(Run("replay", "alone", "orders", 1, "billing"))
     with Subscription("orders", "billing") as worker:
-        for _ in range(2):
-            copying.append("default", begun, 0, made(begun, 3))
-            copying.append("default", alone, 0, made(alone, 4))
-            if in_log("orders"):
-                consume(worker, 2)
-            settle_and_collect(worker)
-            assert in_log("orders") == []
+        assert copying.append("default", begun, 0, made(begun, 3)) == 1
+        assert copying.append("default", alone, 0, made(alone, 4)) == 1
+        consume(worker, 2)
+        settle_and_collect(worker)
+        assert in_log("orders") == []
+        assert copying.append("default", begun, 0, made(begun, 3)) == 0
+        assert copying.append("default", alone, 0, made(alone, 4)) == 0
+        assert in_log("orders") == []
 
 
 def test_an_id_that_is_there_already_is_left_alone(begun: Run) -> None:
@@ -92,6 +103,31 @@ def test_of_two_at_once_the_second_waits_and_stores_the_rest(begun: Run) -> None
         first.commit()
         assert second.result() == 1
     assert payloads() == [1, 2, 3]
+
+
+def test_of_two_at_once_the_second_believes_the_first_whose_copies_are_gone(
+    begun: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were eaten and deleted before it stores its own: their ids tell it nothing."""
+    insert, reached, go = copies.insert, threading.Event(), threading.Event()
+
+    def slow(cursor: CursorWrapper, topic: str, some: Sequence[Copy]) -> int:
+        reached.set()
+        assert go.wait(20)
+        return insert(cursor, topic, some)
+
+    with HeldTransaction(lambda: copying.append("default", begun, 0, made(begun, 1, 2))) as first:
+        monkeypatch.setattr(copies, "insert", slow)
+        with Background(lambda: copying.append("default", begun, 0, made(begun, 1, 2))) as second:
+            wait_until(
+                lambda: reached.is_set() or is_waiting_for_lock(second.connection_id),
+                "the second is on its way",
+            )
+            first.commit()
+            Message.objects.all().delete()
+            go.set()
+            assert second.result() == 0
+    assert payloads() == []
 
 
 def test_of_two_at_once_the_second_stores_all_if_the_first_rolls_back(begun: Run) -> None:

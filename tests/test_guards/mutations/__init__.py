@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from . import (
     attempts,
+    copying,
     fencing,
     following,
     groups,
@@ -31,6 +32,7 @@ PARTS: dict[str, tuple[Mutation, ...]] = {
     "Listeners": listeners.MUTATIONS,
     "Request and reply": requests.MUTATIONS,
     "Reading the log": following.MUTATIONS,
+    "Storing the past": copying.MUTATIONS,
 }
 
 MUTATIONS = tuple(mutation for part in PARTS.values() for mutation in part)

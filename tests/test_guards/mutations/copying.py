@@ -1,0 +1,85 @@
+"""Guards of copies: each is stored once, and a group that is given the past is given all of it in order."""
+
+from __future__ import annotations
+
+from .mutation import Mutation, mutation
+
+_COPYING = "test_spark/test_copying.py"
+_SEAM = "test_spark/test_backfilling.py"
+_BORDER = "test_spark/test_originals.py"
+
+MUTATIONS: tuple[Mutation, ...] = (
+    mutation(
+        "how far copies are is read in the transaction that stores them",
+        "a replay that is run again stores anew what was eaten and deleted",
+        "service/copying.py",
+        "        rest = [copy for copy in copies if copy.offset > mark.position]\n",
+        "        rest = list(copies)\n",
+        f"{_COPYING}::test_what_was_eaten_and_deleted_is_not_stored_again",
+    ),
+    mutation(
+        "who stores copies of a lane locks it",
+        "two that run at once store the same, if the first one's are deleted in between",
+        "store/copies.py",
+        '"SELECT offset_acked, scan_offset, paused, updated_at FROM queue_offsets {_INDEX}{_ROW} FOR UPDATE"',
+        '"SELECT offset_acked, scan_offset, paused, updated_at FROM queue_offsets {_INDEX}{_ROW}"',
+        f"{_COPYING}::test_of_two_at_once_the_second_believes_the_first_whose_copies_are_gone",
+    ),
+    mutation(
+        "the past is stored for the life of the group that was registered for it",
+        "a group that somebody has registered anew is given the past, too, behind the present",
+        "service/copying.py",
+        "        if run.life is not None:\n            check_group(cursor, run)\n",
+        "",
+        f"{_SEAM}::test_the_past_is_not_stored_for_another_life_of_the_group",
+    ),
+    mutation(
+        "a message that is copied behind its past is done for the group",
+        "it is given to the group twice, first before its past",
+        "service/backfilling.py",
+        "            seam.finish(cursor, self.run.group, self.run.topic, done)\n",
+        "",
+        f"{_SEAM}::test_the_past_comes_before_the_present",
+    ),
+    mutation(
+        "the seam is whole when it has looked beyond its newest copy",
+        "what another publisher committed between a look and the copies comes before its past",
+        "service/backfilling.py",
+        "        return self._done >= self._newest\n",
+        "        return True\n",
+        f"{_SEAM}::test_what_commits_between_the_look_and_the_copies_is_found",
+    ),
+    mutation(
+        "the seam is done with no more than what is settled",
+        "a message that commits late comes before its past",
+        "service/backfilling.py",
+        "            self._pause.wait(0.02)\n        return found\n",
+        "            self._pause.wait(0.02)\n        return log.newest(self.using, self.run.topic)\n",
+        f"{_SEAM}::test_what_commits_late_is_waited_for",
+    ),
+    mutation(
+        "while the past is stored the group stays paused",
+        "it is given the present before the past, and its messages are copied under its hands",
+        "service/copying.py",
+        "    if found != (run.life, True):\n",
+        "    if found[0] != run.life:\n",
+        f"{_SEAM}::test_a_group_that_was_changed_by_hand_is_given_nothing_more[resumed]",
+    ),
+    mutation(
+        "an archive is looked at again when deletion is held back",
+        "a batch that was archived and deleted meanwhile is in neither part",
+        "spark/replaying/originals.py",
+        "    archive = _opened(path, spark)\n    archived = archive.upto(topic) if archive else 0\n    if archive",
+        "    archive, archived = first.archive, first.archived\n    if archive",
+        f"{_BORDER}::test_the_archive_is_looked_at_again_when_deletion_is_held_back",
+    ),
+    mutation(
+        "the archive's group has held back deletion all the time",
+        "what was deleted above the archive is missing, and nobody is told",
+        "spark/replaying/originals.py",
+        "    if place is not None and place.life == last.life and place.above <= archived:\n",
+        "    if place is not None:\n",
+        f"{_BORDER}::test_a_gap_is_an_error_and_nothing_is_held[registered anew]",
+        f"{_BORDER}::test_a_gap_is_an_error_and_nothing_is_held[moved]",
+    ),
+)

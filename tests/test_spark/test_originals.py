@@ -1,0 +1,130 @@
+"""Where archive and log meet: nothing is missing between them, and nothing is in both. Nothing here needs Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from django.test import override_settings
+
+from django_mqueue import publish_many, reset, subscribe, unsubscribe
+from django_mqueue.exceptions import LogGap
+from django_mqueue.service import following
+from django_mqueue.spark.errors import ArchiveError, NoArchive
+from django_mqueue.spark.replaying import originals
+from django_mqueue.spark.replaying.originals import Originals
+from tests.support.subscribers import collect, in_log
+
+from . import archives
+from .streams import newest, settle
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+SPARK = cast("SparkSession", None)
+"""Asked for places that only Hadoop knows."""
+
+
+class Archived:
+    """The log, archived by hand and deleted, batch by batch."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = archives.begin(folder)
+        self.batches = self.upto = 0
+        publish_many("orders", range(3))
+        self.life = following.follow("orders", "archive", 0, 0, using="default").life
+
+    def batch(self) -> None:
+        offsets = [offset for offset in in_log("orders") if offset > self.upto]
+        self.batches += 1
+        archives.batch(self.folder, "orders", self.batches, self.upto, offsets, life=self.life)
+        self.upto = offsets[-1]
+        settle("orders")
+        following.move("orders", "archive", self.life, self.upto, using="default")
+        with override_settings(MQUEUE={"RETENTION": 0}):
+            collect("orders")
+
+
+@pytest.fixture
+def archived(tmp_path: Path, options: dict[str, str]) -> Archived:
+    found = Archived(tmp_path / "archive")
+    found.batch()
+    return found
+
+
+def hold(archived: Archived, options: dict[str, str], **more: Any) -> Originals:
+    ways = {"group": "guard", "gap_is_error": True, **more}
+    return originals.hold("default", "orders", archived.folder, SPARK, options, **ways)
+
+
+def test_the_log_is_held_from_where_the_archive_ends(archived: Archived, options: dict[str, str]) -> None:
+    publish_many("orders", range(3, 6))
+    found = hold(archived, options)
+    assert (found.archived, found.upto) == (archived.upto, newest())
+    archived.batch()
+    assert len(in_log("orders")) == 3, "deleted, though they are held"
+    following.forget("orders", "guard", using="default")
+    with override_settings(MQUEUE={"RETENTION": 0}):
+        collect("orders")
+    assert in_log("orders") == []
+
+
+def test_the_archive_is_looked_at_again_when_deletion_is_held_back(
+    archived: Archived, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish_many("orders", range(3, 6))
+    follow = following.follow
+
+    def late(*given: Any, **more: Any) -> following.Place:
+        archived.batch()
+        return follow(*given, **more)
+
+    monkeypatch.setattr(following, "follow", late)
+    found = hold(archived, options)
+    assert in_log("orders") == []
+    assert found.archived == archived.upto
+
+
+@pytest.mark.parametrize("how", ["unsubscribed", "registered anew", "moved"])
+def test_a_gap_is_an_error_and_nothing_is_held(archived: Archived, options: dict[str, str], how: str) -> None:
+    publish_many("orders", range(3, 6))
+    settle("orders")
+    if how == "moved":
+        following.move("orders", "archive", archived.life, newest(), using="default")
+    else:
+        unsubscribe("orders", "archive")
+    if how == "registered anew":
+        following.follow("orders", "archive", archived.upto, newest(), using="default")
+    with pytest.raises(LogGap, match="messages above that may be deleted"):
+        hold(archived, options)
+    assert following.place("orders", "guard", using="default") is None
+    assert hold(archived, options, gap_is_error=False).archived == archived.upto
+    assert hold(archived, options).archived == archived.upto, "it has been held ever since"
+
+
+def test_the_archive_of_another_database_is_told(archived: Archived, options: dict[str, str]) -> None:
+    archives.batch(archived.folder, "orders", 2, archived.upto, [archived.upto + 1000], life=archived.life)
+    with pytest.raises(ArchiveError, match="is the archive of another one"):
+        hold(archived, options)
+    assert following.place("orders", "guard", using="default") is None
+
+
+def test_without_an_archive_all_is_the_log_s(options: dict[str, str]) -> None:
+    publish_many("orders", range(3))
+    found = originals.hold("default", "orders", None, SPARK, options, group="guard", gap_is_error=True)
+    assert (found.archived, found.upto) == (0, newest())
+    subscribe("orders", "others")
+    reset("orders", "others", "latest")
+    with override_settings(MQUEUE={"RETENTION": 0}):
+        collect("orders")
+    assert len(in_log("orders")) == 3
+
+
+def test_no_archive_is_told(options: dict[str, str], tmp_path: Path) -> None:
+    publish_many("orders", range(3))
+    with pytest.raises(NoArchive):
+        originals.hold("default", "orders", tmp_path, SPARK, options, group="guard", gap_is_error=True)
+    assert following.place("orders", "guard", using="default") is None
