@@ -16,8 +16,8 @@ REPLAYED = "flights-replayed"
 """Where the pipeline puts the flights once more, out of the archive."""
 
 GROUPS = ("board", "delays")
-CARRIERS = "carriers"
-"""The group that a streaming query of Spark's is."""
+CARRIERS, ARCHIVE = "carriers", "archive"
+"""The groups that Spark's streaming query and archive runs are."""
 
 
 class FlightEvent(TypedDict):

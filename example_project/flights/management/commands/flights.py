@@ -15,6 +15,7 @@ from ...dataset import FLIGHTS
 from ...events import GROUPS, TOPIC
 from ...models import Run
 from ...progress import Progress, consumed
+from ...publishing import start_run
 from ..arguments import add_flights, positive
 from .check_flights import report
 from .publish_flights import publish
@@ -39,7 +40,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            run = publish(self, options["flights"])
+            run = publish(self, start_run(options["flights"]))
             self._consume(run, options["workers"], options["threads"])
         except KeyboardInterrupt:
             raise CommandError("interrupted; the next run begins anew", returncode=130) from None

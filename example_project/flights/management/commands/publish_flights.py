@@ -20,12 +20,11 @@ class Command(BaseCommand):
         add_flights(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        publish(self, options["flights"])
+        publish(self, start_run(options["flights"]))
 
 
-def publish(command: BaseCommand, flights: int) -> Run:
-    """Begin a run and publish it with a bar."""
-    run = start_run(flights)
+def publish(command: BaseCommand, run: Run) -> Run:
+    """Publish a run, with a bar."""
     progress = Progress(run.flights, "published")
     try:
         publish_run(run, lambda count: progress.advance("published", count))

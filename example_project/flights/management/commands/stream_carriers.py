@@ -13,6 +13,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django_mqueue.spark import session
 from django_mqueue.spark.command.failures import explained
 from django_mqueue.spark.errors import NoSpark
+from django_mqueue.spark.launching import check_pyspark
 from example_project.environment.layout import LOCAL
 
 from ...models import Run
@@ -40,11 +41,12 @@ class Command(BaseCommand):
         if run is None:
             raise CommandError("no flights were published yet: manage.py publish_flights")
         try:
+            check_pyspark()
             from ...streaming import CONFIG, start
 
             spark = session("carriers", master=options["master"], config=CONFIG)
-        except (NoSpark, ModuleNotFoundError) as error:
-            raise CommandError(f"{error}; the extra [spark] has all that is needed") from error
+        except NoSpark as error:
+            raise CommandError(str(error)) from error
         stopping = threading.Event()
         for number in (
             signal.SIGINT,

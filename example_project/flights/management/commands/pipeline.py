@@ -1,0 +1,80 @@
+"""``manage.py pipeline``: the flights through log, streaming query, archive, deletion and replay; the same answers."""
+
+from __future__ import annotations
+
+import time
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from django_mqueue.spark import session
+from django_mqueue.spark.command.failures import explained
+from django_mqueue.spark.launching import check_pyspark
+from example_project.environment.layout import LOCAL
+from example_project.workers import workers
+
+from ...events import REPLAYED, TOPIC
+from ...hours import IN_ORDER
+from ...publishing import start_run
+from ..arguments import add_flights
+from .publish_flights import publish
+
+WORKERS, THREADS = 2, "32"
+
+
+class Command(BaseCommand):
+    help = "Publish flights, keep an aggregate of them, archive them, let them be deleted, replay and consume them."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        add_flights(parser)
+        parser.add_argument(
+            "--place",
+            type=Path,
+            default=LOCAL / "pipeline",
+            metavar="DIRECTORY",
+            help="each run makes a folder in it, for archive and checkpoint; default: .local/pipeline",
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        flights, begun = options["flights"], time.monotonic()
+        if flights > IN_ORDER:
+            raise CommandError(
+                f"at most {IN_ORDER:,} flights, not {flights:,}: what follows in the file is of February, and too late"
+                " for a watermark that has seen December"
+            )
+        try:
+            check_pyspark()
+            wrong = self._through(flights, options["place"])
+        except KeyboardInterrupt:
+            raise CommandError("interrupted; the next run begins anew", returncode=130) from None
+        except Exception as error:
+            if (line := explained(error)) is None:
+                raise
+            raise CommandError(line) from error
+        if wrong:
+            raise CommandError(f"{wrong:,} answers differ from the file's")
+        self._say(f"The same answers at each place. It took {time.monotonic() - begun:.0f} s.")
+
+    def _through(self, flights: int, home: Path) -> int:
+        """How many answers are wrong."""
+        from ...pipeline import Pipeline, register
+        from ...streaming import CONFIG
+
+        run = start_run(flights)
+        register()
+        publish(self, run)
+        names = [f"pipeline-{run.token}-{number + 1}" for number in range(WORKERS)]
+        # No retention: what all groups are done with is deleted at once.
+        variables = {"FLIGHTS_RETENTION": "0"}
+        with workers(names, TOPIC, REPLAYED, "--threads", THREADS, variables=variables) as started:
+            spark = session("pipeline", master="local[2]", config=CONFIG)
+            try:
+                return Pipeline(spark, run, started, home / run.token, self._say).run_all()
+            finally:
+                spark.stop()
+
+    def _say(self, line: str) -> None:
+        self.stdout.write(line)
+        self.stdout.flush()
