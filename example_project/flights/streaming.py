@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-CONFIG = {"spark.sql.shuffle.partitions": "2"}
-"""Of the session. A stream's state is divided by this number for ever; Spark's default of 200 is for large ones."""
+CONFIG = {"spark.sql.shuffle.partitions": "2", "spark.log.level": "ERROR"}
+"""Of the session. A stream's state is divided by that number for ever; Spark's default of 200 is for large ones."""
 
 AT_ONCE = 10_000
 """Messages of a batch, at most."""

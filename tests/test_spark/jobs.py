@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,6 +15,15 @@ FAST_JVM = {
     "spark.sql.shuffle.partitions": "2",
     "spark.log.level": "ERROR",
 }
+
+
+def defaults(place: Path, **more: str) -> Path:
+    """A directory for ``SPARK_CONF_DIR``: a quick JVM for programs that start Spark themselves."""
+    values = {**FAST_JVM, "spark.driver.memory": "600m", **more}
+    place.joinpath("spark-defaults.conf").write_text(
+        "".join(f"{name} {value}\n" for name, value in values.items())
+    )
+    return place
 
 
 def start(

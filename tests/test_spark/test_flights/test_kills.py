@@ -14,7 +14,7 @@ import pytest
 from django.db import connection
 
 from tests.support.processes import Worker, database_url, wait_until
-from tests.test_spark.jobs import FAST_JVM
+from tests.test_spark.jobs import defaults
 from tests.test_spark.streams import committed, newest, stands_at
 
 pytestmark = [
@@ -31,16 +31,12 @@ EACH = 1500
 @contextmanager
 def job(place: Path, checkpoint: str, *arguments: str) -> Iterator[Worker]:
     """``manage.py stream_carriers``, with a quick JVM by the file that Spark's users have for their defaults."""
-    defaults = {**FAST_JVM, "spark.driver.memory": "600m", "spark.log.level": "WARN"}
-    place.joinpath("spark-defaults.conf").write_text(
-        "".join(f"{name} {value}\n" for name, value in defaults.items())
-    )
     worker = Worker(
         ("stream_carriers", "--checkpoint", checkpoint, *arguments),
         {
             "DATABASE_URL": database_url(),
             "DJANGO_SETTINGS_MODULE": "example_project.settings",
-            "SPARK_CONF_DIR": str(place),
+            "SPARK_CONF_DIR": str(defaults(place)),
         },
         program=("django",),
     )

@@ -68,7 +68,8 @@ class Command(BaseCommand):
         names = [f"pipeline-{run.token}-{number + 1}" for number in range(WORKERS)]
         # No retention: what all groups are done with is deleted at once.
         variables = {"FLIGHTS_RETENTION": "0"}
-        with workers(names, TOPIC, REPLAYED, "--threads", THREADS, variables=variables) as started:
+        arguments = (TOPIC, REPLAYED, "--threads", THREADS, "--verbosity", "0")
+        with workers(names, *arguments, variables=variables) as started:
             spark = session("pipeline", master="local[2]", config=CONFIG)
             try:
                 return Pipeline(spark, run, started, home / run.token, self._say).run_all()

@@ -1,0 +1,57 @@
+"""The flights' whole way, as a user starts it: log, streaming query, archive, deletion, replay, consumed again."""
+
+from __future__ import annotations
+
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tests.test_example.conftest import Example
+from tests.test_spark.jobs import defaults
+
+FLIGHTS = 600
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_the_same_answers_come_out_at_each_place(example: Example, tmp_path: Path) -> None:
+    example.environment["SPARK_CONF_DIR"] = str(defaults(tmp_path))
+    with example.start("pipeline", "--flights", str(FLIGHTS), "--place", str(tmp_path)) as process:
+        try:
+            output, _ = process.communicate(timeout=550)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            output, _ = process.communicate()
+            raise AssertionError(f"not at its end:\n{output}") from None
+    assert process.returncode == 0, output
+    said = [line for line in output.splitlines() if ": as the file says" in line]
+    begins = ["Streaming query", "Topic flights", "Archive", "Replay", "Topic flights-replayed"]
+    assert [line.partition(":")[0] for line in said] == begins, output
+    assert f"Archive: {FLIGHTS} messages and {2 * FLIGHTS} deliveries" in output
+    assert "Log: the topic flights is empty" in output
+    assert "WRONG" not in output
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_more_flights_than_are_in_order_are_refused(example: Example) -> None:
+    code, output = example.run("pipeline", "--flights", "all")
+    assert code == 1
+    assert "at most 111,296 flights, not 336,776" in output
+
+
+@pytest.mark.usefixtures("flights")
+def test_each_hour_that_differs_is_told() -> None:
+    from example_project.flights.hours import Totals, different_hours
+
+    noon, one = datetime(2013, 1, 1, 12, tzinfo=UTC), Totals(1, 0, 1, 3)
+    want = {("AA", noon): one, ("UA", noon): one}
+    assert list(different_hours(want, dict(want))) == []
+    assert list(different_hours(want, {("AA", noon): one._replace(delay=4), ("DL", noon): one})) == [
+        f"AA, 2013-01-01 12:00: {one._replace(delay=4)}, should be {one}",
+        f"DL, 2013-01-01 12:00: {one}, should be missing",
+        f"UA, 2013-01-01 12:00: missing, should be {one}",
+    ]
