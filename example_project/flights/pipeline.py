@@ -29,8 +29,8 @@ AT_ONCE = 10_000
 """Messages of a batch of the archive's; far more, in earnest."""
 
 LOOK_EVERY = 0.5
-PATIENCE = 300.0
-"""Seconds for the workers to do what they are waited for."""
+PATIENCE = 120.0
+"""Seconds in which workers must have come forward."""
 
 SHOWN = 3
 
@@ -85,7 +85,7 @@ class Pipeline:
         """The workers' two groups handle all of a topic."""
         progress = Progress(self.run.flights, *GROUPS)
         try:
-            self._wait(lambda: self._consumed(progress), f"the workers consume {topic}")
+            self._wait(lambda: self._unconsumed(progress), f"the workers consume {topic}")
         finally:
             progress.close()
         self._compare(
@@ -107,7 +107,7 @@ class Pipeline:
 
     def wait_until_deleted(self) -> None:
         """The workers delete what all groups are done with, the archive among them."""
-        self._wait(lambda: not messages(TOPIC, limit=1).messages, "the log is emptied")
+        self._wait(_oldest, "the log is emptied")
         self.say(f"Log: the topic {TOPIC} is empty, all groups were done with it.")
 
     def replay(self) -> None:
@@ -130,16 +130,25 @@ class Pipeline:
             self.say(f"  {line}")
         self.wrong += found
 
-    def _consumed(self, progress: Progress) -> bool:
+    def _unconsumed(self, progress: Progress) -> int:
         done = consumed(self.run)
         progress.show(done)
-        return min(done.values()) >= self.run.flights
+        return self.run.flights - min(done.values())
 
-    def _wait(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
+    def _wait(self, left: Callable[[], int], what: str) -> None:
+        """Until nothing is left; as long as what is left changes."""
+        before, deadline = -1, 0.0
+        while found := left():
+            if found != before:
+                before, deadline = found, time.monotonic() + PATIENCE
             if not self.workers.running():
                 raise Stuck("the workers have ended")
             if time.monotonic() > deadline:
-                raise Stuck(f"not within {PATIENCE:g} s: {what}")
+                raise Stuck(f"nothing has changed for {PATIENCE:g} s: {what}")
             time.sleep(LOOK_EVERY)
+
+
+def _oldest() -> int:
+    """The offset of the first message; 0 when there is none."""
+    found = messages(TOPIC, limit=1).messages
+    return found[0].offset if found else 0

@@ -30,7 +30,7 @@ def test_the_same_answers_come_out_at_each_place(example: Example, tmp_path: Pat
     said = [line for line in output.splitlines() if ": as the file says" in line]
     begins = ["Streaming query", "Topic flights", "Archive", "Replay", "Topic flights-replayed"]
     assert [line.partition(":")[0] for line in said] == begins, output
-    assert f"Archive: {FLIGHTS} messages and {2 * FLIGHTS} deliveries" in output
+    assert f"Archive: {FLIGHTS} messages and {2 * FLIGHTS:,} deliveries" in output
     assert "Log: the topic flights is empty" in output
     assert "WRONG" not in output
 
