@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .archiving import Archive as Archive
     from .archiving import archive as archive
+    from .archiving import compact as compact
+    from .archiving import verify as verify
     from .launching import session as session
     from .launching import settings_options as settings_options
     from .ordering import keep_order as keep_order
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 _HOME = {
     "Archive": "archiving",
     "archive": "archiving",
+    "compact": "archiving",
     "MQueueDataSource": "source",
     "Report": "reporting",
     "keep_order": "ordering",
@@ -33,6 +36,7 @@ _HOME = {
     "replay": "replaying",
     "session": "launching",
     "settings_options": "launching",
+    "verify": "archiving",
 }
 
 __all__ = [
@@ -41,11 +45,13 @@ __all__ = [
     "Report",
     "archive",
     "backfill",
+    "compact",
     "keep_order",
     "replay",
     "report",
     "session",
     "settings_options",
+    "verify",
 ]
 
 

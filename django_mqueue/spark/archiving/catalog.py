@@ -86,10 +86,7 @@ class Archive:
         ]
         if not found:
             return spark.createDataFrame([], schema(table))
-        # Spark takes names for patterns. (Its option __globPaths__ reads each of several such files several times.)
-        return spark.read.schema(schema(table)).parquet(
-            *(re.sub(r"([\\{}\[\]*?])", r"\\\1", path) for path in found)
-        )
+        return spark.read.schema(schema(table)).parquet(*map(patterned, found))
 
     def manifests(self, topic: str) -> list[Manifest]:
         """Those that count, by offset: not those that a compaction has replaced. Raises ``ArchiveError``."""
@@ -135,7 +132,12 @@ class Archive:
         return manifest.topic
 
     def _check_whole(self, topic: str, table: Table, manifests: Sequence[Manifest]) -> None:
-        """Each manifest must begin where the one before it ends."""
+        """The first manifest must begin at 0, and each other one where the one before it ends."""
+        if manifests and manifests[0].tables[table].above:
+            raise ArchiveError(
+                f"{self.files.uri}: topic {topic!r}, {table}: manifest {manifests[0].name} is the first, but begins"
+                f" above {manifests[0].tables[table].above}: those before it are missing"
+            )
         for before, after in pairwise(manifests):
             ended, begun = before.tables[table].upto, after.tables[table].above
             if begun != ended:
@@ -151,6 +153,14 @@ def schema(table: Table) -> StructType:
     from ..columns import schema_of
 
     return schema_of(ReadOptions(Connecting(), table=table, include_headers=True))
+
+
+def patterned(path: str) -> str:
+    """A path as a pattern that nothing else matches: that is what Spark takes paths for.
+
+    Its option ``__globPaths__``, which says that they are none, reads several such files several times each (4.3).
+    """
+    return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)
 
 
 def _instead(files: Files) -> str:

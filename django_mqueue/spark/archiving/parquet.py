@@ -42,8 +42,8 @@ _CHUNK = 8 * 1_048_576
 class Days:
     """The files that one task makes of rows that come in the order of their offsets.
 
-    ``schema``: what is written; the batches also have ``published_at``, by which they are divided. A context: ends
-    with all files closed and durable, or, after an error, as good as possible without them.
+    ``schema`` is what is written of them. A context: ends with all files closed and durable, or, after an error, as
+    good as possible without them.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Days:
     ) -> None:
         self._files, self._schema = files, schema
         self._name = (table, topic, batch, unique)
-        self._open: dict[int, _File] = {}
+        self._open: dict[str, _File] = {}
         self._number = 0
         self.entries: list[FileEntry] = []
 
@@ -60,8 +60,8 @@ class Days:
 
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:
-            for day in list(self._open):
-                self._close(day)
+            for date in list(self._open):
+                self._close(date)
         else:
             for file in self._open.values():
                 file.abandon()
@@ -70,35 +70,39 @@ class Days:
                     self._files.delete(path)
 
     def add(self, batch: pa.RecordBatch) -> None:
+        """Rows that have ``published_at``, by which they are divided."""
         days = pc.divide(batch.column("published_at").cast(pa.int64()), _DAY)
-        batch = batch.select(self._schema.names)
         bounds = pc.min_max(days).as_py()
         if bounds["min"] == bounds["max"]:
-            self._add(bounds["min"], batch)
+            self.put(_date(bounds["min"]), batch)
             return
         for day in pc.unique(days).to_pylist():
-            self._add(day, batch.filter(pc.equal(days, day)))
+            self.put(_date(day), batch.filter(pc.equal(days, day)))
 
-    def _add(self, day: int, batch: pa.RecordBatch) -> None:
-        if day in self._open and self._open[day].size > BYTES_PER_FILE:
-            self._close(day)
-        if day not in self._open:
+    def put(self, date: str, rows: pa.RecordBatch | pa.Table) -> None:
+        """Rows of one day."""
+        if date in self._open and self._open[date].size > BYTES_PER_FILE:
+            self._close(date)
+        if date not in self._open:
             if len(self._open) == OPEN_DAYS:
                 self._close(next(iter(self._open)))
             table, topic, number, unique = self._name
-            date = (_EPOCH + timedelta(days=day)).date().isoformat()
             path = data_path(table, topic, date, number, unique, self._number)
             self._number += 1
-            self._open[day] = _File(self._files, path, date, self._schema)
-        self._open[day].add(batch)
+            self._open[date] = _File(self._files, path, date, self._schema)
+        self._open[date].add(rows.select(self._schema.names))
 
-    def _close(self, day: int) -> None:
-        file = self._open.pop(day)
+    def _close(self, date: str) -> None:
+        file = self._open.pop(date)
         try:
             self.entries.append(file.close())
         except BaseException:
             file.abandon()
             raise
+
+
+def _date(day: int) -> str:
+    return (_EPOCH + timedelta(days=day)).date().isoformat()
 
 
 class _File:
@@ -121,13 +125,13 @@ class _File:
     def size(self) -> int:
         return self._stream.bytes
 
-    def add(self, batch: pa.RecordBatch) -> None:
-        self._first = self._first or batch.column("offset")[0].as_py()
-        self._last = batch.column("offset")[-1].as_py()
-        self._rows += batch.num_rows
-        self._held.append(batch)
-        self._held_rows += batch.num_rows
-        self._held_bytes += batch.nbytes
+    def add(self, rows: pa.RecordBatch | pa.Table) -> None:
+        self._first = self._first or rows.column("offset")[0].as_py()
+        self._last = rows.column("offset")[-1].as_py()
+        self._rows += rows.num_rows
+        self._held += rows.to_batches() if isinstance(rows, pa.Table) else [rows]
+        self._held_rows += rows.num_rows
+        self._held_bytes += rows.nbytes
         if self._held_rows >= ROWS_PER_GROUP or self._held_bytes >= BYTES_PER_GROUP:
             self._flush()
 
@@ -204,7 +208,9 @@ def problem(files: Files, entry: FileEntry) -> str | None:
         return f"{entry.path} has {len(offsets)} rows, not {entry.rows}"
     if offsets[0].as_py() != entry.first or offsets[-1].as_py() != entry.last:
         return f"{entry.path} does not begin and end with offsets {entry.first} and {entry.last}"
-    if not pc.all(pc.less(offsets[:-1], offsets[1:]), min_count=0).as_py():
+    # A message has a delivery for each group.
+    sorts = pc.less_equal if entry.path.startswith("deliveries/") else pc.less
+    if not pc.all(sorts(offsets[:-1], offsets[1:]), min_count=0).as_py():
         return f"{entry.path} is not sorted by offset"
     return None
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 MODULES = (
     "doctor",
     "archive",
+    "compact",
+    "verify",
     "report",
     "replay",
     "backfill",

@@ -1,0 +1,173 @@
+"""Verification: whether an archive's files are what its manifests say; and cleaning away what no manifest names.
+
+**What may be deleted.** A file of a batch that has a manifest which does not name it will never be named: batches are
+numbered, a manifest is written once. A file of a batch without a manifest may be named by one in a moment. What a
+compaction has replaced may still be read by somebody for a while. Nothing is deleted of a topic with a problem.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..errors import ArchiveError, NoSuchTopic
+from ..options import Table
+from .catalog import Archive, patterned, schema
+from .files import HIDDEN, Found, files_at
+from .jobs import parallelism, spread
+from .layout import MANIFESTS, TABLES, folder_of, manifest_path
+from .manifest import FileEntry, Manifest
+from .parquet import problem
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+KEEP_FOR = 3600.0
+"""Seconds that what is of no use is kept: somebody may be reading it, or writing it."""
+
+FILES_PER_TASK = 4
+_BATCH = re.compile(r"([0-9]{10})-[^/]*\.parquet")
+
+
+@dataclass
+class Verified:
+    """Of one topic. ``orphans``: files that do not count, or not any more; ``deleted``: how many of these are gone now.
+
+    ``problems`` are sentences.
+    """
+
+    topic: str
+    files: int = 0
+    rows: int = 0
+    bytes: int = 0
+    problems: list[str] = field(default_factory=list)
+    orphans: list[str] = field(default_factory=list)
+    deleted: int = 0
+
+
+def verify(
+    spark: SparkSession,
+    to: str,
+    *,
+    topics: str | Sequence[str] | None = None,
+    clean: bool = False,
+    stopping: threading.Event | None = None,
+) -> list[Verified]:
+    """Read all that the archive holds of the topics (all, unless given), and say what is wrong with it.
+
+    Every file must be there, with its checksum, its rows and its offsets, sorted, and nothing twice; manifests must
+    follow each other without a gap. Needs no database. ``clean`` deletes what belongs to nothing for an hour.
+    Raises ``NoArchive``, ``NoSuchTopic``, or ``ArchiveError`` for an archive of a newer version.
+    """
+    archive = Archive.open(to, spark)
+    wanted = archive.topics() if topics is None else [topics] if isinstance(topics, str) else list(topics)
+    if unknown := sorted(set(wanted) - set(archive.topics())):
+        raise NoSuchTopic(f"the archive {archive.files.uri} has no topic {', '.join(map(repr, unknown))}")
+    found = []
+    for topic in wanted:
+        if stopping is not None and stopping.is_set():
+            break
+        found.append(_Check(spark, archive, topic).run(clean=clean))
+    return found
+
+
+class _Check:
+    def __init__(self, spark: SparkSession, archive: Archive, topic: str) -> None:
+        self._spark, self._archive, self._files, self._topic = spark, archive, archive.files, topic
+        self._found = Verified(topic)
+
+    def run(self, *, clean: bool) -> Verified:
+        found = self._found
+        try:
+            counted = self._archive.manifests(self._topic)
+        except ArchiveError as error:
+            found.problems.append(str(error))
+            return found
+        for table in TABLES:
+            entries = self._archive.entries(self._topic, table)
+            found.files += len(entries)
+            found.rows += sum(entry.rows for entry in entries)
+            found.bytes += sum(entry.bytes for entry in entries)
+            found.problems += self._read(entries)
+            if not found.problems:
+                found.problems += self._twice(table, entries)
+        orphans = list(self._orphans(counted))
+        found.orphans = [each.path for each in orphans]
+        if clean and not found.problems:
+            self._clean(orphans, counted)
+        return found
+
+    def _read(self, entries: Sequence[FileEntry]) -> list[str]:
+        uri = self._files.uri
+        tasks = [entries[at : at + FILES_PER_TASK] for at in range(0, len(entries), FILES_PER_TASK)]
+        if len(tasks) > 100 * parallelism(self._spark):
+            each = -(-len(entries) // (100 * parallelism(self._spark)))
+            tasks = [entries[at : at + each] for at in range(0, len(entries), each)]
+
+        def look(some: Sequence[FileEntry]) -> list[str]:
+            files = files_at(uri)
+            return [found for entry in some if (found := problem(files, entry))]
+
+        return [found for some in spread(self._spark, look, tasks) for found in some]
+
+    def _twice(self, table: Table, entries: Sequence[FileEntry]) -> Iterator[str]:
+        """Rows that are in two files, of those whose offsets overlap."""
+        doubtful = overlapping(entries)
+        if not doubtful:
+            return
+        by = ["offset", "group"] if table == "deliveries" else ["offset"]
+        paths = [patterned(self._files.spark_path(entry.path)) for entry in doubtful]
+        rows = self._spark.read.schema(schema(table)).parquet(*paths)
+        for row in rows.groupBy(*by).count().where("count > 1").orderBy("offset").limit(5).collect():
+            what = ", ".join(f"{name} {row[name]}" for name in by)
+            yield f"topic {self._topic!r}, {table}: {what} is there {row['count']} times"
+
+    def _orphans(self, counted: Sequence[Manifest]) -> Iterator[Found]:
+        """What belongs to the topic and counts for nothing."""
+        named = {e.path for manifest in counted for part in manifest.tables.values() for e in part.files}
+        names = {manifest_path(self._topic, manifest.name) for manifest in counted}
+        for folder in (*TABLES, MANIFESTS):
+            for found in self._files.list(f"{folder}/{folder_of(self._topic)}", deep=True):
+                if found.path not in named and found.path not in names:
+                    yield found
+
+    def _clean(self, orphans: Sequence[Found], counted: Sequence[Manifest]) -> None:
+        last = max((manifest.batch for manifest in counted), default=0)
+        replaced = {name for manifest in counted for name in manifest.replaces}
+        since = self._replaced_at(counted)
+        for orphan in orphans:
+            name = orphan.path.rpartition("/")[2]
+            data = _BATCH.fullmatch(name)
+            if data:
+                useless = int(data[1]) <= last  # Else a run may be about to name it.
+            else:
+                useless = name.startswith(HIDDEN) or name.removesuffix(".json") in replaced
+            if not useless or time.time() - max(orphan.modified, since) < KEEP_FOR:
+                continue
+            with suppress(FileNotFoundError):
+                self._files.delete(orphan.path)
+                self._found.deleted += 1
+
+    def _replaced_at(self, counted: Sequence[Manifest]) -> float:
+        """When the newest compaction was done, in seconds since 1970; 0 without one."""
+        compactions = {manifest_path(self._topic, m.name) for m in counted if m.replaces}
+        there = self._files.list(f"{MANIFESTS}/{folder_of(self._topic)}")
+        return max((found.modified for found in there if found.path in compactions), default=0.0)
+
+
+def overlapping(entries: Sequence[FileEntry]) -> list[FileEntry]:
+    """Those that share a stretch of offsets with another one. ``entries`` come by their first offsets."""
+    found: dict[str, FileEntry] = {}
+    widest: FileEntry | None = None
+    for entry in entries:
+        if widest is not None and entry.first <= widest.last:
+            found[widest.path] = widest
+            found[entry.path] = entry
+        if widest is None or entry.last > widest.last:
+            widest = entry
+    return list(found.values())

@@ -1,0 +1,227 @@
+"""Compaction: the small files of many batches become few large ones, under one manifest.
+
+New files are written and read back, then a manifest names them and those that it replaces: from that moment on these
+do not count. They are deleted later, by ``verify(clean=True)``, because somebody may be reading them.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..errors import ArchiveError, NoSuchTopic, OptionError
+from ..options import Table
+from .catalog import Archive
+from .files import Files, files_at
+from .jobs import spread
+from .layout import TABLES, manifest_path
+from .manifest import FileEntry, Manifest, Part
+from .parquet import Days, problem
+from .writing import arrow_schema, reading_back
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BYTES = 1 << 30
+"""Of the files that become one manifest's."""
+
+
+@dataclass
+class Compacted:
+    """Of one topic: how many manifests and files were compacted, and how many there are in their place."""
+
+    topic: str
+    manifests: int = 0
+    manifests_now: int = 0
+    files: int = 0
+    files_now: int = 0
+    rows: int = 0
+
+
+@dataclass(frozen=True)
+class _Task:
+    """Files of one day and table, which become one, or few."""
+
+    topic: str
+    batch: int
+    table: Table
+    date: str
+    entries: tuple[FileEntry, ...]
+
+
+def compact(
+    spark: SparkSession,
+    to: str,
+    *,
+    topics: str | Sequence[str] | None = None,
+    bytes: int = BYTES,
+    stopping: threading.Event | None = None,
+) -> list[Compacted]:
+    """Put batches that follow each other together, as long as they have at most ``bytes`` in files; what was done.
+
+    ``topics``: all, unless given. Needs no database, and may run beside an archive run. Raises ``NoArchive``,
+    ``NoSuchTopic``, ``OptionError``, or ``ArchiveError`` if a file is not what it should be: what is wrong is not
+    carried on.
+    """
+    if bytes < 1:
+        raise OptionError(f"bytes is {bytes}, but must be at least 1")
+    archive = Archive.open(to, spark)
+    wanted = archive.topics() if topics is None else [topics] if isinstance(topics, str) else list(topics)
+    if unknown := sorted(set(wanted) - set(archive.topics())):
+        raise NoSuchTopic(f"the archive {archive.files.uri} has no topic {', '.join(map(repr, unknown))}")
+    done = []
+    for topic in wanted:
+        found = Compacted(topic)
+        for some in _together(archive.manifests(topic), bytes):
+            if stopping is not None and stopping.is_set():
+                break
+            _compact(spark, archive.files, some, found)
+        done.append(found)
+    return done
+
+
+def _together(manifests: Sequence[Manifest], most: int) -> Iterator[list[Manifest]]:
+    """Neighbours with at most so many bytes; those without one are left out."""
+    some: list[Manifest] = []
+    size = 0
+    for manifest in manifests:
+        own = sum(entry.bytes for part in manifest.tables.values() for entry in part.files)
+        if some and size + own > most:
+            if len(some) > 1:
+                yield some
+            some, size = [], 0
+        some.append(manifest)
+        size += own
+    if len(some) > 1:
+        yield some
+
+
+def _compact(spark: SparkSession, files: Files, old: Sequence[Manifest], done: Compacted) -> None:
+    topic, last = old[-1].topic, old[-1]
+    tasks = list(_tasks(old))
+    written = spread(spark, _merging(files.uri), tasks)
+    spread(spark, reading_back(files.uri), [entry for entries in written for entry in entries])
+    new: dict[Table, list[FileEntry]] = defaultdict(list)
+    for task, entries in zip(tasks, written, strict=True):
+        new[task.table] += entries
+    manifest = Manifest(
+        topic=topic,
+        group=last.group,
+        batch=last.batch,
+        life=last.life,
+        position=last.position,
+        tables={
+            table: _part(old, table, new[table]) for table in TABLES if any(table in m.tables for m in old)
+        },
+        columns={table: {f.name: str(f.type) for f in arrow_schema(table)} for table in TABLES},
+        created_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        since=old[0].since or old[0].batch,
+        replaces=tuple(sorted({m.name for m in old}.union(*(m.replaces for m in old)))),
+    )
+    path = manifest_path(topic, manifest.name)
+    try:
+        files.write(path, manifest.json())
+    except FileExistsError:
+        raise ArchiveError(
+            f"{files.uri}: another compaction has done {manifest.name} of {topic!r} just now"
+        ) from None
+    try:
+        Archive.open(files.uri, spark).manifests(topic)
+    except ArchiveError as error:  # Another compaction has replaced some of the same.
+        files.delete(path)
+        raise ArchiveError(
+            f"another compaction works on topic {topic!r}: this one has changed nothing"
+        ) from error
+    done.manifests += len(old)
+    done.manifests_now += 1
+    done.files += sum(len(part.files) for m in old for part in m.tables.values())
+    done.files_now += sum(len(entries) for entries in new.values())
+    done.rows += sum(part.rows for part in manifest.tables.values())
+
+
+def _part(old: Sequence[Manifest], table: Table, entries: Sequence[FileEntry]) -> Part:
+    parts = [manifest.tables[table] for manifest in old if table in manifest.tables]
+    rows = sum(part.rows for part in parts)
+    if rows != sum(entry.rows for entry in entries):
+        raise ArchiveError(
+            f"compaction: {table} had {rows} rows, but {sum(entry.rows for entry in entries)} were written"
+        )
+    return Part(parts[0].above, parts[-1].upto, rows, tuple(entries))
+
+
+def _tasks(old: Sequence[Manifest]) -> Iterator[_Task]:
+    by_day: dict[tuple[Table, str], list[FileEntry]] = defaultdict(list)
+    for manifest in old:
+        for table, part in manifest.tables.items():
+            for entry in part.files:
+                by_day[table, entry.date].append(entry)
+    for (table, date), entries in sorted(by_day.items()):
+        entries.sort(key=lambda entry: (entry.first, entry.path))
+        yield _Task(old[-1].topic, old[-1].batch, table, date, tuple(entries))
+
+
+def _merging(to: str) -> Callable[[_Task], list[FileEntry]]:
+    """A function for executors."""
+
+    def merge(task: _Task) -> list[FileEntry]:
+        files, schema = files_at(to), arrow_schema(task.table)
+        days = Days(files, task.table, task.topic, task.batch, uuid.uuid4().hex[:16], schema)
+        with days:
+            for cluster in clusters(task.entries):
+                for entry in cluster:
+                    if found := problem(files, entry):
+                        raise ArchiveError(f"{files.uri}: {found}")
+                for table in _sorted(files, cluster, schema, task.table):
+                    days.put(task.date, table)
+        return days.entries
+
+    return merge
+
+
+def clusters(entries: Sequence[FileEntry]) -> Iterator[list[FileEntry]]:
+    """Files that come by their first offsets, those together whose offsets overlap."""
+    some: list[FileEntry] = []
+    for entry in entries:
+        if some and entry.first > max(each.last for each in some):
+            yield some
+            some = []
+        some.append(entry)
+    if some:
+        yield some
+
+
+def _sorted(
+    files: Files, cluster: Sequence[FileEntry], schema: pa.Schema, table: Table
+) -> Iterator[pa.Table]:
+    """The rows of one file, a group of rows after the other; or of several, which are held in memory together."""
+    if len(cluster) == 1:
+        with files.open(cluster[0].path) as stream:
+            file = pq.ParquetFile(stream)
+            for number in range(file.num_row_groups):
+                yield conformed(file.read_row_group(number), schema)
+        return
+    parts = []
+    for entry in cluster:
+        with files.open(entry.path) as stream:
+            parts.append(conformed(pq.ParquetFile(stream).read(), schema))
+    order = [("offset", "ascending")] + ([("group", "ascending")] if table == "deliveries" else [])
+    yield pa.concat_tables(parts).sort_by(order)
+
+
+def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """With the columns that files have now: null where an older file has none."""
+    columns = [
+        table.column(field.name).cast(field.type)
+        if field.name in table.schema.names
+        else pa.nulls(table.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)

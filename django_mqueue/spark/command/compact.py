@@ -1,0 +1,45 @@
+"""``compact``: an archive's many small files become few large ones."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser
+from dataclasses import asdict
+
+from .verbs import Job, Verb
+
+MIB = 1_048_576
+
+
+def arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--to", required=True, metavar="PATH", help="The archive's folder.")
+    parser.add_argument("--topic", action="append", help="Only this topic; as often as needed.")
+    parser.add_argument(
+        "--mib",
+        type=int,
+        default=1024,
+        metavar="N",
+        help="Batches together have at most so much (default 1024).",
+    )
+    parser.add_argument("--json", action="store_true", help="What was done, as JSON.")
+
+
+def run(job: Job) -> int:
+    from ..archiving.compacting import compact
+
+    given = job.arguments
+    done = compact(job.spark, given.to, topics=given.topic, bytes=given.mib * MIB, stopping=job.stopping)
+    if given.json:
+        job.tell(json.dumps([asdict(each) for each in done], indent=2))
+        return 0
+    for each in done:
+        job.tell(
+            f"{each.topic}: {each.manifests:,} batches with {each.files:,} files are {each.manifests_now:,} with"
+            f" {each.files_now:,}, {each.rows:,} rows"
+            if each.manifests
+            else f"{each.topic}: nothing to put together"
+        )
+    return 0
+
+
+VERB = Verb("compact", "Put the small files of an archive's batches together.", arguments, run)

@@ -1,0 +1,52 @@
+"""``verify``: whether an archive is what its manifests say."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from .verbs import Job, Verb
+
+if TYPE_CHECKING:
+    from ..archiving.checking import Verified
+
+
+def arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--to", required=True, metavar="PATH", help="The archive's folder.")
+    parser.add_argument("--topic", action="append", help="Only this topic; as often as needed.")
+    parser.add_argument(
+        "--clean", action="store_true", help="Delete files that have belonged to nothing for an hour."
+    )
+    parser.add_argument("--json", action="store_true", help="What was found, as JSON.")
+
+
+def run(job: Job) -> int:
+    """1 if anything is wrong."""
+    from ..archiving.checking import verify
+
+    given = job.arguments
+    found = verify(job.spark, given.to, topics=given.topic, clean=given.clean, stopping=job.stopping)
+    if given.json:
+        job.tell(json.dumps([asdict(each) for each in found], indent=2))
+    else:
+        for each in found:
+            _tell(job, each)
+    if job.stopping.is_set():
+        job.say("stopped before the end")
+    return 1 if job.stopping.is_set() or any(each.problems for each in found) else 0
+
+
+def _tell(job: Job, found: Verified) -> None:
+    orphans = f"; {len(found.orphans):,} files belong to nothing" if found.orphans else ""
+    deleted = f", {found.deleted:,} of them deleted" if found.deleted else ""
+    job.tell(
+        f"{found.topic}: {'NOT whole' if found.problems else 'whole'}, {found.rows:,} rows in {found.files:,} files of"
+        f" {found.bytes / 1_048_576:,.1f} MiB{orphans}{deleted}"
+    )
+    for problem in found.problems:
+        job.tell(f"  {problem}")
+
+
+VERB = Verb("verify", "Read an archive and say whether it is what its manifests tell.", arguments, run)
