@@ -6,22 +6,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .calls import archive as archive
+    from .calls import compact as compact
+    from .calls import verify as verify
     from .catalog import Archive as Archive
     from .checking import Verified as Verified
-    from .checking import verify as verify
     from .compacting import Compacted as Compacted
-    from .compacting import compact as compact
     from .running import Archived as Archived
-    from .running import archive as archive
 
 _HOME = {
     "Archive": "catalog",
     "Archived": "running",
     "Compacted": "compacting",
     "Verified": "checking",
-    "archive": "running",
-    "compact": "compacting",
-    "verify": "checking",
+    "archive": "calls",
+    "compact": "calls",
+    "verify": "calls",
 }
 
 __all__ = ["Archive", "Archived", "Compacted", "Verified", "archive", "compact", "verify"]

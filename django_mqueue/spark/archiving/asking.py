@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...policy import names
@@ -14,6 +14,9 @@ from ..options import ROWS_PER_PARTITION, TOPIC_MAX, ReadOptions, Table, read_op
 BATCH_ROWS = 1_000_000
 HISTORY_AFTER = 3600.0
 """Seconds."""
+
+Progress = Callable[[int, int], object]
+"""Called with (done, of all), in offsets."""
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,17 @@ class Archive:
         }
         return sorted(topic_of(folder) or self._told(folder) for folder in folders)
 
+    def chosen(self, topics: str | Sequence[str] | None) -> list[str]:
+        """These topics, or all. Raises ``NoSuchTopic`` for those that are not in the archive."""
+        there = self.topics()
+        wanted = there if topics is None else [topics] if isinstance(topics, str) else list(topics)
+        if unknown := sorted(set(wanted) - set(there)):
+            raise NoSuchTopic(
+                f"the archive {self.files.uri} has no topic {', '.join(map(repr, unknown))}; it has"
+                f" {', '.join(there) or 'none'}"
+            )
+        return wanted
+
     def upto(self, topic: str, table: Table = "messages") -> int:
         """Up to which offset the archive has a topic's table: 0 for a topic that is not in it."""
         return max((m.tables[table].upto for m in self.manifests(topic) if table in m.tables), default=0)
@@ -75,12 +86,7 @@ class Archive:
 
         Columns that older files have not are null. In no order. Raises ``NoSuchTopic``.
         """
-        wanted = [topics] if isinstance(topics, str) else list(topics)
-        if unknown := sorted(set(wanted) - set(self.topics())):
-            raise NoSuchTopic(
-                f"the archive {self.files.uri} has no topic {', '.join(map(repr, unknown))}; it has"
-                f" {', '.join(self.topics()) or 'none'}"
-            )
+        wanted = self.chosen(topics)
         found = [
             self.files.spark_path(entry.path) for topic in wanted for entry in self.entries(topic, table)
         ]

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..errors import ArchiveError, NoSuchTopic
+from ..errors import ArchiveError
 from ..options import Table
 from .catalog import Archive, patterned, schema
 from .files import HIDDEN, Found, files_at
@@ -50,26 +50,17 @@ class Verified:
     deleted: int = 0
 
 
-def verify(
+def verified(
     spark: SparkSession,
-    to: str,
+    archive: Archive,
+    topics: Sequence[str],
     *,
-    topics: str | Sequence[str] | None = None,
-    clean: bool = False,
-    stopping: threading.Event | None = None,
+    clean: bool,
+    stopping: threading.Event | None,
 ) -> list[Verified]:
-    """Read all that the archive holds of the topics (all, unless given), and say what is wrong with it.
-
-    Every file must be there, with its checksum, its rows and its offsets, sorted, and nothing twice; manifests must
-    follow each other without a gap. Needs no database. ``clean`` deletes what belongs to nothing for an hour.
-    Raises ``NoArchive``, ``NoSuchTopic``, or ``ArchiveError`` for an archive of a newer version.
-    """
-    archive = Archive.open(to, spark)
-    wanted = archive.topics() if topics is None else [topics] if isinstance(topics, str) else list(topics)
-    if unknown := sorted(set(wanted) - set(archive.topics())):
-        raise NoSuchTopic(f"the archive {archive.files.uri} has no topic {', '.join(map(repr, unknown))}")
+    """Topic by topic, until ``stopping`` is set."""
     found = []
-    for topic in wanted:
+    for topic in topics:
         if stopping is not None and stopping.is_set():
             break
         found.append(_Check(spark, archive, topic).run(clean=clean))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..errors import ArchiveError, NoSuchTopic, OptionError
+from ..errors import ArchiveError
 from ..options import Table
 from .catalog import Archive
 from .files import Files, files_at
@@ -29,9 +29,6 @@ from .writing import arrow_schema, reading_back
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-BYTES = 1 << 30
-"""Of the files that become one manifest's."""
 
 
 @dataclass
@@ -57,28 +54,12 @@ class _Task:
     entries: tuple[FileEntry, ...]
 
 
-def compact(
-    spark: SparkSession,
-    to: str,
-    *,
-    topics: str | Sequence[str] | None = None,
-    bytes: int = BYTES,
-    stopping: threading.Event | None = None,
+def compacted(
+    spark: SparkSession, archive: Archive, topics: Sequence[str], bytes: int, stopping: threading.Event | None
 ) -> list[Compacted]:
-    """Put batches that follow each other together, as long as they have at most ``bytes`` in files; what was done.
-
-    ``topics``: all, unless given. Needs no database, and may run beside an archive run. Raises ``NoArchive``,
-    ``NoSuchTopic``, ``OptionError``, or ``ArchiveError`` if a file is not what it should be: what is wrong is not
-    carried on.
-    """
-    if bytes < 1:
-        raise OptionError(f"bytes is {bytes}, but must be at least 1")
-    archive = Archive.open(to, spark)
-    wanted = archive.topics() if topics is None else [topics] if isinstance(topics, str) else list(topics)
-    if unknown := sorted(set(wanted) - set(archive.topics())):
-        raise NoSuchTopic(f"the archive {archive.files.uri} has no topic {', '.join(map(repr, unknown))}")
+    """Topic by topic, until ``stopping`` is set."""
     done = []
-    for topic in wanted:
+    for topic in topics:
         found = Compacted(topic)
         for some in _together(archive.manifests(topic), bytes):
             if stopping is not None and stopping.is_set():

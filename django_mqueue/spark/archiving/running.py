@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -25,7 +25,7 @@ from ..connecting import Line
 from ..errors import ArchiveError, NoArchive
 from ..options import Table
 from ..planning import settled, topics_of
-from .asking import BATCH_ROWS, HISTORY_AFTER, Asked, asked
+from .asking import Asked, Progress
 from .batches import Goal, Planner
 from .catalog import Archive
 from .files import HIDDEN, Files, files_at
@@ -38,9 +38,6 @@ from .writing import Task, arrow_schema, reading_back, writing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-Progress = Callable[[int, int], object]
-"""Called with (done, of all), in offsets."""
 
 
 @dataclass
@@ -59,43 +56,9 @@ class Archived:
     bytes: int = 0
 
 
-def archive(
-    spark: SparkSession,
-    topics: str | Sequence[str] | None,
-    to: str,
-    *,
-    options: Mapping[str, str] | None = None,
-    pattern: str | None = None,
-    group: str = "archive",
-    batch_rows: int = BATCH_ROWS,
-    history_after: float = HISTORY_AFTER,
-    fail_on_data_loss: bool = True,
-    stopping: threading.Event | None = None,
-    progress: Progress | None = None,
-) -> list[Archived]:
-    """Add to the archive at ``to`` what the topics hold beyond it, and let the log forget that; what was added.
+class Run:
+    """One run; ``run`` it once."""
 
-    ``topics``: names, or with ``pattern`` all that a regular expression matches as a whole. ``options``: the
-    connection's, as of ``format("mqueue")``. ``batch_rows``: messages in a batch, at most. ``history_after``: seconds
-    after which a message's delivery history is archived even if a group is not done with the message. ``stopping``:
-    when it is set, the run ends after the batch that is under way.
-
-    Raises ``OptionError``, ``NoConnection``, ``NoSuchTopic``, ``GroupTaken`` (another run of the group lives),
-    ``LogGap`` (messages may be missing, unless ``fail_on_data_loss`` is false) or ``ArchiveError`` (the place cannot
-    be written, or holds something else); before the first batch nothing was changed then.
-    """
-    wanted = asked(options or {}, topics, pattern, group, batch_rows, history_after, strict=fail_on_data_loss)
-    run = _Run(
-        spark,
-        files_at(to, spark),
-        wanted,
-        stopping or threading.Event(),
-        progress or (lambda done, total: None),
-    )
-    return run.run()
-
-
-class _Run:
     def __init__(
         self, spark: SparkSession, files: Files, wanted: Asked, stopping: threading.Event, progress: Progress
     ) -> None:

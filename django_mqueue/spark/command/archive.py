@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ..archiving.asking import BATCH_ROWS, HISTORY_AFTER
+from ..archiving.calls import archive
 from .verbs import Job, Verb
 
 if TYPE_CHECKING:
@@ -51,8 +52,6 @@ def arguments(parser: ArgumentParser) -> None:
 
 
 def run(job: Job) -> int:
-    from ..archiving.running import archive
-
     given = job.arguments
     with ExitStack() as stack:
         bar: list[Progress] = []

@@ -6,6 +6,7 @@ import json
 from argparse import ArgumentParser
 from dataclasses import asdict
 
+from ..archiving.calls import compact
 from .verbs import Job, Verb
 
 MIB = 1_048_576
@@ -25,8 +26,6 @@ def arguments(parser: ArgumentParser) -> None:
 
 
 def run(job: Job) -> int:
-    from ..archiving.compacting import compact
-
     given = job.arguments
     done = compact(job.spark, given.to, topics=given.topic, bytes=given.mib * MIB, stopping=job.stopping)
     if given.json:

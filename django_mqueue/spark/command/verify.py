@@ -7,6 +7,7 @@ from argparse import ArgumentParser
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from ..archiving.calls import verify
 from .verbs import Job, Verb
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ def arguments(parser: ArgumentParser) -> None:
 
 def run(job: Job) -> int:
     """1 if anything is wrong."""
-    from ..archiving.checking import verify
-
     given = job.arguments
     found = verify(job.spark, given.to, topics=given.topic, clean=given.clean, stopping=job.stopping)
     if given.json:
