@@ -287,6 +287,25 @@ provider.shutdown()
 """
 )
 
+BEFORE["docs/reference/archive.md"] = """
+from tempfile import mkdtemp
+from pathlib import Path
+from django_mqueue import publish_many
+from django_mqueue.spark import archive, compact, session
+place = Path(mkdtemp()) / "archive"
+spark = session(master="local[2]")
+for n in range(3):
+    publish_many("orders", range(10 * n, 10 * n + 10))
+    archive(spark, "orders", str(place))
+    if n == 1:
+        compact(spark, str(place))
+"""
+AFTER["docs/reference/archive.md"] = """
+assert sorted(frame["offset"])[-1] == last and len(set(frame["offset"])) == 30
+assert sorted(paths) == sorted(str(place / path) for path in
+    (entry.path for entry in __import__("django_mqueue.spark").spark.Archive.open(place).entries("orders")))
+spark.stop()
+"""
 NEED_SPARK = {
     f"docs/how-to/{page}.md"
     for page in (
@@ -296,8 +315,9 @@ NEED_SPARK = {
         "read-the-log-with-spark",
         "replay-from-an-archive",
         "report-on-topics",
+        "archive-topics",
     )
-}
+} | {"docs/reference/archive.md"}
 IN_A_TEST_FILE = "docs/how-to/test-your-code.md"
 
 

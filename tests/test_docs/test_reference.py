@@ -65,6 +65,7 @@ def test_signatures_are_those_of_the_code(block: Block) -> None:
     exec(compiled(block), namespace)
     homes: dict[str, Any] = {
         "docs/reference/inspect.md": inspecting,
+        "docs/reference/archive.md": django_mqueue.spark,
         "docs/reference/spark.md": django_mqueue.spark,
         "docs/reference/report.md": django_mqueue.spark,
     }
@@ -88,7 +89,7 @@ def test_every_function_and_class_with_arguments_has_its_signature() -> None:
         "pause", "resume", "reset", "scheduled", "cancel", "reschedule", "messages", "remove", "send_to_front",
         "counts", "groups", "release", "partitions", "deliveries", "preview_reset", "topics", "group_figures",
         "topic_figures", "rates", "latency", "lag", "holds", "subscribers", "request", "arequest",
-        "session", "settings_options", "keep_order", "report", "replay", "backfill",
+        "session", "settings_options", "keep_order", "report", "replay", "backfill", "archive", "compact", "verify",
     }  # fmt: skip
 
 

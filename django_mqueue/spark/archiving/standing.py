@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from ...exceptions import LogGap, NotRegistered
 from ...service import following
 from ...service.following import Place
 from ..errors import ArchiveError
 from ..options import Table
-from .catalog import Archive
 from .layout import TABLES
+
+if TYPE_CHECKING:
+    from .catalog import Archive
 
 
 @dataclass(frozen=True)

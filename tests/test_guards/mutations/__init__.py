@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from . import (
+    archiving,
     attempts,
     copying,
     fencing,
@@ -32,6 +33,7 @@ PARTS: dict[str, tuple[Mutation, ...]] = {
     "Listeners": listeners.MUTATIONS,
     "Request and reply": requests.MUTATIONS,
     "Reading the log": following.MUTATIONS,
+    "Archives": archiving.MUTATIONS,
     "Storing the past": copying.MUTATIONS,
 }
 

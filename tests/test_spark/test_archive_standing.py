@@ -1,0 +1,186 @@
+"""What decides whether an archive run goes on, and up to where messages may be deleted; nothing here needs Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.test import override_settings
+
+from django_mqueue import Subscription, publish, publish_many, reset, subscribe, unsubscribe
+from django_mqueue.exceptions import GroupTaken, LogGap
+from django_mqueue.models import Message
+from django_mqueue.service import following
+from django_mqueue.service.finished import finished_upto
+from django_mqueue.spark.archiving import membership
+from django_mqueue.spark.archiving.membership import Membership
+from django_mqueue.spark.archiving.standing import Standing, check, move, settle, still
+from django_mqueue.spark.connecting import Connecting, Line
+from tests.support.subscribers import QUICK, collect, in_log, poll_until
+from tests.support.subscribers import settle as settle_workers
+
+from . import streams
+from .streams import reads_log, stands_at
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+GROUP = "archive"
+HOUR = 3_600_000
+
+
+@pytest.fixture
+def standing() -> Standing:
+    """After one batch of three messages, with two more behind it."""
+    publish_many("orders", range(3))
+    third = in_log("orders")[-1]
+    publish_many("orders", range(2))
+    found = settle(of(0, batch=0), streams.settle("orders"), "default")
+    moved = Standing("orders", GROUP, {"messages": third}, third, 1, found.life)
+    move(moved, "default")
+    return moved
+
+
+def of(position: int, batch: int = 1, life: int = 1) -> Standing:
+    return Standing("orders", GROUP, {"messages": position}, position, batch, life)
+
+
+def place() -> following.Place | None:
+    return following.place("orders", GROUP, using="default")
+
+
+def subscribe_again() -> None:
+    unsubscribe("orders", GROUP)
+    subscribe("orders", GROUP)
+
+
+def follow_again() -> None:
+    unsubscribe("orders", GROUP)
+    following.follow("orders", GROUP, 0, 0, using="default")
+
+
+def read_on() -> None:
+    found = place()
+    assert found is not None
+    following.move("orders", GROUP, found.life, in_log("orders")[-1], using="default")
+
+
+CHANGES = {
+    "reset": lambda: reset("orders", GROUP, "earliest"),
+    "subscribed again": subscribe_again,
+    "followed again": follow_again,
+    "unsubscribed": lambda: unsubscribe("orders", GROUP),
+    "read on": read_on,
+}
+
+
+def test_a_run_goes_on_where_the_last_one_ended(standing: Standing) -> None:
+    check(standing, place())
+    still(standing, "default")
+    assert stands_at(GROUP) == standing.position
+    assert reads_log(GROUP)
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_group_that_does_not_fit_the_manifests_is_a_gap(
+    standing: Standing, change: Callable[[], Any]
+) -> None:
+    change()
+    with pytest.raises(LogGap, match="may be deleted; failOnDataLoss set to false"):
+        check(standing, place())
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_group_that_was_changed_meanwhile_has_held_back_nothing(
+    standing: Standing, change: Callable[[], Any]
+) -> None:
+    change()
+    with pytest.raises(LogGap, match="Nothing of this batch was added"):
+        still(standing, "default")
+
+
+def test_an_archive_without_a_batch_is_of_a_group_that_has_read_nothing(standing: Standing) -> None:
+    with pytest.raises(LogGap, match="another archive was written by this group"):
+        check(of(0, batch=0), place())
+    check(of(0, batch=0), None)
+
+
+def test_a_group_that_a_killed_run_has_not_moved_is_moved(standing: Standing) -> None:
+    """The manifest is there, and its messages are in the archive."""
+    last = in_log("orders")[-1]
+    told = of(last, batch=2, life=standing.life)
+    check(told, place())
+    settled = settle(told, streams.settle("orders"), "default")
+    assert (settled.position, stands_at(GROUP)) == (last, last)
+    with override_settings(MQUEUE=QUICK):
+        collect("orders")
+    assert in_log("orders") == []
+
+
+def test_what_was_moved_is_deleted_and_nothing_else(standing: Standing) -> None:
+    rest = in_log("orders")[3:]
+    with override_settings(MQUEUE=QUICK):
+        collect("orders")
+    assert in_log("orders") == rest
+
+
+def test_a_group_that_is_not_registered_any_more_is_not_moved(standing: Standing) -> None:
+    subscribe_again()
+    with pytest.raises(LogGap, match="the batch itself is whole"):
+        move(of(in_log("orders")[-1], life=standing.life), "default")
+    assert stands_at(GROUP) == 0
+
+
+@pytest.fixture
+def quick_hearts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "ALIVE_MS", 1500)
+    monkeypatch.setattr(membership, "BEAT_EVERY", 0.05)
+
+
+def test_one_run_at_a_time(quick_hearts: None) -> None:
+    publish("orders", 1)
+    how = Connecting()
+    with Membership(how, GROUP) as one, Membership(how, GROUP) as two:
+        one.join(Line(how), "orders")
+        with pytest.raises(GroupTaken, match="is alive"):
+            two.join(Line(how), "orders")
+    with Membership(how, GROUP) as three:
+        three.join(Line(how), "orders")
+
+
+def finished(above: int = 0, age_ms: int = HOUR) -> int:
+    return finished_upto("default", "orders", above, in_log("orders")[-1], age_ms)
+
+
+@override_settings(MQUEUE={**QUICK, "RETENTION": 3600})
+def test_history_is_finished_when_all_groups_are_done() -> None:
+    first, second, third = (publish("orders", n, key=f"k{n}").offset for n in range(3))
+    assert finished() == third, "nothing is delivered to nobody"
+    subscribe("orders", "billing")
+    following.follow("orders", GROUP, 0, 0, using="default")
+    assert finished() == first - 1
+    with Subscription("orders", "billing") as subscription:
+        for delivery in poll_until(subscription, 3):
+            if delivery.offset != second:
+                delivery.ack()
+        settle_workers(subscription)
+        assert finished() == first
+        subscribe("orders", "late", start=third)
+        assert finished(first) == first
+        Message.objects.filter(offset__lte=second).update(published_at=1_700_000_000_000)
+        assert finished() == second, "the late group is not done with the third"
+        assert finished(age_ms=0) == third
+    unsubscribe("orders", "late")
+    assert finished() == third
+
+
+@override_settings(MQUEUE={**QUICK, "RETENTION": 3600})
+def test_what_is_for_another_group_holds_up_no_history() -> None:
+    subscribe("orders", "billing")
+    subscribe("orders", "audit")
+    publish("orders", 1, group="billing")
+    with Subscription("orders", "billing") as subscription:
+        for delivery in poll_until(subscription, 1):
+            delivery.ack()
+        settle_workers(subscription)
+    assert finished() == in_log("orders")[-1]
