@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from argparse import ArgumentParser
 from datetime import timedelta
 from typing import Any
 
@@ -16,6 +17,9 @@ import django_mqueue.spark
 from django_mqueue import checks, conf, exceptions, models, signals
 from django_mqueue import inspect as inspecting
 from django_mqueue.messages import Message
+from django_mqueue.spark.command import known_verbs
+from django_mqueue.spark.command.connection import add_connection
+from django_mqueue.spark.command.parser import add_launching
 
 from .blocks import DOCUMENTS, ROOT, Block, blocks, name_of
 from .execute import compiled
@@ -216,3 +220,18 @@ def test_queries_that_are_shown_run() -> None:
                     with connection.cursor() as cursor:
                         cursor.execute(statement)
     assert found >= 5, [name_of(document) for document in DOCUMENTS]
+
+
+def test_verbs_on_spark_and_their_options_are_all_there() -> None:
+    """Each verb is in its page, each of its options somewhere in the reference."""
+    told = set(re.findall(r"(?<![\w-])--[a-z-]+", everything()))
+    for verb in known_verbs():
+        assert verb.name in first_cells("mqueue_spark.md")
+        parser = ArgumentParser()
+        verb.arguments(parser)
+        add_connection(parser)
+        add_launching(parser)
+        own = {option for action in parser._actions for option in action.option_strings}
+        assert {option for option in own if option.startswith("--")} - told <= {"--help", "--password"}, (
+            verb.name
+        )

@@ -100,12 +100,18 @@ def test_a_java_that_is_gone_is_told() -> None:
         wait_for_nothing_left(worker.pid)
 
 
-def test_a_java_that_does_not_run_is_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [(21, "Java ended before Spark ran"), (11, "Java 11, but Spark needs 17")],
+    ids=["broken", "old"],
+)
+def test_a_java_that_does_not_do_is_an_error(version: int, said: str, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     java = tmp_path / "bin" / "java"
-    java.write_text('#!/bin/sh\n[ "$1" = -version ] && echo \'version "21"\' >&2 || exit 1\n')
+    java.write_text(f'#!/bin/sh\n[ "$1" = -version ] && echo \'version "{version}"\' >&2 || exit 1\n')
     java.chmod(0o755)
     with command(TRYING, ("steps", "1", *SMALL), {**NO_DJANGO, "JAVA_HOME": str(tmp_path)}) as worker:
         assert worker.wait(60) == 1
-        assert f"{running.PROGRAM} steps: Java ended before Spark ran" in worker.output()
+        assert f"{running.PROGRAM} steps: " in worker.output()
+        assert said in worker.output()
         assert "Traceback" not in worker.output()
