@@ -7,37 +7,24 @@ import json
 import os
 import subprocess
 import sys
-from argparse import Namespace
-from collections.abc import Callable
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import OperationalError, connection
+from django.db import connection
+from django.test import override_settings
 
 from django_mqueue import publish
-from django_mqueue.exceptions import LogGap
 from django_mqueue.spark.command import known_verbs, running
-from django_mqueue.spark.command.failures import explained
-from django_mqueue.spark.command.output import Lines, Output
 from django_mqueue.spark.command.verbs import BadArguments, Job, Verb
 from django_mqueue.spark.connecting import PASSWORD
 from django_mqueue.spark.errors import NoConnection
 
+from .verbs import failing, main, verb
+
 SECRET = "not to be told"
-
-
-def verb(run: Callable[[Job], int]) -> Verb:
-    return Verb("try", "Try it.", lambda parser: parser.add_argument("--many", type=int), run)
-
-
-def main(*arguments: str, run: Callable[[Job], int] = lambda job: 0) -> int:
-    """The exit code, also of a parser that ends the program."""
-    try:
-        return running.main(["try", *arguments], [verb(run)])
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else -1
 
 
 def test_each_verb_is_known_by_a_name_of_its_own() -> None:
@@ -74,13 +61,13 @@ def test_arguments_become_options_without_the_password(monkeypatch: pytest.Monke
 
     code = main(
         "--host", "db", "--port", "3307", "--user", "archive", "--database", "shop", "--ssl-ca", "/ca.pem",
-        "--password-file", "/run/secrets/db", "--many", "5", run=run,
+        "--password-file", "/run/secrets/db", "--dead-letter-suffix", "_dead", "--many", "5", run=run,
     )  # fmt: skip
     assert code == 7
     (job,) = seen
     assert job.options == {
         "host": "db", "port": "3307", "user": "archive", "database": "shop", "sslCa": "/ca.pem",
-        "passwordFile": "/run/secrets/db",
+        "passwordFile": "/run/secrets/db", "deadLetterSuffix": "_dead",
     }  # fmt: skip
     assert job.arguments.many == 5
     assert not job.stopping.is_set()
@@ -129,122 +116,6 @@ def test_what_spark_submit_decides_is_refused(
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
     assert main("--master", "local[2]") == 2
     assert "--master: Spark runs already, started by spark-submit" in capsys.readouterr().err
-
-
-def failing(error: Exception) -> Callable[[Job], int]:
-    def run(job: Job) -> int:
-        raise error
-
-    return run
-
-
-@pytest.mark.parametrize(
-    ("error", "code", "said"),
-    [
-        (LogGap("topic 'orders': it is gone"), 1, "topic 'orders': it is gone"),
-        (BadArguments("--to and --from are one place"), 2, "--to and --from are one place"),
-        (OperationalError(2013, "Lost connection"), 1, "the database: Lost connection"),
-        (PermissionError(13, "Permission denied", "/archive"), 1, "Permission denied: '/archive'"),
-    ],
-)
-def test_an_error_is_one_line(
-    error: Exception, code: int, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(run=failing(error)) == code
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith("python -m django_mqueue.spark try: ")
-    assert said in err
-    assert err.count("\n") == 1
-
-
-def test_a_mistake_of_ours_is_shown_as_it_is() -> None:
-    with pytest.raises(ZeroDivisionError):
-        main(run=failing(ZeroDivisionError()))
-
-
-def test_where_an_error_comes_from_is_told_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main("--traceback", run=failing(LogGap("it is gone"))) == 1
-    assert "Traceback" in capsys.readouterr().err
-
-
-class SparkError(Exception):
-    """As one of PySpark's."""
-
-    __module__ = "pyspark.errors.exceptions.captured"
-
-
-WORKER = """
-  An exception was thrown from the Python worker. Please see the stack trace below.
-Traceback (most recent call last):
-  File "django_mqueue/spark/connecting.py", line 102, in connected
-    raise NoConnection(_explained(how, error)) from error
-{0}: {1}
-
-\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:581)
-"""
-JAVA = """An error occurred while calling o61.parquet.
-: org.apache.spark.SparkException: Job aborted.
-\tat org.apache.spark.sql.errors.QueryExecutionErrors$.jobAbortedError(QueryExecutionErrors.scala:651)
-Caused by: java.io.IOException: No FileSystem for scheme "s4"
-"""
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (
-            WORKER.format("django_mqueue.spark.errors.NoConnection", "db cannot be reached"),
-            "db cannot be reached",
-        ),
-        (WORKER.format("django_mqueue.exceptions.LogGap", "3 are gone"), "3 are gone"),
-        (
-            WORKER.format("pyarrow.lib.ArrowInvalid", "no"),
-            "Spark: An exception was thrown from the Python worker.",
-        ),
-        (
-            WORKER.format("ModuleNotFoundError", "No module named 'x'"),
-            "Spark: ModuleNotFoundError: No module named 'x'",
-        ),
-        (JAVA, 'Spark: IOException: No FileSystem for scheme "s4"'),
-        ("[CONNECT_URL_NOT_SET] Say where.\nMore", "Spark: [CONNECT_URL_NOT_SET] Say where."),
-        ("", "Spark: SparkError"),
-    ],
-)
-def test_what_comes_from_spark_is_told_in_a_line(text: str, said: str) -> None:
-    """An error of ours, in whatever process it was raised, is the one that is told."""
-    assert (explained(SparkError(text)) or "").startswith(said)
-
-
-def test_progress_is_lines_where_nobody_looks() -> None:
-    stream = io.StringIO()
-    with Output(err=stream).progress(1000, "messages") as done:
-        done.update(400)
-        done.update(600)
-    assert stream.getvalue().startswith("1,000 of 1,000 (100%) messages, ")
-    assert stream.getvalue().count("\n") == 1
-    said: list[str] = []
-    lines = Lines(None, "messages", said.append, every=0)
-    lines.update(7)
-    lines.end()
-    assert len(said) == 1
-    assert said[0].startswith("7 messages, ")
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_progress_is_a_bar_on_a_terminal() -> None:
-    pytest.importorskip("tqdm")
-    stream = Terminal()
-    output = Output(err=stream)
-    with output.progress(10, "messages") as done:
-        done.update(4)
-        output.say("between")
-    assert "4.00/10.0" in stream.getvalue()
-    assert "between\n" in stream.getvalue()
 
 
 def run_doctor(*arguments: str) -> list[dict[str, object]]:
@@ -318,6 +189,43 @@ def test_an_error_of_the_management_command(
 def test_an_alias_that_there_is_not() -> None:
     with pytest.raises(CommandError, match="--database 'elsewhere' is no entry of DATABASES"):
         call_command("mqueue_spark", "doctor", "--no-spark", "--database", "elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("topics", "suffix"),
+    [((), "_dead"), (("orders",), "_dead"), (("old",), "_late"), (("plain",), None)],
+    ids=["none", "its own", "another", "as it is by default"],
+)
+def test_dead_letters_are_where_the_settings_say(
+    db: None, monkeypatch: pytest.MonkeyPatch, topics: tuple[str, ...], suffix: str | None
+) -> None:
+    assert options_for(monkeypatch, *topics).get("deadLetterSuffix") == suffix
+
+
+def test_topics_with_several_places_of_dead_letters_are_refused(
+    db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(CommandError, match=r"these topics have several DLQ_SUFFIX, _dead, _late"):
+        options_for(monkeypatch, "orders", "old")
+
+
+def options_for(monkeypatch: pytest.MonkeyPatch, *topics: str) -> dict[str, str]:
+    """What ``manage.py`` makes of settings with suffixes of their own for some topics."""
+    seen: list[dict[str, str]] = []
+
+    def run(job: Job) -> int:
+        seen.append(job.options)
+        return 0
+
+    def arguments(parser: ArgumentParser) -> None:
+        parser.add_argument("--topic", action="append")
+
+    trying = Verb("try", "Try it.", arguments, run)
+    monkeypatch.setattr("django_mqueue.management.commands.mqueue_spark.known_verbs", lambda: [trying])
+    by_topic = {"old": {"DLQ_SUFFIX": "_late"}, "plain": {"DLQ_SUFFIX": "_dlq"}}
+    with override_settings(MQUEUE={"DLQ_SUFFIX": "_dead", "TOPICS": by_topic}):
+        call_command("mqueue_spark", "try", *(word for topic in topics for word in ("--topic", topic)))
+    return seen[0]
 
 
 def test_a_job_needs_no_command() -> None:

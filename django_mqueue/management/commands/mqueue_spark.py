@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,6 +21,8 @@ from ...spark.command.running import run
 from ...spark.connecting import PASSWORD
 from ...spark.launching import settings_options
 
+DEFAULT = conf.OPTIONS["DLQ_SUFFIX"].default
+
 
 class Command(BaseCommand):
     help = "Archive, report and replay the log with Spark; python -m django_mqueue.spark needs no Django settings."
@@ -34,7 +36,11 @@ class Command(BaseCommand):
         alias = conf.database(arguments.database)
         if alias not in connections:
             raise CommandError(f"--database {alias!r} is no entry of DATABASES: {', '.join(connections)}")
-        found = settings_options(alias)
+        if connections[alias].vendor != "mysql":
+            raise CommandError(
+                f"--database {alias!r} is {connections[alias].display_name}; the queue needs MySQL or MariaDB"
+            )
+        found = settings_options(alias) | _suffix(getattr(arguments, "topic", None))
         if arguments.password_file:
             found["passwordFile"] = arguments.password_file
         said: list[str] = []
@@ -49,6 +55,17 @@ class Command(BaseCommand):
 def _add_connection(parser: ArgumentParser) -> None:
     parser.add_argument("--database", help='Alias of the queue\'s database (default MQUEUE["DATABASE"]).')
     add_password(parser)
+
+
+def _suffix(topics: str | Sequence[str] | None) -> dict[str, str]:
+    """As the settings have it, which Spark's processes do not know."""
+    named = (topics,) if isinstance(topics, str) else topics or (None,)
+    suffixes = sorted({str(conf.get("DLQ_SUFFIX", topic)) for topic in named})
+    if len(suffixes) > 1:
+        raise CommandError(
+            f"--topic: these topics have several DLQ_SUFFIX, {', '.join(suffixes)}: run it for those of one"
+        )
+    return {"deadLetterSuffix": suffixes[0]} if suffixes != [DEFAULT] else {}
 
 
 def _stream(wrapper: Any) -> Any:

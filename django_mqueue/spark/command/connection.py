@@ -22,6 +22,7 @@ _NAMES = {
     "password_file": "passwordFile",
     "defaults_file": "defaultsFile",
     "connection_hook": "connectionHook",
+    "dead_letter_suffix": "deadLetterSuffix",
 }
 
 
@@ -51,6 +52,9 @@ def add_connection(parser: ArgumentParser) -> None:
     group.add_argument("--defaults-file", metavar="PATH", help="An option file of MySQL's, for its [client].")
     group.add_argument(
         "--connection-hook", metavar="MODULE:FUNCTION", help="Returns parameters of mysqlclient."
+    )
+    group.add_argument(
+        "--dead-letter-suffix", metavar="TEXT", help="What DLQ_SUFFIX is set to there (default _dlq)."
     )
 
 

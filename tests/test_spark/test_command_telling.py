@@ -1,0 +1,124 @@
+"""Errors are one line, wherever they were raised, and progress is what the reader can use; no Spark here."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from django.db import OperationalError
+
+from django_mqueue.exceptions import LogGap
+from django_mqueue.spark.command.failures import explained
+from django_mqueue.spark.command.output import Lines, Output
+from django_mqueue.spark.command.verbs import BadArguments
+
+from .verbs import failing, main
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (LogGap("topic 'orders': it is gone"), 1, "topic 'orders': it is gone"),
+        (BadArguments("--to and --from are one place"), 2, "--to and --from are one place"),
+        (OperationalError(2013, "Lost connection"), 1, "the database: Lost connection"),
+        (PermissionError(13, "Permission denied", "/archive"), 1, "Permission denied: '/archive'"),
+    ],
+)
+def test_an_error_is_one_line(
+    error: Exception, code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(run=failing(error)) == code
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("python -m django_mqueue.spark try: ")
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_a_mistake_of_ours_is_shown_as_it_is() -> None:
+    with pytest.raises(ZeroDivisionError):
+        main(run=failing(ZeroDivisionError()))
+
+
+def test_where_an_error_comes_from_is_told_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("--traceback", run=failing(LogGap("it is gone"))) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+class SparkError(Exception):
+    """As one of PySpark's."""
+
+    __module__ = "pyspark.errors.exceptions.captured"
+
+
+WORKER = """
+  An exception was thrown from the Python worker. Please see the stack trace below.
+Traceback (most recent call last):
+  File "django_mqueue/spark/connecting.py", line 102, in connected
+    raise NoConnection(_explained(how, error)) from error
+{0}: {1}
+
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:581)
+"""
+JAVA = """An error occurred while calling o61.parquet.
+: org.apache.spark.SparkException: Job aborted.
+\tat org.apache.spark.sql.errors.QueryExecutionErrors$.jobAbortedError(QueryExecutionErrors.scala:651)
+Caused by: java.io.IOException: No FileSystem for scheme "s4"
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            WORKER.format("django_mqueue.spark.errors.NoConnection", "db cannot be reached"),
+            "db cannot be reached",
+        ),
+        (WORKER.format("django_mqueue.exceptions.LogGap", "3 are gone"), "3 are gone"),
+        (
+            WORKER.format("pyarrow.lib.ArrowInvalid", "no"),
+            "Spark: An exception was thrown from the Python worker.",
+        ),
+        (
+            WORKER.format("ModuleNotFoundError", "No module named 'x'"),
+            "Spark: ModuleNotFoundError: No module named 'x'",
+        ),
+        (JAVA, 'Spark: IOException: No FileSystem for scheme "s4"'),
+        ("[CONNECT_URL_NOT_SET] Say where.\nMore", "Spark: [CONNECT_URL_NOT_SET] Say where."),
+        ("", "Spark: SparkError"),
+    ],
+)
+def test_what_comes_from_spark_is_told_in_a_line(text: str, said: str) -> None:
+    """An error of ours, in whatever process it was raised, is the one that is told."""
+    assert (explained(SparkError(text)) or "").startswith(said)
+
+
+def test_progress_is_lines_where_nobody_looks() -> None:
+    stream = io.StringIO()
+    with Output(err=stream).progress(1000, "messages") as done:
+        done.update(400)
+        done.update(600)
+    assert stream.getvalue().startswith("1,000 of 1,000 (100%) messages, ")
+    assert stream.getvalue().count("\n") == 1
+    said: list[str] = []
+    lines = Lines(None, "messages", said.append, every=0)
+    lines.update(7)
+    lines.end()
+    assert len(said) == 1
+    assert said[0].startswith("7 messages, ")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_a_bar_on_a_terminal() -> None:
+    pytest.importorskip("tqdm")
+    stream = Terminal()
+    output = Output(err=stream)
+    with output.progress(10, "messages") as done:
+        done.update(4)
+        output.say("between")
+    assert "4.00/10.0" in stream.getvalue()
+    assert "between\n" in stream.getvalue()

@@ -1,0 +1,27 @@
+"""A verb of a test's own, run in its process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from django_mqueue.spark.command import running
+from django_mqueue.spark.command.verbs import Job, Verb
+
+
+def verb(run: Callable[[Job], int]) -> Verb:
+    return Verb("try", "Try it.", lambda parser: parser.add_argument("--many", type=int), run)
+
+
+def main(*arguments: str, run: Callable[[Job], int] = lambda job: 0) -> int:
+    """The exit code, also of a parser that ends the program."""
+    try:
+        return running.main(["try", *arguments], [verb(run)])
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else -1
+
+
+def failing(error: Exception) -> Callable[[Job], int]:
+    def run(job: Job) -> int:
+        raise error
+
+    return run
