@@ -107,6 +107,9 @@ def test_what_is_no_archive_is_told_from_what_is_there(folder: Path, tmp_path: P
         opened(folder)
     with pytest.raises(OptionError, match="zz://x/y: no way to there by pyarrow"):
         opened("zz://x/y")  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="keys do not belong into the archive's place") as refused:
+        opened("s3://me:secret@bucket/x")  # type: ignore[arg-type]
+    assert "secret" not in str(refused.value)
     with pytest.raises(OptionError, match="place is empty"):
         opened("")  # type: ignore[arg-type]
 

@@ -323,6 +323,58 @@ def test_a_group_that_is_changed_meanwhile_adds_nothing(
     assert offsets(place) == []
 
 
+def test_a_file_that_is_not_what_was_written_is_not_named(
+    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read back before a manifest names it, and so before anything is deleted."""
+    from django_mqueue.spark.archiving import running
+    from django_mqueue.spark.archiving.jobs import spread
+
+    publish_many("orders", range(10))
+
+    def spoil(spark: SparkSession, work: Any, items: Any) -> Any:
+        done = spread(spark, work, items)
+        for path in place.glob("messages/**/*.parquet"):
+            data = bytearray(path.read_bytes())
+            data[len(data) // 2] ^= 1
+            path.write_bytes(data)
+        return done
+
+    with monkeypatch.context() as patch:
+        patch.setattr(running, "spread", spoil)
+        with pytest.raises(
+            ArchiveError, match=r"read back from .* has another checksum than when it was written"
+        ):
+            run()
+    assert offsets(place) == []
+    assert stands_at(GROUP) == 0
+    assert len(left()) == 10
+    run()
+    assert offsets(place) == in_log("orders")
+
+
+def test_a_place_that_machines_do_not_share_is_found_out(
+    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What executors have written is not there for the driver."""
+    import shutil
+
+    from django_mqueue.spark.archiving import running
+    from django_mqueue.spark.archiving.jobs import spread
+
+    publish("orders", 1)
+
+    def elsewhere(*arguments: Any) -> Any:
+        done = spread(*arguments)
+        shutil.rmtree(place)
+        return done
+
+    monkeypatch.setattr(running, "spread", elsewhere)
+    with pytest.raises(ArchiveError, match="is not seen by the driver: give a place that all machines share"):
+        run()
+    assert not reads_log(GROUP)
+
+
 def test_what_is_wrong_is_told_before_anything_is_changed(run: Run, place: Path, tmp_path: Path) -> None:
     from django_mqueue.spark.archiving.layout import MARKER
 

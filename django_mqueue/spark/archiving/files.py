@@ -210,9 +210,14 @@ def files_at(to: str | os.PathLike[str], spark: SparkSession | None = None) -> F
     place = os.fspath(to)
     if not place:
         raise OptionError("the archive's place is empty: give a folder, or a URI such as s3://bucket/folder")
-    scheme, separator, _ = place.partition("://")
+    scheme, separator, rest = place.partition("://")
     if not separator:
         return LocalFiles(os.path.abspath(place))
+    if ":" in rest.partition("/")[0].rpartition("@")[0]:
+        raise OptionError(
+            f"{scheme}://…@{rest.rpartition('@')[2]}: keys do not belong into the archive's place, which is shown and"
+            " written down: give them by the environment"
+        )
     known = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}.get(scheme, scheme)
     try:
         system, base = fs.FileSystem.from_uri(known + place[len(scheme) :])
