@@ -25,7 +25,7 @@ from .jobs import spread
 from .layout import TABLES, manifest_path
 from .manifest import FileEntry, Manifest, Part
 from .parquet import Days, problem
-from .writing import arrow_schema, reading_back
+from .writing import arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,7 +89,6 @@ def _compact(spark: SparkSession, files: Files, old: Sequence[Manifest], done: C
     topic, last = old[-1].topic, old[-1]
     tasks = list(_tasks(old))
     written = spread(spark, _merging(files.uri), tasks)
-    spread(spark, reading_back(files.uri), [entry for entries in written for entry in entries])
     new: dict[Table, list[FileEntry]] = defaultdict(list)
     for task, entries in zip(tasks, written, strict=True):
         new[task.table] += entries

@@ -42,8 +42,8 @@ _CHUNK = 8 * 1_048_576
 class Days:
     """The files that one task makes of rows that come in the order of their offsets.
 
-    ``schema`` is what is written of them. A context: ends with all files closed and durable, or, after an error, as
-    good as possible without them.
+    ``schema`` is what is written of them. A context: ends with all files closed, durable and read back (an
+    ``ArchiveError`` if one is not what was written), or, after an error, as good as possible without them.
     """
 
     def __init__(
@@ -93,12 +93,15 @@ class Days:
         self._open[date].add(rows.select(self._schema.names))
 
     def _close(self, date: str) -> None:
+        """And read it back: at once, because a round of tasks for that alone would cost more than the reading."""
         file = self._open.pop(date)
         try:
-            self.entries.append(file.close())
+            entry = file.close()
+            require(self._files, entry)
         except BaseException:
             file.abandon()
             raise
+        self.entries.append(entry)
 
 
 def _date(day: int) -> str:

@@ -34,7 +34,7 @@ from .layout import MARKER, TABLES, manifest_path
 from .manifest import FileEntry, Manifest, Marker, Part
 from .membership import Membership
 from .standing import Standing, check, move, settle, still, told
-from .writing import Task, arrow_schema, reading_back, writing
+from .writing import Task, arrow_schema, writing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,7 +80,7 @@ class Run:
             for topic in topics:
                 self._look(archive, topic)
                 self._goals[topic] = self._line.run(partial(self._goal, topic))
-            self._probe()
+            self._probe(is_new=archive is None)
             with Membership(self._how, self._group) as membership:
                 for topic in topics:
                     membership.join(self._line, topic)
@@ -131,17 +131,20 @@ class Run:
             )
         return found
 
-    def _probe(self) -> None:
-        """Raise ``ArchiveError`` unless an executor can write there and the driver sees it."""
-        name = f".probe-{uuid.uuid4().hex}"
+    def _probe(self, *, is_new: bool) -> None:
+        """Raise ``ArchiveError`` unless the place can be written; a new one by executors, as the driver sees."""
+        name = f"{HIDDEN}probe-{uuid.uuid4().hex}"
         uri = self._files.uri
 
         def write(name: str) -> None:
             files_at(uri).write(name, b"")
 
         try:
-            spread(self._spark, write, [name])
-        except ArchiveError as error:
+            if is_new:
+                spread(self._spark, write, [name])
+            else:
+                self._files.write(name, b"")
+        except (ArchiveError, OSError, pa.ArrowException) as error:
             raise ArchiveError(f"{uri} cannot be written: {error}") from error
         try:
             self._files.delete(name)
@@ -178,9 +181,6 @@ class Run:
     def _batch(self, reached: Mapping[str, Standing]) -> None:
         tasks = [task for standing in reached.values() for task in self._tasks(standing)]
         written = spread(self._spark, writing(self._files.uri, self._options), tasks)
-        spread(
-            self._spark, reading_back(self._files.uri), [entry for entries in written for entry in entries]
-        )
         parts: dict[tuple[str, Table], list[FileEntry]] = defaultdict(list)
         for task, entries in zip(tasks, written, strict=True):
             parts[task.topic, task.table] += entries

@@ -19,7 +19,7 @@ from ..reading import read
 from .catalog import schema
 from .files import files_at
 from .manifest import FileEntry
-from .parquet import Days, require
+from .parquet import Days
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Task:
 
 
 def writing(to: str, options: Mapping[Table, ReadOptions]) -> Callable[[Task], list[FileEntry]]:
-    """A function for executors: writes what a task is to, and returns the files that it has made.
+    """A function for executors: writes what a task is to, reads it back, and returns the files that it has made.
 
     Files have names that none had before, and count when a manifest names them. Raises ``LogGap`` for messages that
     were there when the task was planned, are for all groups, and are gone.
@@ -55,15 +55,6 @@ def writing(to: str, options: Mapping[Table, ReadOptions]) -> Callable[[Task], l
         return days.entries
 
     return written
-
-
-def reading_back(to: str) -> Callable[[FileEntry], None]:
-    """A function for executors: raises ``ArchiveError`` for a file that is not what was written."""
-
-    def read_back(entry: FileEntry) -> None:
-        require(files_at(to), entry)
-
-    return read_back
 
 
 def arrow_schema(table: Table) -> pa.Schema:
