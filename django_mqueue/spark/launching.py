@@ -40,27 +40,40 @@ def session(
     Under ``spark-submit`` all that is decided already, but for ``config``. With ``remote``, as ``sc://host``, it is a
     session of that Spark Connect server, which has its own Java and Python processes.
     """
+    spark = plain_session(name, master, memory, config or {}, remote)
+    register(spark)
+    return spark
+
+
+def plain_session(
+    name: str, master: str, memory: str, config: Mapping[str, str], remote: str | None
+) -> SparkSession:
+    """As ``session``, but for the format; none of Spark's Python processes has started yet."""
     check_pyspark()
     from pyspark.sql import SparkSession
-
-    from .source import MQueueDataSource
 
     builder = SparkSession.builder.appName(name)
     if remote:
         check_connect()
         builder = builder.remote(remote)
-        settings = dict(config or {})
+        settings = dict(config)
     elif submitted():
-        settings = dict(config or {})
+        settings = dict(config)
     else:
         os.environ.update(environment())
         builder = builder.master(master)
-        settings = _settings(master, memory, config or {})
+        settings = _settings(master, memory, config)
     for key, value in settings.items():
         builder = builder.config(key, value)
     spark: SparkSession = _started(builder)
-    spark.dataSource.register(MQueueDataSource)
     return spark
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``format("mqueue")`` known."""
+    from .source import MQueueDataSource
+
+    spark.dataSource.register(MQueueDataSource)
 
 
 def submitted() -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..launching import check_pyspark, session, submitted
+from ..launching import check_pyspark, plain_session, register, submitted
 from ..priority import give_way
 from . import known_verbs
 from .connection import connection_options
@@ -101,16 +101,19 @@ class Ours:
         from pyspark.sql import SparkSession
 
         if (running := SparkSession.getActiveSession()) is not None:
+            register(running)
             return running
         self._begun = True
-        self.spark = session(
-            f"mqueue {self._arguments.verb}",
-            master=self._arguments.master or "local[*]",
-            memory=self._arguments.memory or "1g",
-            config=_config(self._arguments),
-            remote=self._arguments.remote,
+        given = self._arguments
+        self.spark = plain_session(
+            f"mqueue {given.verb}",
+            given.master or "local[*]",
+            given.memory or "1g",
+            _config(given),
+            given.remote,
         )
-        give_way(self.spark, self._arguments.nice)
+        give_way(self.spark, given.nice)
+        register(self.spark)
         return self.spark
 
     def end(self) -> None:
