@@ -8,16 +8,18 @@ import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from django.db import connection
 
 import django_mqueue
+from django_mqueue import publish_many
 from django_mqueue.service.collecting import Collector
 from django_mqueue.store import offsets
 from tests.support.processes import Worker, wait_until
+from tests.support.threads import Background
 from tests.support.transactions import HeldTransaction
 
 from .commands import session_of
@@ -77,11 +79,11 @@ class Job:
         )
 
 
-class Running:
-    """A job at work."""
+class Processes:
+    """A program at work, with all that it has started."""
 
-    def __init__(self, worker: Worker, job: Job) -> None:
-        self.worker, self.job = worker, job
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
 
     def pids(self, what: str = "") -> list[int]:
         """Its processes whose command line holds that: those of its session, whatever groups they are in."""
@@ -102,6 +104,12 @@ class Running:
         self.worker.process.poll()
         return killed
 
+    def send(self, number: signal.Signals) -> None:
+        """To all of them."""
+        for pid in self.pids():
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
     def until(self, condition: Callable[[], object], what: str, timeout: float = 120) -> None:
         """Wait for it while the job runs; fails if that ends before."""
 
@@ -111,6 +119,39 @@ class Running:
         wait_until(over, what, timeout=timeout)
         assert condition(), f"the job ended before {what}"
 
+    def kill_when(self, condition: Callable[[], bool], what: str, *, locked: str = "") -> None:
+        """Kill all of it when that is so, and is so still when all stands. ``locked``: a topic whose row is held then.
+
+        With that row held nobody registers, moves or leaves; it may be that it waits for the row too early: then it is
+        let go, and caught another time.
+        """
+
+        def lock() -> None:
+            with connection.cursor() as cursor:
+                offsets.lock_topic("default", cursor, locked)
+
+        def caught() -> bool:
+            assert self.worker.running, f"it ended before {what}"
+            with HeldTransaction(lock) if locked else nullcontext():
+                if not _soon(condition):
+                    return False
+                self.send(signal.SIGSTOP)
+                if condition():
+                    self.kill()
+                    return True
+            self.send(signal.SIGCONT)
+            return False
+
+        wait_until(caught, what, timeout=120, every=0.001)
+
+
+class Running(Processes):
+    """A streaming job at work."""
+
+    def __init__(self, worker: Worker, job: Job) -> None:
+        super().__init__(worker)
+        self.job = job
+
     def has_committed(self, batches: int) -> None:
         """Wait until so many more batches are durable."""
         goal = committed(self.job.checkpoint) + batches
@@ -119,25 +160,19 @@ class Running:
     def kill_between_sink_and_group(self, topic: str, group: str) -> None:
         """Kill all when a batch is durable, and the group has not moved there: it waits for the topic's lock."""
 
-        def lock() -> None:
-            with connection.cursor() as cursor:
-                offsets.lock_topic("default", cursor, topic)
-
         def is_behind() -> bool:
             batch = committed(self.job.checkpoint)
             return batch >= 0 and stands_at(group, topic) < ended(self.job.checkpoint, batch, topic)
 
-        def caught() -> bool:
-            with (
-                HeldTransaction(lock),
-                suppress(AssertionError),
-            ):  # It waits for the lock elsewhere: another time.
-                wait_until(is_behind, "a batch is durable, and the group behind it", timeout=4)
-                self.kill()
-                return is_behind()
-            return False
+        self.kill_when(is_behind, "a batch is durable, and the group behind it", locked=topic)
 
-        wait_until(caught, "the moment to kill it came", timeout=120)
+
+def _soon(condition: Callable[[], bool]) -> bool:
+    """Whether it comes to be so within a few seconds."""
+    with suppress(AssertionError):
+        wait_until(condition, "", timeout=4, every=0.005)
+        return True
+    return False
 
 
 @contextmanager
@@ -159,3 +194,22 @@ def collecting(topic: str) -> Iterator[None]:
     finally:
         stop.set()
         thread.join()
+
+
+@contextmanager
+def publishing(topic: str, rows: int, chunk: int = 5000, every: float = 0.4) -> Iterator[None]:
+    """A quarter at once, and the rest bit by bit."""
+    publish_many(topic, range(rows // 4))
+    stop = threading.Event()
+
+    def work() -> None:
+        for first in range(rows // 4, rows, chunk):
+            publish_many(topic, range(first, min(first + chunk, rows)))
+            stop.wait(every)
+
+    thread = Background(work)
+    try:
+        yield
+    finally:
+        stop.set()  # The rest at once.
+        thread.result(300)

@@ -7,20 +7,17 @@ from __future__ import annotations
 import json
 import random
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from django.test import override_settings
 
-from django_mqueue import publish_many
 from django_mqueue.models import Message
 from tests.support.processes import wait_until
 from tests.support.subscribers import collect
-from tests.support.threads import Background
 
-from .crashing import DRIVER, JAVA, PLANNER, TASKS, Job, Running, collecting
+from .crashing import DRIVER, JAVA, PLANNER, TASKS, Job, Running, collecting, publishing
 from .driver import COPIES
 from .streams import newest, stands_at
 
@@ -28,25 +25,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.long, pytest.mark
 
 ROWS, BATCH = 300_000, 10_000
 TOPIC, GROUP = "orders", "archive"
-
-
-@contextmanager
-def publishing(rows: int, chunk: int = 5000, every: float = 0.4) -> Iterator[None]:
-    """A quarter at once, and the rest bit by bit."""
-    publish_many(TOPIC, range(rows // 4))
-    stop = threading.Event()
-
-    def work() -> None:
-        for first in range(rows // 4, rows, chunk):
-            publish_many(TOPIC, range(first, min(first + chunk, rows)))
-            stop.wait(every)
-
-    thread = Background(work)
-    try:
-        yield
-    finally:
-        stop.set()  # The rest at once.
-        thread.result(300)
 
 
 def everything(running: Running) -> None:
@@ -96,7 +74,7 @@ def test_each_message_is_stored_once(
     print(f"seed {seed}")
     asked = {**options, "topic": TOPIC, "group": GROUP, "maxOffsetsPerTrigger": str(BATCH)}
     job = Job({**asked, "minPartitions": "3", "checkpointLocation": checkpoint}, checkpoint, tmp_path, sink)
-    with publishing(ROWS), collecting(TOPIC):
+    with publishing(TOPIC, ROWS), collecting(TOPIC):
         for way in WAYS:
             with job.run(every="20 milliseconds") as running:
                 running.has_committed(chance.randint(1, 2))

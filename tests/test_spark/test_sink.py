@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,7 +49,10 @@ def test_columns_become_messages(spark: SparkSession, options: dict[str, str]) -
     assert two.id.startswith("spark-")
 
 
-def test_a_task_that_is_run_again_stores_nothing_twice(spark: SparkSession, options: dict[str, str]) -> None:
+@pytest.mark.parametrize("killed", [False, True], ids=["fails", "killed"])
+def test_a_task_that_is_run_again_stores_nothing_twice(
+    spark: SparkSession, options: dict[str, str], killed: bool
+) -> None:
     """Its first attempt dies when most of its rows are stored; the second one has them in another order."""
 
     def dying(batches: Iterator[pandas.DataFrame]) -> Iterator[pandas.DataFrame]:
@@ -58,6 +63,8 @@ def test_a_task_that_is_run_again_stores_nothing_twice(spark: SparkSession, opti
         first = context.attemptNumber() == 0
         for number, batch in enumerate(batches):
             if first and number == 3 and context.partitionId() == 1:
+                if killed:
+                    os.kill(os.getpid(), signal.SIGKILL)
                 raise RuntimeError("this attempt dies")
             yield batch if first else batch.iloc[::-1]
 

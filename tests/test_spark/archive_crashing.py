@@ -1,0 +1,95 @@
+"""Archive runs as processes, to be killed; and what an archive holds, by its manifests, read with plain pyarrow."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from django.db import connection
+
+from .commands import NO_DJANGO, SMALL, command
+from .crashing import Processes
+from .streams import stands_at
+
+TOPIC, GROUP = "orders", "archive"
+ARGUMENTS = {
+    "host": "--host",
+    "port": "--port",
+    "user": "--user",
+    "database": "--database",
+    "unixSocket": "--unix-socket",
+}
+
+
+@contextmanager
+def verb(name: str, options: dict[str, str], place: Path, *arguments: str) -> Iterator[Processes]:
+    """A verb at work on the archive; whatever is left of it is killed at the end."""
+    database = [word for option, value in options.items() for word in (ARGUMENTS[option], value)]
+    environment = {**NO_DJANGO, "MQUEUE_PASSWORD": str(connection.settings_dict["PASSWORD"])}
+    needs = database if name == "archive" else []
+    words = (name, "--to", str(place), "--topic", TOPIC, *arguments, *needs, *SMALL, "--master", "local[2,3]")
+    with command(("django_mqueue.spark",), words, environment) as worker:
+        yield Processes(worker)
+
+
+def manifests(place: Path) -> dict[str, dict[str, Any]]:
+    """Those that count, by name."""
+    paths = sorted(place.glob(f"manifests/{TOPIC}/[0-9]*.json"))
+    found = {path.stem: json.loads(path.read_bytes()) for path in paths}
+    gone = {name for manifest in found.values() for name in manifest["replaces"]}
+    return {name: manifest for name, manifest in found.items() if name not in gone}
+
+
+def named(place: Path) -> dict[str, dict[str, Any]]:
+    """The files that count, by path, with what is said of them."""
+    entries = [
+        entry
+        for manifest in manifests(place).values()
+        for part in manifest["tables"].values()
+        for entry in part["files"]
+    ]
+    assert len({entry["path"] for entry in entries}) == len(entries), "a file is named twice"
+    return {entry["path"]: entry for entry in entries}
+
+
+def written(place: Path) -> set[str]:
+    """The files that are there, whether they count or not."""
+    return {path.relative_to(place).as_posix() for path in place.glob("*/*/*/*.parquet")}
+
+
+def numbers(place: Path) -> list[int]:
+    """The payloads of all messages that count, sorted; each file is what its manifest says."""
+    found: list[int] = []
+    for path, entry in named(place).items():
+        data = (place / path).read_bytes()
+        assert (len(data), hashlib.sha256(data).hexdigest()) == (entry["bytes"], entry["sha256"]), path
+        table = pq.ParquetFile(place / path).read()
+        offsets = table.column("offset").to_pylist()
+        assert offsets == sorted(offsets), path
+        assert (len(offsets), offsets[0], offsets[-1]) == (entry["rows"], entry["first"], entry["last"]), path
+        if path.startswith("messages/"):
+            found += [json.loads(payload) for payload in table.column("payload").to_pylist()]
+    return sorted(found)
+
+
+def batches(place: Path) -> int:
+    """The number of the last batch that has a manifest."""
+    return max((int(name[-10:]) for name in manifests(place)), default=0)
+
+
+def is_being_written(place: Path) -> bool:
+    """Whether there are files of a batch that has no manifest."""
+    last = batches(place)
+    return any(int(path.rpartition("/")[2][:10]) > last for path in written(place))
+
+
+def is_ahead_of_its_group(place: Path) -> bool:
+    """Whether the last manifest is there, and the group is not where it says."""
+    found = manifests(place)
+    position = max((manifest["position"] for manifest in found.values()), default=0)
+    return position > 0 and stands_at(GROUP, TOPIC) < position

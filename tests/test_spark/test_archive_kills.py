@@ -1,0 +1,78 @@
+"""SIGKILL of archive runs while garbage collection deletes behind them; at length in test_archive_kills_at_length."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from django.test import override_settings
+
+from django_mqueue import publish_many
+from django_mqueue.models import Message
+from tests.support.subscribers import collect
+
+from .archive_crashing import (
+    GROUP,
+    TOPIC,
+    batches,
+    is_ahead_of_its_group,
+    is_being_written,
+    named,
+    numbers,
+    verb,
+    written,
+)
+from .crashing import collecting
+from .streams import stands_at
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
+
+ROWS, BATCH = 4000, "500"
+
+
+@override_settings(MQUEUE={"RETENTION": 0, "GC_INTERVAL": 0.01})
+def test_a_killed_run_is_gone_on_with_and_each_message_counts_once(
+    options: dict[str, str], tmp_path: Path, spark: SparkSession
+) -> None:
+    from django_mqueue.spark import verify
+
+    publish_many(TOPIC, range(ROWS))
+    place = tmp_path / "archive"
+    rows = ("--batch-rows", BATCH)
+    with collecting(TOPIC):
+        with verb("archive", options, place, *rows) as run:
+            run.until(lambda: batches(place) >= 2, "two batches are there")
+            run.kill_when(partial(is_being_written, place), "files are there, and no manifest")
+        assert set(named(place)) < written(place)
+        assert not is_ahead_of_its_group(place)
+        collect(TOPIC)
+        held = Message.objects.filter(topic=TOPIC).count()
+        assert 0 < held < ROWS, "nothing was deleted behind it"
+        with verb("archive", options, place, *rows) as run:
+            run.kill_when(
+                partial(is_ahead_of_its_group, place),
+                "a manifest is there, and the group behind",
+                locked=TOPIC,
+            )
+        assert is_ahead_of_its_group(place)
+        with verb("archive", options, place, *rows) as run:
+            assert run.worker.wait(120) == 0
+    assert numbers(place) == list(range(ROWS))
+    assert not is_ahead_of_its_group(place)
+    collect(TOPIC)
+    assert not Message.objects.filter(topic=TOPIC).exists()
+    assert stands_at(GROUP) > 0
+    useless = written(place) - set(named(place))
+    assert useless, "nothing was left by the kills: this proves nothing about cleaning"
+    for path in place.rglob("*.*"):
+        os.utime(path, (0, 0))  # Of long ago: nobody reads or writes it any more.
+    (cleaned,) = verify(spark, str(place), clean=True)
+    assert cleaned.problems == []
+    assert written(place) == set(named(place))
+    assert numbers(place) == list(range(ROWS))

@@ -1,0 +1,175 @@
+"""300,000 messages into an archive whose runs, and compactions, are killed again and again, at random and at the worst
+moments, while others are published and deletion is right behind: each message counts once.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from django.test import override_settings
+
+from django_mqueue import publish_many
+from django_mqueue.models import Message
+from tests.support.processes import wait_until
+from tests.support.subscribers import collect
+
+from .archive_crashing import (
+    TOPIC,
+    batches,
+    is_ahead_of_its_group,
+    is_being_written,
+    manifests,
+    named,
+    numbers,
+    verb,
+    written,
+)
+from .crashing import JAVA, TASKS, Processes, collecting, publishing
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(3000)]
+
+ROWS, BATCH = 300_000, "10000"
+Way = Callable[[Processes, Path], object]
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_kept() -> Iterator[None]:
+    with override_settings(MQUEUE={"RETENTION": 0, "GC_INTERVAL": 0.01}):
+        yield
+
+
+def everything(run: Processes, place: Path) -> None:
+    run.kill()
+
+
+def the_jvm(run: Processes, place: Path) -> None:
+    run.kill(JAVA)
+    assert run.worker.wait(120) != 0
+
+
+def its_own_process(run: Processes, place: Path) -> None:
+    run.worker.kill()
+    wait_until(lambda: not run.pids(), "nothing is left of it")
+
+
+def tasks(run: Processes, place: Path) -> None:
+    """They are tried again, three times: once or twice nobody notices, at last the run fails."""
+    for _ in range(6):
+        run.kill(TASKS)
+        threading.Event().wait(0.4)
+
+
+def before_the_manifest(run: Processes, place: Path) -> None:
+    run.kill_when(partial(is_being_written, place), "files are there, and no manifest")
+
+
+def before_the_move(run: Processes, place: Path) -> None:
+    run.kill_when(
+        partial(is_ahead_of_its_group, place), "a manifest is there, and the group behind", locked=TOPIC
+    )
+
+
+WAYS: list[Way] = [
+    everything, before_the_manifest, tasks, before_the_move, the_jvm, before_the_manifest, tasks,
+    its_own_process, before_the_move, everything,
+]  # fmt: skip
+
+
+def is_compacting(place: Path, known: set[str]) -> bool:
+    return bool(written(place) - known)
+
+
+def compact_and_be_killed(options: dict[str, str], place: Path) -> None:
+    known, counted = written(place), numbers(place)
+    with verb("compact", options, place) as run:
+        run.kill_when(partial(is_compacting, place, known), "a file of a compaction is there")
+    assert numbers(place) == counted
+
+
+def clean(options: dict[str, str], place: Path) -> None:
+    for path in place.rglob("*.*"):
+        os.utime(path, (0, 0))  # Of long ago: nobody reads or writes it any more.
+    with verb("verify", options, place, "--clean") as run:
+        assert run.worker.wait(300) == 0
+    assert written(place) == set(named(place))
+    assert {path.stem for path in place.glob(f"manifests/{TOPIC}/*")} == set(manifests(place))
+
+
+def finish(options: dict[str, str], place: Path) -> None:
+    with verb("archive", options, place, "--batch-rows", BATCH) as run:
+        assert run.worker.wait(600) == 0
+
+
+def test_each_message_counts_once(options: dict[str, str], tmp_path: Path) -> None:
+    seed = random.randrange(1_000_000)
+    chance = random.Random(seed)
+    print(f"seed {seed}")
+    place = tmp_path / "archive"
+    with publishing(TOPIC, ROWS), collecting(TOPIC):
+        for way in WAYS:
+            goal = batches(place) + chance.randint(1, 2)
+            with verb("archive", options, place, "--batch-rows", BATCH) as run:
+                run.until(lambda goal=goal: batches(place) >= goal, f"batch {goal} is there")  # type: ignore[misc]
+                threading.Event().wait(chance.random())
+                if run.worker.running:
+                    way(run, place)
+            print(
+                f"{way.__name__}: {batches(place)} batches, {Message.objects.filter(topic=TOPIC).count()} in the log"
+            )
+            counted = numbers(place)
+            assert len(set(counted)) == len(counted), "twice"
+        compact_and_be_killed(options, place)
+    with collecting(TOPIC):
+        finish(options, place)
+    assert numbers(place) == list(range(ROWS))
+    collect(TOPIC)
+    assert not Message.objects.filter(topic=TOPIC).exists()
+    assert written(place) > set(named(place)), "nothing was left by the kills"
+    with verb("compact", options, place) as run:
+        assert run.worker.wait(300) == 0
+    assert len(manifests(place)) == 1
+    clean(options, place)
+    assert numbers(place) == list(range(ROWS))
+
+
+def test_of_two_runs_at_once_one_does_it(options: dict[str, str], tmp_path: Path) -> None:
+    publish_many(TOPIC, range(50_000))
+    place = tmp_path / "archive"
+    rows = ("--batch-rows", "1000")
+    with verb("archive", options, place, *rows) as one, verb("archive", options, place, *rows) as other:
+        ends = sorted([one.worker.wait(300), other.worker.wait(300)])
+        said = one.worker.output() + other.worker.output()
+    assert ends == [0, 1] or "nothing new" in said, said
+    assert "Traceback" not in said
+    assert numbers(place) == list(range(50_000))
+
+
+def test_a_run_that_stood_still_for_long_does_no_harm_to_the_one_that_took_its_place(
+    options: dict[str, str], tmp_path: Path
+) -> None:
+    """Everybody holds it to be dead after half a minute; then it goes on in the middle of a batch."""
+    publish_many(TOPIC, range(50_000))
+    place = tmp_path / "archive"
+    rows = ("--batch-rows", "1000")
+    with collecting(TOPIC), verb("archive", options, place, *rows) as slow:
+        slow.until(lambda: batches(place) >= 2, "two batches are there")
+        slow.until(lambda: is_being_written(place), "a batch is under way")
+        slow.send(signal.SIGSTOP)
+        with verb("archive", options, place, *rows) as heir:
+            assert heir.worker.wait(300) == 0
+        publish_many(TOPIC, range(50_000, 60_000))
+        slow.send(signal.SIGCONT)
+        code = slow.worker.wait(120)
+        print(code, slow.worker.output()[-1000:])
+        assert "Traceback" not in slow.worker.output()
+        finish(options, place)
+    assert numbers(place) == list(range(60_000))
+    collect(TOPIC)
+    assert not Message.objects.filter(topic=TOPIC).exists()
