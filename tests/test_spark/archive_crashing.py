@@ -12,6 +12,8 @@ from typing import Any
 import pyarrow.parquet as pq
 from django.db import connection
 
+from django_mqueue.models import SubscriberHeartbeat
+
 from .commands import NO_DJANGO, SMALL, command
 from .crashing import Processes
 from .streams import stands_at
@@ -28,7 +30,11 @@ ARGUMENTS = {
 
 @contextmanager
 def verb(name: str, options: dict[str, str], place: Path, *arguments: str) -> Iterator[Processes]:
-    """A verb at work on the archive; whatever is left of it is killed at the end."""
+    """A verb at work on the archive; whatever is left of it is killed at the end.
+
+    As if it was started long after the one before: who is dead is held to be dead at once.
+    """
+    SubscriberHeartbeat.objects.filter(consumer_group=GROUP).update(heartbeat_at=0)
     database = [word for option, value in options.items() for word in (ARGUMENTS[option], value)]
     environment = {**NO_DJANGO, "MQUEUE_PASSWORD": str(connection.settings_dict["PASSWORD"])}
     needs = database if name == "archive" else []

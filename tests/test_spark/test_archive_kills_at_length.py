@@ -154,14 +154,16 @@ def test_of_two_runs_at_once_one_does_it(options: dict[str, str], tmp_path: Path
 def test_a_run_that_stood_still_for_long_does_no_harm_to_the_one_that_took_its_place(
     options: dict[str, str], tmp_path: Path
 ) -> None:
-    """Everybody holds it to be dead after half a minute; then it goes on in the middle of a batch."""
+    """Everybody holds it to be dead by then; then it goes on in the middle of a batch."""
     publish_many(TOPIC, range(50_000))
     place = tmp_path / "archive"
     rows = ("--batch-rows", "1000")
     with collecting(TOPIC), verb("archive", options, place, *rows) as slow:
         slow.until(lambda: batches(place) >= 2, "two batches are there")
         slow.until(lambda: is_being_written(place), "a batch is under way")
-        slow.send(signal.SIGSTOP)
+        slow.send(
+            signal.SIGSTOP
+        )  # and the next verb begins half a minute later, as far as its group is concerned
         with verb("archive", options, place, *rows) as heir:
             assert heir.worker.wait(300) == 0
         publish_many(TOPIC, range(50_000, 60_000))
