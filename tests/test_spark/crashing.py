@@ -8,9 +8,10 @@ import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from django.db import connection
 
@@ -69,14 +70,17 @@ class Job:
 
     def finish(self, timeout: float = 200) -> None:
         """To the end of what there is."""
-        with self.run() as running:
-            assert running.worker.wait(timeout) == 0
+        finish(self.run, timeout)
 
     def numbers(self) -> list[int]:
         """What all batches came to, in the sink ``files``; in ``parquet`` after a run with the sink ``read``."""
         return sorted(
             number for path in self.target.glob("*.json") for number in json.loads(path.read_text())
         )
+
+
+class EndedByItself(AssertionError):
+    """Before it was killed. Spark gives its Python processes ten seconds to start in: too few on a busy machine."""
 
 
 class Processes:
@@ -117,7 +121,8 @@ class Processes:
             return bool(condition()) or not self.worker.running
 
         wait_until(over, what, timeout=timeout)
-        assert condition(), f"the job ended before {what}"
+        if not condition():
+            raise EndedByItself(f"it ended before {what}")
 
     def kill_when(self, condition: Callable[[], bool], what: str, *, locked: str = "") -> None:
         """Kill all of it when that is so, and is so still when all stands. ``locked``: a topic whose row is held then.
@@ -131,7 +136,8 @@ class Processes:
                 offsets.lock_topic("default", cursor, locked)
 
         def caught() -> bool:
-            assert self.worker.running, f"it ended before {what}"
+            if not self.worker.running:
+                raise EndedByItself(f"it ended before {what}")
             with HeldTransaction(lock) if locked else nullcontext():
                 if not _soon(condition):
                     return False
@@ -143,6 +149,9 @@ class Processes:
             return False
 
         wait_until(caught, what, timeout=120, every=0.001)
+
+
+At = TypeVar("At", bound=Processes)
 
 
 class Running(Processes):
@@ -165,6 +174,30 @@ class Running(Processes):
             return batch >= 0 and stands_at(group, topic) < ended(self.job.checkpoint, batch, topic)
 
         self.kill_when(is_behind, "a batch is durable, and the group behind it", locked=topic)
+
+
+def finish(
+    run: Callable[[], AbstractContextManager[Processes]], timeout: float = 200, tries: int = 3
+) -> None:
+    """Let it run to its end, once more if it fails: as whoever starts it by the clock does."""
+    for left in reversed(range(tries)):
+        with run() as running:
+            code = running.worker.wait(timeout)
+            if code == 0:
+                return
+            assert left, f"it failed with {code} each time:\n{running.worker.output()[-4000:]}"
+
+
+def crash(run: Callable[[], AbstractContextManager[At]], way: Callable[[At], object], tries: int = 4) -> None:
+    """Let it run, and do that to it; again if it ended by itself before."""
+    for left in reversed(range(tries)):
+        try:
+            with run() as running:
+                way(running)
+                return
+        except EndedByItself:
+            if not left:
+                raise
 
 
 def _soon(condition: Callable[[], bool]) -> bool:

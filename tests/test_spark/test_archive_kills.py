@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,13 +26,13 @@ from .archive_crashing import (
     verb,
     written,
 )
-from .crashing import collecting
+from .crashing import Processes, collecting, crash, finish
 from .streams import stands_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(900)]
 
 ROWS, BATCH = 2000, "400"
 
@@ -44,25 +45,28 @@ def test_a_killed_run_is_gone_on_with_and_each_message_counts_once(
 
     publish_many(TOPIC, range(ROWS))
     place = tmp_path / "archive"
-    rows = ("--batch-rows", BATCH)
+
+    def run() -> AbstractContextManager[Processes]:
+        return verb("archive", options, place, "--batch-rows", BATCH)
+
+    def in_the_midst(running: Processes) -> None:
+        running.until(lambda: batches(place) >= 1, "a batch is there")
+        running.kill_when(partial(is_being_written, place), "files are there, and no manifest")
+
+    def before_the_move(running: Processes) -> None:
+        ahead = partial(is_ahead_of_its_group, place)
+        running.kill_when(ahead, "a manifest is there, and the group behind", locked=TOPIC)
+
     with collecting(TOPIC):
-        with verb("archive", options, place, *rows) as run:
-            run.until(lambda: batches(place) >= 1, "a batch is there")
-            run.kill_when(partial(is_being_written, place), "files are there, and no manifest")
+        crash(run, in_the_midst)
         assert set(named(place)) < written(place)
         assert not is_ahead_of_its_group(place)
         collect(TOPIC)
         held = Message.objects.filter(topic=TOPIC).count()
         assert 0 < held < ROWS, "nothing was deleted behind it"
-        with verb("archive", options, place, *rows) as run:
-            run.kill_when(
-                partial(is_ahead_of_its_group, place),
-                "a manifest is there, and the group behind",
-                locked=TOPIC,
-            )
+        crash(run, before_the_move)
         assert is_ahead_of_its_group(place)
-        with verb("archive", options, place, *rows) as run:
-            assert run.worker.wait(120) == 0
+        finish(run)
     assert numbers(place) == list(range(ROWS))
     assert not is_ahead_of_its_group(place)
     collect(TOPIC)

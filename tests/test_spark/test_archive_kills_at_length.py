@@ -31,7 +31,7 @@ from .archive_crashing import (
     verb,
     written,
 )
-from .crashing import JAVA, TASKS, Processes, collecting, publishing
+from .crashing import JAVA, TASKS, Processes, collecting, crash, finish, publishing
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(3000)]
 
@@ -88,23 +88,19 @@ def is_compacting(place: Path, known: set[str]) -> bool:
 
 def compact_and_be_killed(options: dict[str, str], place: Path) -> None:
     known, counted = written(place), numbers(place)
-    with verb("compact", options, place) as run:
-        run.kill_when(partial(is_compacting, place, known), "a file of a compaction is there")
+    crash(
+        lambda: verb("compact", options, place),
+        lambda run: run.kill_when(partial(is_compacting, place, known), "a file of a compaction is there"),
+    )
     assert numbers(place) == counted
 
 
 def clean(options: dict[str, str], place: Path) -> None:
     for path in place.rglob("*.*"):
         os.utime(path, (0, 0))  # Of long ago: nobody reads or writes it any more.
-    with verb("verify", options, place, "--clean") as run:
-        assert run.worker.wait(300) == 0
+    finish(lambda: verb("verify", options, place, "--clean"))
     assert written(place) == set(named(place))
     assert {path.stem for path in place.glob(f"manifests/{TOPIC}/*")} == set(manifests(place))
-
-
-def finish(options: dict[str, str], place: Path) -> None:
-    with verb("archive", options, place, "--batch-rows", BATCH) as run:
-        assert run.worker.wait(600) == 0
 
 
 def test_each_message_counts_once(options: dict[str, str], tmp_path: Path) -> None:
@@ -115,11 +111,13 @@ def test_each_message_counts_once(options: dict[str, str], tmp_path: Path) -> No
     with publishing(TOPIC, ROWS), collecting(TOPIC):
         for way in WAYS:
             goal = batches(place) + chance.randint(1, 2)
-            with verb("archive", options, place, "--batch-rows", BATCH) as run:
-                run.until(lambda goal=goal: batches(place) >= goal, f"batch {goal} is there")  # type: ignore[misc]
+
+            def at_work(run: Processes, way: Way = way, goal: int = goal) -> None:
+                run.until(lambda: batches(place) >= goal, f"batch {goal} is there")
                 threading.Event().wait(chance.random())
-                if run.worker.running:
-                    way(run, place)
+                way(run, place)
+
+            crash(lambda: verb("archive", options, place, "--batch-rows", BATCH), at_work)
             print(
                 f"{way.__name__}: {batches(place)} batches, {Message.objects.filter(topic=TOPIC).count()} in the log"
             )
@@ -127,13 +125,12 @@ def test_each_message_counts_once(options: dict[str, str], tmp_path: Path) -> No
             assert len(set(counted)) == len(counted), "twice"
         compact_and_be_killed(options, place)
     with collecting(TOPIC):
-        finish(options, place)
+        finish(lambda: verb("archive", options, place, "--batch-rows", BATCH), 600)
     assert numbers(place) == list(range(ROWS))
     collect(TOPIC)
     assert not Message.objects.filter(topic=TOPIC).exists()
     assert written(place) > set(named(place)), "nothing was left by the kills"
-    with verb("compact", options, place) as run:
-        assert run.worker.wait(300) == 0
+    finish(lambda: verb("compact", options, place))
     assert len(manifests(place)) == 1
     clean(options, place)
     assert numbers(place) == list(range(ROWS))
@@ -171,7 +168,7 @@ def test_a_run_that_stood_still_for_long_does_no_harm_to_the_one_that_took_its_p
         code = slow.worker.wait(120)
         print(code, slow.worker.output()[-1000:])
         assert "Traceback" not in slow.worker.output()
-        finish(options, place)
+        finish(lambda: verb("archive", options, place))
     assert numbers(place) == list(range(60_000))
     collect(TOPIC)
     assert not Message.objects.filter(topic=TOPIC).exists()

@@ -17,7 +17,7 @@ from django_mqueue.models import Message
 from tests.support.processes import wait_until
 from tests.support.subscribers import collect
 
-from .crashing import DRIVER, JAVA, PLANNER, TASKS, Job, Running, collecting, publishing
+from .crashing import DRIVER, JAVA, PLANNER, TASKS, Job, Running, collecting, crash, finish, publishing
 from .driver import COPIES
 from .streams import newest, stands_at
 
@@ -58,7 +58,8 @@ def after_the_sink(running: Running) -> None:
     running.kill_between_sink_and_group(TOPIC, GROUP)
 
 
-WAYS: list[Callable[[Running], object]] = [
+Way = Callable[[Running], object]
+WAYS: list[Way] = [
     everything, tasks, after_the_sink, the_jvm, what_plans,
     tasks, everything, its_own_process, after_the_sink, everything,
 ]  # fmt: skip
@@ -76,17 +77,19 @@ def test_each_message_is_stored_once(
     job = Job({**asked, "minPartitions": "3", "checkpointLocation": checkpoint}, checkpoint, tmp_path, sink)
     with publishing(TOPIC, ROWS), collecting(TOPIC):
         for way in WAYS:
-            with job.run(every="20 milliseconds") as running:
+
+            def at_work(running: Running, way: Way = way) -> None:
                 running.has_committed(chance.randint(1, 2))
                 threading.Event().wait(chance.random())
                 way(running)
+
+            crash(lambda: job.run(every="20 milliseconds"), at_work)
             print(f"{way.__name__}: {Message.objects.filter(topic=TOPIC).count()} in the log")
     assert stands_at(GROUP) <= newest()
     with collecting(TOPIC):
         job.finish(600)
     if sink == "parquet":
-        with job.run(sink="read") as running:
-            assert running.worker.wait(200) == 0
+        finish(lambda: job.run(sink="read"))
     assert (copies() if sink == "topic" else job.numbers()) == list(range(ROWS))
     wait_until(_is_empty, "all is deleted at last")
 
