@@ -310,6 +310,37 @@ def test_clean_leaves_what_a_run_may_be_about_to_name(folder: Path, spark: Spark
     ]
 
 
+def test_clean_leaves_what_is_nobody_s_and_takes_what_a_killed_run_left_beside(
+    folder: Path, spark: SparkSession
+) -> None:
+    left = [".probe-1a2b", "..probe-1a2b.3c4d", ".mqueue-archive.json.5e6f"]
+    for name in (*left, ".gitkeep", "README"):
+        (folder / name).write_text("")
+    verify(spark, folder, clean=True)
+    assert {path.name for path in folder.iterdir()} > set(left), "a run may have just begun"
+    age(folder)
+    verify(spark, folder, clean=True)
+    assert {path.name for path in folder.iterdir() if path.is_file()} == {
+        "mqueue-archive.json", ".gitkeep", "README",
+    }  # fmt: skip
+
+
+def test_a_compaction_that_stood_still_for_long_counts_for_nothing(
+    folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files may have been cleaned away as such that belong to nothing."""
+    from django_mqueue.spark import compact
+    from django_mqueue.spark.archiving import compacting
+
+    before = rows(folder)
+    with monkeypatch.context() as patch:
+        patch.setattr(compacting, "KEEP_FOR", 0)
+        with pytest.raises(ArchiveError, match="nothing was changed"):
+            compact(spark, str(folder))
+    assert rows(folder) == before
+    assert len(opened(folder).manifests("orders")) == 3
+
+
 def test_the_commands_tell(folder: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     def said(*command: str) -> str:
         call_command("mqueue_spark", *command, "--to", str(folder))

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 from ..errors import ArchiveError
 from ..options import Table
 from .catalog import Archive, patterned, schema
-from .files import HIDDEN, Found, files_at
+from .files import HIDDEN, Files, Found, files_at
 from .jobs import parallelism, spread
-from .layout import MANIFESTS, TABLES, folder_of, manifest_path
+from .layout import MANIFESTS, MARKER, TABLES, folder_of, manifest_path
 from .manifest import FileEntry, Manifest
 from .parquet import problem
 
@@ -31,6 +31,7 @@ KEEP_FOR = 3600.0
 """Seconds that what is of no use is kept: somebody may be reading it, or writing it."""
 
 FILES_PER_TASK = 4
+_BESIDE = re.compile(rf"{re.escape(HIDDEN)}{{1,2}}(probe-|{re.escape(MARKER)}\.)")
 _BATCH = re.compile(r"([0-9]{10})-[^/]*\.parquet")
 
 
@@ -64,7 +65,17 @@ def verified(
         if stopping is not None and stopping.is_set():
             break
         found.append(_Check(spark, archive, topic).run(clean=clean))
+    if clean:
+        _clean_beside(archive.files)
     return found
+
+
+def _clean_beside(files: Files) -> None:
+    """What a run that was killed at its beginning has left beside the marker."""
+    for found in files.list(""):
+        if _BESIDE.match(found.path) and time.time() - found.modified >= KEEP_FOR:
+            with suppress(FileNotFoundError):
+                files.delete(found.path)
 
 
 class _Check:

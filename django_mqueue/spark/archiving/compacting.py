@@ -7,6 +7,7 @@ do not count. They are deleted later, by ``verify(clean=True)``, because somebod
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,7 @@ import pyarrow.parquet as pq
 from ..errors import ArchiveError
 from ..options import Table
 from .catalog import Archive
+from .checking import KEEP_FOR
 from .files import Files, files_at
 from .jobs import spread
 from .layout import TABLES, manifest_path
@@ -86,7 +88,7 @@ def _together(manifests: Sequence[Manifest], most: int) -> Iterator[list[Manifes
 
 
 def _compact(spark: SparkSession, files: Files, old: Sequence[Manifest], done: Compacted) -> None:
-    topic, last = old[-1].topic, old[-1]
+    topic, last, begun = old[-1].topic, old[-1], time.time()
     tasks = list(_tasks(old))
     written = spread(spark, _merging(files.uri), tasks)
     new: dict[Table, list[FileEntry]] = defaultdict(list)
@@ -107,6 +109,7 @@ def _compact(spark: SparkSession, files: Files, old: Sequence[Manifest], done: C
         replaces=tuple(sorted({m.name for m in old}.union(*(m.replaces for m in old)))),
     )
     path = manifest_path(topic, manifest.name)
+    _check_young(topic, begun)
     try:
         files.write(path, manifest.json())
     except FileExistsError:
@@ -125,6 +128,15 @@ def _compact(spark: SparkSession, files: Files, old: Sequence[Manifest], done: C
     done.files += sum(len(part.files) for m in old for part in m.tables.values())
     done.files_now += sum(len(entries) for entries in new.values())
     done.rows += sum(part.rows for part in manifest.tables.values())
+
+
+def _check_young(topic: str, begun: float) -> None:
+    """Files that no manifest names are cleaned away when they are old: those of a compaction that stood still, too."""
+    if (took := time.time() - begun) > KEEP_FOR / 2:
+        raise ArchiveError(
+            f"compaction of topic {topic!r}: its files took {took:,.0f} s, and may be cleaned away by now, as such that"
+            f" belong to nothing for {KEEP_FOR:,.0f} s are; nothing was changed. Compact less at a time (bytes, --mib)"
+        )
 
 
 def _part(old: Sequence[Manifest], table: Table, entries: Sequence[FileEntry]) -> Part:
