@@ -21,7 +21,7 @@ SECRET, SHOWN = "pa55word-nobody-writes-down", "a-configuration-is-written-down"
 
 JOB = """
 import json, sys
-from django_mqueue.spark import session
+from django_mqueue.spark import archive, replay, session
 
 place, options, config = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3])
 spark = session(master="local[1]", memory="600m", config=config)
@@ -34,6 +34,9 @@ query.awaitTermination()
 query.explain(True)
 print(query.lastProgress)
 assert spark.read.format("mqueue").options(**options, topic="copies").load().count() == 3
+archive(spark, "orders", place + "/archive", options=options)
+done = replay(spark, "orders", "again", source=place + "/archive", to="again", options=options, dry_run=False)
+assert done.stored == 3, done
 try:
     spark.read.format("mqueue").options(**{**options, "user": "mqueue_nobody"}, topic="orders").load().count()
 except Exception as error:
@@ -56,7 +59,7 @@ def account(options: dict[str, str]) -> object:
 
 
 def test_the_password_is_in_nothing_that_spark_writes_down(account: dict[str, str], tmp_path: Path) -> None:
-    """Event log, checkpoint, plans, progress, errors. What is in Spark's configuration is in the event log."""
+    """Event log, checkpoint, archive, plans, progress, errors. Spark's configuration, though, is in the event log."""
     publish_many("orders", range(3))
     (tmp_path / "events").mkdir()
     config = {
@@ -81,7 +84,7 @@ def test_the_password_is_in_nothing_that_spark_writes_down(account: dict[str, st
     )
     assert done.returncode == 0, done.stderr[-6000:]
     written = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert {"events", "checkpoint"} <= {path.relative_to(tmp_path).parts[0] for path in written}
+    assert {"events", "checkpoint", "archive"} <= {path.relative_to(tmp_path).parts[0] for path in written}
     everything = {str(path): path.read_bytes() for path in written}
     everything |= {"output": done.stdout.encode(), "log": done.stderr.encode()}
     assert [name for name, text in everything.items() if SECRET.encode() in text] == []

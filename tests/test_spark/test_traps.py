@@ -9,6 +9,7 @@ or has to be thought over. The others fail when our own code falls in. Names wit
 | 2. `commit` comes one batch late, and never for the last one | `test_spark_commits_late_and_never_the_last_batch` | `test_streams.py::test_a_query_to_the_end_reads_all_and_its_group_is_done_with_all`, `test_streams.py::test_a_query_that_runs_on_has_done_its_last_batch_too`, `test_streams.py::test_a_batch_that_fails_is_not_done_and_comes_again` |
 | 3. The newest offset is no end of a read: messages below it may be committed yet | | `test_batch.py::test_nothing_is_read_that_a_transaction_may_still_commit_below`, `test_streams.py::test_what_may_still_commit_is_waited_for`, `test_following.py::test_a_batch_does_not_pass_what_may_still_commit` |
 | 4. Workers run whatever `python3` is on `PATH` | | `test_launching.py::test_workers_are_of_this_interpreter_and_find_what_they_need`, `test_launching.py::test_workers_run_the_python_of_this_process` |
+| 6. Spark's file sink leaves files that do not count, and syncs none | | `test_archive_runs.py::test_a_run_that_ended_anywhere_is_gone_on_with`, `test_archive_catalog.py::test_files_are_whole_and_never_replaced`, `test_archive_catalog.py::test_a_local_file_is_synced_before_it_has_its_name`, `test_archive_catalog.py::test_spark_reads_what_the_manifests_name` |
 | 7. A stream without news asks for them without a pause | `test_spark_asks_for_news_without_a_pause` | `test_a_stream_without_news_asks_a_few_times_a_second` |
 | 8. `read` is called where there is nothing to read | `test_spark_reads_where_there_is_nothing` | `test_where_there_is_nothing_nothing_is_read` |
 | 8. Arrow's schema must be the same to the letter | `test_spark_refuses_another_time_zone` | `test_batches_have_the_schema_that_spark_wants` |
@@ -20,8 +21,7 @@ or has to be thought over. The others fail when our own code falls in. Names wit
 | 11. MySQL rewrites what is in a JSON column | `test_payloads_are_read_byte_for_byte_and_headers_as_the_server_has_them` | `test_payloads_are_read_byte_for_byte_and_headers_as_the_server_has_them` |
 | 12. An open statement holds a read view | | `test_no_statement_is_open_between_pages` |
 
-Traps 5 and 12 are of other ways to the same rows (JDBC, connectorx), which no code here goes; of 6 (Spark's file sink)
-the archive's own tests tell.
+Trap 5, and half of 12, are of other ways to the same rows (JDBC, connectorx), which only benchmarks go.
 """  # noqa: E501
 
 from __future__ import annotations
