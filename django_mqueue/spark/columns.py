@@ -14,11 +14,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from .batches import Batches
 from .errors import OptionError
 from .options import ReadOptions, Table
-
-__all__ = ["Batches", "check_schema", "schema_of"]
 
 _TEXT, _LONG, _TIME, _INT = StringType(), LongType(), TimestampType(), IntegerType()
 

@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 from django.db import DatabaseError, InterfaceError, connections
 
 from .. import conf
-from ..store import detached, session
+from ..store import session
 from ..store.dialect import NO_TABLE
 from .errors import NoConnection, OptionError
 
@@ -100,6 +100,8 @@ def connected(how: Connecting) -> Iterator[str]:
 
     Raises ``NoConnection``, saying what is wrong and where.
     """
+    from ..store import detached  # Not everyone who looks at options connects.
+
     with ExitStack() as stack:
         try:
             alias = stack.enter_context(detached.connection(_settings(how)))

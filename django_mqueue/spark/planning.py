@@ -6,7 +6,6 @@ import math
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 
 from ..policy.names import REPLIES_SUFFIX, SCHEDULED_SUFFIX
@@ -16,21 +15,13 @@ from ..store import bulk, log
 from ..store import offsets as positions
 from .errors import NoSuchTopic
 from .options import EARLIEST, LATEST, Bound, ReadOptions
-from .ranges import Piece, cuts, rows_each, shares
+from .ranges import Piece, Range, cuts, rows_each, shares
 
 SETTLE_FOR = 5.0
 """Seconds that a batch waits for transactions which may still commit a message below the newest one."""
 
 STEP = 10_000
 """Rows between two looks at the index."""
-
-
-@dataclass(frozen=True)
-class Range:
-    """A stretch that one task reads. ``group``: of whom, where it is delivery state."""
-
-    piece: Piece
-    group: str = ""
 
 
 def topics_of(using: str, options: ReadOptions) -> list[str]:

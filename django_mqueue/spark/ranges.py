@@ -24,6 +24,14 @@ class Piece:
         return self.rows >= DENSE * (self.upto - self.above)
 
 
+@dataclass(frozen=True)
+class Range:
+    """A stretch that one task reads. ``group``: of whom, where it is delivery state."""
+
+    piece: Piece
+    group: str = ""
+
+
 def rows_each(total: int, most: int, pieces: int) -> int:
     """How many rows a range may have: at most ``most``, and so few that there are about ``pieces`` of them."""
     return max(1, min(most, math.ceil(total / max(1, pieces))))

@@ -13,7 +13,7 @@ from ..store.pages import Pages, prepare
 from .batches import Batches, Unclear
 from .connecting import connected
 from .options import ReadOptions
-from .planning import Range
+from .ranges import Range
 
 BUDGET = 16 * 1_048_576
 """Bytes that a page of rows may have, about: what a task holds in memory at once is a few times that."""

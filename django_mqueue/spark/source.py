@@ -1,5 +1,7 @@
 """``format("mqueue")``: what Spark is given. Everything is made anew in each of Spark's Python processes.
 
+Each query starts a few, so what is not needed in all of them is imported where it is needed.
+
 Filters are not pushed down: in the releases of PySpark that were tried (4.1 to 4.3) what one query pushes down stays
 for the next query on the same DataFrame. Ranges and topics are options, fixed at ``load()``.
 """
@@ -12,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from .columns import Batches, check_schema, schema_of
+from .columns import check_schema, schema_of
 from .connecting import connected
 from .options import ReadOptions, read_options
-from .planning import Range, batch
-from .reading import read
+from .ranges import Range
 from .write_options import WriteOptions, check_mode, write_options
 
 if TYPE_CHECKING:
@@ -81,6 +82,8 @@ class Reader(DataSourceReader):
         self.wanted, self.options = schema, options
 
     def partitions(self) -> list[InputPartition]:
+        from .planning import batch
+
         with connected(self.options.connecting) as using:
             return stretches(batch(using, self.options))
 
@@ -94,4 +97,7 @@ def stretches(found: Sequence[Range]) -> list[InputPartition]:
 
 def rows_of(partition: InputPartition, schema: StructType, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     if partition.value is not None:  # Spark asks for one partition where there is none.
+        from .batches import Batches
+        from .reading import read
+
         yield from read(partition.value, Batches(schema), options)

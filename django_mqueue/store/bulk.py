@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from . import log, session
-from .dialect import marks
 from .distinct import Names
+from .pages import only
 
 
 def topics(using: str, like: str | None = None) -> set[str]:
@@ -46,8 +46,3 @@ def count(using: str, topic: str, above: int, upto: int, targets: Sequence[str] 
         [topic, above, upto, *(targets or ())],
     )
     return int(rows[0][0])
-
-
-def only(targets: Sequence[str] | None) -> str:
-    """Only rows for these groups ('': for all); None: every row."""
-    return "" if targets is None else f" AND m.consumer_group IN ({marks(targets)})"

@@ -23,7 +23,7 @@ from django.db import connections
 from MySQLdb import _mysql
 
 from . import session
-from .bulk import only
+from .dialect import marks
 
 BETWEEN, NULL = "\x1f", "\x1e"
 MOST = 8 * 1_048_576
@@ -181,3 +181,8 @@ def _joined(values: str, between: str) -> str:
 
 def _literal(text: str) -> str:
     return f"0x{text.encode().hex()}"
+
+
+def only(targets: Sequence[str] | None) -> str:
+    """Only rows for these groups ('': for all); None: every row."""
+    return "" if targets is None else f" AND m.consumer_group IN ({marks(targets)})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,31 +22,37 @@ TAKEN_OUT = "JSON_VALUE(metadata, '$.kind') AS kind, JSON_VALUE(metadata, '$.enc
 
 @dataclass(frozen=True)
 class Columns:
-    """``schema``: what the source is asked for, None for all; ``jdbc``: the same as the table has it.
+    """``schema``: what the source is asked for; ``jdbc``: the same as the table has it.
 
-    ``counts``: whether the target is about these.
+    ``then``: what Spark makes of JDBC's, so that both write the same; empty: nothing. ``counts``: whether the target is
+    about these.
     """
 
     name: str
-    schema: str | None
+    schema: str
     jdbc: str
+    then: Sequence[str] = ()
     counts: bool = True
 
 
 _ALL = (
-    "topic, partition_key AS `partition`, `offset`, id, {} payload, consumer_group AS target, published_at, created_at,"
-    " original_id"
+    "topic, partition_key AS `partition`, `offset`, id, {} payload, consumer_group AS target, published_at,"
+    " created_at"
 )
+_SCHEMA = (
+    "topic STRING, partition STRING, offset BIGINT, id STRING, kind STRING, encoding STRING, payload BINARY,"
+    " target STRING, published_at TIMESTAMP, created_at TIMESTAMP"
+)
+_MOMENTS = [f"timestamp_millis({name}) AS {name}" for name in ("published_at", "created_at")]
+_SAME = ["topic", "partition", "offset", "id", "kind", "encoding", "payload", "target", *_MOMENTS]
 KINDS = (
-    Columns("all columns", None, _ALL.format("metadata,")),
+    Columns("ten columns", _SCHEMA, _ALL.format(f"{TAKEN_OUT},"), _SAME),
     Columns(
         "three columns",
         "offset BIGINT, partition STRING, payload BINARY",
         "`offset`, partition_key AS `partition`, payload",
     ),
-    Columns(
-        "all columns, JDBC taking kind and encoding out", None, _ALL.format(f"{TAKEN_OUT},"), counts=False
-    ),
+    Columns("ten columns, JDBC as the table has them", _SCHEMA, _ALL.format("metadata,"), counts=False),
 )
 
 
@@ -95,7 +101,7 @@ class Race:
     def ours(self, columns: Columns) -> DataFrame:
         reader = self.spark.read.format("mqueue").options(**connection(self.server), topic=TOPIC)
         reader = reader.option("minPartitions", self.partitions).option("endingOffsets", self.rows + 1)
-        return (reader.schema(columns.schema) if columns.schema else reader).load()
+        return reader.schema(columns.schema).load()
 
     def theirs(self, columns: Columns) -> DataFrame:
         reader = self.spark.read.format("jdbc").options(
@@ -112,7 +118,8 @@ class Race:
             numPartitions=self.partitions,
             fetchsize=10_000,
         )
-        return reader.load()
+        frame = reader.load()
+        return frame.selectExpr(*columns.then) if columns.then else frame
 
     def _write(self, frame: DataFrame, name: str) -> None:
         target = self.folder / name

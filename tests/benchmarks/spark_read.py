@@ -24,8 +24,8 @@ with MariaDB's connector: the same rows, as many partitions, the same compressio
 Then reads a topic ten times as long, and tells what that adds to the driver's memory.
 Exit code 1: slower than JDBC, or the driver grew.
 
-JDBC reads the table's own columns and leaves kind and encoding within their JSON; where it has to take them out too,
-that is told beside it, and does not count.
+Both write the same files: JDBC has the server take kind and encoding out of their JSON, and Spark make timestamps of
+its numbers. What JDBC takes for the table's own columns, as they are, is told beside it, and does not count.
 """
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from django_mqueue.spark.columns import Batches, schema_of
+from django_mqueue.spark.batches import Batches
+from django_mqueue.spark.columns import schema_of
 from django_mqueue.spark.options import read_options
 from django_mqueue.store.pages import Pages, prepare
 

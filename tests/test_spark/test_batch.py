@@ -143,7 +143,7 @@ def test_what_was_deleted_after_planning_is_missed(load: Load, options: dict[str
     from pyspark.sql.types import LongType, StructField, StructType
 
     from django_mqueue.exceptions import LogGap
-    from django_mqueue.spark.columns import Batches
+    from django_mqueue.spark.batches import Batches
     from django_mqueue.spark.options import read_options
     from django_mqueue.spark.planning import batch
     from django_mqueue.spark.reading import read

@@ -76,7 +76,8 @@ def _odd(options: dict[str, str], **changes: str) -> dict[str, Any]:
 
 def as_a_task(options: dict[str, str]) -> list[dict[str, Any]]:
     """A topic as a task reads it: all of it, in order."""
-    from django_mqueue.spark.columns import Batches, schema_of
+    from django_mqueue.spark.batches import Batches
+    from django_mqueue.spark.columns import schema_of
     from django_mqueue.spark.options import read_options
     from django_mqueue.spark.planning import batch
 

@@ -175,7 +175,8 @@ def test_batches_have_the_schema_that_spark_wants(table: str) -> None:
     """Every column, with values and without."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    from django_mqueue.spark.columns import Batches, schema_of
+    from django_mqueue.spark.batches import Batches
+    from django_mqueue.spark.columns import schema_of
 
     schema = schema_of(read_options({"topic": "orders", "table": table, "includeHeaders": "true"}))
     made = Batches(schema).maker({"topic": "orders"})
@@ -223,7 +224,7 @@ def test_no_statement_is_open_between_pages(options: dict[str, str]) -> None:
     """However long Spark takes with a page: neither a result that is not read to its end, nor a transaction."""
     from pyspark.sql.types import BinaryType, StructType
 
-    from django_mqueue.spark.columns import Batches
+    from django_mqueue.spark.batches import Batches
     from django_mqueue.spark.planning import batch
     from django_mqueue.spark.reading import FIRST_ROWS, read
 

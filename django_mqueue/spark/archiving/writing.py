@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType, TimestampType
 
 from ...exceptions import LogGap
-from ..columns import Batches
+from ..batches import Batches
 from ..options import ReadOptions, Table
 from ..planning import Range
 from ..reading import read
