@@ -12,7 +12,8 @@ from .connecting import Line
 from .follower import Follower
 from .offsets import Offsets
 from .options import ReadOptions
-from .planning import Range, ends, ranges, resolved, settled, topics_of
+from .planning import ends, ranges, resolved, settled, topics_of
+from .ranges import Range
 
 TOPICS_EVERY = 1.0
 """Seconds between two looks for topics that match a pattern."""

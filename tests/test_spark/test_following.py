@@ -21,8 +21,8 @@ from django_mqueue.spark import follower
 from django_mqueue.spark.errors import NoSuchTopic
 from django_mqueue.spark.offsets import Offsets
 from django_mqueue.spark.options import read_options
-from django_mqueue.spark.planning import Range
 from django_mqueue.spark.query import Query
+from django_mqueue.spark.ranges import Range
 from django_mqueue.store import log
 from django_mqueue.store.leases import Holder
 from tests.support.subscribers import QUICK, consume

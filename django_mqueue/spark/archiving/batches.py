@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from ...service.finished import finished_upto
 from ...store import bulk, unfinished
 from ..options import ReadOptions, Table
-from ..planning import Range, ends, ranges
-from ..ranges import Piece
+from ..planning import ends, ranges
+from ..ranges import Piece, Range
 from .standing import Standing
 from .writing import Task
 

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 from ...exceptions import LogGap
 from ..batches import Batches
 from ..options import ReadOptions, Table
-from ..planning import Range
+from ..ranges import Range
 from ..reading import read
 from .catalog import schema
 from .files import files_at
