@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from .counting import Counted
+
+SHUFFLES = "spark.sql.shuffle.partitions"
+ROWS_IN_PART = 50_000
 
 PARTS = 3 + 9
 """Tables that are read, and counted."""
@@ -67,9 +71,22 @@ def made(spark: SparkSession, asked: Wanted, step: Callable[[], None] = lambda: 
 
     found = read(spark, asked, step)
     try:
-        return _Making(asked, found, counted(spark, found, asked, step)).report()
+        with _shuffles_for(spark, found.rows):
+            counts = counted(spark, found, asked, step)
+        return _Making(asked, found, counts).report()
     finally:
         found.release()
+
+
+@contextmanager
+def _shuffles_for(spark: SparkSession, rows: int) -> Iterator[None]:
+    """No more parts than so many rows need: Spark's 200 cost more than all the counting of a small log."""
+    before = spark.conf.get(SHUFFLES)
+    spark.conf.set(SHUFFLES, str(min(int(before or 200), max(2, rows // ROWS_IN_PART))))
+    try:
+        yield
+    finally:
+        spark.conf.set(SHUFFLES, before or "200")
 
 
 class _Making:

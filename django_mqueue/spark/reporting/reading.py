@@ -88,6 +88,7 @@ class Read:
     at: int | None
     tables: dict[Table, DataFrame]
     kept: list[DataFrame]
+    rows: int = 0
 
     def release(self) -> None:
         for frame in self.kept:
@@ -98,6 +99,7 @@ def read(spark: SparkSession, wanted: Wanted, step: Callable[[], None]) -> Read:
     """Raises ``NoSuchTopic``, ``NoArchive``, ``NoConnection``; ``LogGap`` if what is read was archived meanwhile."""
     archive = _archive(spark, wanted)
     extents, at = _extents(wanted, archive)
+    rows = 0
     kept: list[DataFrame] = []
     tables: dict[Table, DataFrame] = {}
     try:
@@ -106,12 +108,13 @@ def read(spark: SparkSession, wanted: Wanted, step: Callable[[], None]) -> Read:
             if archive is not None:
                 topics = [topic for topic, extent in extents.items() if extent.archived.get(table)]
                 if topics:
+                    rows += sum(entry.rows for topic in topics for entry in archive.entries(topic, table))
                     parts.append(archive.frame(spark, topics, table).selectExpr(*_COLUMNS[table][1]))
             for frame in _live(spark, wanted, table, extents):
                 # Read once: what is counted in one way must be what is counted in another.
                 frame = frame.persist()
                 kept.append(frame)
-                frame.count()
+                rows += frame.count()
                 parts.append(frame)
             if not parts:
                 empty = spark.createDataFrame([], _COLUMNS[table][0])
@@ -123,7 +126,7 @@ def read(spark: SparkSession, wanted: Wanted, step: Callable[[], None]) -> Read:
     except BaseException:
         Read({}, None, {}, kept).release()
         raise
-    return Read(extents, at, tables, kept)
+    return Read(extents, at, tables, kept, rows)
 
 
 def _archive(spark: SparkSession, wanted: Wanted) -> Archive | None:
