@@ -160,9 +160,10 @@ def test_percentiles_are_as_near_as_is_said(spark: SparkSession) -> None:
 
     for number in (1, 99, 101, EXACT_BELOW - 1, 60_000):
         times = spark.range(0, number, 1, 5).selectExpr("abs(hash(id)) % 1000000007 AS time").persist()
-        (found,) = times.agg(f.expr(f"{_percentiles('time', 'true')} AS found")).first() or ()
-        ordered = sorted(row.time for row in times.collect())
+        row = times.agg(f.expr(f"{_percentiles('time', 'true')} AS found")).first()
+        assert row is not None
+        ordered = sorted(each.time for each in times.collect())
         times.unpersist()
-        for value, wanted in zip(found, percentiles(ordered)[:3], strict=True):
+        for value, wanted in zip(row.found, percentiles(ordered)[:3], strict=True):
             beside = abs(ordered.index(value) - ordered.index(wanted or 0))
             assert beside <= (0 if number < EXACT_BELOW else math.ceil(number / ACCURACY)), (number, value)
