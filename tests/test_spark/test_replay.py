@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -188,6 +189,26 @@ def test_the_rate_is_kept(spark: SparkSession, options: dict[str, str]) -> None:
     assert len(times) == 60
     for begin in times:
         assert sum(begin <= at < begin + 500 for at in times) <= 20 + 2 * 10
+
+
+def test_one_that_is_stopped_goes_on(spark: SparkSession, options: dict[str, str]) -> None:
+    fill(range(300))
+    stopping = threading.Event()
+    ways: dict[str, Any] = {"to": "again", "options": options, "dry_run": False}
+
+    def watch(stored: int) -> None:
+        if stored:
+            stopping.set()
+
+    found = replay(spark, "orders", "spring", **ways, rate=50, stopping=stopping, watch=watch)
+    assert isinstance(found, Replayed)
+    assert not found.finished
+    assert 0 < found.total < 300
+    assert following.place("orders", "replay-spring", using="default") is not None
+    rest = done(replay(spark, "orders", "spring", **ways))
+    assert rest.total == 300
+    assert rest.stored < 300
+    assert sorted(numbers("again")) == list(range(300))
 
 
 def test_what_cannot_be_is_refused_and_nothing_is_changed(

@@ -21,12 +21,13 @@ def computed(
 ) -> list[int] | None:
     """The numbers of a frame's only column; None if it was stopped. ``watch`` is called every second meanwhile."""
     tag, ended = f"mqueue-{uuid.uuid4().hex}", threading.Event()
+    add, cancel = _tags(spark)
     found: list[int] = []
     failed: list[BaseException] = []
 
     def work() -> None:
         try:
-            spark.addTag(tag)
+            add(tag)
             found.extend(int(row[0]) for row in frame.collect())
         except BaseException as error:
             failed.append(error)
@@ -39,11 +40,11 @@ def computed(
     try:
         while not ended.wait(LOOK_EVERY):
             watch()
-            if not stopped and stopping is not None and stopping.is_set():
+            if stopping is not None and stopping.is_set():
                 stopped = True
-                spark.interruptTag(tag)
+                cancel(tag)  # Again, until it ends: before its job has begun there is nothing to cancel.
     except BaseException:
-        spark.interruptTag(tag)
+        cancel(tag)
         raise
     thread.join()
     if failed:
@@ -51,3 +52,13 @@ def computed(
             return None
         raise failed[0]
     return found
+
+
+def _tags(spark: SparkSession) -> tuple[Callable[[str], object], Callable[[str], object]]:
+    """What gives this thread's jobs a tag, and what cancels all of a tag. In PySpark 4.3 ``interruptTag`` finds nothing
+    but on a Spark Connect server."""
+    try:
+        context = spark.sparkContext
+    except Exception:
+        return spark.addTag, spark.interruptTag
+    return context.addJobTag, context.cancelJobsWithTag
