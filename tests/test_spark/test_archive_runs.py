@@ -336,12 +336,27 @@ def test_a_file_that_is_not_what_was_written_is_not_named(
     publish_many("orders", range(10))
 
     def spoil(spark: SparkSession, work: Any, items: Any) -> Any:
-        done = spread(spark, work, items)
-        for path in place.glob("messages/**/*.parquet"):
-            data = bytearray(path.read_bytes())
-            data[len(data) // 2] ^= 1
-            path.write_bytes(data)
-        return done
+        def spoiled(item: Any) -> Any:
+            """On an executor: a bit of each file turns over between its writing and its reading."""
+            from django_mqueue.spark.archiving import parquet
+
+            kind: Any = parquet._File
+            close = kind.close
+
+            def closing(file: Any) -> Any:
+                entry = close(file)
+                data = bytearray((place / entry.path).read_bytes())
+                data[len(data) // 2] ^= 1
+                (place / entry.path).write_bytes(data)
+                return entry
+
+            kind.close = closing
+            try:
+                return work(item)
+            finally:
+                kind.close = close
+
+        return spread(spark, spoiled, items)
 
     with monkeypatch.context() as patch:
         patch.setattr(running, "spread", spoil)
