@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,16 @@ from .jobs import FAST_JVM
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+ALL_NEED_SPARK = re.compile(r"^pytestmark = .*\bpytest\.mark\.spark\b", re.MULTILINE)
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Where there is no Spark: what is to be left out imports it, or Arrow."""
+    if find_spec("pyspark") is not None or collection_path.suffix != ".py":
+        return None
+    return True if ALL_NEED_SPARK.search(collection_path.read_text()) else None
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ from .streams import newest, settle
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.spark, pytest.mark.django_db(transaction=True)]
 
 SPARK = cast("SparkSession", None)
 """Asked for places that only Hadoop knows."""
