@@ -114,7 +114,7 @@ def test_what_is_no_archive_is_told_from_what_is_there(folder: Path, tmp_path: P
         opened("")  # type: ignore[arg-type]
 
 
-@pytest.fixture(params=["path", "uri", "store"])
+@pytest.fixture(params=["path", "uri", "hadoop", "store"])
 def files(request: pytest.FixtureRequest, tmp_path: Path) -> Files:
     """The same folder by each class; that for stores over a local file system of pyarrow's."""
     from pyarrow import fs
@@ -124,7 +124,8 @@ def files(request: pytest.FixtureRequest, tmp_path: Path) -> Files:
     place = tmp_path / "a b"
     if request.param == "store":
         return StoreFiles(f"hdfs://host{place}", fs.LocalFileSystem(), str(place))
-    return files_at(place.as_uri() if request.param == "uri" else place)
+    named = {"uri": place.as_uri(), "hadoop": f"file:{place}"}
+    return files_at(named.get(request.param, place))
 
 
 def test_files_are_whole_and_never_replaced(files: Files, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -210,6 +211,8 @@ def files_at(to: str | os.PathLike[str], spark: SparkSession | None = None) -> F
     place = os.fspath(to)
     if not place:
         raise OptionError("the archive's place is empty: give a folder, or a URI such as s3://bucket/folder")
+    if re.match("file:/(?!/)", place):  # As Hadoop writes it.
+        place = place.removeprefix("file:")
     scheme, separator, rest = place.partition("://")
     if not separator:
         return LocalFiles(os.path.abspath(place))
