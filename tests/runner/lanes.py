@@ -19,6 +19,13 @@ from tests.runner.outcome import Outcome, of_pytest
 OLDEST_DJANGO, NEWEST_DJANGO = "5.2", "6.1"
 
 
+SMALL_SPARK = {
+    "SPARK_CONF_DIR": str(Path(__file__).with_name("spark")),
+    "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+"""For each Java that is started, also by documents and commands: it soon runs, and needs not to run fast for long."""
+
+
 @dataclass(frozen=True)
 class Combination:
     """``quick``: without what is slow; ``narrow``: also without what is beside the protocol; ``once``: with, without or
@@ -60,7 +67,11 @@ def run_lane(
     begun = time.monotonic()
     code = forward(
         [python, "-m", "pytest", f"--junitxml={report}", *_arguments(combination, options)],
-        env={**with_database(url), "PYTHONDONTWRITEBYTECODE": "1"},
+        env={
+            **with_database(url),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            **(SMALL_SPARK if combination.spark else {}),
+        },
         cwd=ROOT,
         output=output,
     )

@@ -68,11 +68,11 @@ class Project:
             preexec_fn=die_with_parent(signal.SIGKILL),
         )
 
-    def run(self, *words: str, **variables: str) -> str:
+    def run(self, *words: str, timeout: float = PATIENCE, **variables: str) -> str:
         """The output. Fails with it unless the program ends well. ``variables`` go into the environment."""
         process = self.start(*words, **variables)
         try:
-            output, _ = process.communicate(timeout=PATIENCE)
+            output, _ = process.communicate(timeout=timeout)
         except BaseException:
             process.kill()
             process.wait()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from argparse import ArgumentParser
+from collections.abc import Sequence
 
 import pytest
 
@@ -12,7 +14,7 @@ from django_mqueue.spark.command.parser import add_launching
 
 from .blocks import DOCUMENTS, ROOT, blocks, name_of
 from .execute import runs
-from .project import Project
+from .project import PATIENCE, Project
 
 RUN_HANDLERS = """
 from django_mqueue.workers.registry import handlers
@@ -88,13 +90,11 @@ _worker.start()
 """
 
 BEFORE["docs/how-to/keep-an-aggregate.md"] = """
-import sys
-from pathlib import Path
 from django.db import connection
 from tests.test_docs.blocks import blocks
 import shop.models
 
-(model_file,) = [block for block in blocks(Path(sys.argv[1])) if block.file == "shop/models.py"]
+(model_file,) = [block for block in blocks(DOCUMENT) if block.file == "shop/models.py"]
 exec(model_file.text, vars(shop.models))
 with connection.schema_editor() as editor:
     editor.create_model(shop.models.Sent)
@@ -326,20 +326,31 @@ def test_every_document_with_a_follow_up_exists() -> None:
     assert {*BEFORE, *AFTER, *NEED_SPARK, IN_A_TEST_FILE} <= {name_of(document) for document in DOCUMENTS}
 
 
+RUN = [name_of(d) for d in DOCUMENTS if any(map(runs, blocks(d))) and name_of(d) != IN_A_TEST_FILE]
+
+
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name_of(d), marks=[pytest.mark.spark] if name_of(d) in NEED_SPARK else [])
-        for d in DOCUMENTS
-        if any(map(runs, blocks(d))) and name_of(d) != IN_A_TEST_FILE
-    ],
-)
+@pytest.mark.parametrize("name", [name for name in RUN if name not in NEED_SPARK])
 def test_the_blocks_run_and_do_what_is_said(name: str, example_shop: Project) -> None:
     """All Python blocks of a document, in order, against the real database; then what must have come of them."""
-    example_shop.run(
-        "python", "-m", "tests.test_docs.execute", str(ROOT / name),
-        BEFORE=BEFORE.get(name, ""), AFTER=AFTER.get(name, ""),
+    execute([name], example_shop)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(1500)
+@pytest.mark.django_db(transaction=True)
+def test_the_blocks_with_spark_run_and_do_what_is_said(example_shop: Project) -> None:
+    """The same, one document after another, in one process."""
+    execute([name for name in RUN if name in NEED_SPARK], example_shop, timeout=1400)
+
+
+def execute(names: Sequence[str], project: Project, timeout: float = PATIENCE) -> None:
+    """Documents by their names, with what runs before and after them."""
+    paths = {name: str(ROOT / name) for name in names}
+    before, after = ({paths[name]: code[name] for name in names if name in code} for code in (BEFORE, AFTER))
+    project.run(
+        "python", "-m", "tests.test_docs.execute", *paths.values(),
+        timeout=timeout, BEFORE=json.dumps(before), AFTER=json.dumps(after),
     )  # fmt: skip
 
 
