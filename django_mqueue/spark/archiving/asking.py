@@ -92,15 +92,3 @@ def _reading(
     if not wanted:
         raise OptionError("topics is empty: name one, or give a pattern")
     return replace(found, pattern=None, topics=tuple(sorted(set(wanted))))
-
-
-def _checked(group: str, batch_rows: int, history_after: float) -> str:
-    try:
-        names.check_name("group", group, names.GROUP_MAX)
-    except (TypeError, ValueError) as error:
-        raise OptionError(str(error)) from None
-    if batch_rows < 1:
-        raise OptionError(f"batch_rows is {batch_rows}, but must be at least 1")
-    if not 0 <= history_after <= 10 * 365 * 86_400:
-        raise OptionError(f"history_after is {history_after}, but must be seconds, from 0 to ten years")
-    return group
