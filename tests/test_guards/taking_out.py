@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from example_project.environment.lineage import die_with_parent
+from tests.support.needing_spark import all_need_spark
 from tests.support.processes import ROOT, database_url
 
 from .mutations.mutation import Mutation
@@ -75,6 +76,11 @@ def take_out(mutation: Mutation, place: Path) -> None:
             f"{mutation.guard}: {edit.file} holds {edit.old!r} {text.count(edit.old)} times"
         )
         file.write_text(text.replace(edit.old, edit.new), encoding="utf-8")
+
+
+def needs_spark(test: str) -> bool:
+    """Whether a test that a mutation names is in the lane for Spark."""
+    return all_need_spark(ROOT / "tests" / test.partition("::")[0])
 
 
 def run_tests(place: Path, mutation: Mutation, url: str) -> Run:

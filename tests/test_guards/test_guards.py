@@ -15,13 +15,27 @@ from tests.support.threads import raw_connection
 
 from .mutations import MUTATIONS
 from .mutations.mutation import Mutation
-from .taking_out import AROUND, NO_MUTATION, Run, copy_of_the_project, database_url_of, run_tests, take_out
+from .taking_out import (
+    AROUND,
+    NO_MUTATION,
+    Run,
+    copy_of_the_project,
+    database_url_of,
+    needs_spark,
+    run_tests,
+    take_out,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.once, pytest.mark.timeout(900), pytest.mark.django_db]
 
 AT_ONCE = 2
 """Copies that are tested at a time, each with a database of its own."""
-NOTHING = Mutation("nothing is taken out", "", (), tuple(sorted({t for m in MUTATIONS for t in m.tests})))
+NOTHING = Mutation(
+    "nothing is taken out",
+    "",
+    (),
+    tuple(sorted({t for m in MUTATIONS for t in m.tests if not needs_spark(t)})),
+)
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +94,11 @@ def test_with_all_guards_these_tests_pass(
     assert set(run.passed) == {f"tests/{test}" for test in mutation.tests}
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.guard)
+@pytest.mark.parametrize(
+    "mutation",
+    [pytest.param(m, marks=[pytest.mark.spark] if any(map(needs_spark, m.tests)) else []) for m in MUTATIONS],
+    ids=lambda mutation: mutation.guard,
+)
 def test_without_the_guard_its_tests_fail(
     mutation: Mutation, runs: dict[str, Future[tuple[Path, Run]]]
 ) -> None:

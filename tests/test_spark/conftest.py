@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from django.db import connection
 
 from django_mqueue.spark.launching import session, settings_options
+from tests.support.needing_spark import all_need_spark
 
 from .jobs import FAST_JVM
 
@@ -19,14 +19,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-ALL_NEED_SPARK = re.compile(r"^pytestmark = .*\bpytest\.mark\.spark\b", re.MULTILINE)
-
-
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """Where there is no Spark: what is to be left out imports it, or Arrow."""
     if find_spec("pyspark") is not None or collection_path.suffix != ".py":
         return None
-    return True if ALL_NEED_SPARK.search(collection_path.read_text()) else None
+    return True if all_need_spark(collection_path) else None
 
 
 @pytest.fixture(scope="session")
