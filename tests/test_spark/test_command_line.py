@@ -126,6 +126,7 @@ def run_doctor(*arguments: str) -> list[dict[str, object]]:
     return found
 
 
+@pytest.mark.spark
 def test_the_doctor_names_the_server_and_the_topics(transactional_db: None) -> None:
     publish("orders", 1)
     found = {finding["what"]: finding for finding in run_doctor()}

@@ -122,6 +122,7 @@ def test_of_two_at_once_the_second_believes_the_first_whose_copies_are_gone(
             wait_until(
                 lambda: reached.is_set() or is_waiting_for_lock(second.connection_id),
                 "the second is on its way",
+                every=0.25,  # The server looks anew where nobody has asked for a moment.
             )
             first.commit()
             Message.objects.all().delete()

@@ -79,6 +79,7 @@ def test_moments_are_those_of_their_zone() -> None:
     assert (asked.since, asked.until) == (1_772_366_400_000, 1_772_366_400_001)
 
 
+@pytest.mark.spark
 def test_errors_are_told_by_class_or_by_their_first_line() -> None:
     import pyarrow as pa
 

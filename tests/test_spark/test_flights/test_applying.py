@@ -69,6 +69,7 @@ def test_means_are_of_what_departed() -> None:
     assert CarrierHour(departed=0, delay=0).mean_delay is None
 
 
+@pytest.mark.spark
 def test_what_is_called_in_order_is_so_within_the_watermark() -> None:
     """The file's first months; Spark drops what is further behind than that, without a word."""
     from example_project.flights.carriers import LATE_BY
