@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 from ...exceptions import LogGap
 from ...service import following
 from ...store import log, offsets
-from ..archiving import Archive
 from ..errors import ArchiveError
 from ..options import read_options
 from ..planning import settled
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from ..archiving import Archive
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,8 @@ def settle(using: str, topic: str, options: Mapping[str, str]) -> int:
 
 
 def _opened(path: str | os.PathLike[str] | None, spark: SparkSession) -> Archive | None:
+    from ..archiving import Archive  # Arrow, without which this can be named.
+
     return None if path is None else Archive.open(path, spark)
 
 

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from ...policy.copies import Original, copied, copy_id, headers_of
 from ...service import backfilling, copying
 from ...service.copying import Run
@@ -18,6 +16,7 @@ from ...store.log import NewRow
 from ..connecting import Connecting, Line
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 COLUMNS = ("offset", "partition", "id", "kind", "encoding", "payload", "headers", "published_ms")
@@ -61,6 +60,8 @@ def task(orders: Orders) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Rec
     """What Spark runs on executors."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa  # Without which this can be named.
+
         storing = Storing(orders)
         try:
             for batch in batches:
