@@ -43,7 +43,7 @@ def test_nack_with_delay(system: System) -> None:
     subscriber = system.open("t", "g")
     system.publish("t", "x", key="a")
     (first,) = receive(subscriber)
-    assert first.nack(delay=0.8, error="no connection")
+    assert first.nack(delay=2, error="no connection")
     nothing_comes(subscriber, 0.4)
     second = take_one(subscriber)
     assert (second.attempt, second.last_error) == (2, "no connection")
