@@ -44,11 +44,15 @@ def verb(name: str, options: dict[str, str], place: Path, *arguments: str) -> It
 
 
 def manifests(place: Path) -> dict[str, dict[str, Any]]:
-    """Those that count, by name."""
-    paths = sorted(place.glob(f"manifests/{TOPIC}/[0-9]*.json"))
-    found = {path.stem: json.loads(path.read_bytes()) for path in paths}
-    gone = {name for manifest in found.values() for name in manifest["replaces"]}
-    return {name: manifest for name, manifest in found.items() if name not in gone}
+    """Those that count, by name, as the format's reference has it."""
+    paths = place.glob(f"manifests/{TOPIC}/*.json")
+    found = sorted((json.loads(path.read_bytes()) for path in paths), key=lambda each: -each["compaction"])
+    counted, replaced = {}, set[str]()
+    for manifest in found:
+        if manifest["name"] not in replaced:
+            counted[manifest["name"]] = manifest
+            replaced.update(manifest["replaces"])
+    return counted
 
 
 def named(place: Path) -> dict[str, dict[str, Any]]:
@@ -85,7 +89,7 @@ def numbers(place: Path) -> list[int]:
 
 def batches(place: Path) -> int:
     """The number of the last batch that has a manifest."""
-    return max((int(name[-10:]) for name in manifests(place)), default=0)
+    return max((manifest["batch"] for manifest in manifests(place).values()), default=0)
 
 
 def is_being_written(place: Path) -> bool:

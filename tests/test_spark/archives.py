@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from django_mqueue.spark import Archive
 from django_mqueue.spark.archiving.layout import MARKER, data_path, manifest_path
 from django_mqueue.spark.archiving.manifest import FileEntry, Manifest, Marker, Part
 from django_mqueue.spark.options import Table
@@ -59,10 +61,11 @@ def batch(
     *,
     replaces: Sequence[str] = (),
     since: int | None = None,
+    compaction: int = 0,
     columns: int = 12,
     life: int = 1,
 ) -> Manifest:
-    """A batch of messages, and its manifest."""
+    """A batch of messages, and its manifest; or that of a compaction."""
     entry = data(folder, topic, number, offsets, columns)
     manifest = Manifest(
         topic=topic,
@@ -75,6 +78,7 @@ def batch(
         created_at=DAY.isoformat(),
         since=since,
         replaces=tuple(replaces),
+        compaction=compaction,
     )
     place = folder / manifest_path(topic, manifest.name)
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -102,3 +106,20 @@ def copy_of(folder: Path, topic: str, tables: Mapping[Table, tuple[pa.Table, int
     place = folder / manifest_path(topic, manifest.name)
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_bytes(manifest.json())
+
+
+def rows(folder: Path) -> list[tuple[int, str]]:
+    """Offsets and ids of all messages of ``orders``, read without Spark."""
+    return [
+        (row["offset"], row["id"])
+        for entry in Archive.open(folder).entries("orders")
+        for row in pq.ParquetFile(folder / entry.path).read().to_pylist()
+    ]
+
+
+def age(folder: Path) -> None:
+    """Everything is two hours older."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            then = path.stat().st_mtime - 7200
+            os.utime(path, (then, then))

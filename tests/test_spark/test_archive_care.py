@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,11 +14,12 @@ from django.core.management import CommandError, call_command
 from django_mqueue.spark.archiving.layout import data_path, manifest_path
 from django_mqueue.spark.errors import ArchiveError, NoSuchTopic, OptionError
 
+from .archives import age, batch, begin, data, rows
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from django_mqueue.spark.archiving import Archive
-    from django_mqueue.spark.archiving.manifest import Manifest
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.once]
 
@@ -27,8 +27,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.once]
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Three batches of seven messages."""
-    from .archives import batch, begin
-
     begin(tmp_path / "archive")
     for number, offsets in enumerate([[1, 2, 4], [5, 6], [8, 9]], 1):
         batch(tmp_path / "archive", "orders", number, [0, 4, 6][number - 1], offsets)
@@ -41,29 +39,11 @@ def opened(folder: Path) -> Archive:
     return Archive.open(folder)
 
 
-def rows(folder: Path) -> list[tuple[int, str]]:
-    import pyarrow.parquet as pq
-
-    return [
-        (row["offset"], row["id"])
-        for entry in opened(folder).entries("orders")
-        for row in pq.ParquetFile(folder / entry.path).read().to_pylist()
-    ]
-
-
 def verify(spark: SparkSession, folder: Path, **more: Any) -> Any:
     from django_mqueue.spark import verify
 
     (found,) = verify(spark, str(folder), **more)
     return found
-
-
-def age(folder: Path) -> None:
-    """Everything is two hours older."""
-    for path in folder.rglob("*"):
-        if path.is_file():
-            then = path.stat().st_mtime - 7200
-            os.utime(path, (then, then))
 
 
 def test_batches_become_one_and_nothing_changes(folder: Path, spark: SparkSession) -> None:
@@ -74,7 +54,7 @@ def test_batches_become_one_and_nothing_changes(folder: Path, spark: SparkSessio
     assert (done.manifests, done.manifests_now, done.files, done.files_now, done.rows) == (3, 1, 3, 1, 7)
     assert rows(folder) == before
     (manifest,) = opened(folder).manifests("orders")
-    assert (manifest.name, manifest.position) == ("0000000001-0000000003", 9)
+    assert (manifest.name, manifest.position) == ("compaction-0000000001", 9)
     assert opened(folder).upto("orders") == 9
     (done,) = compact(spark, str(folder))
     assert done.manifests == 0
@@ -84,6 +64,7 @@ def test_batches_become_one_and_nothing_changes(folder: Path, spark: SparkSessio
     assert verify(spark, folder).deleted == 0
     assert verify(spark, folder, clean=True).deleted == 6
     assert verify(spark, folder).orphans == []
+    assert len(list(folder.glob("manifests/orders/*"))) == 1
     assert rows(folder) == before
 
 
@@ -92,14 +73,12 @@ def test_what_was_compacted_is_compacted_again_with_what_came_since(
 ) -> None:
     from django_mqueue.spark import compact
 
-    from .archives import batch
-
     compact(spark, str(folder))
     batch(folder, "orders", 4, 9, [11, 12])
     compact(spark, str(folder))
     (manifest,) = opened(folder).manifests("orders")
-    assert manifest.name == "0000000001-0000000004"
-    (folder / manifest_path("orders", "0000000001-0000000003")).unlink()
+    assert (manifest.name, manifest.since, manifest.batch) == ("compaction-0000000002", 1, 4)
+    (folder / manifest_path("orders", "compaction-0000000001")).unlink()
     assert [offset for offset, _ in rows(folder)] == [1, 2, 4, 5, 6, 8, 9, 11, 12]
 
 
@@ -109,7 +88,7 @@ def test_batches_are_put_together_up_to_a_size(folder: Path, spark: SparkSession
     before = rows(folder)
     sizes = [entry.bytes for entry in opened(folder).entries("orders")]
     compact(spark, str(folder), bytes=sum(sizes[:2]))
-    assert [m.name for m in opened(folder).manifests("orders")] == ["0000000001-0000000002", "0000000003"]
+    assert [m.name for m in opened(folder).manifests("orders")] == ["compaction-0000000001", "0000000003"]
     assert rows(folder) == before
     with pytest.raises(OptionError, match="bytes is 0"):
         compact(spark, str(folder), bytes=0)
@@ -120,8 +99,6 @@ def test_batches_are_put_together_up_to_a_size(folder: Path, spark: SparkSession
 def test_older_files_get_the_columns_of_now(folder: Path, spark: SparkSession) -> None:
     from django_mqueue.spark import compact
     from django_mqueue.spark.archiving.writing import arrow_schema
-
-    from .archives import batch
 
     batch(folder, "orders", 4, 9, [10], columns=7)
     compact(spark, str(folder))
@@ -157,35 +134,6 @@ def test_deliveries_of_several_groups_are_sorted_together(folder: Path) -> None:
     assert list(zip(table["offset"].to_pylist(), table["group"].to_pylist(), strict=True)) == [
         (1, "a"), (2, "a"), (2, "b"), (3, "b"), (4, "a"), (5, "a"),
     ]  # fmt: skip
-
-
-def test_two_compactions_at_once_double_nothing(
-    folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One of other batches comes in between: the later one takes its own back."""
-    from django_mqueue.spark import compact
-    from django_mqueue.spark.archiving import compacting
-
-    from .archives import batch
-
-    before = rows(folder)
-    real = compacting._part
-    late: list[Manifest] = []
-
-    def meanwhile(*arguments: Any) -> Any:
-        if not late:
-            late.append(
-                batch(folder, "orders", 2, 0, [1, 2, 4, 5, 6], since=1, replaces=["0000000001", "0000000002"])
-            )
-        return real(*arguments)
-
-    monkeypatch.setattr(compacting, "_part", meanwhile)
-    with pytest.raises(
-        ArchiveError, match="another compaction works on topic 'orders': this one has changed nothing"
-    ):
-        compact(spark, str(folder))
-    assert [m.name for m in opened(folder).manifests("orders")] == ["0000000001-0000000002", "0000000003"]
-    assert rows(folder) == before
 
 
 def spoil_a_byte(folder: Path) -> None:
@@ -230,8 +178,6 @@ def change_a_manifest(name: str, value: Any) -> Callable[[Path], None]:
 
 
 def put_a_message_in_twice(folder: Path) -> None:
-    from .archives import data
-
     path = folder / manifest_path("orders", "0000000003")
     manifest = json.loads(path.read_text())
     entry = data(folder, "orders", 3, [8])
@@ -323,22 +269,6 @@ def test_clean_leaves_what_is_nobody_s_and_takes_what_a_killed_run_left_beside(
     assert {path.name for path in folder.iterdir() if path.is_file()} == {
         "mqueue-archive.json", ".gitkeep", "README",
     }  # fmt: skip
-
-
-def test_a_compaction_that_stood_still_for_long_counts_for_nothing(
-    folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its files may have been cleaned away as such that belong to nothing."""
-    from django_mqueue.spark import compact
-    from django_mqueue.spark.archiving import compacting
-
-    before = rows(folder)
-    with monkeypatch.context() as patch:
-        patch.setattr(compacting, "KEEP_FOR", 0)
-        with pytest.raises(ArchiveError, match="nothing was changed"):
-            compact(spark, str(folder))
-    assert rows(folder) == before
-    assert len(opened(folder).manifests("orders")) == 3
 
 
 def test_the_commands_tell(folder: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:

@@ -69,11 +69,56 @@ def test_what_was_found_stays_until_it_is_opened_again(folder: Path) -> None:
 def test_what_a_compaction_replaced_does_not_count(folder: Path) -> None:
     first, second = batch(folder, "orders", 1, 0, [1, 2]), batch(folder, "orders", 2, 2, [3])
     batch(folder, "orders", 3, 3, [4])
-    both = batch(folder, "orders", 2, 0, [1, 2, 3], since=1, replaces=[first.name, second.name])
+    both = batch(folder, "orders", 2, 0, [1, 2, 3], since=1, compaction=1, replaces=[first.name, second.name])
     assert [manifest.name for manifest in opened(folder).manifests("orders")] == [both.name, "0000000003"]
     assert [entry.first for entry in opened(folder).entries("orders")] == [1, 4]
     (folder / manifest_path("orders", first.name)).unlink()
     assert opened(folder).upto("orders") == 4
+
+
+def test_what_comes_late_is_replaced_already(folder: Path) -> None:
+    """By a compaction, and by a run, that stood still while what they write was done, replaced and cleaned away."""
+    batch(folder, "orders", 4, 3, [4])
+    replaces = ["0000000001", "0000000002", "0000000003", "compaction-0000000001"]
+    batch(folder, "orders", 3, 0, [1, 2, 3], since=1, compaction=2, replaces=replaces)
+    before = opened(folder).manifests("orders")
+    batch(folder, "orders", 4, 2, [3, 4], since=3, compaction=1, replaces=["0000000003", "0000000004"])
+    batch(folder, "orders", 2, 1, [2])
+    assert opened(folder).manifests("orders") == before
+    assert [manifest.name for manifest in before] == ["compaction-0000000002", "0000000004"]
+
+
+def test_a_list_that_was_made_while_a_run_wrote_is_made_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have a manifest, and not the one before it; or one that is cleaned away before it is read."""
+    for number in range(1, 4):
+        batch(folder, "orders", number, number - 1, [number])
+    found = opened(folder)
+    real, lists = type(found.files).list, []
+
+    def late(files: Files, where: str, **more: Any) -> Any:
+        lists.append(where)
+        listed = real(files, where, **more)
+        return [listed[0], listed[2]] if len(lists) == 1 else listed
+
+    monkeypatch.setattr(type(found.files), "list", late)
+    assert found.upto("orders") == 3
+    assert len(lists) == 2
+
+    def early(files: Files, where: str, **more: Any) -> Any:
+        listed = real(files, where, **more)
+        if (folder / manifest_path("orders", "0000000002")).exists():
+            names = ["0000000001", "0000000002"]
+            batch(folder, "orders", 2, 0, [1, 2], since=1, compaction=1, replaces=names)
+            for name in names:
+                (folder / manifest_path("orders", name)).unlink()
+        return listed
+
+    monkeypatch.setattr(type(found.files), "list", early)
+    assert [manifest.name for manifest in opened(folder).manifests("orders")] == [
+        "compaction-0000000001", "0000000003",
+    ]  # fmt: skip
 
 
 def test_a_manifest_that_is_missing_or_too_much_is_found_out(folder: Path) -> None:

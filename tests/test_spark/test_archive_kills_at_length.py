@@ -95,6 +95,37 @@ def compact_and_be_killed(options: dict[str, str], place: Path) -> None:
     assert numbers(place) == counted
 
 
+def test_two_compactions_at_once_one_of_which_is_killed_when_its_manifest_is_there(
+    options: dict[str, str], tmp_path: Path
+) -> None:
+    """The other one stands still before its own meanwhile. Whatever was killed, nothing must be done by hand."""
+    publish_many(TOPIC, range(3000))
+    place = tmp_path / "archive"
+    finish(lambda: verb("archive", options, place, "--batch-rows", "1000"))
+    known = written(place)
+
+    def is_done() -> bool:
+        return any(place.glob(f"manifests/{TOPIC}/compaction-*.json"))
+
+    with verb("compact", options, place) as slow:
+        slow.until(lambda: is_compacting(place, known), "it writes a file")
+        slow.send(signal.SIGSTOP)
+        assert not is_done()
+        crash(
+            lambda: verb("compact", options, place),
+            lambda run: run.kill_when(is_done, "its manifest is there"),
+        )
+        assert numbers(place) == list(range(3000))
+        slow.send(signal.SIGCONT)
+        assert slow.worker.wait(120) == 1
+        assert "this one has changed nothing" in slow.worker.output()
+    assert numbers(place) == list(range(3000))
+    clean(options, place)
+    finish(lambda: verb("compact", options, place))
+    clean(options, place)
+    assert numbers(place) == list(range(3000))
+
+
 def clean(options: dict[str, str], place: Path) -> None:
     for path in place.rglob("*.*"):
         os.utime(path, (0, 0))  # Of long ago: nobody reads or writes it any more.

@@ -61,8 +61,9 @@ def test_names_are_as_documented() -> None:
     assert folder_of("..") == "%2E."
     assert topic_of(folder_of("ß" * 128)) is None
     assert manifest_path("orders", manifest_name(7)) == "manifests/orders/0000000007.json"
-    assert manifest_name(50, since=1) == "0000000001-0000000050"
-    assert is_manifest("0000000001-0000000050.json")
+    assert manifest_name(50, compaction=7) == "compaction-0000000007"
+    assert is_manifest("0000000050.json")
+    assert is_manifest("compaction-0000000007.json")
     assert not is_manifest(".0000000001.json.abc")
     path = data_path("dead_letters", "a/b", "2026-11-21", 7, "f00", 1)
     assert path == "dead_letters/a%2Fb/2026-11-21/0000000007-f00-1.parquet"
@@ -86,6 +87,7 @@ def test_a_manifest_is_read_as_it_was_written() -> None:
         ({"batch": -1}, "'batch' is -1, must be from 0"),
         ({"batch": True}, "'batch' is True, must be of type int"),
         ({"batch": 8}, "is the manifest 0000000008, under another one's name"),
+        ({"compaction": 7}, "is the manifest compaction-0000000007, under another one's name"),
         ({"tables": {"letters": {}}}, "must be some of messages, dead_letters, deliveries"),
         (
             {"tables": {"messages": {"above": 4, "upto": 3, "rows": 0, "files": []}}},

@@ -16,7 +16,7 @@ from ..errors import ArchiveError, NoArchive, NoSuchTopic
 from ..options import ReadOptions, Table
 from .files import Files, files_at
 from .layout import MANIFESTS, MARKER, TABLES, folder_of, is_manifest, manifests_of, topic_of
-from .manifest import FileEntry, Manifest, Marker, read_manifest, read_marker
+from .manifest import FileEntry, Manifest, Marker, counting, read_manifest, read_marker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -95,32 +95,38 @@ class Archive:
         return spark.read.schema(schema(table)).parquet(*map(patterned, found))
 
     def manifests(self, topic: str) -> list[Manifest]:
-        """Those that count, by offset: not those that a compaction has replaced. Raises ``ArchiveError``."""
-        found = self._all(topic)
-        gone = {name for manifest in found for name in manifest.replaces}
-        counted = [manifest for manifest in found if manifest.name not in gone]
-        for table in TABLES:
-            self._check_whole(topic, table, [m for m in counted if table in m.tables])
-        return counted
+        """Those with files that count, by offset. Raises ``ArchiveError``."""
+        return [manifest for manifest in counting(self.all_manifests(topic)) if manifest.tables]
 
     def all_manifests(self, topic: str) -> list[Manifest]:
-        """Also those that a compaction has replaced, as long as they are there."""
-        return self._all(topic)
-
-    def _all(self, topic: str) -> list[Manifest]:
+        """Also those that do not count, as long as they are there, and those that only take a number."""
         if topic not in self._known:
             self._known[topic] = self._found(topic)
         return self._known[topic]
 
     def _found(self, topic: str) -> list[Manifest]:
+        """A list of files may miss one that came while it was made, and name one that was deleted since."""
+        paths = self._paths(manifests_of(topic))
+        while True:
+            try:
+                return self._whole(topic, paths)
+            except (ArchiveError, FileNotFoundError):
+                before, paths = paths, self._paths(manifests_of(topic))
+                if paths == before:
+                    raise
+
+    def _whole(self, topic: str, paths: Sequence[str]) -> list[Manifest]:
         with ThreadPoolExecutor(READERS) as pool:
-            found = list(pool.map(self._read, self._paths(manifests_of(topic))))
+            found = list(pool.map(self._read, paths))
         for manifest in found:
             if manifest.topic != topic:
                 raise ArchiveError(
                     f"{self.files.uri}/{manifests_of(topic)}/{manifest.name}.json is of topic {manifest.topic!r}"
                 )
-        return sorted(found, key=lambda m: (m.batch, m.since or m.batch))
+        counted = counting(found)
+        for table in TABLES:
+            self._check_whole(topic, table, [m for m in counted if table in m.tables])
+        return found
 
     def _paths(self, folder: str) -> list[str]:
         return [each.path for each in self.files.list(folder) if is_manifest(each.path.rpartition("/")[2])]

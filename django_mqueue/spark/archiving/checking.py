@@ -2,7 +2,11 @@
 
 **What may be deleted.** A file of a batch that has a manifest which does not name it will never be named: batches are
 numbered, a manifest is written once. A file of a batch without a manifest may be named by one in a moment. What a
-compaction has replaced may still be read by somebody for a while. Nothing is deleted of a topic with a problem.
+compaction has replaced may still be read by somebody for a while. What no manifest names may be of a compaction that is
+under way, however old it is: so the next compaction's number is taken first, with a manifest of no files, after which
+that one comes too late. If the number is taken already, that one was faster.
+
+Nothing is deleted of a topic with a problem.
 """
 
 from __future__ import annotations
@@ -10,18 +14,19 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..errors import ArchiveError
 from ..options import Table
 from .catalog import Archive, patterned, schema
+from .compacting import next_compaction
 from .files import HIDDEN, Files, Found, files_at
 from .jobs import parallelism, spread
 from .layout import MANIFESTS, MARKER, TABLES, folder_of, manifest_path
-from .manifest import FileEntry, Manifest
+from .manifest import FileEntry, Manifest, counting, now_told
 from .parquet import problem
 
 if TYPE_CHECKING:
@@ -86,7 +91,7 @@ class _Check:
     def run(self, *, clean: bool) -> Verified:
         found = self._found
         try:
-            counted = self._archive.manifests(self._topic)
+            self._archive.all_manifests(self._topic)
         except ArchiveError as error:
             found.problems.append(str(error))
             return found
@@ -98,11 +103,22 @@ class _Check:
             found.problems += self._read(entries)
             if not found.problems:
                 found.problems += self._twice(table, entries)
-        orphans = list(self._orphans(counted))
-        found.orphans = [each.path for each in orphans]
-        if clean and not found.problems:
-            self._clean(orphans, counted)
+        self._look_for_useless(clean=clean and not found.problems)
         return found
+
+    def _look_for_useless(self, *, clean: bool) -> None:
+        """By what counts now: reading has taken its time."""
+        found, now = self._found, time.time()
+        archive = Archive.open(self._files.uri, self._spark)
+        try:
+            counted = {manifest.name for manifest in counting(archive.all_manifests(self._topic))}
+        except ArchiveError as error:
+            found.problems.append(str(error))
+            return
+        orphans = list(self._orphans(archive, counted))
+        found.orphans = [each.path for each in orphans]
+        if clean:
+            self._clean(archive, counted, orphans, now)
 
     def _read(self, entries: Sequence[FileEntry]) -> list[str]:
         uri = self._files.uri
@@ -129,37 +145,67 @@ class _Check:
             what = ", ".join(f"{name} {row[name]}" for name in by)
             yield f"topic {self._topic!r}, {table}: {what} is there {row['count']} times"
 
-    def _orphans(self, counted: Sequence[Manifest]) -> Iterator[Found]:
+    def _orphans(self, archive: Archive, counted: Set[str]) -> Iterator[Found]:
         """What belongs to the topic and counts for nothing."""
-        named = {e.path for manifest in counted for part in manifest.tables.values() for e in part.files}
-        names = {manifest_path(self._topic, manifest.name) for manifest in counted}
+        named = _named(m for m in archive.all_manifests(self._topic) if m.name in counted)
+        names = {manifest_path(self._topic, name) for name in counted}
         for folder in (*TABLES, MANIFESTS):
             for found in self._files.list(f"{folder}/{folder_of(self._topic)}", deep=True):
                 if found.path not in named and found.path not in names:
                     yield found
 
-    def _clean(self, orphans: Sequence[Found], counted: Sequence[Manifest]) -> None:
-        last = max((manifest.batch for manifest in counted), default=0)
-        replaced = {name for manifest in counted for name in manifest.replaces}
-        since = self._replaced_at(counted)
+    def _clean(self, archive: Archive, counted: Set[str], orphans: Sequence[Found], now: float) -> None:
+        """``orphans`` were found at ``now`` or later."""
+        manifests = archive.all_manifests(self._topic)
+        last = max((manifest.batch for manifest in manifests), default=0)
+        replaced = {manifest_path(self._topic, m.name) for m in manifests if m.name not in counted}
+        since = self._replaced_at(archive, counted)
+        useless, doubtful = [], []
+        named = _named(manifests)
         for orphan in orphans:
-            name = orphan.path.rpartition("/")[2]
-            data = _BATCH.fullmatch(name)
-            if data:
-                useless = int(data[1]) <= last  # Else a run may be about to name it.
-            else:
-                useless = name.startswith(HIDDEN) or name.removesuffix(".json") in replaced
-            if not useless or time.time() - max(orphan.modified, since) < KEEP_FOR:
+            if now - max(orphan.modified, since) < KEEP_FOR:
                 continue
+            name = orphan.path.rpartition("/")[2]
+            if orphan.path in named or orphan.path in replaced or name.startswith(HIDDEN):
+                useless.append(orphan)
+            elif (data := _BATCH.fullmatch(name)) and int(data[1]) <= last:
+                doubtful.append(orphan)  # Else a run may be about to name it.
+        if doubtful and self._take_number(archive):
+            useless += doubtful
+        for orphan in useless:
             with suppress(FileNotFoundError):
                 self._files.delete(orphan.path)
                 self._found.deleted += 1
 
-    def _replaced_at(self, counted: Sequence[Manifest]) -> float:
+    def _take_number(self, archive: Archive) -> bool:
+        """The next compaction's, so that none that began before changes anything; False if one has done so."""
+        number, empty = next_compaction(archive, self._topic)
+        last = archive.manifests(self._topic)[-1]
+        manifest = replace(
+            last,
+            tables={},
+            since=None,
+            replaces=tuple(sorted(empty)),
+            compaction=number,
+            created_at=now_told(),
+        )
+        try:
+            self._files.write(manifest_path(self._topic, manifest.name), manifest.json())
+        except FileExistsError:
+            return False
+        return True
+
+    def _replaced_at(self, archive: Archive, counted: Set[str]) -> float:
         """When the newest compaction was done, in seconds since 1970; 0 without one."""
-        compactions = {manifest_path(self._topic, m.name) for m in counted if m.replaces}
+        manifests = archive.all_manifests(self._topic)
+        done = {manifest_path(self._topic, m.name) for m in manifests if m.since and m.name in counted}
         there = self._files.list(f"{MANIFESTS}/{folder_of(self._topic)}")
-        return max((found.modified for found in there if found.path in compactions), default=0.0)
+        return max((found.modified for found in there if found.path in done), default=0.0)
+
+
+def _named(manifests: Iterable[Manifest]) -> set[str]:
+    """Files."""
+    return {e.path for manifest in manifests for part in manifest.tables.values() for e in part.files}
 
 
 def overlapping(entries: Sequence[FileEntry]) -> list[FileEntry]:

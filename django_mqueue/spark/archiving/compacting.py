@@ -1,18 +1,22 @@
 """Compaction: the small files of many batches become few large ones, under one manifest.
 
-New files are written and read back, then a manifest names them and those that it replaces: from that moment on these
-do not count. They are deleted later, by ``verify(clean=True)``, because somebody may be reading them.
+New files are written and read back, then a manifest names them and the manifests that it replaces: from that moment on
+these do not count. They are deleted later, by ``verify(clean=True)``, because somebody may be reading them.
+
+**Of several at once.** A compaction of a topic takes, with its manifest, the number after the highest that it knew when
+it began to write files. The name is made of the number, and no file is replaced, so of two that know the same only one
+gets there, and each knows all those before it. Cleaning takes a number too, before it deletes what a compaction that is
+under way may have written: that one comes too late then, and has changed nothing. Neither waits for the other, and
+whoever is killed leaves nothing that must be undone: before its manifest it has changed nothing, and with it is done.
 """
 
 from __future__ import annotations
 
 import threading
-import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -21,11 +25,10 @@ import pyarrow.parquet as pq
 from ..errors import ArchiveError
 from ..options import Table
 from .catalog import Archive
-from .checking import KEEP_FOR
 from .files import Files, files_at
 from .jobs import spread
 from .layout import TABLES, manifest_path
-from .manifest import FileEntry, Manifest, Part
+from .manifest import FileEntry, Manifest, Part, counting, now_told
 from .parquet import Days, problem
 from .writing import arrow_schema
 
@@ -66,9 +69,17 @@ def compacted(
         for some in _together(archive.manifests(topic), bytes):
             if stopping is not None and stopping.is_set():
                 break
-            _compact(spark, archive.files, some, found)
+            _compact(spark, Archive.open(archive.files.uri, spark), some, found)
         done.append(found)
     return done
+
+
+def next_compaction(archive: Archive, topic: str) -> tuple[int, set[str]]:
+    """Its number; and the names of those before it that have no files, and of what they replace: it does, too."""
+    found = archive.all_manifests(topic)
+    empty = [manifest for manifest in counting(found) if not manifest.tables]
+    names = {manifest.name for manifest in empty}.union(*(manifest.replaces for manifest in empty))
+    return max((manifest.compaction for manifest in found), default=0) + 1, names
 
 
 def _together(manifests: Sequence[Manifest], most: int) -> Iterator[list[Manifest]]:
@@ -87,8 +98,10 @@ def _together(manifests: Sequence[Manifest], most: int) -> Iterator[list[Manifes
         yield some
 
 
-def _compact(spark: SparkSession, files: Files, old: Sequence[Manifest], done: Compacted) -> None:
-    topic, last, begun = old[-1].topic, old[-1], time.time()
+def _compact(spark: SparkSession, archive: Archive, old: Sequence[Manifest], done: Compacted) -> None:
+    topic, last, files = old[-1].topic, old[-1], archive.files
+    number, empty = next_compaction(archive, topic)
+    _check_there(archive, old)
     tasks = list(_tasks(old))
     written = spread(spark, _merging(files.uri), tasks)
     new: dict[Table, list[FileEntry]] = defaultdict(list)
@@ -104,25 +117,17 @@ def _compact(spark: SparkSession, files: Files, old: Sequence[Manifest], done: C
             table: _part(old, table, new[table]) for table in TABLES if any(table in m.tables for m in old)
         },
         columns={table: {f.name: str(f.type) for f in arrow_schema(table)} for table in TABLES},
-        created_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        created_at=now_told(),
         since=old[0].since or old[0].batch,
-        replaces=tuple(sorted({m.name for m in old}.union(*(m.replaces for m in old)))),
+        replaces=tuple(sorted(empty.union({m.name for m in old}, *(m.replaces for m in old)))),
+        compaction=number,
     )
-    path = manifest_path(topic, manifest.name)
-    _check_young(topic, begun)
     try:
-        files.write(path, manifest.json())
+        files.write(manifest_path(topic, manifest.name), manifest.json())
     except FileExistsError:
-        raise ArchiveError(
-            f"{files.uri}: another compaction has done {manifest.name} of {topic!r} just now"
-        ) from None
-    try:
-        Archive.open(files.uri, spark).manifests(topic)
-    except ArchiveError as error:  # Another compaction has replaced some of the same.
-        files.delete(path)
-        raise ArchiveError(
-            f"another compaction works on topic {topic!r}: this one has changed nothing"
-        ) from error
+        raise _too_late(topic) from None
+    # Its number may be free because it was another one's, long ago.
+    _check_there(Archive.open(files.uri, spark), [manifest])
     done.manifests += len(old)
     done.manifests_now += 1
     done.files += sum(len(part.files) for m in old for part in m.tables.values())
@@ -130,13 +135,18 @@ def _compact(spark: SparkSession, files: Files, old: Sequence[Manifest], done: C
     done.rows += sum(part.rows for part in manifest.tables.values())
 
 
-def _check_young(topic: str, begun: float) -> None:
-    """Files that no manifest names are cleaned away when they are old: those of a compaction that stood still, too."""
-    if (took := time.time() - begun) > KEEP_FOR / 2:
-        raise ArchiveError(
-            f"compaction of topic {topic!r}: its files took {took:,.0f} s, and may be cleaned away by now, as such that"
-            f" belong to nothing for {KEEP_FOR:,.0f} s are; nothing was changed. Compact less at a time (bytes, --mib)"
-        )
+def _check_there(archive: Archive, manifests: Sequence[Manifest]) -> None:
+    """Raise ``ArchiveError`` unless these count."""
+    found = {manifest.name: manifest for manifest in archive.manifests(manifests[0].topic)}
+    if any(found.get(manifest.name) != manifest for manifest in manifests):
+        raise _too_late(manifests[0].topic)
+
+
+def _too_late(topic: str) -> ArchiveError:
+    return ArchiveError(
+        f"another compaction or cleaning of topic {topic!r} was done meanwhile: this one has changed nothing. Run it"
+        " again, one at a time"
+    )
 
 
 def _part(old: Sequence[Manifest], table: Table, entries: Sequence[FileEntry]) -> Part:

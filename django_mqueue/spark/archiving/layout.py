@@ -22,7 +22,7 @@ FOLDER_MAX = 200
 _CUT = "~"
 """Stands in no other quoted name."""
 
-_NAME = re.compile(r"(?:([0-9]{10})-)?([0-9]{10})\.json")
+_NAME = re.compile(r"(?:compaction-)?[0-9]{10}\.json")
 
 
 def folder_of(topic: str) -> str:
@@ -52,9 +52,9 @@ def manifest_path(topic: str, name: str) -> str:
     return f"{manifests_of(topic)}/{name}.json"
 
 
-def manifest_name(batch: int, since: int | None = None) -> str:
-    """Of a batch; ``since``: of a compaction that stands for the batches from that one on."""
-    return f"{batch:010d}" if since is None else f"{since:010d}-{batch:010d}"
+def manifest_name(batch: int, compaction: int = 0) -> str:
+    """Of a batch; or of the topic's compaction of that number, from 1 on."""
+    return f"compaction-{compaction:010d}" if compaction else f"{batch:010d}"
 
 
 def is_manifest(file: str) -> bool:

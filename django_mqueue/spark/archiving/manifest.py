@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from ..errors import ArchiveError
@@ -47,10 +48,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Manifest:
-    """One batch of a topic, or (with ``since`` and ``replaces``) a compaction of several.
+    """One batch of a topic, or a compaction of several, from batch ``since`` to ``batch``.
 
-    ``position``: up to where the group is done once this is there; ``life`` is its registration's. ``columns``: by
-    table, names and Arrow's types. Times are ISO 8601 in UTC.
+    ``compaction``: its number among those of the topic, 0 for a batch. ``replaces``: names of manifests that do not
+    count any more, if this one does (see ``counting``). ``position``: up to where the group is done once this is there;
+    ``life`` is its registration's. ``columns``: by table, names and Arrow's types. Times are ISO 8601 in UTC.
     """
 
     topic: str
@@ -63,12 +65,13 @@ class Manifest:
     created_at: str
     since: int | None = None
     replaces: tuple[str, ...] = ()
+    compaction: int = 0
     schema: int = SCHEMA
     format: int = FORMAT
 
     @property
     def name(self) -> str:
-        return manifest_name(self.batch, self.since)
+        return manifest_name(self.batch, self.compaction)
 
     def json(self) -> bytes:
         return _written({**asdict(self), "name": self.name})
@@ -119,9 +122,10 @@ def read_manifest(data: bytes, where: str) -> Manifest:
         created_at=value.take("created_at", str),
         since=None if value.given.get("since") is None else value.number("since"),
         replaces=tuple(value.take("replaces", list)),
+        compaction=value.number("compaction"),
         schema=value.number("schema"),
     )
-    if not where.endswith(f"{found.name}.json"):
+    if not where.endswith(f"/{found.name}.json"):
         raise ArchiveError(f"{where}: is the manifest {found.name}, under another one's name")
     return found
 
@@ -200,6 +204,20 @@ def _written(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value, indent=1, ensure_ascii=False).encode() + b"\n"
 
 
-def total(parts: Sequence[Part]) -> int:
-    """Rows of all of these."""
-    return sum(part.rows for part in parts)
+def counting(found: Sequence[Manifest]) -> list[Manifest]:
+    """Those of a topic that count, by batch: the newest compaction, and all that no newer one which counts replaces.
+
+    Each compaction has taken the next number when it was written, which only one can do, and knew all below it. So what
+    comes late, under a number that was free again because another one's manifest was deleted, is replaced already.
+    """
+    kept, replaced = [], set[str]()
+    for manifest in sorted(found, key=lambda manifest: manifest.compaction, reverse=True):
+        if manifest.name not in replaced:
+            kept.append(manifest)
+            replaced.update(manifest.replaces)
+    return sorted(kept, key=lambda manifest: (manifest.batch, manifest.compaction))
+
+
+def now_told() -> str:
+    """As manifests have it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -12,7 +12,6 @@ import uuid
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -31,7 +30,7 @@ from .catalog import Archive
 from .files import HIDDEN, Files, files_at
 from .jobs import parallelism, spread
 from .layout import MARKER, TABLES, manifest_path
-from .manifest import FileEntry, Manifest, Marker, Part
+from .manifest import FileEntry, Manifest, Marker, Part, now_told
 from .membership import Membership
 from .standing import Standing, check, move, settle, still, told
 from .writing import Task, arrow_schema, writing
@@ -157,7 +156,7 @@ class Run:
 
     def _begin(self, database: str) -> None:
         try:
-            self._files.write(MARKER, Marker(uuid.uuid4().hex, database, _now()).json())
+            self._files.write(MARKER, Marker(uuid.uuid4().hex, database, now_told()).json())
         except FileExistsError:
             raise ArchiveError(
                 f"{self._files.uri}: another run has begun an archive there just now"
@@ -212,7 +211,7 @@ class Run:
                 if before.upto[table] < reached.upto[table]
             },
             columns={table: {f.name: str(f.type) for f in arrow_schema(table)} for table in TABLES},
-            created_at=_now(),
+            created_at=now_told(),
         )
         try:
             self._files.write(manifest_path(reached.topic, manifest.name), manifest.json())
@@ -251,7 +250,3 @@ class Run:
             done.rows[table] += sum(entry.rows for entry in entries)
             done.files += len(entries)
             done.bytes += sum(entry.bytes for entry in entries)
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")

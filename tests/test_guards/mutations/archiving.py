@@ -1,10 +1,12 @@
-"""Guards of archive runs: a gap is noticed, one runs at a time, nothing is deleted before its history is archived."""
+"""Guards of archives: a gap is noticed, nothing is deleted before its history is archived, and of compactions and
+cleanings at once each knows what the others have done, or comes too late."""
 
 from __future__ import annotations
 
 from .mutation import Mutation, mutation
 
 _STANDING = "test_spark/test_archive_standing.py"
+_AT_ONCE = "test_spark/test_archive_at_once.py"
 
 MUTATIONS: tuple[Mutation, ...] = (
     mutation(
@@ -63,5 +65,39 @@ MUTATIONS: tuple[Mutation, ...] = (
         "AND m.consumer_group IN ('', %s)",
         "AND m.consumer_group <> CONCAT('-', %s)",
         f"{_STANDING}::test_what_is_for_another_group_holds_up_no_history",
+    ),
+    mutation(
+        "a compaction takes the number after those that it knew when it began",
+        "two that replace some of the same both count, and the archive cannot be read until one is deleted by hand",
+        "spark/archiving/compacting.py",
+        "        compaction=number,\n",
+        "        compaction=next_compaction(Archive.open(files.uri, spark), topic)[0],\n",
+        f"{_AT_ONCE}::test_a_compaction_that_comes_later_than_another_one_changes_nothing",
+        f"{_AT_ONCE}::test_a_compaction_whose_files_were_cleaned_away_changes_nothing",
+    ),
+    mutation(
+        "a compaction looks whether it counts, when its manifest is there",
+        "one whose number was free again, long after it was another one's, says that it has done what it has not",
+        "spark/archiving/compacting.py",
+        "    _check_there(Archive.open(files.uri, spark), [manifest])\n",
+        "",
+        f"{_AT_ONCE}::test_a_compaction_whose_number_is_free_again_changes_nothing",
+    ),
+    mutation(
+        "what does not count itself replaces nothing",
+        "what a compaction that stood still for long wrote takes files out of the archive that nothing else holds",
+        "spark/archiving/manifest.py",
+        "            replaced.update(manifest.replaces)\n",
+        "        replaced.update(manifest.replaces)\n",
+        "test_spark/test_archive_catalog.py::test_what_comes_late_is_replaced_already",
+    ),
+    mutation(
+        "cleaning takes a number before it deletes what no manifest names",
+        "files of a compaction that is under way are deleted, or of one that was done a moment ago: messages are lost",
+        "spark/archiving/checking.py",
+        "        if doubtful and self._take_number(archive):\n",
+        "        if doubtful:\n",
+        f"{_AT_ONCE}::test_a_compaction_whose_files_were_cleaned_away_changes_nothing",
+        f"{_AT_ONCE}::test_cleaning_leaves_the_files_of_a_compaction_that_is_done_while_it_looks[_clean]",
     ),
 )
