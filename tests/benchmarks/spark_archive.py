@@ -91,7 +91,7 @@ def by_jdbc(spark: SparkSession, server: Served, options: argparse.Namespace, ta
 
     race = Race(spark, server, options.rows, options.partitions, "zstd", Path(target))
     read = race.theirs(KINDS[0])
-    dated = read.selectExpr("*", "CAST(timestamp_millis(published_at) AS DATE) AS date")
+    dated = read.selectExpr("*", "CAST(published_at AS DATE) AS date")
     in_order = dated.sortWithinPartitions("topic", "date", "offset")
     in_order.write.partitionBy("topic", "date").option("compression", "zstd").parquet(target)
     found = spark.read.parquet(target).selectExpr("count(*)", "min(offset)", "max(offset)").first()
