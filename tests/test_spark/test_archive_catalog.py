@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +12,8 @@ import pytest
 
 from django_mqueue.spark.archiving.layout import MARKER, manifest_path, manifests_of
 from django_mqueue.spark.errors import ArchiveError, NoArchive, NoSuchTopic, OptionError
+
+from .mounts import mounted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -159,18 +163,26 @@ def test_what_is_no_archive_is_told_from_what_is_there(folder: Path, tmp_path: P
         opened("")  # type: ignore[arg-type]
 
 
-@pytest.fixture(params=["path", "uri", "hadoop", "store"])
-def files(request: pytest.FixtureRequest, tmp_path: Path) -> Files:
-    """The same folder by each class; that for stores over a local file system of pyarrow's."""
+@pytest.fixture(params=["path", "uri", "hadoop", "store", "mount", "shown when closed"])
+def files(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Files]:
+    """The same folder by each class; that for stores over a local file system of pyarrow's, Hadoop's by a mount."""
     from pyarrow import fs
 
+    from django_mqueue.spark.archiving import hadoop
     from django_mqueue.spark.archiving.files import StoreFiles, files_at
 
     place = tmp_path / "a b"
-    if request.param == "store":
-        return StoreFiles(f"hdfs://host{place}", fs.LocalFileSystem(), str(place))
-    named = {"uri": place.as_uri(), "hadoop": f"file:{place}"}
-    return files_at(named.get(request.param, place))
+    named = {"path": str(place), "uri": place.as_uri(), "hadoop": f"file:{place}"}
+    if request.param in named:
+        yield files_at(named[request.param])
+    elif request.param == "store":
+        yield StoreFiles(f"hdfs://host{place}", fs.LocalFileSystem(), str(place))
+    else:
+        if request.param != "mount":
+            monkeypatch.setattr(hadoop, "SHOWN_WHEN_CLOSED", ("viewfs",))
+        spark = request.getfixturevalue("spark")
+        with mounted(spark, tmp_path) as uri:
+            yield files_at(f"{uri}/a b", spark)
 
 
 def test_files_are_whole_and_never_replaced(files: Files, tmp_path: Path) -> None:
@@ -187,9 +199,15 @@ def test_files_are_whole_and_never_replaced(files: Files, tmp_path: Path) -> Non
     assert [(each.path, each.bytes) for each in found] == [("x/one", 1), ("x/y/two", 2)]
     assert found[0].modified == pytest.approx((tmp_path / "a b/x/one").stat().st_mtime, abs=1)
     assert files.spark_path("x/one").endswith("/a b/x/one")
+    assert files.digest("x/y/two") == (2, hashlib.sha256(b"22").hexdigest())
+    with files.open("x/y/two") as stream:
+        assert (stream.read(), stream.seek(1), stream.read(5), stream.size()) == (b"22", 1, b"2", 2)
     files.delete("x/one")
     assert not files.exists("x/one")
-    for attempt in (files.read, files.delete, files.open):
+    files.discard("x/none")
+    files.discard("x")
+    assert files.list("", deep=True) == []
+    for attempt in (files.read, files.delete, files.open, files.digest):
         with pytest.raises(FileNotFoundError):
             attempt("x/one")
 

@@ -24,6 +24,8 @@ from ..options import Table
 from .catalog import Archive, patterned, schema
 from .compacting import next_compaction
 from .files import HIDDEN, Files, Found, files_at
+from .hadoop import HadoopFiles
+from .indirect import WRITING, problems
 from .jobs import parallelism, spread
 from .layout import MANIFESTS, MARKER, TABLES, folder_of, manifest_path
 from .manifest import FileEntry, Manifest, counting, now_told
@@ -76,11 +78,18 @@ def verified(
 
 
 def _clean_beside(files: Files) -> None:
-    """What a run that was killed at its beginning has left beside the marker."""
+    """What a run that was killed at its beginning has left beside the marker, or where Spark was writing."""
     for found in files.list(""):
         if _BESIDE.match(found.path) and time.time() - found.modified >= KEEP_FOR:
             with suppress(FileNotFoundError):
                 files.delete(found.path)
+    newest: dict[str, float] = {}
+    for found in files.list(WRITING, deep=True):
+        folder = "/".join(found.path.split("/")[:2])
+        newest[folder] = max(newest.get(folder, 0), found.modified)
+    for folder, modified in newest.items():
+        if time.time() - modified >= KEEP_FOR:
+            files.discard(folder)
 
 
 class _Check:
@@ -121,6 +130,8 @@ class _Check:
             self._clean(archive, counted, orphans, now)
 
     def _read(self, entries: Sequence[FileEntry]) -> list[str]:
+        if isinstance(self._files, HadoopFiles):
+            return problems(self._files, entries)
         uri = self._files.uri
         tasks = [entries[at : at + FILES_PER_TASK] for at in range(0, len(entries), FILES_PER_TASK)]
         if len(tasks) > 100 * parallelism(self._spark):

@@ -26,6 +26,8 @@ from ..errors import ArchiveError
 from ..options import Table
 from .catalog import Archive
 from .files import Files, files_at
+from .hadoop import HadoopFiles
+from .indirect import merged
 from .jobs import spread
 from .layout import TABLES, manifest_path
 from .manifest import FileEntry, Manifest, Part, counting, now_told
@@ -103,7 +105,11 @@ def _compact(spark: SparkSession, archive: Archive, old: Sequence[Manifest], don
     number, empty = next_compaction(archive, topic)
     _check_there(archive, old)
     tasks = list(_tasks(old))
-    written = spread(spark, _merging(files.uri), tasks)
+    if isinstance(files, HadoopFiles):
+        days = [(task.table, task.date, task.entries) for task in tasks]
+        written = merged(spark, files, topic, last.batch, days)
+    else:
+        written = spread(spark, _merging(files.uri), tasks)
     new: dict[Table, list[FileEntry]] = defaultdict(list)
     for task, entries in zip(tasks, written, strict=True):
         new[task.table] += entries

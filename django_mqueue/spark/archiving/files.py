@@ -1,4 +1,4 @@
-"""The folder of an archive, wherever it is: on a local disk, or in a store that ``pyarrow.fs`` knows.
+"""The folder of an archive: on a local disk, in a store that ``pyarrow.fs`` knows, or where only Hadoop has a way to.
 
 What was written is there after a power failure: on local disks files and the folders they are in are synced; the
 others promise it when a file is closed. A file that stands under its name is whole where it matters (manifests), and
@@ -8,11 +8,13 @@ never replaced.
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import re
+import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Protocol
@@ -27,6 +29,10 @@ if TYPE_CHECKING:
 
 HIDDEN = "."
 """How the names of files begin that are being written."""
+
+_CHECKSUM = re.compile(r"\..*\.crc")
+"""What Hadoop writes beside each file of a local disk."""
+_CHUNK = 8 * 1_048_576
 
 
 @dataclass(frozen=True)
@@ -44,9 +50,6 @@ class Files(Protocol):
     uri: str
     """For messages, and for ``files_at`` in another process."""
 
-    direct: bool
-    """Whether executors write here by ``create``; else Spark's own writer must."""
-
     def list(self, folder: str, *, deep: bool = False) -> list[Found]:
         """The files of a folder (``deep``: and of all below it), by path; none if there is no such folder."""
 
@@ -57,6 +60,9 @@ class Files(Protocol):
     def open(self, path: str) -> Any:
         """For reading at random, by pyarrow."""
 
+    def digest(self, path: str) -> tuple[int, str]:
+        """How many bytes the file has, and their SHA-256: read as a whole."""
+
     def write(self, path: str, data: bytes) -> None:
         """Durably and as a whole. Raises ``FileExistsError`` rather than replace a file."""
 
@@ -65,14 +71,15 @@ class Files(Protocol):
 
     def delete(self, path: str) -> None: ...
 
+    def discard(self, folder: str) -> None:
+        """Delete it with all that is below, if it is there."""
+
     def spark_path(self, path: str) -> str:
         """What Spark calls the file."""
 
 
 class LocalFiles:
     """A folder of a disk."""
-
-    direct = True
 
     def __init__(self, folder: str) -> None:
         self.uri = folder
@@ -83,6 +90,8 @@ class LocalFiles:
         found = []
         for parent, folders, names in os.walk(top, onerror=_unless_missing):
             for name in names:
+                if _CHECKSUM.fullmatch(name):
+                    continue
                 path = Path(parent) / name
                 try:
                     stat = path.stat()
@@ -101,6 +110,9 @@ class LocalFiles:
 
     def open(self, path: str) -> Any:
         return pa.OSFile(str(self._folder / path), "rb")
+
+    def digest(self, path: str) -> tuple[int, str]:
+        return _digest(self.open(path))
 
     def write(self, path: str, data: bytes) -> None:
         goal = self._folder / path
@@ -126,7 +138,12 @@ class LocalFiles:
         _sync(goal.parent)
 
     def delete(self, path: str) -> None:
-        (self._folder / path).unlink()
+        file = self._folder / path
+        file.unlink()
+        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+
+    def discard(self, folder: str) -> None:
+        shutil.rmtree(self._folder / folder, ignore_errors=True)
 
     def spark_path(self, path: str) -> str:
         return f"file://{self._folder / path}"
@@ -138,8 +155,6 @@ class StoreFiles:
     Object stores show an object when it was written to its end. They cannot refuse to replace one: that there is none
     is looked up before, and whoever writes a name must be the only one.
     """
-
-    direct = True
 
     def __init__(self, uri: str, system: fs.FileSystem, base: str) -> None:
         self.uri = uri
@@ -171,6 +186,9 @@ class StoreFiles:
     def open(self, path: str) -> Any:
         return self._system.open_input_file(self._full(path))
 
+    def digest(self, path: str) -> tuple[int, str]:
+        return _digest(self.open(path))
+
     def write(self, path: str, data: bytes) -> None:
         if self.exists(path):
             raise FileExistsError(errno.EEXIST, "there is such a file already", self._full(path))
@@ -194,6 +212,10 @@ class StoreFiles:
     def delete(self, path: str) -> None:
         self._system.delete_file(self._full(path))
 
+    def discard(self, folder: str) -> None:
+        with suppress(FileNotFoundError):
+            self._system.delete_dir(self._full(folder))
+
     def spark_path(self, path: str) -> str:
         scheme, _, rest = self.uri.partition("://")
         scheme = {"s3": "s3a", "gcs": "gs"}.get(scheme, scheme)
@@ -206,8 +228,11 @@ class StoreFiles:
 def files_at(to: str | os.PathLike[str], spark: SparkSession | None = None) -> Files:
     """The folder of that name: a path of this machine's, or a URI (``s3://``, ``gs://``, ``abfs://``, ``hdfs://``).
 
-    Raises ``OptionError`` for what is neither, or where pyarrow has no way to such a store.
+    Where pyarrow has no way to, ``spark`` asks Hadoop; and only Hadoop where ``hadoop+`` stands before the URI. Raises
+    ``OptionError`` where neither has one.
     """
+    from .hadoop import PREFIX, hadoop_at
+
     place = os.fspath(to)
     if not place:
         raise OptionError("the archive's place is empty: give a folder, or a URI such as s3://bucket/folder")
@@ -221,12 +246,25 @@ def files_at(to: str | os.PathLike[str], spark: SparkSession | None = None) -> F
             f"{scheme}://…@{rest.rpartition('@')[2]}: keys do not belong into the archive's place, which is shown and"
             " written down: give them by the environment"
         )
+    if scheme.startswith(PREFIX):
+        return hadoop_at(place, spark, f"but by Hadoop, because of {PREFIX}")
     known = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}.get(scheme, scheme)
     try:
         system, base = fs.FileSystem.from_uri(known + place[len(scheme) :])
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise OptionError(f"{place}: no way to there by pyarrow: {error}") from error
+        if known in ("s3", "gs"):  # Something is wrong with the URI.
+            raise OptionError(f"{place}: no way to there by pyarrow: {error}") from error
+        return hadoop_at(place, spark, f"by pyarrow: {error}")
     return LocalFiles(base) if isinstance(system, fs.LocalFileSystem) else StoreFiles(place, system, base)
+
+
+def _digest(stream: Any) -> tuple[int, str]:
+    digest, size = hashlib.sha256(), 0
+    with stream:
+        while chunk := stream.read(_CHUNK):
+            digest.update(chunk)
+            size += len(chunk)
+    return size, digest.hexdigest()
 
 
 def _make(folder: Path) -> None:

@@ -47,11 +47,11 @@ def spread(spark: SparkSession, work: Callable[[Item], Result], items: Sequence[
     try:
         rows = tasks.collect()
     except Exception as error:
-        raise ArchiveError(f"a task failed: {_last_line(error)}") from error
+        raise ArchiveError(f"a task failed: {last_line(error)}") from error
     outcomes = [pickle.loads(row.outcome) for row in sorted(rows, key=lambda row: row.number)]
     for outcome in outcomes:
         if isinstance(outcome, _Failed):
-            raise _ERRORS.get(outcome.kind, ArchiveError)(outcome.text)
+            raise error_of(outcome.kind, outcome.text)
     if len(outcomes) != len(items):
         raise ArchiveError(f"Spark has run {len(outcomes)} of {len(items)} tasks")
     return outcomes
@@ -63,6 +63,11 @@ def parallelism(spark: SparkSession) -> int:
         return int(spark.sparkContext.defaultParallelism)
     except Exception:  # Spark Connect has no context.
         return int(spark.conf.get("spark.default.parallelism", "8") or 8)
+
+
+def error_of(kind: str, text: str) -> MQueueError:
+    """An error of the queue's that a task has met."""
+    return _ERRORS.get(kind, ArchiveError)(text)
 
 
 class _Failed:
@@ -77,7 +82,7 @@ def _outcome(work: Callable[[Any], Any], item: Any) -> Any:
         return _Failed(error)
 
 
-def _last_line(error: Exception) -> str:
+def last_line(error: Exception) -> str:
     """What was raised in Python, of all that Spark tells."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     python = [number for number, line in enumerate(lines) if line.startswith("Traceback (most recent")]
@@ -86,4 +91,6 @@ def _last_line(error: Exception) -> str:
             head, separator, _ = line.partition(": ")
             if separator and head.replace(".", "").isidentifier() and not head.startswith("File"):
                 return line
+    if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):  # So Py4J begins.
+        return lines[1].removeprefix(": ")
     return lines[0] if lines else type(error).__name__

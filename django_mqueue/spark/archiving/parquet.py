@@ -36,7 +36,6 @@ WITH_BOUNDS = ("offset", "published_at", "created_at", "failed_at", "delivered_a
 
 _DAY = 86_400_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_CHUNK = 8 * 1_048_576
 
 
 class Days:
@@ -191,18 +190,13 @@ class _Digesting:
 
 def problem(files: Files, entry: FileEntry) -> str | None:
     """What is wrong with a file: read as a whole, its rows counted, its offsets looked at. None: nothing."""
-    digest, size = hashlib.sha256(), 0
     try:
-        with files.open(entry.path) as stream:
-            while chunk := stream.read(_CHUNK):
-                digest.update(chunk)
-                size += len(chunk)
+        size, digest = files.digest(entry.path)
         if size != entry.bytes:
             return f"{entry.path} has {size} bytes, not {entry.bytes}"
-        if digest.hexdigest() != entry.sha256:
+        if digest != entry.sha256:
             return f"{entry.path} has another checksum than when it was written"
-        with files.open(entry.path) as stream:
-            offsets = pq.ParquetFile(stream).read(columns=["offset"]).column("offset").combine_chunks()
+        offsets = offsets_of(files, entry.path)
     except FileNotFoundError:
         return f"{entry.path} is missing"
     except (OSError, pa.ArrowException) as error:
@@ -211,11 +205,19 @@ def problem(files: Files, entry: FileEntry) -> str | None:
         return f"{entry.path} has {len(offsets)} rows, not {entry.rows}"
     if offsets[0].as_py() != entry.first or offsets[-1].as_py() != entry.last:
         return f"{entry.path} does not begin and end with offsets {entry.first} and {entry.last}"
-    # A message has a delivery for each group.
-    sorts = pc.less_equal if entry.path.startswith("deliveries/") else pc.less
-    if not pc.all(sorts(offsets[:-1], offsets[1:]), min_count=0).as_py():
-        return f"{entry.path} is not sorted by offset"
-    return None
+    return None if is_sorted(entry.path, offsets) else f"{entry.path} is not sorted by offset"
+
+
+def offsets_of(files: Files, path: str) -> pa.Array:
+    """Of all rows, as they come."""
+    with files.open(path) as stream:
+        return pq.ParquetFile(stream).read(columns=["offset"]).column("offset").combine_chunks()
+
+
+def is_sorted(path: str, offsets: pa.Array) -> bool:
+    """A message has a delivery for each group."""
+    sorts = pc.less_equal if path.startswith("deliveries/") else pc.less
+    return bool(pc.all(sorts(offsets[:-1], offsets[1:]), min_count=0).as_py())
 
 
 def require(files: Files, entry: FileEntry) -> None:

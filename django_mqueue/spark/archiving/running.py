@@ -28,6 +28,8 @@ from .asking import Asked, Progress
 from .batches import Goal, Planner
 from .catalog import Archive
 from .files import HIDDEN, Files, files_at
+from .hadoop import HadoopFiles
+from .indirect import probe, written
 from .jobs import parallelism, spread
 from .layout import MARKER, TABLES, manifest_path
 from .manifest import FileEntry, Manifest, Marker, Part, now_told
@@ -139,10 +141,12 @@ class Run:
             files_at(uri).write(name, b"")
 
         try:
-            if is_new:
+            if is_new and not isinstance(self._files, HadoopFiles):
                 spread(self._spark, write, [name])
             else:
                 self._files.write(name, b"")
+                if isinstance(self._files, HadoopFiles):
+                    probe(self._spark, self._files)
         except (ArchiveError, OSError, pa.ArrowException) as error:
             raise ArchiveError(f"{uri} cannot be written: {error}") from error
         try:
@@ -179,9 +183,12 @@ class Run:
 
     def _batch(self, reached: Mapping[str, Standing]) -> None:
         tasks = [task for standing in reached.values() for task in self._tasks(standing)]
-        written = spread(self._spark, writing(self._files.uri, self._options), tasks)
+        if isinstance(self._files, HadoopFiles):
+            found = written(self._spark, self._files, self._options, tasks)
+        else:
+            found = spread(self._spark, writing(self._files.uri, self._options), tasks)
         parts: dict[tuple[str, Table], list[FileEntry]] = defaultdict(list)
-        for task, entries in zip(tasks, written, strict=True):
+        for task, entries in zip(tasks, found, strict=True):
             parts[task.topic, task.table] += entries
         for topic, standing in reached.items():
             self._add(standing, {table: parts[topic, table] for table in TABLES})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -40,21 +40,26 @@ def writing(to: str, options: Mapping[Table, ReadOptions]) -> Callable[[Task], l
     """
 
     def written(task: Task) -> list[FileEntry]:
-        wanted = schema(task.table)
-        fetched = wanted
-        if "published_at" not in wanted.fieldNames():
-            fetched = StructType([*wanted.fields, StructField("published_at", TimestampType())])
-        seen, table = 0, task.table
+        table = task.table
         days = Days(files_at(to), table, task.topic, task.batch, uuid.uuid4().hex[:16], arrow_schema(table))
         with days:
-            for batch in read(task.range, Batches(fetched), options[table]):
+            for batch in rows(task, options[table]):
                 days.add(batch)
-                seen += _for_all(batch) if table == "messages" else batch.num_rows
-            if table == "messages" and options[table].fail_on_data_loss:
-                _check_whole(task, seen)
         return days.entries
 
     return written
+
+
+def rows(task: Task, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    """What a task is to archive, with ``published_at``. Raises ``LogGap`` at the end if some of it is gone."""
+    fetched, seen = schema(task.table), 0
+    if "published_at" not in fetched.fieldNames():
+        fetched = StructType([*fetched.fields, StructField("published_at", TimestampType())])
+    for batch in read(task.range, Batches(fetched), options):
+        yield batch
+        seen += _for_all(batch) if task.table == "messages" else batch.num_rows
+    if task.table == "messages" and options.fail_on_data_loss:
+        _check_whole(task, seen)
 
 
 def arrow_schema(table: Table) -> pa.Schema:
