@@ -43,13 +43,14 @@ class Batches:
 
 
 class Maker:
-    """Makes batches of what was read: ``fields``."""
+    """Makes batches of what was read: ``fields``, of which ``lumps`` may hold any bytes."""
 
     def __init__(self, schema: pa.Schema, constants: Mapping[str, str]) -> None:
         self._schema, self._constants = schema, constants
         wanted = [name for name in schema.names if name not in constants]
         needed = [field for name in wanted for field in MADE_OF.get(name, [name])]
         self.fields = tuple(dict.fromkeys(needed))
+        self.lumps = tuple(name for name in self.fields if name in LUMPS)
         kinds = {field.name: _read_as(field.type) for field in schema}
         self._kinds = {name: kinds.get(name, pa.string()) for name in self.fields}
 
@@ -71,20 +72,23 @@ class Maker:
         return batch.take(pc.sort_indices(offsets))  # The server may walk through them as it likes.
 
     def _parsed(self, block: Block) -> tuple[pa.Array, Fields]:
-        lumps = [name for name in self.fields if name in LUMPS]
-        kinds = {
-            str(n): pa.int64() if name in LUMPS else kind
-            for n, (name, kind) in enumerate(self._kinds.items())
-        }
-        names = ["above", *kinds, "end"]
+        """The offsets, and the fields."""
+        kinds: dict[str, pa.DataType] = {"offset": pa.int64()}
+        for name, kind in self._kinds.items():
+            if name in self.lumps:
+                kinds[_length(name)] = pa.int64()
+            if name not in self.lumps or block.lumps is None:
+                kinds[name] = kind
         try:
             table = csv.read_csv(
                 pa.BufferReader(block.lines),
-                csv.ReadOptions(use_threads=False, block_size=len(block.lines) + 1, column_names=names),
+                csv.ReadOptions(
+                    use_threads=False, block_size=len(block.lines) + 1, column_names=[*kinds, "end"]
+                ),
                 csv.ParseOptions(delimiter=BETWEEN, quote_char=False, ignore_empty_lines=False),
                 csv.ConvertOptions(
-                    column_types={"above": pa.int64(), **kinds},
-                    include_columns=names[:-1],
+                    column_types=kinds,
+                    include_columns=list(kinds),
                     null_values=[NULL],
                     strings_can_be_null=True,
                 ),
@@ -93,11 +97,14 @@ class Maker:
             raise Unclear(str(error)) from error
         if table.num_rows != block.rows:
             raise Unclear(f"{table.num_rows} lines for {block.rows} rows")
-        found = [column.combine_chunks() for column in table.columns]
-        fields = dict(zip(self.fields, found[1:], strict=True))
-        for name, joined in zip(lumps, block.lumps, strict=True):
-            fields[name] = _cut(joined, fields[name], self._kinds[name])
-        return found[0], fields
+        fields = {name: table.column(name).combine_chunks() for name in kinds}
+        for n, name in enumerate(self.lumps):
+            lengths = fields.pop(_length(name))
+            if block.lumps is None:
+                fields[name] = _whole(fields[name], lengths)
+            else:
+                fields[name] = _cut(block.lumps[n], lengths, self._kinds[name])
+        return fields["offset"], fields
 
     def _batch(self, fields: Fields, rows: int) -> pa.RecordBatch:
         made: dict[str, pa.Array] = {name: pa.repeat(value, rows) for name, value in self._constants.items()}
@@ -133,6 +140,23 @@ def _key(partition: pa.Array) -> pa.Array:
     if not pc.any(keyless).as_py():
         return partition
     return pc.if_else(keyless, pa.scalar(None, pa.string()), partition)
+
+
+def _length(lump: str) -> str:
+    return f"length of {lump}"
+
+
+def _whole(values: pa.Array, lengths: pa.Array) -> pa.Array:
+    """The values, null where the length is.
+
+    Raises ``Unclear`` if one was cut short: by an end of a line, or of a value, that it holds itself.
+    """
+    found = pc.binary_length(values).fill_null(-1)  # One that is what stands for null.
+    if not pc.all(pc.equal(found, lengths), min_count=0).as_py():
+        raise Unclear("a value that is shorter than it should be")
+    if not lengths.null_count:
+        return values
+    return pc.if_else(lengths.is_valid(), values, pa.scalar(None, values.type))
 
 
 def _cut(joined: bytes, lengths: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -67,6 +67,7 @@ class Reader:
         self._left = piece.rows
         self._limit = FIRST_ROWS
         self._large = True  # As long as nothing is known.
+        self._apart = False
 
     @property
     def done(self) -> bool:
@@ -77,10 +78,13 @@ class Reader:
         if not self._large:
             upto = self._above + max(1, self._limit * (self._upto - self._above) // max(1, self._left))
             upto = min(upto, self._upto)
-            block = self._pages.block(using, self._above, upto)
+            block = self._pages.block(using, self._above, upto, apart=self._apart)
             try:
                 page = self._made.of_block(block) if block.rows else None
             except Unclear:
+                if not self._apart and self._made.lumps:
+                    self._apart = True
+                    return None
                 self._large, self._limit = True, max(1, self._limit // GROWTH)
             else:
                 self._above = upto

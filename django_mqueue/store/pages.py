@@ -8,9 +8,13 @@ the reader works. There are two ways to read one:
 - as **rows**, as far as a budget goes: for rows of any size.
 
 In a block each row is a line: its offset, its values, and a 0 (so that no text is at a line's begin or end), with
-``BETWEEN`` between them and ``NULL`` for null. Names have no control characters, and JSON has them only where it is
-laid out in lines: where there is one after all, lines or their parts are too many, and the page must be read as rows.
-Of *lumps*, which may hold any bytes, the line has the length; they are joined beside the lines, with nothing between.
+``BETWEEN`` between them and ``NULL`` for null. A line is made as one value: a server that joins several values of a
+row copies each of them once more. Names have no control characters, and JSON has them only where it is laid out in
+lines: where there is one after all, lines or their parts are too many, and the page must be read as rows.
+
+*Lumps* may hold any bytes. They stand in the line behind their length, which tells of any that holds what should stand
+between values: such a lump is cut short. Then they are read **apart**: the line has the length alone, and they are
+joined beside the lines, with nothing between.
 """
 
 from __future__ import annotations
@@ -79,15 +83,18 @@ DELIVERIES: Mapping[str, Field] = {
 
 @dataclass(frozen=True)
 class Block:
-    """``rows``: how many there are; the lines have the offset, then the columns as they were asked for."""
+    """``rows``: how many there are; the lines have the offset, then the other columns as they were asked for.
+
+    ``lumps``: all rows' of each column that is one; None: they are in the lines.
+    """
 
     rows: int
     lines: bytes
-    lumps: Sequence[bytes]
+    lumps: Sequence[bytes] | None
 
     @property
     def size(self) -> int:
-        return len(self.lines) + sum(map(len, self.lumps))
+        return len(self.lines) + sum(map(len, self.lumps or ()))
 
 
 @dataclass(frozen=True)
@@ -104,16 +111,16 @@ class Pages:
     group: str | None = None
     dense: bool = False
 
-    def block(self, using: str, above: int, upto: int) -> Block:
+    def block(self, using: str, above: int, upto: int, *, apart: bool = False) -> Block:
         """All rows between two offsets, in whatever order; cut off where they are too long."""
-        fields = self._fields()
-        texts = [_line_part(field) for field in fields]
-        lines = f", {_literal(BETWEEN)}, ".join(["m.`offset`", *texts, "0"])
-        joined = [_joined(field.sql, "''") for field in fields if field.lump]
-        wanted = ", ".join(["COUNT(*)", _joined(lines, "0x0a"), *joined])
+        fields = [self._field(name) for name in self.columns if name != "offset"]
+        parts = ["m.`offset`", *(part for field in fields for part in _line_parts(field, apart)), "0"]
+        line = f"CONCAT_WS({_literal(BETWEEN)}, {', '.join(parts)})"
+        lumps = [field.sql for field in fields if field.lump and apart]
+        wanted = ", ".join(["COUNT(*)", _joined(line, "0x0a"), *(_joined(lump, "''") for lump in lumps)])
         from_, params = self._from(above, upto)
-        ((rows, found, *lumps),) = session.fetch(using, f"SELECT {wanted} {from_}", params)
-        return Block(int(rows), found or b"", [lump or b"" for lump in lumps])
+        ((rows, found, *joined),) = session.fetch(using, f"SELECT {wanted} {from_}", params)
+        return Block(int(rows), found or b"", [lump or b"" for lump in joined] if apart else None)
 
     def rows(
         self, using: str, above: int, upto: int, limit: int, budget: int
@@ -122,7 +129,7 @@ class Pages:
 
         At most ``limit`` rows, and no more than about ``budget`` bytes.
         """
-        wanted = ", ".join(["m.`offset`", *(field.sql for field in self._fields())])
+        wanted = ", ".join(["m.`offset`", *(self._field(name).sql for name in self.columns)])
         from_, params = self._from(above, upto)
         sql = f"SELECT {wanted} {from_} ORDER BY m.`offset` LIMIT {limit:d}"
         connection = connections[using]
@@ -142,9 +149,8 @@ class Pages:
                     break
         return rows, size
 
-    def _fields(self) -> list[Field]:
-        fields = MESSAGES if self.group is None else DELIVERIES
-        return [fields[name] for name in self.columns]
+    def _field(self, name: str) -> Field:
+        return (MESSAGES if self.group is None else DELIVERIES)[name]
 
     def _from(self, above: int, upto: int) -> tuple[str, list[Any]]:
         where = "WHERE m.topic = %s AND m.`offset` > %s AND m.`offset` <= %s"
@@ -169,9 +175,12 @@ def prepare(using: str) -> None:
         cursor.execute(f"SET SESSION group_concat_max_len = {MOST:d}")
 
 
-def _line_part(field: Field) -> str:
+def _line_parts(field: Field, apart: bool) -> list[str]:
     value = f"LENGTH({field.sql})" if field.lump else field.sql
-    return f"IFNULL({value}, {_literal(NULL)})" if field.nullable else value
+    parts = [f"IFNULL({value}, {_literal(NULL)})" if field.nullable else value]
+    if field.lump and not apart:
+        parts.append(f"IFNULL({field.sql}, '')" if field.nullable else field.sql)
+    return parts
 
 
 def _joined(values: str, between: str) -> str:

@@ -1,10 +1,12 @@
-"""What is read of a topic, as rows and as a block, which must be the same. Needs PySpark, but no JVM."""
+"""What is read of a topic, as rows and as blocks, which must be the same. Needs PySpark, but no JVM."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from django_mqueue.spark.batches import Batches
+import pytest
+
+from django_mqueue.spark.batches import Batches, Unclear
 from django_mqueue.spark.columns import schema_of
 from django_mqueue.spark.options import read_options
 from django_mqueue.store.pages import Pages, prepare
@@ -15,7 +17,7 @@ EVERYTHING = 2**62
 def read(
     topic: str, group: str | None = None, *, table: str = "messages", dense: bool = False
 ) -> list[dict[str, Any]]:
-    """All columns. The first way is the server's bytes value by value, the second a few long values."""
+    """All columns: the server's bytes value by value, and as a few long values, where these can tell it."""
     options = read_options({"topic": topic, "table": table, "includeHeaders": "true"})
     made = Batches(schema_of(options)).maker({"topic": topic} | ({"group": group} if group else {}))
     pages = Pages(topic, made.fields, None, group, dense)
@@ -23,8 +25,23 @@ def read(
     rows, _ = pages.rows("default", 0, EVERYTHING, 100_000, 2**30)
     found = made.of_rows(rows)
     found.validate(full=True)
-    joined = made.of_block(pages.block("default", 0, EVERYTHING))
-    joined.validate(full=True)
     told: list[dict[str, Any]] = found.to_pylist()
+    joined = made.of_block(pages.block("default", 0, EVERYTHING, apart=True))
+    joined.validate(full=True)
     assert joined.to_pylist() == told
+    lumps = [row[name] or b"" for row in told for name in made.lumps]
+    within = pages.block("default", 0, EVERYTHING)
+    if any(_between(lump) for lump in lumps):
+        with pytest.raises(Unclear):
+            made.of_block(within)
+    else:
+        joined = made.of_block(within)
+        joined.validate(full=True)
+        assert joined.to_pylist() == told
     return told
+
+
+def _between(lump: bytes | str) -> bool:
+    """Whether it holds what stands between lines or values, or for null."""
+    raw = lump.encode() if isinstance(lump, str) else lump
+    return raw == b"\x1e" or any(end in raw for end in (b"\n", b"\r", b"\x1f"))

@@ -33,6 +33,29 @@ def test_payloads_hold_any_bytes() -> None:
     assert {row["encoding"] for row in found} == {"bytes"}
 
 
+@pytest.mark.parametrize("body", ODD, ids=repr)
+def test_each_odd_payload_is_told_or_noticed(body: bytes) -> None:
+    from .both_ways import read
+
+    publish_many("raw", [OutgoingMessage(body, key="k"), OutgoingMessage(b"plain", key="k")])
+    assert [row["payload"] for row in read("raw")] == [body, b"plain"]
+
+
+def test_payloads_that_look_like_lines_make_none(options: dict[str, str]) -> None:
+    """They are read apart from the lines, whatever they look like."""
+    publish_many("orders", [OutgoingMessage(n, key="k", id=str(n)) for n in range(reading.FIRST_ROWS + 10)])
+    with connection.cursor() as cursor:
+        block = pages.Pages("orders", ["partition", "payload"]).block("default", 0, 2**62)
+        line = block.lines.split(b"\n")[-1]
+        assert line.count(b"\x1f") == 4
+        cursor.execute(
+            "UPDATE queue_messages SET payload = %s WHERE id = '203'", [b"1\x1f0\n" + line.removesuffix(b"0")]
+        )
+    found = as_a_task(options)
+    assert found[203]["payload"].startswith(b"1\x1f0\n")
+    assert len(found) == reading.FIRST_ROWS + 10
+
+
 @pytest.mark.parametrize("dense", [True, False])
 def test_names_kinds_and_headers_are_as_published(dense: bool) -> None:
     from .both_ways import read
