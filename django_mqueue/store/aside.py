@@ -10,6 +10,7 @@ from typing import Any
 from django.db.backends.utils import CursorWrapper
 
 from ..policy.names import scheduled_topic
+from . import session
 from .dialect import NOW_MS
 from .log import INSERT_COLUMNS
 
@@ -64,6 +65,19 @@ def set_aside(cursor: CursorWrapper, aside: Aside, delay_ms: int, *, counted: bo
         ],
     )  # fmt: skip
     return True
+
+
+def waiting(using: str, topic: str, above: int, limit: int) -> list[tuple[int, str, int | None]]:
+    """The next scheduled messages of a topic that are for one group: (offset, group, and of a retry where it was)."""
+    rows = session.fetch(
+        using,
+        "SELECT `offset`, consumer_group, JSON_EXTRACT(metadata, '$.retry.offset')"
+        " FROM queue_messages FORCE INDEX (queue_messages_tail)"
+        " WHERE topic = %s AND `offset` > %s AND consumer_group <> ''"
+        f" ORDER BY `offset` LIMIT {limit:d}",
+        [scheduled_topic(topic), above],
+    )
+    return [(int(offset), group, None if before is None else int(before)) for offset, group, before in rows]
 
 
 def without_retry(metadata: str) -> str:

@@ -19,13 +19,15 @@ from django_mqueue.exceptions import MQueueError
 from django_mqueue.inspect import remove
 from django_mqueue.models import DeliveryState, Message
 from django_mqueue.service import following
-from django_mqueue.spark import archive
+from django_mqueue.spark import Archive, archive
 from django_mqueue.spark.command.output import Output
 from django_mqueue.spark.command.report import VERB
 from django_mqueue.spark.command.verbs import Job
 from django_mqueue.spark.errors import NoSuchTopic
 from django_mqueue.spark.reporting import Report, report
+from django_mqueue.spark.reporting.asking import wanted
 from django_mqueue.spark.reporting.figures import GroupTotals, StepFigures, Times
+from django_mqueue.spark.reporting.making import made
 from tests.support.subscribers import QUICK, consume, poll_until
 
 if TYPE_CHECKING:
@@ -164,6 +166,8 @@ def test_what_the_queue_does_is_told_from_the_log_and_after_it_was_archived(
         assert remove("orders", group="billing", key="away") == 1
         consume(subscription, 1)
         assert redrive("orders") == 1
+        waiting = group_of(report(spark, "orders", options=options), "billing")
+        assert (waiting.finished, waiting.dead, waiting.removed, waiting.waiting) == (1, 1, 1, 2)
         Message.objects.filter(topic="orders_scheduled").update(available_at=1)
         consume(subscription, 3)
         publish("orders", 6, key="open")
@@ -173,7 +177,7 @@ def test_what_the_queue_does_is_told_from_the_log_and_after_it_was_archived(
         assert (billing.published, billing.targeted) == (7, 1), "six, and the one that was sent back"
         assert (billing.finished, billing.dead, billing.removed, billing.lag) == (4, 1, 1, 1)
         assert (billing.failures, billing.attempts, billing.most_attempts, billing.retried) == (3, 6, 2, 1)
-        assert billing.ack.of == 4
+        assert (billing.ack.of, billing.waiting) == (4, 0)
         stream = group_of(one, "stream")
         assert (stream.reads_log, stream.lag) == (True, 6)
         assert steps_of(one, "stream") == {}
@@ -195,6 +199,35 @@ def test_what_the_queue_does_is_told_from_the_log_and_after_it_was_archived(
     assert (alone.published, alone.finished, alone.dead, alone.lag, alone.registered) == (7, 4, 1, None, None)
     with pytest.raises(NoSuchTopic, match=r"has no topic 'quiet'; it has orders"):
         report(spark, "quiet", archive=place, live=False)
+
+
+def test_what_waits_long_for_a_retry_is_neither_dead_nor_done_though_its_history_was_archived(
+    spark: SparkSession, options: dict[str, str], tmp_path: Path
+) -> None:
+    """Also while it is set aside, or put into the log, when the report has begun already."""
+    subscribe("orders", "billing")
+    for id in ("late", "later", "in between"):
+        publish("orders", id, id=id, key=id)
+    place, set_aside = str(tmp_path / "archive"), threading.Event()
+    with Subscription("orders", "billing", max_attempts=3) as subscription:
+        found = {one.id: one for one in poll_until(subscription, 3)}
+        found["late"].nack(delay=7200, error="Busy: 1")
+        found["later"].postpone(7200)
+        archive(spark, "orders", place, options=options, history_after=0)
+        before = Archive.open(place).upto("orders", "deliveries")
+        assert before >= max(one.offset for one in found.values())
+
+        def set_the_third_aside() -> None:
+            if not set_aside.is_set():
+                set_aside.set()
+                found["in between"].nack(delay=7200, error="Busy: 2")
+                Message.objects.filter(topic="orders_scheduled", metadata__retry__id="late").delete()
+
+        asked = wanted("orders", None, None, True, None, None, "hour", 10, options)
+        live = group_of(made(spark, asked, set_the_third_aside), "billing")
+        assert (live.finished, live.dead, live.waiting) == (0, 0, 3)
+        both = group_of(report(spark, "orders", archive=place, options=options), "billing")
+        assert (both.finished, both.dead, both.waiting) == (0, 1, 2), "one was taken out by hand"
 
 
 def test_names_that_are_attacks_are_data_everywhere(

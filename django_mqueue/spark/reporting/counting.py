@@ -108,7 +108,7 @@ def _starts(spark: SparkSession, read: Read) -> DataFrame:
 def _facts(spark: SparkSession, read: Read) -> DataFrame:
     """A row for each delivery state, with what is known of its message, and how it ended.
 
-    A retry that waited apart came into the log as a message of its own: the first one, ``aside``, ended without being
+    A retry that waits apart comes into the log as a message of its own: the first one, ``aside``, ended without being
     done, and the other's times begin with the first one's publication. Only errors of attempts at this very row are
     its ``own``: the other one brings those of the first along.
     """
@@ -120,8 +120,10 @@ def _facts(spark: SparkSession, read: Read) -> DataFrame:
     asides = (
         read.tables["messages"]
         .where("retry_of IS NOT NULL")
-        .selectExpr("topic", "retry_of AS `offset`", "target AS reader", "true AS aside")
+        .selectExpr("topic", "retry_of AS `offset`", "target AS reader")
+        .unionByName(read.apart.frame(spark))
         .distinct()
+        .withColumn("aside", f.lit(True))
     )
     joined = (
         read.tables["deliveries"]

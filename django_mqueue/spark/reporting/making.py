@@ -99,6 +99,7 @@ class _Making:
             for rows in (counts.delivered, counts.ended, counts.failures, counts.letters, counts.totals)
         )
         self.key_totals = _by(counts.key_totals, "topic")
+        self.apart = found.apart.by_group()
         self.pairs = self._pairs()
 
     def report(self) -> Report:
@@ -169,7 +170,7 @@ class _Making:
             total.get("several", 0),
             _times(total.get("took"), total.get("took_of", 0)),
             total.get("in_flight", 0),
-            total.get("waiting", 0),
+            total.get("waiting", 0) + self.apart.get(pair, 0),
             self._lag(pair),
         )
 

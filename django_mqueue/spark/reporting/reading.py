@@ -17,6 +17,7 @@ from ..connecting import connected
 from ..errors import NoSuchTopic
 from ..options import Table, read_options
 from ..planning import settled, topics_of
+from .apart import Apart
 from .asking import Wanted
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class Read:
     tables: dict[Table, DataFrame]
     kept: list[DataFrame]
     rows: int = 0
+    apart: Apart = field(default_factory=Apart)
 
     def release(self) -> None:
         for frame in self.kept:
@@ -97,8 +99,8 @@ class Read:
 
 def read(spark: SparkSession, wanted: Wanted, step: Callable[[], None]) -> Read:
     """Raises ``NoSuchTopic``, ``NoArchive``, ``NoConnection``; ``LogGap`` if what is read was archived meanwhile."""
-    archive = _archive(spark, wanted)
-    extents, at = _extents(wanted, archive)
+    archive, apart = _archive(spark, wanted), Apart()
+    extents, at = _extents(wanted, archive, apart)
     rows = 0
     kept: list[DataFrame] = []
     tables: dict[Table, DataFrame] = {}
@@ -121,12 +123,14 @@ def read(spark: SparkSession, wanted: Wanted, step: Callable[[], None]) -> Read:
                 parts = [empty.selectExpr(*_COLUMNS[table][1])]
             tables[table] = reduce(lambda one, other: one.unionByName(other), parts)
             step()
+        if wanted.live:
+            apart.look_again(wanted, extents)
         if archive is not None and wanted.live:
             _check_unmoved(_archive(spark, wanted), extents)
     except BaseException:
         Read({}, None, {}, kept).release()
         raise
-    return Read(extents, at, tables, kept, rows)
+    return Read(extents, at, tables, kept, rows, apart)
 
 
 def _archive(spark: SparkSession, wanted: Wanted) -> Archive | None:
@@ -137,7 +141,7 @@ def _archive(spark: SparkSession, wanted: Wanted) -> Archive | None:
     return Archive.open(wanted.archive, spark)
 
 
-def _extents(wanted: Wanted, archive: Archive | None) -> tuple[dict[str, Extent], int | None]:
+def _extents(wanted: Wanted, archive: Archive | None, apart: Apart) -> tuple[dict[str, Extent], int | None]:
     """Of the topics that are reported on, by name."""
     found: dict[str, Extent] = {}
     if archive is not None:
@@ -147,7 +151,9 @@ def _extents(wanted: Wanted, archive: Archive | None) -> tuple[dict[str, Extent]
     if wanted.live:
         with connected(read_options({**wanted.options, "topic": "any"}, streaming=False).connecting) as using:
             at = samples.now_ms(using)
-            for topic in _live_topics(using, wanted, found):
+            there = _live_topics(using, wanted, found)
+            apart.look(using, {*there, *found})
+            for topic in there:
                 _look(using, wanted, topic, found.setdefault(topic, Extent()))
     elif unknown := [topic for topic in wanted.topics if topic not in found]:
         raise NoSuchTopic(
