@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 from django.test import override_settings
 
-from django_mqueue import Subscription, publish, redrive, subscribe
-from django_mqueue.exceptions import MQueueError
+from django_mqueue import Subscription, publish, redrive, subscribe, unsubscribe
+from django_mqueue.exceptions import LogGap, MQueueError
 from django_mqueue.inspect import remove
 from django_mqueue.models import DeliveryState, Message
 from django_mqueue.service import following
@@ -24,11 +24,13 @@ from django_mqueue.spark.command.output import Output
 from django_mqueue.spark.command.report import VERB
 from django_mqueue.spark.command.verbs import Job
 from django_mqueue.spark.errors import NoSuchTopic
-from django_mqueue.spark.reporting import Report, report
-from django_mqueue.spark.reporting.asking import wanted
+from django_mqueue.spark.reporting import Report, reading, report
+from django_mqueue.spark.reporting.apart import Apart
+from django_mqueue.spark.reporting.asking import Wanted, wanted
 from django_mqueue.spark.reporting.figures import GroupTotals, StepFigures, Times
 from django_mqueue.spark.reporting.making import made
-from tests.support.subscribers import QUICK, consume, poll_until
+from django_mqueue.spark.reporting.reading import Extent
+from tests.support.subscribers import QUICK, collect, consume, in_log, poll_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -228,6 +230,68 @@ def test_what_waits_long_for_a_retry_is_neither_dead_nor_done_though_its_history
         assert (live.finished, live.dead, live.waiting) == (0, 0, 3)
         both = group_of(report(spark, "orders", archive=place, options=options), "billing")
         assert (both.finished, both.dead, both.waiting) == (0, 1, 2), "one was taken out by hand"
+
+
+def test_what_may_be_deleted_between_archive_and_log_is_told(
+    spark: SparkSession, options: dict[str, str], tmp_path: Path
+) -> None:
+    subscribe("orders", "billing")
+    place = str(tmp_path / "archive")
+
+    def handle(*ids: str) -> None:
+        with Subscription("orders", "billing") as subscription:
+            for id in ids:
+                publish("orders", id, id=id, key=id)
+            consume(subscription, len(ids))
+
+    def asked(strict: bool = True) -> Wanted:
+        return wanted("orders", None, place, True, None, None, "hour", 10, options, strict)
+
+    handle("a", "b")
+    archive(spark, "orders", place, options=options, history_after=0)
+    handle("c")
+    assert reading._gaps(asked(), *stands(asked(), place)) == [], "it is held back"
+    unsubscribe("orders", "archive")
+    with pytest.raises(LogGap, match="but its group 'archive' is not registered: messages above that may be"):
+        report(spark, "orders", archive=place, options=options)
+    with override_settings(MQUEUE={**QUICK, "RETENTION": 0}):
+        collect("orders")
+    assert in_log("orders") == [], "c is gone, and nothing in the tables says so"
+    with pytest.raises(LogGap, match="is not registered"):
+        report(spark, "orders", archive=place, options=options)
+    following.follow("orders", "archive", 0, 0, using="default")
+    (gap,) = reading._gaps(asked(False), *stands(asked(), place))
+    assert gap.endswith("was registered anew since: messages above that may be missing here.")
+    unsubscribe("orders", "archive")
+    archive(spark, "orders", place, options=options, history_after=0, fail_on_data_loss=False)
+    unsubscribe("orders", "archive")
+    assert reading._gaps(asked(), *stands(asked(), place)) == [], "above the archive nothing has ever been"
+
+
+def stands(asked: Wanted, place: str) -> tuple[Archive, dict[str, Extent]]:
+    found = Archive.open(place)
+    return found, reading._extents(asked, found, Apart())[0]
+
+
+def test_deletion_that_is_let_go_while_a_report_reads_is_told(
+    spark: SparkSession, options: dict[str, str], tmp_path: Path
+) -> None:
+    """And what is allowed is a note."""
+    subscribe("orders", "billing")
+    publish("orders", 1)
+    place = str(tmp_path / "archive")
+    archive(spark, "orders", place, options=options, history_after=0)
+    publish("orders", 2)
+    asked = wanted("orders", None, place, True, None, None, "hour", 10, options)
+
+    def let_go() -> None:
+        unsubscribe("orders", "archive")
+
+    with pytest.raises(LogGap, match="is not registered"):
+        made(spark, asked, let_go)
+    found = report(spark, "orders", archive=place, options=options, fail_on_data_loss=False)
+    assert "'archive' is not registered: messages above that may be missing here." in found.notes[0]
+    assert group_of(found, "billing").published == 2
 
 
 def test_names_that_are_attacks_are_data_everywhere(

@@ -122,7 +122,8 @@ def test_the_log_the_archive_and_both_say_what_happened(
     Message.objects.filter(topic="orders", offset__lte=deliveries).delete()
     DeliveryState.objects.filter(topic="orders", message_offset__lte=deliveries).delete()
     Message.objects.filter(topic="orders_dlq", offset__lte=letters[4]).delete()
-    both = report(spark, "orders", archive=part, options=options, top=5)
+    # The archive is made by hand: no group of its own has held back deletion.
+    both = report(spark, "orders", archive=part, options=options, top=5, fail_on_data_loss=False)
     check(both, history)
     assert both.topics[0].archived_upto == both.topics[0].live_above == messages
     assert both.steps == live.steps

@@ -103,3 +103,25 @@ def move(standing: Standing, using: str) -> None:
             f"group {standing.group!r} was unsubscribed from topic {standing.topic!r}, or reset, while this was"
             f" archived; the batch itself is whole, up to offset {standing.upto['messages']}"
         ) from error
+
+
+def check_held(using: str, archive: Archive, topic: str, upto: int) -> None:
+    """Raise ``LogGap`` if messages above ``upto``, where the archive ends, may be deleted: nobody held that back."""
+    manifests = archive.manifests(topic)
+    if not manifests:
+        return
+    last = manifests[-1]
+    place = following.place(topic, last.group, using=using)
+    if place is not None and place.life == last.life and place.above <= upto:
+        return
+    problem = (
+        "is not registered"
+        if place is None
+        else f"was moved to offset {place.above}"
+        if place.life == last.life
+        else "was registered anew since"
+    )
+    raise LogGap(
+        f"the archive holds topic {topic!r} up to offset {upto}, but its group {last.group!r} {problem}: messages"
+        " above that may be deleted. Archive the topic again first; or allow the gap, and go on with what is there"
+    )

@@ -47,6 +47,11 @@ def arguments(parser: ArgumentParser) -> None:
         help="So many errors of each group, and keys (default 10).",
     )
     parser.add_argument(
+        "--allow-gaps",
+        action="store_true",
+        help="Go on where messages between archive and log may be deleted; an error without it.",
+    )
+    parser.add_argument(
         "--json", metavar="FILE", help="Write it as JSON; -: to stdout, in place of the tables."
     )
     parser.add_argument("--csv", metavar="FOLDER", help="Write each table as a file of this folder.")
@@ -75,7 +80,7 @@ def _asked(job: Job) -> Wanted:
     try:
         return wanted(
             given.topic, given.pattern, given.from_archive, given.live, given.since, given.until, given.by, given.top,
-            job.options if given.live else {},
+            job.options if given.live else {}, not given.allow_gaps,
         )  # fmt: skip
     except OptionError as error:
         raise BadArguments(str(error)) from error

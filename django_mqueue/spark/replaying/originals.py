@@ -103,8 +103,10 @@ def hold(
     archive = _opened(path, spark)
     archived = archive.upto(topic) if archive else 0
     if archive is not None and known is None and gap_is_error:
+        from ..archiving.standing import check_held
+
         try:
-            _check_whole(using, topic, archive, archived)
+            check_held(using, archive, topic, archived)
         except LogGap:
             following.forget(topic, group, using=using)
             raise
@@ -120,24 +122,3 @@ def _opened(path: str | os.PathLike[str] | None, spark: SparkSession) -> Archive
     from ..archiving import Archive  # Arrow, without which this can be named.
 
     return None if path is None else Archive.open(path, spark)
-
-
-def _check_whole(using: str, topic: str, archive: Archive, archived: int) -> None:
-    manifests = archive.manifests(topic)
-    if not manifests:
-        return
-    last = manifests[-1]
-    place = following.place(topic, last.group, using=using)
-    if place is not None and place.life == last.life and place.above <= archived:
-        return
-    problem = (
-        "is not registered"
-        if place is None
-        else f"was moved to offset {place.above}"
-        if place.life == last.life
-        else "was registered anew since"
-    )
-    raise LogGap(
-        f"the archive holds topic {topic!r} up to offset {archived}, but its group {last.group!r} {problem}: messages"
-        " above that may be deleted. Archive the topic again first; or allow the gap, and go on with what is there"
-    )

@@ -20,7 +20,8 @@ TOP_MAX = 1_000
 
 @dataclass(frozen=True)
 class Wanted:
-    """``since`` and ``until``: epoch milliseconds. ``top``: errors of a group, and keys of a topic."""
+    """``since`` and ``until``: epoch milliseconds. ``top``: errors of a group, and keys of a topic. ``strict``: that
+    something may be missing is an error."""
 
     topics: tuple[str, ...]
     pattern: str | None
@@ -31,6 +32,7 @@ class Wanted:
     by: str
     top: int
     options: Mapping[str, str]
+    strict: bool = True
 
     @property
     def step(self) -> int:
@@ -50,6 +52,7 @@ def wanted(
     by: str,
     top: int,
     options: Mapping[str, str] | None,
+    strict: bool = True,
 ) -> Wanted:
     """Raises ``OptionError`` naming what is wrong."""
     if (topics is None) == (pattern is None):
@@ -77,7 +80,9 @@ def wanted(
     if not isinstance(top, int) or isinstance(top, bool) or not 1 <= top <= TOP_MAX:
         raise OptionError(f"top must be a whole number from 1 to {TOP_MAX}, not {top!r}")
     place = None if archive is None else os.fspath(archive)
-    return Wanted(tuple(sorted(set(chosen))), pattern, place, live, begin, end, by, top, dict(options or {}))
+    return Wanted(
+        tuple(sorted(set(chosen))), pattern, place, live, begin, end, by, top, dict(options or {}), strict
+    )
 
 
 def _moment(name: str, value: datetime | None) -> int | None:

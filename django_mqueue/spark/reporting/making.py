@@ -52,17 +52,21 @@ def report(
     by: str = "hour",
     top: int = 10,
     options: Mapping[str, str] | None = None,
+    fail_on_data_loss: bool = True,
 ) -> Report:
     """What happened on topics: of the live log, of an archive (``live=False``), or of both as one.
 
     ``pattern``: a regular expression, in place of names. ``since`` and ``until`` bound what is counted, by the moment
     when it happened. ``by``: ``"hour"`` or ``"day"``, of UTC. ``top``: so many errors of each group, and keys of each
     topic. ``options``: how ``format("mqueue")`` reaches the database.
+    ``fail_on_data_loss``: whether it is an error that messages above the archive may be deleted; else a note says so.
 
     Counts and what is called exact is exact; see docs/reference/report.md. Raises ``OptionError``, ``NoSuchTopic``,
-    ``NoConnection``, ``NoArchive``, and ``LogGap`` if the archive went on while this read.
+    ``NoConnection``, ``NoArchive``, and ``LogGap`` if the archive went on while this read, or messages may be missing.
     """
-    return made(spark, wanted(topics, pattern, archive, live, since, until, by, top, options))
+    return made(
+        spark, wanted(topics, pattern, archive, live, since, until, by, top, options, fail_on_data_loss)
+    )
 
 
 def made(spark: SparkSession, asked: Wanted, step: Callable[[], None] = lambda: None) -> Report:
@@ -92,6 +96,7 @@ def _shuffles_for(spark: SparkSession, rows: int) -> Iterator[None]:
 class _Making:
     def __init__(self, asked: Wanted, found: Read, counts: Counted) -> None:
         self.asked, self.extents, self.counts = asked, found.extents, counts
+        self.gaps = found.gaps
         self.at = datetime.now(UTC) if found.at is None else _moment(found.at)
         self.published = _by(counts.published, "topic")
         self.delivered, self.ended, self.failed, self.letters, self.totals = (
@@ -258,7 +263,7 @@ class _Making:
         ]
 
     def _notes(self, groups: Iterable[GroupTotals], steps: Iterable[StepFigures]) -> list[str]:
-        notes = []
+        notes = list(self.gaps)
         times = [(one.ack, one.first_delivery) for one in groups] + [
             (one.ack, one.first_delivery) for one in steps
         ]

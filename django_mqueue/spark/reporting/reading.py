@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -83,7 +84,8 @@ class Extent:
 
 @dataclass
 class Read:
-    """The tables, and where they come from. ``at``: by the database's clock, in epoch milliseconds; None without."""
+    """The tables, and where they come from. ``at``: by the database's clock, in epoch milliseconds; None without.
+    ``gaps``: what may be missing, in sentences."""
 
     extents: dict[str, Extent]
     at: int | None
@@ -91,6 +93,7 @@ class Read:
     kept: list[DataFrame]
     rows: int = 0
     apart: Apart = field(default_factory=Apart)
+    gaps: list[str] = field(default_factory=list)
 
     def release(self) -> None:
         for frame in self.kept:
@@ -98,9 +101,11 @@ class Read:
 
 
 def read(spark: SparkSession, wanted: Wanted, step: Callable[[], None]) -> Read:
-    """Raises ``NoSuchTopic``, ``NoArchive``, ``NoConnection``; ``LogGap`` if what is read was archived meanwhile."""
+    """Raises ``NoSuchTopic``, ``NoArchive``, ``NoConnection``; ``LogGap`` if what is read was archived meanwhile, or
+    something may be missing."""
     archive, apart = _archive(spark, wanted), Apart()
     extents, at = _extents(wanted, archive, apart)
+    gaps = _gaps(wanted, archive, extents)
     rows = 0
     kept: list[DataFrame] = []
     tables: dict[Table, DataFrame] = {}
@@ -127,10 +132,11 @@ def read(spark: SparkSession, wanted: Wanted, step: Callable[[], None]) -> Read:
             apart.look_again(wanted, extents)
         if archive is not None and wanted.live:
             _check_unmoved(_archive(spark, wanted), extents)
+            gaps = _gaps(wanted, archive, extents)  # What was held back until now was there.
     except BaseException:
         Read({}, None, {}, kept).release()
         raise
-    return Read(extents, at, tables, kept, rows, apart)
+    return Read(extents, at, tables, kept, rows, apart, gaps)
 
 
 def _archive(spark: SparkSession, wanted: Wanted) -> Archive | None:
@@ -149,7 +155,7 @@ def _extents(wanted: Wanted, archive: Archive | None, apart: Apart) -> tuple[dic
             found[topic] = Extent(archived={table: archive.upto(topic, table) for table in TABLES})
     at = None
     if wanted.live:
-        with connected(read_options({**wanted.options, "topic": "any"}, streaming=False).connecting) as using:
+        with _connected(wanted) as using:
             at = samples.now_ms(using)
             there = _live_topics(using, wanted, found)
             apart.look(using, {*there, *found})
@@ -163,6 +169,36 @@ def _extents(wanted: Wanted, archive: Archive | None, apart: Apart) -> tuple[dic
     if not found:
         raise NoSuchTopic(f"no topic matches {wanted.pattern!r}")
     return dict(sorted(found.items())), at
+
+
+def _gaps(wanted: Wanted, archive: Archive | None, extents: Mapping[str, Extent]) -> list[str]:
+    """Topics that the log may not hold from where the archive ends: nobody has held back deletion all the time.
+
+    Nothing can be missing where nothing above that was ever settled. Raises ``LogGap`` unless that is allowed.
+    """
+    if archive is None or not wanted.live:
+        return []
+    from ..archiving.standing import check_held
+
+    gaps = []
+    with _connected(wanted) as using:
+        for topic, extent in extents.items():
+            upto = min(extent.archived.get(table, 0) for table in ("messages", "deliveries"))
+            if upto >= max(extent.live.get("messages", 0), positions.settled(using, topic)):
+                continue
+            try:
+                check_held(using, archive, topic, upto)
+            except LogGap as gap:
+                if wanted.strict:
+                    raise
+                gaps.append(
+                    str(gap).partition(": messages")[0] + ": messages above that may be missing here."
+                )
+    return gaps
+
+
+def _connected(wanted: Wanted) -> AbstractContextManager[str]:
+    return connected(read_options({**wanted.options, "topic": "any"}, streaming=False).connecting)
 
 
 def _live_topics(using: str, wanted: Wanted, archived: Collection[str]) -> list[str]:

@@ -100,4 +100,21 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_AT_ONCE}::test_a_compaction_whose_files_were_cleaned_away_changes_nothing",
         f"{_AT_ONCE}::test_cleaning_leaves_the_files_of_a_compaction_that_is_done_while_it_looks[_clean]",
     ),
+    mutation(
+        "a report on archive and log looks whether deletion was held back, when it has read",
+        "what was deleted between the archive's end and the log while it was read is missing, and nobody is told",
+        "spark/reporting/reading.py",
+        "            gaps = _gaps(wanted, archive, extents)  # What was held back until now was there.\n",
+        "",
+        "test_spark/test_report.py::test_deletion_that_is_let_go_while_a_report_reads_is_told",
+    ),
+    mutation(
+        "a report looks for what was set aside when it has read delivery history",
+        "a message that was set aside meanwhile counts as dead, though it waits for a retry",
+        "spark/reporting/reading.py",
+        "            apart.look_again(wanted, extents)\n",
+        "            pass\n",
+        "test_spark/test_report.py"
+        "::test_what_waits_long_for_a_retry_is_neither_dead_nor_done_though_its_history_was_archived",
+    ),
 )

@@ -76,8 +76,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "the archive's group has held back deletion all the time",
         "what was deleted above the archive is missing, and nobody is told",
-        "spark/replaying/originals.py",
-        "    if place is not None and place.life == last.life and place.above <= archived:\n",
+        "spark/archiving/standing.py",
+        "    if place is not None and place.life == last.life and place.above <= upto:\n",
         "    if place is not None:\n",
         f"{_BORDER}::test_a_gap_is_an_error_and_nothing_is_held[registered anew]",
         f"{_BORDER}::test_a_gap_is_an_error_and_nothing_is_held[moved]",
