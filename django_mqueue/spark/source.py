@@ -98,6 +98,8 @@ def stretches(found: Sequence[Range]) -> list[InputPartition]:
 def rows_of(partition: InputPartition, schema: StructType, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     if partition.value is not None:  # Spark asks for one partition where there is none.
         from .batches import Batches
+        from .processes import keep_loaded
         from .reading import read
 
         yield from read(partition.value, Batches(schema), options)
+        keep_loaded()

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from ...exceptions import LogGap, MQueueError
 from ..errors import ArchiveError, NoConnection, OptionError
+from ..processes import keep_loaded
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,6 +43,7 @@ def spread(spark: SparkSession, work: Callable[[Item], Result], items: Sequence[
                 yield pa.RecordBatch.from_pydict(
                     {"number": pa.array([number], pa.int64()), "outcome": pa.array([outcome], pa.binary())}
                 )
+        keep_loaded()
 
     tasks = spark.range(0, len(items), 1, len(items)).mapInArrow(run, _SCHEMA)
     try:
