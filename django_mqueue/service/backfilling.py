@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -136,12 +137,14 @@ def copy_of(one: Original, run: Run) -> Copy:
 
 @dataclass
 class _Step:
-    """What one transaction has done, to be known when it is committed: how far it has looked, its copies."""
+    """What one transaction has done, to be known when it is committed: how far it has looked, its copies (``busy``: of
+    which partitions)."""
 
     done: int
     copied: int = 0
     newest: int = 0
     last: dict[str, int] = field(default_factory=dict)
+    busy: Counter[str] = field(default_factory=Counter)
 
 
 class Seam:
@@ -156,15 +159,38 @@ class Seam:
         self._done = max(border.upto, mark.position if mark else 0)
         self._newest = log.newest(using, self.run.topic)
         """At or above the newest copy."""
+        self._busy: Counter[str] = Counter()
+        """Partitions of which there were copies the last time."""
+        self._held = False
+        """Whether transactions have kept what is copied from being settled."""
 
     @property
     def is_whole(self) -> bool:
         """Whether all that the group is still to be given lies in order: nothing can come to lie out of it any more."""
         return self._done >= self._newest
 
+    @property
+    def waits_for(self) -> str:
+        """Why it is not whole after the last time."""
+        if self._held:
+            return (
+                f"open transactions that may still commit a message below offset {self._newest:,}; all is in order up"
+                f" to {self._done:,}"
+            )
+        if not self._busy:
+            return f"what was published above offset {self._done:,}, which is too much to be copied at once"
+        partition, copied = self._busy.most_common(1)[0]
+        others = f", and to {len(self._busy) - 1:,} other keys" if len(self._busy) > 1 else ""
+        return (
+            f"a moment in which nothing is published to key {key_of(partition)!r}{others}: {copied:,} of its messages"
+            " came since the last look"
+        )
+
     def sew(self) -> int:
         """Copy what needs it, as far as it is settled, and then what is there beyond: how many copies."""
         made, settled = 0, self._settled()
+        self._busy.clear()
+        self._held = settled < self._newest
         while self._done < settled:
             made += self._do(partial(self._page, settled=settled))
         if not self.is_whole:
@@ -175,6 +201,7 @@ class Seam:
         step = session.run(self.using, work)
         self._done, self._newest = step.done, max(self._newest, step.newest)
         self._last |= step.last
+        self._busy += step.busy
         return step.copied
 
     def _settled(self) -> int:
@@ -238,6 +265,7 @@ class Seam:
             done = [(native.partition, native.offset) for native in some]
             seam.finish(cursor, self.run.group, self.run.topic, done)
             step.copied += len(made)
+            step.busy.update(copy.row.partition for copy in made)
             step.newest = first + len(made) - 1
             step.last |= {copy.row.partition: first + place for place, copy in enumerate(made)}
 

@@ -19,10 +19,11 @@ from django_mqueue.models import Message, Offset
 from django_mqueue.service import following
 from django_mqueue.spark import archive, backfill
 from django_mqueue.spark.errors import ArchiveError
-from django_mqueue.spark.replaying import originals
+from django_mqueue.spark.replaying import backfills, originals
 from django_mqueue.spark.replaying.backfills import Backfilled
 from django_mqueue.spark.replaying.preview import Preview
 from tests.support.subscribers import QUICK, collect, consume, in_log, settle_and_collect
+from tests.support.transactions import HeldTransaction
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -98,6 +99,29 @@ def test_past_and_present_are_one(spark: SparkSession, options: dict[str, str], 
     assert done(backfill(spark, "orders", "reports", **ways, dry_run=False)).before
     assert following.place("orders", "backfill-reports", using="default") is None
     assert_given_all(said[0])
+
+
+def test_what_is_waited_for_is_said_once_and_then_at_intervals(
+    spark: SparkSession, options: dict[str, str], place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(range(8))
+    kept(spark, options, place)
+    monkeypatch.setattr(backfills, "SAY_AFTER", 0.2)
+    monkeypatch.setattr(backfills, "SAY_EVERY", 0.5)
+    said: list[str] = []
+
+    def say(text: str) -> None:
+        said.append(text)
+        if len(said) == 2:
+            late.commit()
+
+    with HeldTransaction(lambda: fill(range(8, 12))) as late:
+        done(backfill(spark, "orders", "reports", source=place, options=options, dry_run=False, say=say))
+    assert len(said) in (2, 3)
+    assert said[0].startswith(
+        "past and present of group 'reports' come together: waiting for open transactions that may still commit"
+    )
+    assert_given_all(12)
 
 
 def test_the_archive_may_grow_meanwhile(

@@ -133,6 +133,37 @@ def test_what_is_published_between_two_looks_is_copied_in_its_turn() -> None:
     assert received(3 + len(said)) == {"ada": [0, 1, *said, 100]}
 
 
+def test_it_says_which_key_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backfilling, "SETTLE_FOR", 20)
+    say(0)
+    say(0, key="bob")
+    border = begin()
+    say(1)
+    say(1, key="bob")
+    store_past(border)
+    told: list[str] = []
+    real = store.contents
+
+    def hot(cursor: CursorWrapper, offsets: Sequence[int]) -> list[store.Content]:
+        """Somebody publishes between the look and the copies."""
+        if len(told) < 2:
+            say(10, 11)
+        return real(cursor, offsets)
+
+    monkeypatch.setattr(store, "contents", hot)
+    seam = Seam("default", border)
+    for _ in range(20):
+        seam.sew()
+        if seam.is_whole:
+            break
+        told.append(seam.waits_for)
+    assert seam.is_whole
+    start = "a moment in which nothing is published to key "
+    assert told[0].startswith(start)
+    assert told[0].endswith(", and to 1 other keys: 3 of its messages came since the last look")
+    assert told[1] == f"{start}'ada': 4 of its messages came since the last look"
+
+
 def test_what_commits_between_the_look_and_the_copies_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its offset lies below those of the copies, and nobody saw it."""
     say(0)
@@ -168,6 +199,7 @@ def test_what_commits_late_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> Non
         for _ in range(3):
             assert seam.sew() == 0
             assert not seam.is_whole, "it has not waited for the open transaction"
+            assert seam.waits_for.startswith("open transactions that may still commit a message below offset")
         say(7, key="bob")
         late.commit()
     say(2)

@@ -38,6 +38,7 @@ def run(job: Job) -> int:
             dry_run=not given.yes,
             stopping=job.stopping,
             watch=Watch(bar),
+            say=job.say,
         )
     if isinstance(found, Preview):
         tell_preview(job, found)

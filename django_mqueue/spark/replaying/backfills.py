@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 KIND = backfilling.KIND
 PAUSE = 0.05
+SAY_AFTER, SAY_EVERY = 2.0, 30.0
+"""Seconds for which the seam is not whole before it is said what for, and between two lines."""
 
 
 @dataclass(frozen=True)
@@ -57,13 +60,15 @@ def backfill(
     dry_run: bool = True,
     stopping: threading.Event | None = None,
     watch: Callable[[int], object] | None = None,
+    say: Callable[[str], object] | None = None,
 ) -> Preview | Backfilled:
     """Register a new group that is given everything: what the archive ``source`` holds of the topic, then the log.
 
     The group is paused while its past is stored for it alone, and ``resume`` lets it go on. Order per key is kept, also
     between past and present (see ``service.backfilling``). Run again, it goes on where it was. ``rate``: at most so
     many copies of the past a second. ``dry_run`` changes nothing, and tells what would be stored. ``stopping`` ends a
-    run early; ``watch`` is called every second with how many are stored.
+    run early; ``watch`` is called every second with how many are stored; ``say`` with a line that tells what is waited
+    for, where past and present do not come together at once.
 
     Raises ``GroupNotNew`` for a group that is registered already, ``LogGap`` where messages between archive and log may
     be deleted (unless ``fail_on_data_loss`` is False), ``NoArchive``, ``NoSuchTopic``, and ``ValueError`` for bad
@@ -78,7 +83,7 @@ def backfill(
     try:
         if dry_run:
             return one.preview()
-        return one.run_to_end(rate, resume, fail_on_data_loss, stopping, watch)
+        return one.run_to_end(rate, resume, fail_on_data_loss, stopping, watch, say)
     finally:
         one.line.close()
 
@@ -120,6 +125,7 @@ class _Backfill:
         fail_on_data_loss: bool,
         stopping: threading.Event | None,
         watch: Callable[[int], object] | None,
+        say: Callable[[str], object] | None,
     ) -> Backfilled:
         head = self.line.run(self._check_new)
         if head is not None and head.ended:
@@ -147,7 +153,7 @@ class _Backfill:
                 return Backfilled(self.topic, self.group, 0, border.upto, False)
             made = sum(numbers)
             self.line.run(lambda using: backfilling.note_stored(using, border))
-        sewn = self._sew(border, stopping)
+        sewn = self._sew(border, stopping, say)
         if sewn is None:
             return Backfilled(self.topic, self.group, made, border.upto, False)
         self.line.run(lambda using: backfilling.finish(using, border, resume=resume))
@@ -174,22 +180,32 @@ class _Backfill:
         lanes = with_lanes(Run(KIND, self.group, self.topic), parallelism(self.spark)).lanes
         return backfilling.begin(using, self.topic, self.group, known, lanes)
 
-    def _sew(self, border: Border, stopping: threading.Event | None) -> int | None:
+    def _sew(
+        self, border: Border, stopping: threading.Event | None, say: Callable[[str], object] | None
+    ) -> int | None:
         """Bring past and present together; None if it was stopped."""
         made, pause = 0, threading.Event()
+        say_at = time.monotonic() + SAY_AFTER
         while stopping is None or not stopping.is_set():
-            more, whole = self.line.run(lambda using: self._stitch(using, border))
+            more, waits_for = self.line.run(lambda using: self._stitch(using, border))
             made += more
-            if whole:
+            if waits_for is None:
                 return made
+            if say is not None and time.monotonic() >= say_at:
+                say(f"past and present of group {self.group!r} come together: waiting for {waits_for}")
+                say_at = time.monotonic() + SAY_EVERY
             pause.wait(PAUSE)
         return None
 
-    def _stitch(self, using: str, border: Border) -> tuple[int, bool]:
-        """Anew on another connection: what is known of copies may be wrong when a COMMIT had no answer."""
+    def _stitch(self, using: str, border: Border) -> tuple[int, str | None]:
+        """How many copies, and what is waited for.
+
+        Anew on another connection: what is known of copies may be wrong when a COMMIT had no answer.
+        """
         if self._seam is None or self._seam.using != using:
             self._seam = Seam(using, border)
-        return self._seam.sew(), self._seam.is_whole
+        made = self._seam.sew()
+        return made, None if self._seam.is_whole else self._seam.waits_for
 
     def _let_go(self) -> None:
         self.line.run(lambda using: following.forget(self.topic, self.guard, using=using))
