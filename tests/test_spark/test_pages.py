@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -155,6 +156,37 @@ def test_what_was_cut_off_is_noticed(
     publish_many("orders", [OutgoingMessage(b"x" * (n % 97), key="k" * 20) for n in range(3000)])
     monkeypatch.setattr(pages, "MOST", most)
     assert [len(row["payload"]) for row in as_a_task(options)] == [n % 97 for n in range(3000)]
+
+
+def cut_between(
+    columns: list[str], monkeypatch: pytest.MonkeyPatch, at: Callable[[pages.Block], int]
+) -> None:
+    """Read a block that the server cuts off at some place, where what is left looks as if it was whole."""
+    from pyspark.sql.types import StructType
+
+    from django_mqueue.spark.batches import Batches, Unclear
+    from django_mqueue.spark.columns import schema_of
+    from django_mqueue.spark.options import read_options
+
+    publish_many("orders", [OutgoingMessage(b"x" * 100, key="k", id=f"{n:03}") for n in range(100)])
+    whole = schema_of(read_options({"topic": "orders"}))
+    maker = Batches(StructType([field for field in whole if field.name in columns])).maker({})
+    wanted = pages.Pages("orders", maker.fields)
+    pages.prepare("default")
+    block = wanted.block("default", 0, 2**62, apart=True)
+    assert maker.of_block(block).num_rows == 100
+    monkeypatch.setattr(pages, "MOST", at(block))
+    pages.prepare("default")
+    with pytest.raises(Unclear):
+        maker.of_block(wanted.block("default", 0, 2**62, apart=True))
+
+
+def test_a_block_without_its_last_lines_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    cut_between(["id", "offset"], monkeypatch, lambda block: block.lines.index(b"\n", 500))
+
+
+def test_a_block_without_its_last_payloads_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    cut_between(["payload", "offset"], monkeypatch, lambda block: len(block.lines) + 100)
 
 
 @override_settings(MQUEUE={**QUICK, "RETENTION": 3600})

@@ -6,6 +6,7 @@ from .mutation import Mutation, mutation
 
 _FOLLOWING = "test_spark/test_following.py"
 _CHECKPOINT = "test_spark/test_checkpoint.py"
+_PAGES = "test_spark/test_pages.py"
 _RACES = "test_interleavings/test_following.py"
 
 MUTATIONS: tuple[Mutation, ...] = (
@@ -152,5 +153,29 @@ MUTATIONS: tuple[Mutation, ...] = (
         "found.lives[topic], found.above(topic)",
         "self._places[topic].life, found.above(topic)",
         f"{_CHECKPOINT}::test_a_group_that_was_changed_by_hand_is_not_moved_by_a_checkpoint",
+    ),
+    mutation(
+        "a page has as many lines as rows",
+        "messages at the end of a page that the server cut off are not read, and nobody is told",
+        "spark/batches.py",
+        "        if table.num_rows != block.rows:\n",
+        "        if table.num_rows < 0:\n",
+        f"{_PAGES}::test_a_block_without_its_last_lines_is_noticed",
+    ),
+    mutation(
+        "a payload in a line is as long as it is stored",
+        "one that holds what stands between values, or for null, is read as something else",
+        "spark/batches.py",
+        "    if not pc.all(pc.equal(found, lengths), min_count=0).as_py():\n",
+        "    if len(found) < len(lengths):\n",
+        rf"{_PAGES}::test_each_odd_payload_is_told_or_noticed[b'\\x1e']",
+    ),
+    mutation(
+        "payloads that are joined are as long together as they are stored",
+        "those at the end of a page that the server cut off are read as whatever lies behind it in memory",
+        "spark/batches.py",
+        "    if ends[-1].as_py() != len(joined):\n",
+        "    if ends[-1].as_py() < 0:\n",
+        f"{_PAGES}::test_a_block_without_its_last_payloads_is_noticed",
     ),
 )
