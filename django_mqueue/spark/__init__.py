@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .archiving import archive as archive
     from .archiving import compact as compact
     from .archiving import verify as verify
+    from .explaining import explained as explained
     from .launching import session as session
     from .launching import settings_options as settings_options
     from .ordering import keep_order as keep_order
@@ -33,6 +34,7 @@ _HOME = {
     "keep_order": "ordering",
     "report": "reporting",
     "backfill": "replaying",
+    "explained": "explaining",
     "replay": "replaying",
     "session": "launching",
     "settings_options": "launching",
@@ -46,6 +48,7 @@ __all__ = [
     "archive",
     "backfill",
     "compact",
+    "explained",
     "keep_order",
     "replay",
     "report",

@@ -8,7 +8,7 @@ import pytest
 from django.db import OperationalError
 
 from django_mqueue.exceptions import LogGap
-from django_mqueue.spark.command.failures import explained
+from django_mqueue.spark import explained
 from django_mqueue.spark.command.output import Lines, Output
 from django_mqueue.spark.command.verbs import BadArguments
 

@@ -19,9 +19,9 @@ from ...checks import server_problems
 from ...exceptions import MQueueError
 from ...store import bulk
 from ..connecting import Connecting, connected, connecting
+from ..explaining import explained
 from ..java import find_java
 from ..launching import check_pyspark, submitted
-from .failures import explained
 from .verbs import Job, Verb
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..explaining import explained
 from ..launching import check_pyspark, plain_session, register, submitted
 from ..priority import give_way
 from . import known_verbs
 from .connection import connection_options
 from .ending import by_end_of_java, end, end_now
-from .failures import explained
 from .output import Output
 from .parser import parser_of
 from .signals import Signals

@@ -10,8 +10,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from django_mqueue.spark import session
-from django_mqueue.spark.command.failures import explained
+from django_mqueue.spark import explained, session
 from django_mqueue.spark.errors import NoSpark
 from django_mqueue.spark.launching import check_pyspark
 from example_project.environment.layout import LOCAL

@@ -6,7 +6,7 @@ import re
 
 from django.db import DatabaseError, InterfaceError
 
-from ...exceptions import MQueueError
+from ..exceptions import MQueueError
 
 _OURS = re.compile(r"^\s*(?:\S+: )?django_mqueue(?:\.\w+)+\.([A-Z]\w*): (.+)$", re.MULTILINE)
 """An error of the queue's own as the end of a Python traceback within Spark's text."""
@@ -19,7 +19,8 @@ _LONGEST = 600
 
 
 def explained(error: BaseException) -> str | None:
-    """What to tell the user; None for an error that is none of the user's making, whose traceback is wanted."""
+    """What to tell the user of an error that Spark or this package raised, in one line: of what was raised in Spark's
+    processes, the line that matters. None for an error that is none of the user's making, whose traceback is wanted."""
     if isinstance(error, MQueueError):
         return _line(str(error))
     if isinstance(error, DatabaseError | InterfaceError):
