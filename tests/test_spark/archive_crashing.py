@@ -16,6 +16,7 @@ from django_mqueue.models import SubscriberHeartbeat
 
 from .commands import NO_DJANGO, SMALL, command
 from .crashing import Processes
+from .mounts import mount
 from .streams import stands_at
 
 TOPIC, GROUP = "orders", "archive"
@@ -29,8 +30,10 @@ ARGUMENTS = {
 
 
 @contextmanager
-def verb(name: str, options: dict[str, str], place: Path, *arguments: str) -> Iterator[Processes]:
-    """A verb at work on the archive; whatever is left of it is killed at the end.
+def verb(
+    name: str, options: dict[str, str], place: Path, *arguments: str, hadoop: bool = False
+) -> Iterator[Processes]:
+    """A verb at work on the archive; whatever is left of it is killed at the end. ``hadoop``: it goes there by a mount.
 
     As if it was started long after the one before: who is dead is held to be dead at once.
     """
@@ -38,7 +41,12 @@ def verb(name: str, options: dict[str, str], place: Path, *arguments: str) -> It
     database = [word for option, value in options.items() for word in (ARGUMENTS[option], value)]
     environment = {**NO_DJANGO, "MQUEUE_PASSWORD": str(connection.settings_dict["PASSWORD"])}
     needs = database if name == "archive" else []
-    words = (name, "--to", str(place), "--topic", TOPIC, *arguments, *needs, *SMALL, "--master", "local[2,3]")
+    words = (name, "--topic", TOPIC, *arguments, *needs, *SMALL, "--master", "local[2,3]")
+    if hadoop:
+        key, value = mount("kills", place.parent)
+        words = (*words, "--to", f"viewfs://kills/mnt/{place.name}", "--conf", f"spark.hadoop.{key}={value}")
+    else:
+        words = (*words, "--to", str(place))
     with command(("django_mqueue.spark",), words, environment) as worker:
         yield Processes(worker)
 
@@ -90,6 +98,11 @@ def numbers(place: Path) -> list[int]:
 def batches(place: Path) -> int:
     """The number of the last batch that has a manifest."""
     return max((manifest["batch"] for manifest in manifests(place).values()), default=0)
+
+
+def spark_writes(place: Path) -> bool:
+    """Whether Spark has files of its own there, which have no names yet."""
+    return any(place.glob(".writing/*/*/_temporary/**/*.parquet"))
 
 
 def is_being_written(place: Path) -> bool:

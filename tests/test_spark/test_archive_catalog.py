@@ -212,6 +212,36 @@ def test_files_are_whole_and_never_replaced(files: Files, tmp_path: Path) -> Non
             attempt("x/one")
 
 
+@pytest.mark.parametrize(
+    ("offsets", "messages", "deliveries"),
+    [
+        ([1, 2, 3, 4, 5], True, True),
+        ([1, 2, 2, 4, 5], False, True),
+        ([1, 1, 2, 4, 5], False, True),
+        ([1, 3, 2, 4, 5], False, False),
+        ([1, 2, 4, 3, 5], False, False),
+        ([], True, True),
+    ],
+)
+def test_offsets_are_looked_at_within_groups_of_rows_and_between_them(
+    tmp_path: Path, offsets: list[int], messages: bool, deliveries: bool
+) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from django_mqueue.spark.archiving.files import files_at
+    from django_mqueue.spark.archiving.parquet import Offsets, offsets_of
+
+    first, last = (offsets[0], offsets[-1]) if offsets else (0, 0)
+    for table, are_sorted in (("messages", messages), ("deliveries", deliveries)):
+        (tmp_path / table).mkdir()
+        rows = pa.table({"offset": pa.array(offsets, pa.int64())})
+        pq.write_table(rows, tmp_path / table / "one", row_group_size=2)
+        assert offsets_of(files_at(tmp_path), f"{table}/one") == Offsets(
+            len(offsets), first, last, are_sorted
+        )
+
+
 def test_a_local_file_is_synced_before_it_has_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,8 +114,13 @@ def test_the_archive_is_the_same_as_one_by_arrow(
     """Other hands have written it: the same rows in the same order, types, places and what is said of them."""
     import pyarrow.parquet as pq
 
+    from django_mqueue.spark.archiving.indirect import configured
+
     fill()
-    done = run(batch_rows=100)
+    session = {"spark.sql.parquet.outputTimestampType": "INT96", "spark.sql.session.timeZone": "Asia/Tokyo"}
+    with configured(spark, session):
+        done = run(batch_rows=100)
+        assert {name: spark.conf.get(name) for name in session} == session
     straight = folder / "straight"
     other = run(straight, group="other", batch_rows=100)
     assert done.rows == other.rows == {"messages": 171, "dead_letters": 1, "deliveries": 171}
@@ -193,6 +199,73 @@ def test_days_are_compacted_each_by_itself_into_files_of_a_bounded_size(
     assert verify(spark, uri)[0].problems == verify(spark, str(place))[0].problems == []
 
 
+class Killed(BaseException):
+    """In place of a kill: nobody catches it. Real ones are in test_archive_kills."""
+
+
+@pytest.mark.parametrize("before", ["the names", "the manifest", "the move"])
+def test_a_run_that_ended_anywhere_is_gone_on_with(
+    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch, before: str
+) -> None:
+    from django_mqueue.spark.archiving import indirect, running
+    from django_mqueue.spark.archiving.hadoop import HadoopFiles
+
+    def kill(*_: object) -> None:
+        raise Killed
+
+    def log() -> list[int]:
+        with override_settings(MQUEUE=QUICK):
+            collect("orders")
+        return in_log("orders")
+
+    publish_many("orders", range(40))
+    wanted = log()
+    write = HadoopFiles.write
+    with monkeypatch.context() as patch:
+        if before == "the names":
+            patch.setattr(indirect._Folder, "named", kill)
+        elif before == "the manifest":
+            patch.setattr(
+                HadoopFiles,
+                "write",
+                lambda self, path, data: kill() if "manifests" in path else write(self, path, data),
+            )
+        else:
+            patch.setattr(running, "move", kill)
+        with pytest.raises(Killed):
+            run(batch_rows=20)
+    assert log() == wanted
+    run(batch_rows=20)
+    assert offsets(place) == wanted
+    assert log() == []
+
+
+@pytest.mark.once
+def test_rows_of_a_task_that_was_tried_again_are_there_once(
+    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the first attempt has read, and told, does not count."""
+    from django_mqueue.spark.archiving.indirect import _reading
+
+    def at_first_failing(*arguments: Any) -> Any:
+        read = _reading(*arguments)
+
+        def tried(batches: Any) -> Any:
+            from pyspark import TaskContext
+
+            yield from read(batches)
+            if TaskContext.get().attemptNumber() == 0:
+                raise RuntimeError("at the end of the first attempt")
+
+        return tried
+
+    monkeypatch.setattr("django_mqueue.spark.archiving.indirect._reading", at_first_failing)
+    publish_many("orders", range(20))
+    assert run().rows["messages"] == 20
+    assert offsets(place) == in_log("orders")
+    assert left_behind(place) == []
+
+
 @pytest.mark.once
 @pytest.mark.parametrize(
     ("harm", "told"),
@@ -252,7 +325,7 @@ def test_a_file_that_was_not_stored_as_it_was_written_is_not_named(
 
     there = "django_mqueue.spark.archiving.indirect.offsets_of"
     publish_many("orders", range(10))
-    monkeypatch.setattr(there, lambda files, path: offsets_of(files, path)[1:])
+    monkeypatch.setattr(there, lambda *file: replace(offsets_of(*file), rows=9))
     with pytest.raises(ArchiveError, match=r"read back from .*, but .* were written"):
         run()
     assert (offsets(place), left_behind(place)) == ([], [])

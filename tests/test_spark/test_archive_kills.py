@@ -23,6 +23,7 @@ from .archive_crashing import (
     is_being_written,
     named,
     numbers,
+    spark_writes,
     verb,
     written,
 )
@@ -38,8 +39,9 @@ ROWS, BATCH = 2000, "400"
 
 
 @override_settings(MQUEUE={"RETENTION": 0, "GC_INTERVAL": 0.01})
+@pytest.mark.parametrize("hadoop", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_killed_run_is_gone_on_with_and_each_message_counts_once(
-    options: dict[str, str], tmp_path: Path, spark: SparkSession
+    options: dict[str, str], tmp_path: Path, spark: SparkSession, hadoop: bool
 ) -> None:
     from django_mqueue.spark import verify
 
@@ -47,7 +49,10 @@ def test_a_killed_run_is_gone_on_with_and_each_message_counts_once(
     place = tmp_path / "archive"
 
     def run() -> AbstractContextManager[Processes]:
-        return verb("archive", options, place, "--batch-rows", BATCH)
+        return verb("archive", options, place, "--batch-rows", BATCH, hadoop=hadoop)
+
+    def while_spark_writes(running: Processes) -> None:
+        running.kill_when(partial(spark_writes, place), "Spark writes")
 
     def in_the_midst(running: Processes) -> None:
         running.until(lambda: batches(place) >= 1, "a batch is there")
@@ -58,6 +63,9 @@ def test_a_killed_run_is_gone_on_with_and_each_message_counts_once(
         running.kill_when(ahead, "a manifest is there, and the group behind", locked=TOPIC)
 
     with collecting(TOPIC):
+        if hadoop:
+            crash(run, while_spark_writes)
+            assert spark_writes(place)
         crash(run, in_the_midst)
         assert set(named(place)) < written(place)
         assert not is_ahead_of_its_group(place)
@@ -79,4 +87,5 @@ def test_a_killed_run_is_gone_on_with_and_each_message_counts_once(
     (cleaned,) = verify(spark, str(place), clean=True)
     assert cleaned.problems == []
     assert written(place) == set(named(place))
+    assert not spark_writes(place)
     assert numbers(place) == list(range(ROWS))

@@ -86,10 +86,10 @@ def is_compacting(place: Path, known: set[str]) -> bool:
     return bool(written(place) - known)
 
 
-def compact_and_be_killed(options: dict[str, str], place: Path) -> None:
+def compact_and_be_killed(options: dict[str, str], place: Path, *, hadoop: bool) -> None:
     known, counted = written(place), numbers(place)
     crash(
-        lambda: verb("compact", options, place),
+        lambda: verb("compact", options, place, hadoop=hadoop),
         lambda run: run.kill_when(partial(is_compacting, place, known), "a file of a compaction is there"),
     )
     assert numbers(place) == counted
@@ -126,15 +126,16 @@ def test_two_compactions_at_once_one_of_which_is_killed_when_its_manifest_is_the
     assert numbers(place) == list(range(3000))
 
 
-def clean(options: dict[str, str], place: Path) -> None:
+def clean(options: dict[str, str], place: Path, *, hadoop: bool = False) -> None:
     for path in place.rglob("*.*"):
         os.utime(path, (0, 0))  # Of long ago: nobody reads or writes it any more.
-    finish(lambda: verb("verify", options, place, "--clean"))
+    finish(lambda: verb("verify", options, place, "--clean", hadoop=hadoop))
     assert written(place) == set(named(place))
     assert {path.stem for path in place.glob(f"manifests/{TOPIC}/*")} == set(manifests(place))
 
 
-def test_each_message_counts_once(options: dict[str, str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("hadoop", [False, True])
+def test_each_message_counts_once(options: dict[str, str], tmp_path: Path, hadoop: bool) -> None:
     seed = random.randrange(1_000_000)
     chance = random.Random(seed)
     print(f"seed {seed}")
@@ -148,22 +149,22 @@ def test_each_message_counts_once(options: dict[str, str], tmp_path: Path) -> No
                 threading.Event().wait(chance.random())
                 way(run, place)
 
-            crash(lambda: verb("archive", options, place, "--batch-rows", BATCH), at_work)
+            crash(lambda: verb("archive", options, place, "--batch-rows", BATCH, hadoop=hadoop), at_work)
             print(
                 f"{way.__name__}: {batches(place)} batches, {Message.objects.filter(topic=TOPIC).count()} in the log"
             )
             counted = numbers(place)
             assert len(set(counted)) == len(counted), "twice"
-        compact_and_be_killed(options, place)
+        compact_and_be_killed(options, place, hadoop=hadoop)
     with collecting(TOPIC):
-        finish(lambda: verb("archive", options, place, "--batch-rows", BATCH), 600)
+        finish(lambda: verb("archive", options, place, "--batch-rows", BATCH, hadoop=hadoop), 600)
     assert numbers(place) == list(range(ROWS))
     collect(TOPIC)
     assert not Message.objects.filter(topic=TOPIC).exists()
     assert written(place) > set(named(place)), "nothing was left by the kills"
-    finish(lambda: verb("compact", options, place))
+    finish(lambda: verb("compact", options, place, hadoop=hadoop))
     assert len(manifests(place)) == 1
-    clean(options, place)
+    clean(options, place, hadoop=hadoop)
     assert numbers(place) == list(range(ROWS))
 
 

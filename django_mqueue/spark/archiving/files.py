@@ -247,7 +247,7 @@ def files_at(to: str | os.PathLike[str], spark: SparkSession | None = None) -> F
             " written down: give them by the environment"
         )
     if scheme.startswith(PREFIX):
-        return hadoop_at(place, spark, f"but by Hadoop, because of {PREFIX}")
+        return hadoop_at(place, spark, f"but by Hadoop, as {PREFIX} says")
     known = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}.get(scheme, scheme)
     try:
         system, base = fs.FileSystem.from_uri(known + place[len(scheme) :])

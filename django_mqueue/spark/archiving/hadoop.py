@@ -216,12 +216,12 @@ def hadoop_at(place: str, spark: SparkSession | None, otherwise: str) -> HadoopF
     """
     if spark is None:
         raise OptionError(
-            f"{place}: no way to there {otherwise}; Hadoop may have one, but a Spark session has to ask it: give it, as"
-            " in Archive.open(to, spark)"
+            f"{place}: no way to there {otherwise}; only a Spark session can ask Hadoop for one: give it, as in"
+            " Archive.open(to, spark)"
         )
     if getattr(spark, "_jvm", None) is None:
         raise OptionError(
-            f"{place}: no way to there {otherwise}; Hadoop may have one, but cannot be asked through Spark Connect:"
+            f"{place}: no way to there {otherwise}; Hadoop, which may have one, cannot be asked through Spark Connect:"
             " take a Spark session of this process (--master, spark-submit), or a place that Arrow knows"
         )
     try:

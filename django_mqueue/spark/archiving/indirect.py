@@ -29,7 +29,7 @@ from .hadoop import HadoopFiles
 from .jobs import error_of, last_line
 from .layout import TABLES, data_path
 from .manifest import FileEntry
-from .parquet import BYTES_PER_FILE, is_sorted, offsets_of, problem
+from .parquet import BYTES_PER_FILE, offsets_of, problem
 from .writing import Task, arrow_schema, rows
 
 if TYPE_CHECKING:
@@ -209,9 +209,9 @@ class _Folder:
         self._files.move(path, goal)
         size, digest = self._files.digest(goal)
         offsets = offsets_of(self._files, goal)
-        if not len(offsets) or not is_sorted(goal, offsets):
+        if not offsets.are_sorted:
             raise ArchiveError(f"read back from {self._files.uri}: {goal} is not sorted by offset")
-        return FileEntry(goal, len(offsets), offsets[0].as_py(), offsets[-1].as_py(), date, size, digest)
+        return FileEntry(goal, offsets.rows, offsets.first, offsets.last, date, size, digest)
 
 
 @contextmanager

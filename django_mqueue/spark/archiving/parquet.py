@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -196,28 +197,44 @@ def problem(files: Files, entry: FileEntry) -> str | None:
             return f"{entry.path} has {size} bytes, not {entry.bytes}"
         if digest != entry.sha256:
             return f"{entry.path} has another checksum than when it was written"
-        offsets = offsets_of(files, entry.path)
+        found = offsets_of(files, entry.path)
     except FileNotFoundError:
         return f"{entry.path} is missing"
     except (OSError, pa.ArrowException) as error:
         return f"{entry.path} cannot be read: {error}"
-    if len(offsets) != entry.rows:
-        return f"{entry.path} has {len(offsets)} rows, not {entry.rows}"
-    if offsets[0].as_py() != entry.first or offsets[-1].as_py() != entry.last:
+    if found.rows != entry.rows:
+        return f"{entry.path} has {found.rows} rows, not {entry.rows}"
+    if (found.first, found.last) != (entry.first, entry.last):
         return f"{entry.path} does not begin and end with offsets {entry.first} and {entry.last}"
-    return None if is_sorted(entry.path, offsets) else f"{entry.path} is not sorted by offset"
+    return None if found.are_sorted else f"{entry.path} is not sorted by offset"
 
 
-def offsets_of(files: Files, path: str) -> pa.Array:
-    """Of all rows, as they come."""
+@dataclass(frozen=True)
+class Offsets:
+    """Of the rows of a file, as they come; without any, 0 is the first and the last."""
+
+    rows: int
+    first: int
+    last: int
+    are_sorted: bool
+
+
+def offsets_of(files: Files, path: str) -> Offsets:
+    """One group of rows after the other: no more is in memory."""
+    # A message has a delivery for each group.
+    sorts, step = (pc.less_equal, 0) if path.startswith("deliveries/") else (pc.less, 1)
+    rows, first, last, are_sorted = 0, 0, 0, True
     with files.open(path) as stream:
-        return pq.ParquetFile(stream).read(columns=["offset"]).column("offset").combine_chunks()
-
-
-def is_sorted(path: str, offsets: pa.Array) -> bool:
-    """A message has a delivery for each group."""
-    sorts = pc.less_equal if path.startswith("deliveries/") else pc.less
-    return bool(pc.all(sorts(offsets[:-1], offsets[1:]), min_count=0).as_py())
+        file = pq.ParquetFile(stream)
+        for number in range(file.num_row_groups):
+            some = file.read_row_group(number, columns=["offset"]).column("offset").combine_chunks()
+            if not len(some):
+                continue
+            begin, end = some[0].as_py(), some[-1].as_py()
+            are_sorted &= pc.all(sorts(some[:-1], some[1:]), min_count=0).as_py()
+            are_sorted &= not rows or begin >= last + step
+            rows, first, last = rows + len(some), first if rows else begin, end
+    return Offsets(rows, first, last, are_sorted)
 
 
 def require(files: Files, entry: FileEntry) -> None:

@@ -117,4 +117,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         "test_spark/test_report.py"
         "::test_what_waits_long_for_a_retry_is_neither_dead_nor_done_though_its_history_was_archived",
     ),
+    mutation(
+        "what Spark has written is counted when it is read back",
+        "where only Hadoop has a way to, rows that were not stored are said to be archived, and are deleted",
+        "spark/archiving/indirect.py",
+        "            if counted != goal.rows:\n",
+        "            if counted == {}:\n",
+        "test_spark/test_archive_hadoop.py::test_a_file_that_was_not_stored_as_it_was_written_is_not_named",
+    ),
 )
