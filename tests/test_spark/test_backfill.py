@@ -164,7 +164,7 @@ def test_nothing_is_deleted_that_is_still_to_be_copied(
         assert len(in_log("orders")) == 40
         return found
 
-    monkeypatch.setattr("django_mqueue.spark.replaying.backfills.hold", held)
+    monkeypatch.setattr("django_mqueue.spark.replaying.held.hold", held)
     subscribe("orders", "others")
     done(backfill(spark, "orders", "reports", source=place, options=options, dry_run=False))
     assert_given_all(80)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from ...exceptions import MQueueError
 from ...policy import names
-from ...service import backfilling, copying, following, registration
+from ...service import backfilling, copying, registration
 from ...service.backfilling import Border, Seam
 from ...service.copying import Run
-from ..connecting import Line, connecting
 from .choice import Choice
-from .originals import Originals, hold, look, settle
+from .held import Held
+from .originals import Originals, settle
 from .preview import Preview, preview
 from .replays import parallelism
 from .running import computed
@@ -88,7 +88,7 @@ def backfill(
         one.line.close()
 
 
-class _Backfill:
+class _Backfill(Held):
     def __init__(
         self,
         spark: SparkSession,
@@ -97,18 +97,13 @@ class _Backfill:
         source: str | os.PathLike[str],
         options: Mapping[str, str],
     ) -> None:
-        self.spark, self.topic, self.group, self.source = spark, topic, group, source
-        self.options = options
-        self.how = connecting({name.lower(): value for name, value in options.items()})
-        self.line = Line(self.how)
-        self.guard = guard_of(group)
+        super().__init__(spark, topic, source, options, guard_of(group))
+        self.group = group
         self._seam: Seam | None = None
 
     def preview(self) -> Preview:
         self.line.run(self._check_new)
-        found = self.line.run(
-            lambda using: look(using, self.topic, self.source, self.spark, self.options, live=True)
-        )
+        found = self.look(live=True)
         return preview(
             Choice().of(found.frame(self.spark, self.options, targeted=False)),
             name=KIND,
@@ -129,14 +124,14 @@ class _Backfill:
     ) -> Backfilled:
         head = self.line.run(self._check_new)
         if head is not None and head.ended:
-            self._let_go()
+            self.let_go()
             return Backfilled(self.topic, self.group, 0, head.upto, True, True)
-        found = self.line.run(lambda using: self._hold(using, fail_on_data_loss))
+        found = self.hold(fail_on_data_loss)
         try:
             border = self.line.run(lambda using: self._begin(using, found))
         except MQueueError:
             if head is None:
-                self._let_go()
+                self.let_go()
             raise
         made = 0
         if not self.line.run(lambda using: backfilling.stored_to_border(using, border)):
@@ -144,11 +139,11 @@ class _Backfill:
             frame = Choice().of(past.frame(self.spark, self.options, targeted=False))
             orders = Orders(self.how, border.run, self.topic, rate)
 
-            def look() -> None:
+            def tell() -> None:
                 if watch is not None:
                     watch(self.line.run(lambda using: copying.copied(using, border.run)))
 
-            numbers = computed(self.spark, stored(frame, orders), stopping, look)
+            numbers = computed(self.spark, stored(frame, orders), stopping, tell)
             if numbers is None:
                 return Backfilled(self.topic, self.group, 0, border.upto, False)
             made = sum(numbers)
@@ -157,23 +152,12 @@ class _Backfill:
         if sewn is None:
             return Backfilled(self.topic, self.group, made, border.upto, False)
         self.line.run(lambda using: backfilling.finish(using, border, resume=resume))
-        self._let_go()
+        self.let_go()
         return Backfilled(self.topic, self.group, made + sewn, border.upto, True)
 
     def _check_new(self, using: str) -> Border | None:
         """How far an earlier run has come. Raises ``GroupNotNew``."""
         return backfilling.begun(using, self.topic, self.group)
-
-    def _hold(self, using: str, fail_on_data_loss: bool) -> Originals:
-        return hold(
-            using,
-            self.topic,
-            self.source,
-            self.spark,
-            self.options,
-            group=self.guard,
-            gap_is_error=fail_on_data_loss,
-        )
 
     def _begin(self, using: str, found: Originals) -> Border:
         known = max(settle(using, self.topic, self.options), found.upto)
@@ -206,9 +190,6 @@ class _Backfill:
             self._seam = Seam(using, border)
         made = self._seam.sew()
         return made, None if self._seam.is_whole else self._seam.waits_for
-
-    def _let_go(self) -> None:
-        self.line.run(lambda using: following.forget(self.topic, self.guard, using=using))
 
 
 def guard_of(group: str) -> str:

@@ -15,14 +15,14 @@ from django.db.backends.utils import CursorWrapper
 from ...exceptions import NotRegistered
 from ...policy import names
 from ...policy.copies import NAME_MAX
-from ...service import copying, following, registration
+from ...service import copying, registration
 from ...service.copying import Run
 from ...store import session
 from ...store.copies import Mark
-from ..connecting import Line, connecting
 from ..errors import ReplayBegun
 from .choice import Choice
-from .originals import Originals, hold, look
+from .held import Held
+from .originals import Originals
 from .preview import Preview, preview
 from .running import computed
 from .storing import Orders, stored, with_lanes
@@ -106,7 +106,7 @@ def replay(
         one.line.close()
 
 
-class _Replay:
+class _Replay(Held):
     def __init__(
         self,
         spark: SparkSession,
@@ -117,11 +117,8 @@ class _Replay:
         options: Mapping[str, str],
         run: Run,
     ) -> None:
-        self.spark, self.topic, self.source, self.live = spark, topic, source, live
-        self.choice, self.options, self.run = choice, options, run
-        self.how = connecting({name.lower(): value for name, value in options.items()})
-        self.line = Line(self.how)
-        self.guard = f"{KIND}-{run.name}"
+        super().__init__(spark, topic, source, options, f"{KIND}-{run.name}")
+        self.live, self.choice, self.run = live, choice, run
 
     @property
     def number(self) -> int:
@@ -130,7 +127,7 @@ class _Replay:
 
     def preview(self) -> Preview:
         head, groups = self.line.run(self._known)
-        found = self._look(None)
+        found = self.look(live=self.live)
         if head is not None:
             found = self._upto(found, head)
         lanes = self.line.run(lambda using: copying.lanes_of(using, self.run))
@@ -153,26 +150,28 @@ class _Replay:
     ) -> Replayed:
         head, _ = self.line.run(self._known)
         if head is not None and head.finished:
-            self._let_go()
+            self._end()
             return Replayed(self.run.name, self.run.topic, 0, head.number, True, True)
         # What cannot be is found out before anything is noted.
-        self.choice.of(self._look(None).frame(self.spark, self.options, targeted=self.choice.targeted))
-        found = self._look(fail_on_data_loss)
+        self.choice.of(
+            self.look(live=self.live).frame(self.spark, self.options, targeted=self.choice.targeted)
+        )
+        found = self.hold(fail_on_data_loss) if self.live else self.look(live=False)
         head, lanes = self.line.run(lambda using: self._begin(using, found.upto))
         run = with_lanes(self.run, lanes)
         frame = self._upto(found, head).frame(self.spark, self.options, targeted=self.choice.targeted)
         wanted = stored(self.choice.of(frame), Orders(self.how, run, self.topic, rate))
 
-        def look() -> None:
+        def tell() -> None:
             if watch is not None:
                 watch(self.line.run(lambda using: copying.copied(using, run)))
 
-        numbers = computed(self.spark, wanted, stopping, look)
+        numbers = computed(self.spark, wanted, stopping, tell)
         total = self.line.run(lambda using: copying.copied(using, run))
         if numbers is None:
             return Replayed(run.name, run.topic, 0, total, False)
         self.line.run(lambda using: self._finish(using, run, total))
-        self._let_go()
+        self._end()
         return Replayed(run.name, run.topic, sum(numbers), total, True)
 
     def _known(self, using: str) -> tuple[Mark | None, list[str]]:
@@ -185,24 +184,6 @@ class _Replay:
         if head is not None and not head.finished and head.number != self.number:
             raise self._begun()
         return head, [group] if group else groups
-
-    def _look(self, fail_on_data_loss: bool | None) -> Originals:
-        """``fail_on_data_loss`` None: change nothing."""
-        if fail_on_data_loss is None or not self.live:
-            return self.line.run(
-                lambda using: look(using, self.topic, self.source, self.spark, self.options, live=self.live)
-            )
-        return self.line.run(
-            lambda using: hold(
-                using,
-                self.topic,
-                self.source,
-                self.spark,
-                self.options,
-                group=self.guard,
-                gap_is_error=fail_on_data_loss,
-            )
-        )
 
     def _upto(self, found: Originals, head: Mark) -> Originals:
         return Originals(found.topic, found.archive, found.archived, head.position, found.live)
@@ -229,9 +210,9 @@ class _Replay:
 
         session.run(using, work)
 
-    def _let_go(self) -> None:
+    def _end(self) -> None:
         if self.live:
-            self.line.run(lambda using: following.forget(self.topic, self.guard, using=using))
+            self.let_go()
 
     def _begun(self) -> ReplayBegun:
         return ReplayBegun(
