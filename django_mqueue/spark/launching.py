@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +15,7 @@ from django.db import connections
 from .. import conf
 from .errors import NoSpark
 from .java import find_java
+from .priority import start_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,9 +47,18 @@ def session(
 
 
 def plain_session(
-    name: str, master: str, memory: str, config: Mapping[str, str], remote: str | None
+    name: str,
+    master: str,
+    memory: str,
+    config: Mapping[str, str],
+    remote: str | None,
+    nice: int | None = 0,
 ) -> SparkSession:
-    """As ``session``, but for the format; none of Spark's Python processes has started yet."""
+    """As ``session``, but for the format; none of Spark's Python processes has started yet.
+
+    ``nice``: how far a Java that is started here gives way to what else runs on this machine, as ``start_java`` has it;
+    0: not at all.
+    """
     check_pyspark()
     from pyspark.sql import SparkSession
 
@@ -63,10 +73,12 @@ def plain_session(
         os.environ.update(environment())
         builder = builder.master(master)
         settings = _settings(master, memory, config)
+        if nice != 0:
+            named = {"spark.master": master, "spark.app.name": name}
+            _started(lambda: start_java({**named, **settings}, nice))
     for key, value in settings.items():
         builder = builder.config(key, value)
-    spark: SparkSession = _started(builder)
-    return spark
+    return _started(builder.getOrCreate)
 
 
 def register(spark: SparkSession) -> None:
@@ -81,11 +93,11 @@ def submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def _started(builder: Any) -> Any:
+def _started(start: Callable[[], Any]) -> Any:
     from pyspark.errors import PySparkRuntimeError
 
     try:
-        return builder.getOrCreate()
+        return start()
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise

@@ -3,32 +3,44 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 NICEST = 19
 
 
-def give_way(spark: SparkSession, nice: int) -> None:
-    """Make the JVM of a session of this process, and all that it starts from now on, so much nicer (0 to 19).
+def start_java(settings: Mapping[str, str], nice: int | None) -> None:
+    """Start the Java of the next session, so that it and all that it starts give way to others; this process does not.
 
-    This process stays as it is. Does nothing where the JVM is not ours: under spark-submit, and with Spark Connect.
+    ``nice``: how far, from 1 to 19. None: Spark runs when nothing else wants the processor (``SCHED_IDLE``, sched(7)),
+    so that whoever wakes up need not wait for it; niceness shares processors, and makes them wait.
+
+    Java begins as others do: what it does until it can be reached is little. Only on Linux is anything different.
     """
-    process = getattr(getattr(getattr(spark, "sparkContext", None), "_gateway", None), "proc", None)
-    if nice == 0 or process is None:
-        return
-    for task in _tasks(process.pid):
-        with suppress(OSError):  # A thread that has ended meanwhile, or one that is nicer already.
-            os.setpriority(os.PRIO_PROCESS, task, nice)
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized(conf=SparkConf().setAll(list(settings.items())))
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is not None and hasattr(os, "SCHED_IDLE"):
+        _give_way(process.pid, nice)
 
 
-def _tasks(pid: int) -> list[int]:
-    """Linux has a priority for each thread, and a new one takes that of the thread that starts it."""
+def _give_way(pid: int, nice: int | None) -> None:
+    """All threads of a process: each has a priority of its own, and a new one that of the thread that starts it."""
+    done: set[int] = set()
+    while new := _threads(pid) - done:  # Some come while one looks.
+        for thread in new:
+            with suppress(ProcessLookupError):
+                if nice is None:
+                    os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
+                else:
+                    os.setpriority(os.PRIO_PROCESS, thread, nice)
+        done |= new
+
+
+def _threads(pid: int) -> set[int]:
     try:
-        return [int(path.name) for path in (Path("/proc") / str(pid) / "task").iterdir()]
+        return {int(path.name) for path in (Path("/proc") / str(pid) / "task").iterdir()}
     except FileNotFoundError:
-        return [pid]
+        return set()

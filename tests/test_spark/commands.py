@@ -12,11 +12,14 @@ from tests.support.processes import Worker, wait_until
 
 from .jobs import FAST_JVM
 
-SMALL = (
+FITTING = (
     "--master", "local[2]", "--memory", "600m",
     *(word for key, value in FAST_JVM.items() if key != "spark.log.level" for word in ("--conf", f"{key}={value}")),
 )  # fmt: skip
 """For a command's own Spark."""
+
+SMALL = (*FITTING, "--nice", "0")
+"""The same on a machine where other tests are at work, too: Spark would give way to them."""
 
 NO_DJANGO = {"DJANGO_SETTINGS_MODULE": ""}
 

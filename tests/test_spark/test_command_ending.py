@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from django_mqueue.spark.command import running
-from django_mqueue.spark.command.parser import NICE
 from tests.support.processes import Worker, wait_until
 
-from .commands import NO_DJANGO, SMALL, command, session_of, wait_for_nothing_left
+from .commands import FITTING, NO_DJANGO, SMALL, command, session_of, wait_for_nothing_left
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
@@ -57,21 +56,32 @@ def busy(worker: Worker) -> None:
     assert worker.running, worker.output()
 
 
-def niceness(pid: int) -> set[int]:
-    """Of all threads of a process."""
+def priorities(pid: int) -> set[tuple[int, int]]:
+    """The policies and the niceness of all threads of a process."""
     tasks = (Path("/proc") / str(pid) / "task").glob("*/stat")
-    return {int(path.read_text().rpartition(")")[2].split()[16]) for path in tasks}
+    fields = [path.read_text().rpartition(")")[2].split() for path in tasks]
+    return {(int(each[38]), int(each[16])) for each in fields}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [((), (os.SCHED_IDLE, 0)), (("--nice", "7"), (os.SCHED_OTHER, 7))],
+    ids=["by default", "nice"],
+)
+def test_spark_gives_way_to_others(given: tuple[str, ...], expected: tuple[int, int]) -> None:
+    """All its processes and threads; the command itself need not."""
+    with command(TRYING, ("steps", "100", *FITTING, *given), NO_DJANGO) as worker:
+        busy(worker)
+        there = session_of(worker.pid).items()
+        sparks = [pid for pid, line in there if "pyspark.daemon" in line or "SparkSubmit" in line]
+        assert len(sparks) >= 3
+        assert [priorities(pid) for pid in sparks] == [{expected}] * len(sparks)
+        assert priorities(worker.pid) == {(os.SCHED_OTHER, 0)}
 
 
 def test_the_second_signal_ends_it_at_once() -> None:
-    """And while it runs, Spark's processes give way to others; the command itself need not."""
     with command(TRYING, ("steps", "100", *SMALL), NO_DJANGO) as worker:
         busy(worker)
-        sparks = [pid for pid, line in session_of(worker.pid).items() if "pyspark.daemon" in line]
-        java = [pid for pid, line in session_of(worker.pid).items() if "SparkSubmit" in line]
-        assert java
-        assert [niceness(pid) for pid in [*sparks, *java]] == [{NICE}] * len([*sparks, *java])
-        assert niceness(worker.pid) == {0}
         worker.send(signal.SIGTERM)
         has_begun(worker, "once more stops at once")
         worker.send(signal.SIGTERM)

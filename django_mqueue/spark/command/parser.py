@@ -16,8 +16,6 @@ LEAST = 500
 """MiB of memory: Spark refuses less than 450, of which Java keeps some for itself."""
 
 LEVELS = ("OFF", "ERROR", "WARN", "INFO")
-NICE = 15
-"""Jobs on the log can wait; publishers and workers on the same machine cannot."""
 
 
 def parser_of(prog: str, verbs: Sequence[Verb]) -> ArgumentParser:
@@ -66,9 +64,9 @@ def add_launching(parser: ArgumentParser) -> None:
     group.add_argument(
         "--nice",
         type=_nice,
-        default=NICE,
         metavar="N",
-        help="How far Spark gives way to what else runs on this machine, 0 (not at all) to 19 (default %(default)s).",
+        help="How far Spark gives way to what else runs on this machine, 0 (not at all) to 19 (by default it runs when"
+        " nothing else does).",
     )
     group.add_argument(
         "--conf",

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from ..explaining import explained
 from ..launching import check_pyspark, plain_session, register, submitted
-from ..priority import give_way
 from . import known_verbs
 from .connection import connection_options
 from .ending import by_end_of_java, end, end_now
@@ -111,8 +110,8 @@ class Ours:
             given.memory or "1g",
             _config(given),
             given.remote,
+            given.nice,
         )
-        give_way(self.spark, given.nice)
         register(self.spark)
         return self.spark
 
