@@ -18,6 +18,7 @@ from django.test import override_settings
 
 from django_mqueue import publish
 from django_mqueue.spark.command import known_verbs, running
+from django_mqueue.spark.command.parser import parser_of
 from django_mqueue.spark.command.verbs import BadArguments, Job, Verb
 from django_mqueue.spark.connecting import PASSWORD
 from django_mqueue.spark.errors import NoConnection
@@ -49,6 +50,25 @@ def test_help_needs_neither_django_nor_pyspark(tmp_path: Path) -> None:
         assert said.returncode == 0, said.stderr
         assert "doctor" in said.stdout
         assert said.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "light"),
+    [
+        (("archive", "--topic", "orders", "--to", "archive"), True),
+        (("compact", "--to", "s3a://bucket/archive"), True),
+        (("verify", "--to", "viewfs://mounts/archive"), False),
+        (("verify", "--to", "hadoop+s3a://bucket/archive"), False),
+        (("report", "--topic", "orders"), False),
+        (("doctor",), True),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_java_is_started_for_little_where_no_rows_pass_through_it(
+    words: tuple[str, ...], light: bool
+) -> None:
+    arguments = parser_of("mqueue", known_verbs()).parse_args(words)
+    assert arguments.light(arguments) is light
 
 
 def test_arguments_become_options_without_the_password(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,3 +65,9 @@ def is_manifest(file: str) -> bool:
 def data_path(table: Table, topic: str, date: str, batch: int, unique: str, number: int) -> str:
     """A new file; ``date`` is like 2026-11-21, in UTC. ``unique`` is another for each attempt of each task."""
     return f"{table}/{folder_of(topic)}/{date}/{batch:010d}-{unique}-{number}.parquet"
+
+
+def by_arrow(place: str) -> bool:
+    """Whether Arrow goes to an archive there, as far as the name tells: then no rows pass through Spark's Java."""
+    scheme, separator, _ = place.partition("://")
+    return not separator or scheme in ("file", "s3", "s3a", "s3n", "gs", "gcs")

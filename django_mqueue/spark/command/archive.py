@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..archiving.asking import BATCH_ROWS, HISTORY_AFTER
 from ..archiving.calls import archive
+from ..archiving.layout import by_arrow
 from .verbs import Job, Verb
 
 if TYPE_CHECKING:
@@ -101,5 +102,9 @@ def _line(done: Archived) -> str:
 
 
 VERB = Verb(
-    "archive", "Add to an archive what topics hold beyond it; the log may forget that then.", arguments, run
+    "archive",
+    "Add to an archive what topics hold beyond it; the log may forget that then.",
+    arguments,
+    run,
+    light=lambda arguments: by_arrow(arguments.to),
 )

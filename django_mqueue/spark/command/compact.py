@@ -7,6 +7,7 @@ from argparse import ArgumentParser
 from dataclasses import asdict
 
 from ..archiving.calls import compact
+from ..archiving.layout import by_arrow
 from .verbs import Job, Verb
 
 MIB = 1_048_576
@@ -41,4 +42,10 @@ def run(job: Job) -> int:
     return 0
 
 
-VERB = Verb("compact", "Put the small files of an archive's batches together.", arguments, run)
+VERB = Verb(
+    "compact",
+    "Put the small files of an archive's batches together.",
+    arguments,
+    run,
+    light=lambda arguments: by_arrow(arguments.to),
+)

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 PROGRAM = "python -m django_mqueue.spark"
 _LOG, _JAVA_OPTIONS = Path(__file__).with_name("log4j2.properties"), "spark.driver.extraJavaOptions"
+_LIGHT = "-XX:TieredStopAtLevel=1"
+"""Java compiles what it runs in the quick way alone. The other one pays where rows pass through it."""
+
 _NO_JAVA = "Spark's Java process ended in the middle of the work: it was told to, or killed (out of memory?)"
 _STOPPING = b"stopping after what is under way; once more stops at once\n"
 
@@ -128,7 +131,8 @@ def _config(arguments: Namespace) -> dict[str, str]:
     if submitted():
         return {"spark.log.level": arguments.spark_log, **given}
     ours = f'"-Dlog4j2.configurationFile={_LOG}" -Dmqueue.log={arguments.spark_log}'
-    return {**given, _JAVA_OPTIONS: f"{ours} {given.get(_JAVA_OPTIONS, '')}".strip()}
+    light = _LIGHT if arguments.light(arguments) else ""
+    return {**given, _JAVA_OPTIONS: " ".join(filter(None, [ours, light, given.get(_JAVA_OPTIONS)]))}
 
 
 def _check_launching(arguments: Namespace) -> None:

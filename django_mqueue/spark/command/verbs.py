@@ -67,10 +67,12 @@ class Job:
 class Verb:
     """``arguments`` adds the verb's own to its parser; ``run`` returns the exit code.
 
-    Errors of the queue's own that ``run`` raises become one line and exit code 1.
+    Errors of the queue's own that ``run`` raises become one line and exit code 1. ``light``: whether, with these
+    arguments, Spark's Java only says who does what: then it is started so that it costs little.
     """
 
     name: str
     help: str
     arguments: Callable[[ArgumentParser], Any]
     run: Callable[[Job], int]
+    light: Callable[[Namespace], bool] = lambda arguments: False

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from ..archiving.calls import verify
+from ..archiving.layout import by_arrow
 from .verbs import Job, Verb
 
 if TYPE_CHECKING:
@@ -48,4 +49,10 @@ def _tell(job: Job, found: Verified) -> None:
         job.tell(f"  {problem}")
 
 
-VERB = Verb("verify", "Read an archive and say whether it is what its manifests tell.", arguments, run)
+VERB = Verb(
+    "verify",
+    "Read an archive and say whether it is what its manifests tell.",
+    arguments,
+    run,
+    light=lambda arguments: by_arrow(arguments.to),
+)
