@@ -89,7 +89,8 @@ def idle_costs(partitions: int) -> tuple[Cost, Cost]:
         consume_all(subscription, partitions)
         assert PartitionLease.objects.filter(topic=topic).exclude(holder="").count() == partitions
         come_to_rest(subscription)
-        quiet = polled(subscription)
+        # Of two in a row one may be due, whatever the machine has done meanwhile.
+        quiet = min(polled(subscription), polled(subscription), key=lambda cost: cost.count)
         threading.Event().wait(2.1)
         due = polled(subscription)
     return quiet, due
