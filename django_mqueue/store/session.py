@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from django.db import DatabaseError, InterfaceError, connections, transaction
+from django.db import DatabaseError, Error, InterfaceError, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 
 from ..exceptions import NotMigrated
@@ -75,11 +76,19 @@ def run(
                     cursor.execute(f"SET TRANSACTION ISOLATION LEVEL {level}")
             with transaction.atomic(using=using), connection.cursor() as cursor:
                 return work(cursor)
-        except DatabaseError as error:
-            if error_code(error) not in again_after:
+        except Error as error:
+            _close_half_ended(connection)
+            if not isinstance(error, DatabaseError) or error_code(error) not in again_after:
                 raise
             _again(error, attempt)
     raise AssertionError("unreachable")
+
+
+def _close_half_ended(connection: BaseDatabaseWrapper) -> None:
+    """After a COMMIT Django turns autocommit on again. A connection that is lost between the two would be taken for
+    one with a transaction of the caller's."""
+    if connection.connection is not None and not connection.in_atomic_block and not connection.autocommit:
+        connection.close()
 
 
 def execute(using: str, sql: str, params: Sequence[Any] = ()) -> int:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
+from unittest.mock import patch
 
 import MySQLdb
 from django.db import connections
@@ -84,3 +85,23 @@ def raw_connection(alias: str = "default") -> Iterator[RawConnection]:
         yield connection
     finally:
         connection.close()
+
+
+@contextmanager
+def lost_after_its_commit(alias: str = "default") -> Iterator[None]:
+    """The server ends this thread's connection after its next COMMIT, before Django turns autocommit on again."""
+    connection = connections[alias]
+    turn: Callable[[bool], None] = connection._set_autocommit  # type: ignore[attr-defined]
+    turned: list[bool] = []
+
+    def kill_once(on: bool) -> None:
+        turned.append(on)
+        if turned == [False, True]:
+            with raw_connection(alias) as killer:
+                killer.execute(f"KILL {connection.connection.thread_id()}")
+        turn(on)
+
+    connection.ensure_connection()
+    with patch.object(connection, "_set_autocommit", kill_once):
+        yield
+    assert turned[:2] == [False, True], "nothing was committed"

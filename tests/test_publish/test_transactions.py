@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 import pytest
 from django.contrib.contenttypes.models import ContentType
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 
 from django_mqueue import DuplicateMessage, OutgoingMessage, Subscription, publish, publish_many, subscribe
 from django_mqueue.models import Message
 from tests.support.subscribers import consume, in_log
+from tests.support.threads import lost_after_its_commit
 from tests.support.transactions import HeldTransaction, rolled_back
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -171,3 +172,12 @@ def test_publishing_with_autocommit_off_waits_for_the_callers_commit() -> None:
     finally:
         connection.set_autocommit(True)
     assert in_log(TOPIC) == []
+
+
+def test_a_connection_that_is_lost_after_its_commit_is_not_taken_for_a_transaction() -> None:
+    """Django has not turned autocommit on again then: what comes next must not wait for a caller's COMMIT."""
+    with lost_after_its_commit(), pytest.raises(OperationalError):
+        publish_many(TOPIC, range(700))
+    publish_many(TOPIC, range(700))
+    assert len(in_log(TOPIC)) == 1400
+    assert transaction.get_autocommit()

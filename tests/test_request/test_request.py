@@ -32,6 +32,7 @@ from tests.support.processes import wait_until
 from tests.support.running import registered, run
 from tests.support.statements import counted
 from tests.support.threads import Background as Thread
+from tests.support.threads import lost_after_its_commit
 
 from .asking import asked, boxes, one
 
@@ -124,6 +125,14 @@ def test_a_requester_whose_connection_is_lost_leaves_nothing() -> None:
         cursor.execute(f"KILL {requester.connection_id}")
     with pytest.raises(OperationalError):
         requester.result()
+    assert boxes("prices") == []
+
+
+def test_a_requester_whose_connection_is_lost_right_after_it_asked_leaves_nothing() -> None:
+    """Between the COMMIT and what turns autocommit on again: it looks as if a transaction were open."""
+    with lost_after_its_commit(), pytest.raises(OperationalError):
+        request("prices", 1, timeout=60)
+    assert Message.objects.filter(topic="prices").count() == 1
     assert boxes("prices") == []
 
 
