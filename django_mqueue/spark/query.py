@@ -85,9 +85,10 @@ class Query:
         )
 
     def stop(self) -> None:
+        # First the line: a signal may have come in the middle of a transaction, whose locks the follower asks for.
+        self._line.close()
         if self._follower:
             self._follower.stop()
-        self._line.close()
 
     def _initial(self, using: str, query: str) -> Offsets:
         found: dict[str, int] = {}

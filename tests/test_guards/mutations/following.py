@@ -122,6 +122,15 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_FOLLOWING}::test_who_leaves_does_not_take_another_along",
     ),
     mutation(
+        "a planner that is told to end lets go of its locks first",
+        "it waits for a lock of its own, for minutes, and all that changes the topic waits for it",
+        "spark/query.py",
+        "        self._line.close()\n",
+        "",
+        "test_spark/test_planner_signals.py::"
+        "test_a_planner_that_is_told_to_end_while_it_holds_the_topic_ends_at_once",
+    ),
+    mutation(
         "where a batch begins all is done",
         "the last batch of a stream is kept in the log until another one comes, perhaps for ever",
         "spark/query.py",
