@@ -4,12 +4,17 @@ Such a group has no delivery state, no leases and no watermark of a partition. I
 is its watermark for all partitions: deletion takes a group to be at its start where it has no other. The start moves
 forward under the topic's lock, which deletion and ``reset`` hold too, by whoever has the life of the registration that
 it began with; after an unsubscribe or a reset nobody moves it who began before.
+
+One reads for a group at a time: who has joined, and says every few seconds that it lives. Whoever takes the place of
+one that was silent for long deletes that one's row, under the topic's lock. A reader that finds others' rows, and none
+of its own, moves nothing.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from django.db.backends.utils import CursorWrapper
@@ -43,46 +48,81 @@ def follow(topic: str, group: str, above: int, settled: int, *, using: str) -> P
     worker that has just joined it claims nothing any more. ``settled`` is what the caller knows to be; no start lies
     above it. Raises ``GroupTaken`` for a group that workers have consumed for.
     """
+    return follow_all({topic: (above, settled)}, group, using=using)[topic]
 
-    def work(cursor: CursorWrapper) -> Place:
-        known = max(offsets.lock_topic(using, cursor, topic), settled)
-        offsets.raise_settled(cursor, topic, known)
-        found = offsets.registration(using, group, topic)
-        if found and found.reads_log:
-            return Place(found.life, found.start)
-        beating = heartbeats.beats(cursor, Holder(group, topic, "", ""), ALIVE_MS)
-        alive = sorted(name for name in beating if not name.startswith(READER))
-        if alive or offsets.was_delivered_to(cursor, group, topic):
-            raise GroupTaken(
-                topic,
-                group,
-                "workers consume for it, or have done so. Take another group, or unsubscribe this one first",
-                alive,
-            )
-        start = found.start if found else min(above, known)
-        if found:
-            offsets.unregister(cursor, group, topic, members_stay=True)
-        offsets.register(cursor, group, topic, start, reads_log=True)
-        new = offsets.registration(using, group, topic)
-        assert new is not None
-        return Place(new.life, new.start)
+
+def follow_all(wanted: Mapping[str, tuple[int, int]], group: str, *, using: str) -> dict[str, Place]:
+    """``follow`` for all of these topics, or, where one is refused, for none: each with ``above`` and ``settled``."""
+
+    def work(cursor: CursorWrapper) -> dict[str, Place]:
+        # In one order, whoever does it: two at once do not wait for each other.
+        return {
+            topic: _follow(using, cursor, topic, group, *known) for topic, known in sorted(wanted.items())
+        }
 
     return session.run(using, work)
 
 
-def move(topic: str, group: str, life: int, to: int, *, using: str) -> None:
+def _follow(using: str, cursor: CursorWrapper, topic: str, group: str, above: int, settled: int) -> Place:
+    known = max(offsets.lock_topic(using, cursor, topic), settled)
+    offsets.raise_settled(cursor, topic, known)
+    found = offsets.registration(using, group, topic)
+    if found and found.reads_log:
+        return Place(found.life, found.start)
+    _refuse_workers(cursor, topic, group)
+    start = found.start if found else min(above, known)
+    if found:
+        offsets.unregister(cursor, group, topic, members_stay=True)
+    offsets.register(cursor, group, topic, start, reads_log=True)
+    new = offsets.registration(using, group, topic)
+    assert new is not None
+    return Place(new.life, new.start)
+
+
+def _refuse_workers(cursor: CursorWrapper, topic: str, group: str) -> None:
+    beating = heartbeats.beats(cursor, Holder(group, topic, "", ""), ALIVE_MS)
+    alive = sorted(name for name in beating if not name.startswith(READER))
+    if alive or offsets.was_delivered_to(cursor, group, topic):
+        raise GroupTaken(
+            topic,
+            group,
+            "workers consume for it, or have done so. Take another group, or unsubscribe this one first",
+            alive,
+        )
+
+
+def move(topic: str, group: str, life: int, to: int, *, using: str, me: Holder | None = None) -> None:
     """The group is done with everything up to ``to``, durably: it may be deleted. Never moves back.
 
-    ``to`` must be settled. Raises ``NotRegistered`` if the group was unsubscribed, reset or registered anew.
+    ``to`` must be settled. Raises ``NotRegistered`` if the group was unsubscribed, reset or registered anew, and
+    ``GroupTaken`` if ``me`` is its reader no more: who has taken its place may not have read so far.
     """
 
-    def work(cursor: CursorWrapper) -> bool:
+    def work(cursor: CursorWrapper) -> None:
         offsets.lock_topic(using, cursor, topic)
         offsets.raise_settled(cursor, topic, to)
-        return offsets.move_start(cursor, group, topic, life, to)
+        if not offsets.move_start(cursor, group, topic, life, to):
+            raise NotRegistered(topic, group)
+        if me is not None:
+            _check_reader(cursor, me)
 
-    if not session.run(using, work):
-        raise NotRegistered(topic, group)
+    session.run(using, work)
+
+
+def check_reader(me: Holder, *, using: str) -> None:
+    """Raise ``GroupTaken`` if another one is the group's reader now: one that was silent for long may be replaced."""
+    session.single(using, lambda cursor: _check_reader(cursor, me))
+
+
+def _check_reader(cursor: CursorWrapper, me: Holder) -> None:
+    if heartbeats.is_replaced(cursor, me):
+        raise GroupTaken(
+            me.topic,
+            me.group,
+            f"another one was let in, because nothing was heard of {me.name} for more than {ALIVE_MS // 1000} s. Stop"
+            " that one, or take another group: each query needs a group of its own",
+            sorted(heartbeats.beats(cursor, me, ALIVE_MS)),
+        )
 
 
 def place(topic: str, group: str, *, using: str) -> Place | None:
@@ -95,19 +135,33 @@ def join(me: Holder, *, using: str) -> None:
     """Be the one who reads for the group, from now on to ``leave``, if ``beat`` is called every few seconds.
 
     Waits up to 30 s to see whether another one, by another incarnation, still lives; raises ``GroupTaken`` as soon as
-    it shows that it does.
+    it shows that it does. One that does not is the reader no more, if it should come back.
     """
 
     def work(cursor: CursorWrapper) -> dict[str, int]:
         offsets.lock_topic(using, cursor, me.topic)
         others = heartbeats.beats(cursor, me, ALIVE_MS)
         if not others:
+            heartbeats.forget_silent(cursor, me)
             heartbeats.announce(cursor, me)
         return others
 
     heartbeats.forget_dead(using, me.group, me.topic, FORGET_DEAD_MS)
+    _wait_for_silence(me, lambda: session.run(using, work))
+
+
+def wait_for_silence(topic: str, group: str, *, using: str) -> None:
+    """As ``join``, for one that has no name yet, and changes nothing."""
+    me = Holder(group, topic, "", "")
+    _wait_for_silence(
+        me, lambda: session.single(using, lambda cursor: heartbeats.beats(cursor, me, ALIVE_MS))
+    )
+
+
+def _wait_for_silence(me: Holder, look: Callable[[], dict[str, int]]) -> None:
+    """Look until no others are alive, by name and when they last said so."""
     pause, deadline = threading.Event(), time.monotonic() + ALIVE_MS / 1000
-    first = others = session.run(using, work)
+    first = others = look()
     while others:
         if time.monotonic() > deadline or any(first.get(name) != at for name, at in others.items()):
             names = sorted(others)
@@ -119,11 +173,11 @@ def join(me: Holder, *, using: str) -> None:
                 names,
             )
         pause.wait(LOOK_EVERY)
-        others = session.run(using, work)
+        others = look()
 
 
 def beat(me: Holder, *, using: str) -> None:
-    """Stay alive."""
+    """Stay alive; nothing where another one has taken the place: ``move`` and ``check_reader`` tell."""
     heartbeats.beat(using, me)
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 import warnings
+from collections.abc import Mapping
 from contextlib import suppress
 
 from django.db import DatabaseError
 
-from ..exceptions import LogGap, MQueueError, NotRegistered
+from ..exceptions import GroupTaken, LogGap, MQueueError, NotRegistered
 from ..service import following
 from ..service.following import Place
 from ..store.leases import Holder
@@ -28,6 +29,7 @@ class Follower:
         self.group, self.options = options.group, options
         self._places: dict[str, Place] = {}
         self._members: dict[str, Holder] = {}
+        self._resumed: set[str] = set()
         self._checkpoint = Checkpoint(options.checkpoint) if options.checkpoint else None
         self._query = ""
         self._planned: Offsets | None = None
@@ -39,16 +41,40 @@ class Follower:
     def lives(self) -> dict[str, int]:
         return {topic: place.life for topic, place in self._places.items()}
 
-    def begin(self, using: str, topic: str, above: int, settled: int) -> tuple[int, int]:
-        """The registration's life, and where the group stands, ``above`` if it is new. Others may read for it yet."""
-        place = following.follow(topic, self.group, above, settled, using=using)
-        self._places[topic] = place
-        return place.life, place.above
+    def begin(self, using: str, wanted: Mapping[str, tuple[int, int]]) -> dict[str, Place]:
+        """Where the group stands on each topic; one that is new there, above the first number (see ``follow_all``).
+
+        Others may read for it yet. But whoever lives is told before anything is changed.
+        """
+        if not self._members:
+            there = [topic for topic in wanted if following.place(topic, self.group, using=using)]
+            for topic in there if len(there) < len(wanted) else ():
+                following.wait_for_silence(topic, self.group, using=using)
+        places = following.follow_all(wanted, self.group, using=using)
+        self._places |= places
+        return places
+
+    def resume(self, using: str, begun: Offsets) -> None:
+        """Be the group's reader, from there on. Raises ``LogGap`` if what is above may be deleted."""
+        topics = [topic for topic in begun.next if topic not in self._resumed]
+        for topic in topics:
+            if topic not in self._members:
+                self._join(using, topic, begun.query)
+        for topic in topics:
+            self._resume(using, topic, begun)
+            self._resumed.add(topic)
+
+    def check(self, using: str, topic: str, above: int) -> None:
+        """All above that was there until now. Raises ``LogGap`` if not, ``GroupTaken`` if another one reads now."""
+        following.check_reader(self._members[topic], using=using)
+        found = following.place(topic, self.group, using=using)
+        self._tell(self._gap(topic, found, self._places[topic].life, above))
 
     def done(self, using: str, upto: Offsets) -> None:
         """The query is durably done up to there. Raises ``LogGap`` if the group is not where it was."""
+        self.resume(using, upto)
         for topic in upto.next:
-            self._done(using, topic, upto)
+            self._done(using, topic, upto.above(topic))
 
     def planned(self, ended: Offsets) -> None:
         """A batch was planned that ends there: from now on its checkpoint may say that it is durable."""
@@ -80,15 +106,11 @@ class Follower:
                 for me in self._members.values():
                     following.leave(me, using=using)
 
-    def _done(self, using: str, topic: str, upto: Offsets) -> None:
-        above = upto.above(topic)
-        if topic not in self._members:
-            self._join(using, topic, upto.query)
-            self._resume(using, topic, upto)
+    def _done(self, using: str, topic: str, above: int) -> None:
         place = self._places[topic]
         if above > place.above:
             try:
-                following.move(topic, self.group, place.life, above, using=using)
+                following.move(topic, self.group, place.life, above, using=using, me=self._members[topic])
             except NotRegistered as error:
                 raise LogGap(self._changed(topic, above)) from error
             self._places[topic] = Place(place.life, above)
@@ -96,7 +118,7 @@ class Follower:
     def _follow_checkpoint(self, using: str) -> None:
         """Be done with what the checkpoint says is durable, before Spark looks for the next batch, or if it never does.
 
-        Whoever's place it is not any more finds that out by ``done``, and stops.
+        Whoever's place it is not any more moves nothing, and is told by ``done`` or ``check``.
         """
         if self._checkpoint is None or (planned := self._planned) is None:
             return
@@ -104,28 +126,38 @@ class Follower:
         if found is None:
             return
         for topic in found.next.keys() & self._members.keys() & found.lives.keys():
-            with suppress(NotRegistered):
-                following.move(topic, self.group, found.lives[topic], found.above(topic), using=using)
+            life, above = found.lives[topic], found.above(topic)
+            with suppress(NotRegistered, GroupTaken):
+                following.move(topic, self.group, life, above, using=using, me=self._members[topic])
         if found.next == planned.next and self._planned is planned:
             self._planned = None
 
     def _resume(self, using: str, topic: str, upto: Offsets) -> None:
         """Go on from a checkpoint: nothing above it may have been deleted since."""
         above, found = upto.above(topic), following.place(topic, self.group, using=using)
-        problem = None
-        if found is None or found.life != upto.lives.get(topic):
-            problem = self._changed(topic, above)
-        elif found.above > above:
-            problem = (
+        problem = self._gap(topic, found, upto.lives.get(topic), above)
+        self._tell(problem)
+        if problem or not found:
+            found = following.follow(topic, self.group, above, 0, using=using)
+        self._places[topic] = found
+
+    def _gap(self, topic: str, found: Place | None, life: int | None, above: int) -> str | None:
+        """Why something above that may be deleted: None if the group has held it back, in that life, all the time."""
+        if found is None or found.life != life:
+            return self._changed(topic, above)
+        if found.above > above:
+            return (
                 f"group {self.group!r} is done with topic {topic!r} up to offset {found.above}, but this query's"
                 f" checkpoint is only at {above}: another query has read for it since, and what lies between may be"
                 " deleted. Give each query a group of its own; 'failOnDataLoss' set to false goes on with what is there"
             )
+        return None
+
+    def _tell(self, problem: str | None) -> None:
         if problem is not None and self.options.fail_on_data_loss:
             raise LogGap(problem)
         if problem is not None:
             warnings.warn(problem, stacklevel=2)
-        self._places[topic] = following.follow(topic, self.group, above, 0, using=using)
 
     def _changed(self, topic: str, above: int) -> str:
         return (

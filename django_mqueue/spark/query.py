@@ -63,7 +63,7 @@ class Query:
         found = [
             (topic, begun.above(topic), ended.above(topic)) for topic in ended.next if topic in begun.next
         ]
-        return self._line.run(lambda using: ranges(using, self.options, found))
+        return self._line.run(lambda using: self._ranges(using, found, begun, ended))
 
     def done(self, upto: Offsets) -> None:
         """All of that is durable: the group is done with it."""
@@ -91,29 +91,51 @@ class Query:
             self._follower.stop()
 
     def _initial(self, using: str, query: str) -> Offsets:
-        found: dict[str, int] = {}
-        lives: dict[str, int] = {}
+        found: dict[str, tuple[int, int]] = {}
         for topic in topics_of(using, self.options):
             last = settled(using, topic, self.options)
             above = resolved(using, topic, self.options.start, last, self.options.named(topic)) or 0
-            if self._follower:
-                lives[topic], above = self._follower.begin(using, topic, above, last)
-            found[topic] = above + 1
-        return Offsets(found, lives, query)
+            found[topic] = above, last
+        places = self._follower.begin(using, found) if self._follower else {}
+        begun = {topic: places[topic].above if places else above for topic, (above, _) in found.items()}
+        return Offsets(
+            {topic: above + 1 for topic, above in begun.items()},
+            {topic: place.life for topic, place in places.items()},
+            query,
+        )
 
     def _latest(self, using: str, begun: Offsets, most: int | None) -> Offsets:
-        found = []
-        for topic in self._current(using):
+        found, topics = [], self._current(using)
+        new = {topic: (0, 0) for topic in topics if topic not in begun.next}
+        places = self._follower.begin(using, new) if self._follower and new else {}
+        for topic in topics:
             if topic in begun.next:
                 above = begun.above(topic)
                 found.append((topic, above, max(above, self._last(using, topic))))
             else:
-                above = self._follower.begin(using, topic, 0, 0)[1] if self._follower else 0
+                above = places[topic].above if places else 0
                 found.append((topic, above, above))
         lives = self._follower.lives if self._follower else {}
         self.reported = begun.moved({topic: last + 1 for topic, _, last in found}, lives)
         reached = ends(using, self.options, found, most)
         return begun.moved({topic: upto + 1 for topic, upto in reached.items()}, lives)
+
+    def _ranges(
+        self, using: str, found: list[tuple[str, int, int]], begun: Offsets, ended: Offsets
+    ) -> list[Range]:
+        """A batch that is run again is the first that Spark asks for: the group may be anywhere by then."""
+        if follower := self._follower:
+            batch = Offsets({topic: begun.next[topic] for topic, *_ in found}, ended.lives, ended.query)
+            follower.resume(using, batch)
+        planned = ranges(using, self.options, found)
+        if follower:
+            for (
+                topic,
+                above,
+                _,
+            ) in found:  # Now: what is deleted from here on is missed by the task that reads it.
+                follower.check(using, topic, above)
+        return planned
 
     def _current(self, using: str) -> list[str]:
         if not self._topics or (self.options.pattern and time.monotonic() >= self._topics_at + TOPICS_EVERY):

@@ -73,6 +73,29 @@ def beats(cursor: CursorWrapper, me: Holder, alive_ms: int) -> dict[str, int]:
     return {str(name): int(at) for name, at in cursor.fetchall()}
 
 
+def forget_silent(cursor: CursorWrapper, me: Holder) -> None:
+    """Delete the rows of all others of my group and topic but those who said good-bye."""
+    cursor.execute(
+        f"DELETE h FROM queue_subscriber_heartbeats h {_INDEX} WHERE consumer_group = %s AND topic = %s"
+        " AND incarnation <> %s AND deregistered_at IS NULL",
+        [me.group, me.topic, me.incarnation],
+    )
+
+
+def is_replaced(cursor: CursorWrapper, me: Holder) -> bool:
+    """Whether others of my group and topic have a row, and I have none that says that I am there.
+
+    Without anybody's row it was unregistered.
+    """
+    cursor.execute(
+        "SELECT COUNT(*), COALESCE(SUM(incarnation = %s AND deregistered_at IS NULL), 0)"
+        f" FROM queue_subscriber_heartbeats {_INDEX} WHERE consumer_group = %s AND topic = %s",
+        [me.incarnation, me.group, me.topic],
+    )
+    rows, mine = cursor.fetchone()
+    return bool(rows) and not mine
+
+
 def deregister(cursor: CursorWrapper, me: Holder) -> None:
     cursor.execute(
         f"UPDATE queue_subscriber_heartbeats {_INDEX} SET deregistered_at = {NOW_MS}{_ROW} AND incarnation = %s",

@@ -6,10 +6,12 @@ from contextlib import ExitStack
 
 import pytest
 from django.db import connection
+from django.db.models import F
 from django.test import override_settings
 
 from django_mqueue import Subscription, publish, unsubscribe
 from django_mqueue.exceptions import GroupTaken, NotRegistered
+from django_mqueue.models import SubscriberHeartbeat
 from django_mqueue.service import following
 from django_mqueue.service.registration import is_registered
 from django_mqueue.store import offsets
@@ -85,6 +87,26 @@ def test_two_become_the_reader_at_once() -> None:
         wait_until(told, "the second reader is told")
         with pytest.raises(GroupTaken, match="is alive"):
             second.result()
+
+
+def test_a_silent_reader_moves_while_its_place_is_taken() -> None:
+    """A: takes the place of B, which was silent for long, and stands. B: moves, and waits for A. It is told."""
+    offset = publish(TOPIC, 1).offset
+    assert offset is not None
+    place = follow()
+    join("b")
+    SubscriberHeartbeat.objects.update(heartbeat_at=F("heartbeat_at") - 60_000)
+
+    def move() -> None:
+        following.move(TOPIC, GROUP, place.life, offset, using="default", me=reader("b"))
+
+    with (
+        Stopped(lambda: join("a"), BEAT_ROW) as taking,
+        pytest.raises(GroupTaken, match="was let in") as told,
+    ):
+        waits(taking, move)
+    assert told.value.subscribers == [f"{following.READER}a"]
+    assert following.place(TOPIC, GROUP, using="default") == place
 
 
 def test_a_reader_moves_while_its_group_is_registered_anew() -> None:

@@ -195,7 +195,7 @@ def test_a_run_that_ended_anywhere_is_gone_on_with(
     from django_mqueue.spark.archiving import running
     from django_mqueue.spark.archiving.files import LocalFiles
 
-    def kill(*_: object) -> None:
+    def kill(*_: object, **_more: object) -> None:
         raise Killed
 
     publish_many("orders", range(300))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from django.db.models import F
 from django.test import override_settings
 
 from django_mqueue import Subscription, publish, publish_many, reset, subscribe, unsubscribe
 from django_mqueue.exceptions import GroupTaken, LogGap
-from django_mqueue.models import Message
+from django_mqueue.models import Message, SubscriberHeartbeat
 from django_mqueue.service import following
 from django_mqueue.service.finished import finished_upto
 from django_mqueue.spark.archiving import membership
@@ -146,6 +148,24 @@ def test_one_run_at_a_time(quick_hearts: None) -> None:
             two.join(Line(how), "orders")
     with Membership(how, GROUP) as three:
         three.join(Line(how), "orders")
+
+
+def test_a_run_that_was_silent_and_replaced_lets_nothing_be_deleted(
+    standing: Standing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes back when another one is at work, perhaps with an archive that is not so far."""
+    monkeypatch.setattr(membership, "BEAT_EVERY", 3600)
+    how = Connecting()
+    with Membership(how, GROUP) as one, Membership(how, GROUP) as two:
+        me = one.join(Line(how), "orders")
+        SubscriberHeartbeat.objects.update(heartbeat_at=F("heartbeat_at") - 60_000)
+        other = two.join(Line(how), "orders")
+        reached = replace(standing, position=in_log("orders")[-1])
+        with pytest.raises(GroupTaken, match="another one was let in"):
+            move(reached, "default", me)
+        assert stands_at(GROUP) == standing.position
+        move(reached, "default", other)
+    assert stands_at(GROUP) == reached.position
 
 
 def finished(above: int = 0, age_ms: int = HOUR) -> int:

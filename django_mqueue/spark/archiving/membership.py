@@ -37,11 +37,14 @@ class Membership:
             for me in self._members:
                 following.leave(me, using=using)
 
-    def join(self, line: Line, topic: str) -> None:
-        """Raises ``GroupTaken`` if another one reads for the group; waits up to 30 s to see whether it lives."""
+    def join(self, line: Line, topic: str) -> Holder:
+        """The run as the group's reader. Raises ``GroupTaken`` if another one reads; waits up to 30 s to see whether
+        it lives.
+        """
         me = Holder(self._group, topic, f"{following.READER}{self._run[:12]}", self._run)
         line.run(lambda using: following.join(me, using=using))
         self._members.append(me)
+        return me
 
     def _beat(self) -> None:
         """In a thread of its own: a batch may take hours."""

@@ -20,6 +20,7 @@ import pyarrow as pa
 from ...exceptions import LogGap
 from ...service import following
 from ...store import unfinished
+from ...store.leases import Holder
 from ..connecting import Line
 from ..errors import ArchiveError, NoArchive
 from ..options import Table
@@ -72,6 +73,7 @@ class Run:
         self._standings: dict[str, Standing] = {}
         self._goals: dict[str, Goal] = {}
         self._done: dict[str, Archived] = {}
+        self._readers: dict[str, Holder] = {}
 
     def run(self) -> list[Archived]:
         try:
@@ -84,7 +86,7 @@ class Run:
             self._probe(is_new=archive is None)
             with Membership(self._how, self._group) as membership:
                 for topic in topics:
-                    membership.join(self._line, topic)
+                    self._readers[topic] = membership.join(self._line, topic)
                 archive = self._opened(database)  # Another run may have been at work until now.
                 for topic in topics:
                     standing = self._look(archive, topic)
@@ -191,7 +193,11 @@ class Run:
         for task, entries in zip(tasks, found, strict=True):
             parts[task.topic, task.table] += entries
         for topic, standing in reached.items():
+            self._line.run(partial(self._check_reader, topic))
             self._add(standing, {table: parts[topic, table] for table in TABLES})
+
+    def _check_reader(self, topic: str, using: str) -> None:
+        following.check_reader(self._readers[topic], using=using)
 
     def _tasks(self, reached: Standing) -> list[Task]:
         standing = self._standings[reached.topic]
@@ -244,7 +250,7 @@ class Run:
 
     def _move(self, reached: Standing) -> None:
         try:
-            self._line.run(partial(move, reached))
+            self._line.run(partial(move, reached, me=self._readers[reached.topic]))
         except LogGap:
             if self._strict:
                 raise

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ...exceptions import LogGap, NotRegistered
 from ...service import following
 from ...service.following import Place
+from ...store.leases import Holder
 from ..errors import ArchiveError
 from ..options import Table
 from .layout import TABLES
@@ -94,10 +95,10 @@ def still(standing: Standing, using: str) -> None:
         )
 
 
-def move(standing: Standing, using: str) -> None:
-    """Let what is archived be deleted."""
+def move(standing: Standing, using: str, me: Holder | None = None) -> None:
+    """Let what is archived be deleted. Raises ``GroupTaken`` if ``me`` is the group's reader no more."""
     try:
-        following.move(standing.topic, standing.group, standing.life, standing.position, using=using)
+        following.move(standing.topic, standing.group, standing.life, standing.position, using=using, me=me)
     except NotRegistered as error:
         raise LogGap(
             f"group {standing.group!r} was unsubscribed from topic {standing.topic!r}, or reset, while this was"

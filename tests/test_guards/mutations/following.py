@@ -7,6 +7,7 @@ from .mutation import Mutation, mutation
 _FOLLOWING = "test_spark/test_following.py"
 _CHECKPOINT = "test_spark/test_checkpoint.py"
 _PAGES = "test_spark/test_pages.py"
+_ONE = "test_spark/test_one_reader.py"
 _RACES = "test_interleavings/test_following.py"
 
 MUTATIONS: tuple[Mutation, ...] = (
@@ -22,18 +23,18 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a group that workers consume for does not begin to read the log by itself",
         "it is at its start, far behind its watermarks, and reads what is deleted meanwhile",
         "service/following.py",
-        "        if alive or offsets.was_delivered_to(cursor, group, topic):\n",
-        "        if alive:\n",
+        "    if alive or offsets.was_delivered_to(cursor, group, topic):\n",
+        "    if alive:\n",
         f"{_FOLLOWING}::test_a_group_of_workers_is_refused",
     ),
     mutation(
         "a group begins to read the log by itself in a new life",
         "a worker that has just joined it claims, and moves watermarks, until it looks at its group again",
         "service/following.py",
-        "        if found:\n            offsets.unregister(cursor, group, topic, members_stay=True)\n",
-        "        if found:\n"
-        '            cursor.execute("UPDATE queue_offsets SET scan_offset = -1 WHERE id = %s", [found.life])\n'
-        "            return Place(found.life, found.start)\n",
+        "    if found:\n        offsets.unregister(cursor, group, topic, members_stay=True)\n",
+        "    if found:\n"
+        '        cursor.execute("UPDATE queue_offsets SET scan_offset = -1 WHERE id = %s", [found.life])\n'
+        "        return Place(found.life, found.start)\n",
         f"{_FOLLOWING}::test_a_worker_that_has_just_joined_claims_nothing_any_more",
     ),
     mutation(
@@ -66,7 +67,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a checkpoint is of its group's life",
         "what was deleted while the group was not registered is missing, and nobody is told",
         "spark/follower.py",
-        "        if found is None or found.life != upto.lives.get(topic):\n",
+        "        if found is None or found.life != life:\n",
         "        if found is None:\n",
         f"{_FOLLOWING}::test_a_checkpoint_of_an_earlier_life_is_refused",
     ),
@@ -74,8 +75,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a checkpoint is not behind its group",
         "what another query let be deleted is missing, and nobody is told",
         "spark/follower.py",
-        "        elif found.above > above:\n",
-        "        elif not topic:\n",
+        "        if found.above > above:\n",
+        "        if not topic:\n",
         f"{_FOLLOWING}::test_a_query_that_fell_behind_its_group_stops",
     ),
     mutation(
@@ -90,17 +91,17 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a group that begins to read the log locks the topic",
         "a collection that has looked at the groups deletes what the new one was just promised",
         "service/following.py",
-        "        known = max(offsets.lock_topic(using, cursor, topic), settled)\n"
-        "        offsets.raise_settled(cursor, topic, known)\n",
-        "        known = max(offsets.settled(using, topic), settled)\n",
+        "    known = max(offsets.lock_topic(using, cursor, topic), settled)\n"
+        "    offsets.raise_settled(cursor, topic, known)\n",
+        "    known = max(offsets.settled(using, topic), settled)\n",
         f"{_RACES}::test_a_reader_registers_while_a_collection_is_under_way",
     ),
     mutation(
         "a group begins to read no higher than what is settled",
         "a message that commits late, below its start, is not read, and deleted",
         "service/following.py",
-        "        start = found.start if found else min(above, known)\n",
-        "        start = found.start if found else above\n",
+        "    start = found.start if found else min(above, known)\n",
+        "    start = found.start if found else above\n",
         f"{_FOLLOWING}::test_no_start_lies_above_what_is_settled",
     ),
     mutation(
@@ -120,6 +121,52 @@ MUTATIONS: tuple[Mutation, ...] = (
         "SET deregistered_at = {NOW_MS}{_ROW} AND %s > ''\",\n"
         "        [me.group, me.topic, me.name, me.incarnation],\n",
         f"{_FOLLOWING}::test_who_leaves_does_not_take_another_along",
+    ),
+    mutation(
+        "a reader that was silent and replaced is the reader no more",
+        "it comes back and lets messages be deleted that the one in its place is about to read",
+        "service/following.py",
+        "            heartbeats.forget_silent(cursor, me)\n",
+        "",
+        f"{_ONE}::test_a_reader_that_was_replaced_moves_nothing",
+        f"{_ONE}::test_a_reader_that_was_replaced_reads_nothing",
+    ),
+    mutation(
+        "a start is moved by the group's reader",
+        "one that was silent and replaced lets messages be deleted that the other is about to read",
+        "service/following.py",
+        "        if me is not None:\n            _check_reader(cursor, me)\n",
+        "",
+        f"{_ONE}::test_a_reader_that_was_replaced_moves_nothing",
+    ),
+    mutation(
+        "a group begins to read the log of all its topics, or of none",
+        "a start that is refused has taken a group from its workers, or holds back deletion for ever",
+        "service/following.py",
+        "    return session.run(using, work)\n\n\ndef _follow(",
+        "    return {\n"
+        "        topic: session.run(using, lambda cursor: _follow(using, cursor, topic, group, *known))\n"
+        "        for topic, known in sorted(wanted.items())\n"
+        "    }\n\n\ndef _follow(",
+        f"{_ONE}::test_a_start_that_is_refused_for_one_topic_changes_none[registered]",
+        f"{_ONE}::test_new_topics_of_which_one_is_refused_change_none",
+    ),
+    mutation(
+        "who runs a batch again becomes the group's reader first",
+        "another reads for the group meanwhile, and lets be deleted what the batch is made of",
+        "spark/query.py",
+        "            follower.resume(using, batch)\n",
+        "",
+        f"{_ONE}::test_who_runs_a_batch_again_is_the_reader",
+    ),
+    mutation(
+        "nothing above a batch's beginning was deleted when its rows had been counted",
+        "what was deleted meanwhile is missing, and no task can know",
+        "spark/query.py",
+        "                follower.check(using, topic, above)\n",
+        "                follower.lives\n",
+        f"{_ONE}::test_what_is_deleted_while_a_batch_is_planned_is_told",
+        f"{_ONE}::test_a_reader_that_was_replaced_reads_nothing",
     ),
     mutation(
         "a planner that is told to end lets go of its locks first",

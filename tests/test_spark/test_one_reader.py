@@ -1,0 +1,267 @@
+"""One reads for a group at a time, and reads all: a batch that is run again, a silent reader that is back, a start.
+
+What plans a query's batches is asked here as Spark asks it; nothing here needs Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.db import connection, connections
+from django.db.models import F
+from django.test import override_settings
+
+from django_mqueue import Subscription, publish, publish_many, subscribe, unsubscribe
+from django_mqueue.exceptions import GroupTaken, LogGap
+from django_mqueue.models import Offset, SubscriberHeartbeat
+from django_mqueue.service import following
+from django_mqueue.spark import follower, planning
+from django_mqueue.spark.offsets import Offsets
+from django_mqueue.spark.options import read_options
+from django_mqueue.spark.query import Query
+from tests.support.subscribers import QUICK, collect, consume, in_log
+
+from .streams import newest, stands_at
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+GROUP = "archive"
+Make = Callable[..., Query]
+
+
+@pytest.fixture
+def make(options: dict[str, str]) -> Iterator[Make]:
+    """Queries of the test, stopped at its end."""
+    made: list[Query] = []
+
+    def query(**more: str) -> Query:
+        what = {} if more.keys() & {"subscribe", "subscribePattern"} else {"topic": "orders"}
+        asked = {**options, **what, "group": GROUP, "pollInterval": "0.01", **more}
+        made.append(Query(read_options(asked, streaming=True)))
+        return made[-1]
+
+    yield query
+    for each in made:
+        each.stop()
+
+
+@pytest.fixture
+def quick_hearts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "ALIVE_MS", 1500)
+    monkeypatch.setattr(follower, "BEAT_EVERY", 0.05)
+
+
+@pytest.fixture
+def beats_never(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follower, "BEAT_EVERY", 3600)
+
+
+def rows(query: Query, begun: Offsets, ended: Offsets) -> int:
+    return sum(each.piece.rows for each in query.ranges(begun, ended))
+
+
+def cut_off(query: Query) -> tuple[Offsets, Offsets]:
+    """It has done four of ten messages and planned the rest, when it ends: that batch."""
+    publish_many("orders", range(10))
+    first = query.latest(query.initial(), 4)
+    query.done(first)
+    ended = query.latest(first, None)
+    query.stop()
+    return first, ended
+
+
+def forget(offset: int) -> None:
+    """Deletion runs; all up to there was done."""
+    with override_settings(MQUEUE=QUICK):
+        collect("orders")
+    assert in_log("orders")[0] > offset
+
+
+def read_on(make: Make) -> None:
+    """Another query reads three messages for the group, ends well, and they are deleted."""
+    newer = make()
+    half = newer.latest(newer.initial(), 3)
+    newer.done(half)
+    newer.stop()
+    forget(half.above("orders"))
+
+
+def register_anew(make: Make) -> None:
+    unsubscribe("orders", GROUP)
+    place = following.follow("orders", GROUP, 0, 0, using="default")
+    assert place.above == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [(read_on, "another query has read for it"), (register_anew, "registered anew")],
+    ids=["read on", "registered anew"],
+)
+def test_a_batch_that_is_run_again_is_whole(make: Make, change: Callable[[Make], None], why: str) -> None:
+    """Spark asks for its ranges before anything else."""
+    first, ended = cut_off(make())
+    again = make()
+    assert rows(again, first, ended) == 6, "nobody has changed anything yet"
+    again.stop()
+    change(make)
+    with pytest.raises(LogGap, match=why):
+        make().ranges(first, ended)
+    careless = make(failOnDataLoss="false")
+    left = [offset for offset in in_log("orders") if offset > first.above("orders")]
+    with pytest.warns(UserWarning, match=why):
+        assert rows(careless, first, ended) == len(left)
+    careless.done(ended)
+    assert stands_at(GROUP) == ended.above("orders") == newest()
+
+
+def test_what_is_deleted_while_a_batch_is_planned_is_told(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not among the rows that were counted, so that no task can miss it."""
+    query = make()
+    publish_many("orders", range(10))
+    begun = query.initial()
+    ended = query.latest(begun, None)
+    ranges = planning.ranges
+
+    def late(*given: Any) -> Any:
+        third, life = in_log("orders")[2], ended.lives["orders"]
+        following.move("orders", GROUP, life, third, using="default")
+        forget(third)
+        return ranges(*given)
+
+    monkeypatch.setattr("django_mqueue.spark.query.ranges", late)
+    with pytest.raises(LogGap, match="another query has read for it"):
+        query.ranges(begun, ended)
+
+
+def test_who_runs_a_batch_again_is_the_reader(make: Make, quick_hearts: None) -> None:
+    """The batch may take hours, until Spark asks for the next one."""
+    first, ended = cut_off(make())
+    make().ranges(first, ended)
+    other = make()
+    with pytest.raises(GroupTaken, match="is alive"):
+        other.done(other.initial())
+
+
+@pytest.mark.usefixtures("beats_never")
+def test_a_reader_that_was_replaced_moves_nothing(make: Make) -> None:
+    """It was cut off for longer than one waits for it, and comes back."""
+    publish_many("orders", range(10))
+    first, second = make(), make()
+    begun = first.initial()
+    ended = first.latest(begun, None)
+    SubscriberHeartbeat.objects.update(heartbeat_at=F("heartbeat_at") - 60_000)
+    anew = second.initial()
+    planned = second.latest(anew, 3)
+    with pytest.raises(GroupTaken, match="another one was let in") as caught:
+        first.done(ended)
+    assert caught.value.subscribers == [f"spark-{anew.query[:12]}"]
+    assert stands_at(GROUP) == 0
+    assert rows(second, anew, planned) == 3
+    second.done(planned)
+    assert stands_at(GROUP) == planned.above("orders")
+
+
+@pytest.mark.usefixtures("beats_never")
+def test_a_reader_that_was_replaced_reads_nothing(make: Make) -> None:
+    publish_many("orders", range(10))
+    first, second = make(), make()
+    begun = first.initial()
+    ended = first.latest(begun, None)
+    SubscriberHeartbeat.objects.update(heartbeat_at=F("heartbeat_at") - 60_000)
+    second.done(second.initial())
+    with pytest.raises(GroupTaken, match="another one was let in"):
+        first.ranges(begun, ended)
+    first.stop()
+    assert SubscriberHeartbeat.objects.get().deregistered_at is None, "the other one is at work"
+
+
+def test_a_reader_that_was_silent_and_not_replaced_goes_on(make: Make) -> None:
+    publish_many("orders", range(10))
+    query = make()
+    begun = query.initial()
+    ended = query.latest(begun, 4)
+    SubscriberHeartbeat.objects.update(heartbeat_at=F("heartbeat_at") - 60_000)
+    assert rows(query, begun, ended) == 4
+    query.done(ended)
+    assert stands_at(GROUP) == ended.above("orders")
+
+
+def registered() -> list[tuple[Any, ...]]:
+    """All that is known of groups."""
+    rows = Offset.objects.exclude(consumer_group="").order_by("id")
+    return list(
+        rows.values_list("id", "consumer_group", "topic", "partition_key", "offset_acked", "scan_offset")
+    )
+
+
+@pytest.mark.parametrize("is_registered", [True, False], ids=["registered", "new"])
+def test_a_start_that_is_refused_for_one_topic_changes_none(make: Make, *, is_registered: bool) -> None:
+    """Workers consume one of the two, and are about to consume the other one."""
+    publish("orders", 1)
+    publish("payments", 1)
+    if is_registered:
+        subscribe("orders", GROUP)
+    with override_settings(MQUEUE=QUICK):
+        with Subscription("payments", GROUP) as worker:
+            consume(worker, 1)
+        before = registered()
+        with pytest.raises(GroupTaken, match="workers consume for it"):
+            make(subscribe="orders,payments").initial()
+        assert registered() == before
+        if is_registered:
+            with Subscription("orders", GROUP) as worker:
+                consume(worker, 1)
+
+
+def test_a_start_beside_a_living_reader_of_one_topic_changes_none(make: Make, quick_hearts: None) -> None:
+    publish("orders", 1)
+    publish("payments", 1)
+    payments = make(subscribe="payments")
+    payments.done(payments.initial())
+    before = registered()
+    both = make(subscribe="orders,payments")
+    with pytest.raises(GroupTaken, match="is alive"):
+        both.initial()
+    assert registered() == before
+    payments.stop()
+    both.done(both.initial())
+
+
+def test_new_topics_of_which_one_is_refused_change_none(make: Make) -> None:
+    """They match the pattern of a query that is at work."""
+    publish("orders-1", 1)
+    query = make(subscribePattern="orders-.*")
+    begun = query.initial()
+    publish("orders-2", 1)
+    publish("orders-3", 1)
+    with override_settings(MQUEUE=QUICK), Subscription("orders-3", GROUP) as worker:
+        consume(worker, 1)
+    before = registered()
+    with pytest.raises(GroupTaken, match="workers consume for it"):
+        query.latest(begun, None)
+    assert registered() == before
+
+
+def test_a_connection_that_is_lost_at_the_beginning_is_opened_anew(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A query that is started again has become the reader, and is about to look where the group stands."""
+    _, ended = cut_off(make())
+    place, killed = following.place, list[str]()
+
+    def cut(*given: Any, using: str) -> following.Place | None:
+        if not killed:
+            killed.append(using)
+            with connection.cursor() as cursor:
+                cursor.execute(f"KILL {connections[using].connection.thread_id()}")
+        return place(*given, using=using)
+
+    monkeypatch.setattr(following, "place", cut)
+    again = make()
+    again.done(ended)
+    assert killed, "nobody asked: this proves nothing"
+    assert stands_at(GROUP) == ended.above("orders") == newest()
