@@ -56,17 +56,17 @@ class Collector:
             if locked is None:
                 return False
             settled, position = locked
-            starts, replies = garbage.starts_and_replies(cursor, self.topic, replies_topic(self.topic))
-            rows = garbage.page(cursor, self.topic, position, settled, PAGE) if starts else []
+            groups, replies = garbage.groups_and_replies(cursor, self.topic, replies_topic(self.topic))
+            rows = garbage.page(cursor, self.topic, position, settled, PAGE) if groups.starts else []
             if not rows:
                 garbage.move_cursor(cursor, self.topic, 0, done=True)
                 return False
-            done = self._done(cursor, starts, [(int(o), p, g) for o, p, g in rows])
+            done = self._done(cursor, groups, [(int(o), p, g) for o, p, g in rows])
             old = set(garbage.old_enough(cursor, [o for _, o in done], retention)) if done else set()
             free = garbage.lock_free(cursor, sorted(old)) if old else set()
             doomed = [(p, o) for p, o in done if o in free]
             if doomed:
-                garbage.delete(cursor, self.topic, sorted(starts), doomed)
+                garbage.delete(cursor, self.topic, sorted(groups.starts), doomed)
                 garbage.forget_empty(cursor, self.topic, sorted({p for p, _ in doomed}))
             self._fruitless = 0 if doomed else self._fruitless + 1
             young = len(old) < len(done)
@@ -83,17 +83,16 @@ class Collector:
         return more
 
     def _done(
-        self, cursor: CursorWrapper, starts: dict[str, int], rows: list[tuple[int, str, str]]
+        self, cursor: CursorWrapper, groups: garbage.Groups, rows: list[tuple[int, str, str]]
     ) -> list[tuple[str, int]]:
-        """(partition, offset) of those rows that every group they are for is done with.
+        """(partition, offset) of those rows that every group which deletion waits for is done with.
 
-        A group without a watermark for the partition is at its start. A row for one group alone that is not
-        registered is nobody's.
+        A group without a watermark for the partition is at its start.
         """
         marks = garbage.watermarks(cursor, self.topic, sorted({partition for _, partition, _ in rows}))
-        done = []
+        starts, done = groups.starts, []
         for offset, partition, target in rows:
-            groups = starts if not target else [target] if target in starts else []
-            if all(offset <= max(marks.get((partition, group), 0), starts[group]) for group in groups):
+            waiting = groups.waited_for(target)
+            if all(offset <= max(marks.get((partition, group), 0), starts[group]) for group in waiting):
                 done.append((partition, offset))
         return done

@@ -34,8 +34,8 @@ class _Holding:
         self.retention, self.lease = conf.retention_ms(topic), conf.lease_ms(topic)
 
     def found(self) -> list[Hold]:
-        self.starts = session.single(self.using, lambda cursor: garbage.starts(cursor, self.topic))
-        if not self.starts:
+        groups = session.single(self.using, lambda cursor: garbage.groups(cursor, self.topic))
+        if not groups.starts:
             return [self._hold("no_group", self.end.first, self.end.first_at)]
         if self.end.first_at > self.now - self.retention:
             return [self._hold("retention", self.end.first, self.end.first_at)]
@@ -43,15 +43,15 @@ class _Holding:
         names = sorted({name for _, name, _ in rows})
         marks = session.single(self.using, lambda cursor: garbage.watermarks(cursor, self.topic, names))
         held: list[tuple[Place, str, int]] = []
-        for group, start in sorted(self.starts.items()):
+        for group, start in sorted(groups.starts.items()):
             for row in rows:
                 acked = max(start, marks.get((row[1], group), 0))
-                if row[0] > acked and row[2] in ("", group):
+                if row[0] > acked and group in groups.waited_for(row[2]):
                     held.append((row, group, acked))
                     break
         held.sort()
         if not held:
-            alive = self._alive(list(self.starts))
+            alive = self._alive(list(groups.starts))
             reason = "collecting" if any(alive.values()) else "no_collector"
             return [self._hold(reason, self.end.first, self.end.first_at)]
         alive = self._alive([group for _, group, _ in held])

@@ -7,12 +7,14 @@ tables both servers would else now and then go through the whole table, and wait
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from django.db.backends.utils import CursorWrapper
 
 from .dialect import NOW_MS, marks, names_table, numbers_table, values_table
 from .distinct import NEWEST
+from .offsets import READS_LOG
 from .session import Row
 
 _INDEX = "FORCE INDEX (queue_offsets_partition)"
@@ -38,27 +40,48 @@ def move_cursor(cursor: CursorWrapper, topic: str, to: int, *, done: bool) -> No
     )
 
 
-def starts(cursor: CursorWrapper, topic: str) -> dict[str, int]:
-    """The registered groups of a topic and their starts."""
-    cursor.execute(
-        "SELECT consumer_group, offset_acked FROM queue_offsets FORCE INDEX (queue_offsets_groups)"
-        " WHERE topic = %s AND partition_key = '' AND consumer_group > ''",
-        [topic],
-    )
-    return {group: int(start) for group, start in cursor.fetchall()}
+@dataclass(frozen=True)
+class Groups:
+    """The registered groups of a topic: their starts, and which of them read the log by themselves."""
+
+    starts: Mapping[str, int]
+    readers: frozenset[str]
+
+    def waited_for(self, target: str) -> Collection[str]:
+        """Those that must be done with a row before it is deleted; ``target``: the group that it is for, '' for all.
+
+        Who reads the log by itself reads all of it. A target that is not registered is nobody.
+        """
+        if not target:
+            return self.starts
+        return self.readers | ({target} & self.starts.keys())
 
 
-def starts_and_replies(cursor: CursorWrapper, topic: str, replies: str) -> tuple[dict[str, int], bool]:
-    """``starts``; and whether the topic ``replies`` holds anything."""
+def groups(cursor: CursorWrapper, topic: str) -> Groups:
+    return groups_and_replies(cursor, topic, None)[0]
+
+
+def groups_and_replies(cursor: CursorWrapper, topic: str, replies: str | None) -> tuple[Groups, bool]:
+    """The groups; and, if there is any, whether the topic ``replies`` holds anything."""
+    there, params = "0", list[str]()
+    if replies is not None:
+        there = "EXISTS (SELECT 1 FROM queue_messages FORCE INDEX (queue_messages_tail) WHERE topic = %s)"
+        params.append(replies)
     cursor.execute(
-        "SELECT consumer_group, offset_acked,"
-        " EXISTS (SELECT 1 FROM queue_messages FORCE INDEX (queue_messages_tail) WHERE topic = %s)"
+        f"SELECT consumer_group, offset_acked, scan_offset = {READS_LOG:d}, {there}"
         " FROM queue_offsets FORCE INDEX (queue_offsets_groups)"
         " WHERE topic = %s AND partition_key = '' AND consumer_group > ''",
-        [replies, topic],
+        [*params, topic],
     )
     rows = cursor.fetchall()
-    return {group: int(start) for group, start, _ in rows}, any(there for _, _, there in rows)
+    readers = frozenset(group for group, _, reads, _ in rows if reads)
+    found = Groups({group: int(start) for group, start, _, _ in rows}, readers)
+    return found, any(there for *_, there in rows)
+
+
+def starts(cursor: CursorWrapper, topic: str) -> Mapping[str, int]:
+    """The registered groups of a topic and their starts."""
+    return groups(cursor, topic).starts
 
 
 def page(cursor: CursorWrapper, topic: str, above: int, settled: int, limit: int) -> list[Row]:

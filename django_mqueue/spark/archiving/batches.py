@@ -6,14 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...service.finished import finished_upto
-from ...store import bulk, unfinished
+from ...store import unfinished
 from ..options import ReadOptions, Table
 from ..planning import ends, ranges
-from ..ranges import Piece, Range
+from ..ranges import Range
 from .standing import Standing
 from .writing import Task
-
-FOR_ALL = ("",)
 
 
 @dataclass(frozen=True)
@@ -29,7 +27,6 @@ class Planner:
 
     def __init__(self, options: Mapping[Table, ReadOptions], rows: int, history_age_ms: int) -> None:
         self._options, self._rows, self._age_ms = options, rows, history_age_ms
-        self._counted = replace(options["messages"], targeted=False)
 
     def reaches(self, using: str, standings: Sequence[Standing], goals: Mapping[str, Goal]) -> list[Standing]:
         """How far the next batch goes, for those topics with which it goes on at all."""
@@ -62,7 +59,7 @@ class Planner:
     def tasks(self, using: str, standing: Standing, reached: Standing) -> list[Task]:
         """What lies between where a topic stands and what is reached with this batch."""
         topic, before, upto = standing.topic, standing.upto, reached.upto
-        messages = self._messages(using, topic, before["messages"], upto["messages"])
+        messages = ranges(using, self._options["messages"], [(topic, before["messages"], upto["messages"])])
         letters_topic = topic + self._options["messages"].dead_letter_suffix
         letters = ranges(
             using,
@@ -83,16 +80,7 @@ class Planner:
         stretches = [(topic, above, max(above, upto)) for topic, above, upto in stretches]
         if sum(upto - above for _, above, upto in stretches) <= self._rows:
             return {topic: upto for topic, _, upto in stretches}
-        options = self._counted if table == "messages" else self._options[table]
-        return ends(using, options, stretches, self._rows)
-
-    def _messages(self, using: str, topic: str, above: int, upto: int) -> list[Range]:
-        """Ranges whose rows are those for all groups; what is for one alone lies between them, or behind."""
-        found = ranges(using, self._counted, [(topic, above, upto)])
-        end = found[-1].piece.upto if found else above
-        if end < upto and bulk.count(using, topic, end, upto, None):
-            found.append(Range(Piece(topic, end, upto, 0)))
-        return found
+        return ends(using, self._options[table], stretches, self._rows)
 
     def _history(self, using: str, topic: str, above: int, upto: int) -> list[Range]:
         groups = tuple(sorted(unfinished.groups(using, topic))) if above < upto else ()

@@ -248,9 +248,17 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "deletion waits for those alone that a message is for",
         "the same: what the others will never be given is kept until their watermarks pass it",
-        "service/collecting.py",
-        "groups = starts if not target else [target] if target in starts else []",
-        "groups = starts if not target else []",
+        "store/garbage.py",
+        "        return self.readers | ({target} & self.starts.keys())\n",
+        "        return self.readers\n",
         f"{_TARGETS}::test_it_is_kept_for_that_group_and_pins_nothing_of_the_others",
+    ),
+    mutation(
+        "deletion waits for who reads the log, whoever a message is for",
+        "what one group alone was given, and is done with, is missing in archives, and nobody is told",
+        "store/garbage.py",
+        "        return self.readers | ({target} & self.starts.keys())\n",
+        "        return {target} & self.starts.keys()\n",
+        "test_groups/test_log_readers.py::test_a_message_for_another_group_is_kept_until_it_is_read",
     ),
 )

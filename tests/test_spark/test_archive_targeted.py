@@ -1,0 +1,83 @@
+"""Messages for one group alone, in archives: each is there before it is deleted, and a batch is no larger for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from django.test import override_settings
+
+from django_mqueue import OutgoingMessage, Subscription, publish, publish_many, redrive, subscribe
+from django_mqueue.exceptions import LogGap
+from django_mqueue.models import Message
+from django_mqueue.spark import Archive
+from tests.support.subscribers import QUICK, consume, in_log, poll_until, settle_and_collect
+
+from .archive_runs import Runs, left
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
+
+
+@pytest.fixture
+def run(spark: SparkSession, options: dict[str, str], tmp_path: Path) -> Runs:
+    return Runs(spark, options, tmp_path / "archive")
+
+
+@override_settings(MQUEUE=QUICK)
+def test_what_one_group_is_done_with_is_archived_before_it_is_deleted(run: Runs) -> None:
+    """With its history; also what was sent back to a group."""
+    subscribe("orders", "billing")
+    publish("orders", "first", key="k")
+    run()
+    alone = publish("orders", "for billing", key="k", group="billing").offset
+    with Subscription("orders", "billing") as subscription:
+        for delivery in poll_until(subscription, 2):
+            delivery.ack() if delivery.offset == alone else delivery.reject("no")
+        assert redrive("orders") == 1
+        consume(subscription, 1)
+        settle_and_collect(subscription)
+    wanted = in_log("orders")
+    assert len(wanted) == 3
+    run()
+    assert run.offsets() == wanted
+    assert [row["target"] for row in run.held()] == ["", "billing", "billing"]
+    assert {row["offset"] for row in run.held(table="deliveries")} == set(wanted)
+    assert left() == []
+
+
+def test_one_that_is_gone_is_told(run: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deletion waits for the archive, so that it is missed like any other."""
+    from typing import Any
+
+    from django_mqueue.spark.archiving import running
+    from django_mqueue.spark.archiving.jobs import spread
+
+    subscribe("orders", "billing")
+    publish_many("orders", [OutgoingMessage(n, group="billing") for n in range(10)])
+    calls: list[int] = []
+
+    def late(*arguments: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 2:  # The first is the probe.
+            Message.objects.filter(offset=in_log("orders")[4]).delete()
+        return spread(*arguments)
+
+    monkeypatch.setattr(running, "spread", late)
+    with pytest.raises(LogGap, match="1 of the 5 messages"):
+        run()
+
+
+def test_batches_are_of_all_messages(run: Runs) -> None:
+    """Those for one group alone count: a million of them, as after a replay, are no single task's."""
+    subscribe("orders", "billing")
+    publish_many("orders", [OutgoingMessage(n, group="billing") for n in range(1000)])
+    publish_many("orders", range(10))
+    (done,) = run(batch_rows=100, history_after=0)
+    assert (done.rows["messages"], done.batches) == (1010, 11)
+    batches = Archive.open(run.place).manifests("orders")
+    assert [batch.tables["messages"].rows for batch in batches] == [100] * 10 + [10]
+    assert run.offsets() == in_log("orders")
