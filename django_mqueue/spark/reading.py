@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pyarrow as pa
 from django.db import DatabaseError, InterfaceError
@@ -50,6 +51,14 @@ def read(wanted: Range, batches: Batches, options: ReadOptions) -> Iterator[pa.R
         _check_whole(wanted, seen)
 
 
+@dataclass
+class Planned:
+    """``rows``: how many are left up to an offset, as far as that is known."""
+
+    upto: int
+    rows: int
+
+
 class Reader:
     """Where in its range a task is, and how large the next page may be."""
 
@@ -64,7 +73,8 @@ class Reader:
         group = wanted.group if options.table == "deliveries" else None
         self._pages = Pages(piece.topic, self._made.fields, options.targets, group, piece.dense)
         self._above, self._upto = piece.above, piece.upto
-        self._left = piece.rows
+        self._planned = [Planned(piece.upto, piece.rows)]
+        self._widest = piece.upto - piece.above
         self._limit = FIRST_ROWS
         self._large = True  # As long as nothing is known.
         self._apart = False
@@ -76,33 +86,45 @@ class Reader:
     def page(self, using: str) -> pa.RecordBatch | None:
         """The next rows, if any are found where they might be. After an error the same are read again."""
         if not self._large:
-            upto = self._above + max(1, self._limit * (self._upto - self._above) // max(1, self._left))
-            upto = min(upto, self._upto)
+            upto = self._above + self._step()
             block = self._pages.block(using, self._above, upto, apart=self._apart)
             try:
                 page = self._made.of_block(block) if block.rows else None
             except Unclear:
+                if block.rows > 2 * self._limit:  # Cut off for their number, which is known now.
+                    self._planned.append(Planned(upto, block.rows))
+                    return None
                 if not self._apart and self._made.lumps:
                     self._apart = True
                     return None
                 self._large, self._limit = True, max(1, self._limit // GROWTH)
             else:
-                self._above = upto
-                self._note(block.rows, block.size)
+                self._note(upto, block.rows, block.size)
                 return page
         rows, size = self._pages.rows(using, self._above, self._upto, self._limit, BUDGET)
         page = self._made.of_rows(rows) if rows else None
         more = len(rows) == self._limit or size > BUDGET
-        self._above = int(rows[-1][0] or 0) if more else self._upto
-        self._note(len(rows), size)
+        self._note(int(rows[-1][0] or 0) if more else self._upto, len(rows), size)
         return page
 
-    def _note(self, rows: int, size: int) -> None:
-        self._left -= rows
+    def _step(self) -> int:
+        """How many offsets the next block is to have: by what is planned, but no wider than the last page suggests."""
+        planned = self._planned[-1]
+        rest = planned.upto - self._above
+        return min(rest, max(1, min(self._limit * rest // max(1, planned.rows), self._widest)))
+
+    def _note(self, upto: int, rows: int, size: int) -> None:
+        """All up to there was read, in so many rows and bytes."""
+        offsets, self._above = upto - self._above, upto
+        for planned in self._planned:
+            planned.rows -= rows
+        while len(self._planned) > 1 and self._planned[-1].upto <= upto:
+            self._planned.pop()
         if rows:
             self._large = size > LARGE * rows
             fitting = rows * (BUDGET // 2 if self._large else BLOCK) // (size or 1)
             self._limit = max(1, min(ROWS, GROWTH * self._limit, fitting))
+        self._widest = offsets * min(GROWTH * max(1, rows), self._limit) // max(1, rows)
 
 
 def _check_whole(wanted: Range, seen: int) -> None:

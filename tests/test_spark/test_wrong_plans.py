@@ -1,0 +1,83 @@
+"""Ranges that hold more than was planned, or hold it elsewhere: read once, not again and again; nothing needs a JVM."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import connection
+
+from django_mqueue import OutgoingMessage, publish_many
+from django_mqueue.spark import reading
+from django_mqueue.store import pages
+from tests.support.statements import Cost, counted
+from tests.support.subscribers import in_log
+
+pytestmark = [pytest.mark.spark, pytest.mark.django_db(transaction=True)]
+
+ROWS = 6000
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks are of about 500 rows, and cut off behind a thousand."""
+    monkeypatch.setattr(reading, "BLOCK", 125_000)
+    monkeypatch.setattr(pages, "MOST", 250_000)
+
+
+def read(options: dict[str, str], rows: int) -> tuple[list[int], Cost]:
+    """Offsets of a topic, read as one range for which so many rows were planned."""
+    from django_mqueue.spark.batches import Batches
+    from django_mqueue.spark.columns import schema_of
+    from django_mqueue.spark.options import read_options
+    from django_mqueue.spark.ranges import Piece, Range
+
+    wanted = read_options({**options, "topic": "orders"})
+    there = in_log("orders")
+    piece = Piece("orders", there[0] - 1, there[-1], rows)
+    reader = reading.Reader(Range(piece), Batches(schema_of(wanted)), wanted)
+    found: list[int] = []
+    pages.prepare("default")
+    with counted() as cost:
+        while not reader.done:
+            if (page := reader.page("default")) is not None:
+                found += page.column("offset").to_pylist()
+    return found, cost
+
+
+def publish_spread(first: int, last: int) -> None:
+    """Messages of which the first to the last lie side by side, and all others a thousand offsets from each other."""
+    publish_many("orders", [OutgoingMessage("x" * 90, key="k") for _ in range(ROWS)])
+    begin = in_log("orders")[0]
+    number = f"(`offset` - {begin})"
+    before, amid, behind = (
+        f"LEAST({number}, {first})",
+        f"LEAST(GREATEST({number} - {first}, 0), {last - first})",
+        f"GREATEST({number} - {last}, 0)",
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"UPDATE queue_messages SET `offset` = {begin} + 1000 * {before} + {amid} + 1000 * {behind}"
+            " WHERE topic = 'orders' ORDER BY `offset` DESC"
+        )
+
+
+@pytest.mark.parametrize("planned", [0, 1, 300, ROWS, 10 * ROWS])
+def test_each_row_is_read_once_whatever_was_planned(options: dict[str, str], planned: int) -> None:
+    publish_many("orders", [OutgoingMessage("x" * 90, key="k") for _ in range(ROWS)])
+    found, cost = read(options, planned)
+    assert found == in_log("orders")
+    assert cost.rows < 1.5 * ROWS + 2 * cost.count, cost
+
+
+@pytest.mark.parametrize("planned", [0, 300, ROWS])
+@pytest.mark.parametrize("dense", ["at the end", "at the beginning", "amid"])
+def test_rows_that_lie_together_are_read_a_few_times_at_most(
+    options: dict[str, str], planned: int, dense: str
+) -> None:
+    first, last = {"at the end": (500, ROWS), "at the beginning": (0, ROWS - 500), "amid": (500, ROWS - 500)}[
+        dense
+    ]
+    publish_spread(first, last)
+    found, cost = read(options, planned)
+    assert found == in_log("orders")
+    assert cost.rows < 4 * ROWS, cost
+    assert cost.count < 100, cost
