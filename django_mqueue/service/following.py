@@ -79,6 +79,17 @@ def _follow(using: str, cursor: CursorWrapper, topic: str, group: str, above: in
     return Place(new.life, new.start)
 
 
+def check_free(topic: str, group: str, *, using: str) -> None:
+    """Raise ``GroupTaken`` if ``follow`` would; nothing is changed."""
+
+    def work(cursor: CursorWrapper) -> None:
+        found = offsets.registration(using, group, topic)
+        if not (found and found.reads_log):
+            _refuse_workers(cursor, topic, group)
+
+    session.run(using, work)
+
+
 def _refuse_workers(cursor: CursorWrapper, topic: str, group: str) -> None:
     beating = heartbeats.beats(cursor, Holder(group, topic, "", ""), ALIVE_MS)
     alive = sorted(name for name in beating if not name.startswith(READER))

@@ -88,14 +88,13 @@ class Run:
                 for topic in topics:
                     self._readers[topic] = membership.join(self._line, topic)
                 archive = self._opened(database)  # Another run may have been at work until now.
-                for topic in topics:
-                    standing = self._look(archive, topic)
-                    self._standings[topic] = self._line.run(
-                        partial(settle, standing, self._goals[topic].messages)
-                    )
-                    self._done[topic] = Archived(topic, standing.upto, self._standings[topic].position)
+                for topic in topics:  # All of them, before the log of any is held for this archive.
+                    self._standings[topic] = self._look(archive, topic)
+                    self._line.run(partial(self._check_free, topic))
                 if archive is None:
                     self._begin(database)
+                for topic in topics:
+                    self._settle(topic)
                 self._batches()
         finally:
             self._line.close()
@@ -107,6 +106,14 @@ class Run:
         if self._strict:
             check(standing, self._line.run(lambda using: following.place(topic, self._group, using=using)))
         return standing
+
+    def _check_free(self, topic: str, using: str) -> None:
+        following.check_free(topic, self._group, using=using)
+
+    def _settle(self, topic: str) -> None:
+        found = self._line.run(partial(settle, self._standings[topic], self._goals[topic].messages))
+        self._standings[topic] = found
+        self._done[topic] = Archived(topic, found.upto, found.position)
 
     def _goal(self, topic: str, using: str) -> Goal:
         letters = topic + self._options["messages"].dead_letter_suffix

@@ -35,6 +35,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_STANDING}::test_a_group_that_was_changed_meanwhile_has_held_back_nothing[read on]",
     ),
     mutation(
+        "of several topics none is held before a run is refused for another",
+        "the log of a topic that is never archived is kept for ever",
+        "spark/archiving/running.py",
+        "                    self._line.run(partial(self._check_free, topic))\n",
+        "",
+        "test_spark/test_archive_beginning_and_end.py::test_a_run_that_is_refused_for_one_topic_holds_no_other",
+    ),
+    mutation(
         "a group that a killed run has not moved is moved by the next one",
         "the log keeps what is archived until there is something new, perhaps for ever",
         "spark/archiving/standing.py",
