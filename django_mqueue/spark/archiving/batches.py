@@ -27,6 +27,7 @@ class Planner:
 
     def __init__(self, options: Mapping[Table, ReadOptions], rows: int, history_age_ms: int) -> None:
         self._options, self._rows, self._age_ms = options, rows, history_age_ms
+        self._history_goals: dict[str, int] = {}
 
     def reaches(self, using: str, standings: Sequence[Standing], goals: Mapping[str, Goal]) -> list[Standing]:
         """How far the next batch goes, for those topics with which it goes on at all."""
@@ -42,7 +43,10 @@ class Planner:
         history = self._ends(
             using,
             "deliveries",
-            [(s.topic, s.upto["deliveries"], self._finished(using, s, messages[s.topic])) for s in standings],
+            [
+                (s.topic, s.upto["deliveries"], self._finished(using, s, goals[s.topic], messages[s.topic]))
+                for s in standings
+            ],
         )
         found = []
         for standing in standings:
@@ -72,8 +76,19 @@ class Planner:
         ]  # fmt: skip
         return [Task(topic, reached.batch, table, range) for table, some in found for range in some]
 
-    def _finished(self, using: str, standing: Standing, upto: int) -> int:
-        return finished_upto(using, standing.topic, standing.upto["deliveries"], upto, self._age_ms)
+    def _finished(self, using: str, standing: Standing, goal: Goal, upto: int) -> int:
+        """Up to where delivery history goes.
+
+        When all else is archived, what is finished then is the last that the run takes. A topic with traffic finishes a
+        little more with each look, and a run that goes on as long as there is more would be batches of next to nothing.
+        """
+        topic, done = standing.topic, standing.upto
+        if topic in self._history_goals:
+            return self._history_goals[topic]
+        found = finished_upto(using, topic, done["deliveries"], upto, self._age_ms)
+        if done["messages"] >= goal.messages and done["dead_letters"] >= goal.dead_letters:
+            self._history_goals[topic] = found
+        return found
 
     def _ends(self, using: str, table: Table, stretches: list[tuple[str, int, int]]) -> dict[str, int]:
         """Up to where each goes; never back."""
