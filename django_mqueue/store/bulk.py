@@ -37,6 +37,23 @@ def nth_above(
     return int(rows[0][0]) if rows else None
 
 
+def last(using: str, topic: str, above: int, upto: int) -> tuple[int, str] | None:
+    """Offset and id of the last row between two offsets."""
+    rows = session.fetch(
+        using,
+        "SELECT m.`offset`, m.id FROM queue_messages m FORCE INDEX (queue_messages_tail)"
+        " WHERE m.topic = %s AND m.`offset` > %s AND m.`offset` <= %s ORDER BY m.`offset` DESC LIMIT 1",
+        [topic, above, upto],
+    )
+    return (int(rows[0][0]), str(rows[0][1])) if rows else None
+
+
+def name_at(using: str, offset: int) -> tuple[str, str] | None:
+    """Topic and id of the row at an offset, of whatever topic."""
+    rows = session.fetch(using, "SELECT topic, id FROM queue_messages WHERE `offset` = %s", [offset])
+    return (str(rows[0][0]), str(rows[0][1])) if rows else None
+
+
 def count(using: str, topic: str, above: int, upto: int, targets: Sequence[str] | None) -> int:
     """How many rows there are between two offsets. Goes through them: for stretches known to be short."""
     rows = session.fetch(

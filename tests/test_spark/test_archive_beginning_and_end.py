@@ -6,16 +6,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from django.db import connection
 from django.test import override_settings
 
 from django_mqueue import Subscription, publish, publish_many, subscribe
-from django_mqueue.exceptions import GroupTaken
-from django_mqueue.models import Message
+from django_mqueue.exceptions import GroupTaken, LogGap
+from django_mqueue.models import Message, Offset
 from django_mqueue.service.registration import is_registered
-from tests.support.subscribers import QUICK, consume, in_log
+from tests.support.subscribers import QUICK, consume, in_log, settle_and_collect
 
-from .archive_runs import Runs
-from .streams import stands_at
+from .archive_runs import Runs, left
+from .streams import settle, stands_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,3 +63,65 @@ def test_a_run_that_is_refused_for_one_topic_holds_no_other(run: Runs) -> None:
     assert not any(run.place.iterdir()) if run.place.exists() else True
     run("a")
     assert len(run.offsets("a")) == 1
+
+
+class Earlier:
+    """The tables as they were, for a database that is set back."""
+
+    def __init__(self) -> None:
+        self.offset = in_log("orders")[-1]
+        self.rows = list(Offset.objects.values())
+
+    def set_back(self) -> None:
+        Message.objects.filter(offset__gt=self.offset).delete()
+        Offset.objects.exclude(pk__in=[row["id"] for row in self.rows]).delete()
+        for row in self.rows:
+            Offset.objects.filter(pk=row["id"]).update(**row)
+        with connection.cursor() as cursor:
+            cursor.execute(f"ALTER TABLE queue_messages AUTO_INCREMENT = {self.offset + 1:d}")
+
+
+@pytest.fixture
+def earlier(run: Runs) -> Earlier:
+    """Before the last of three runs."""
+    for number in range(2):
+        publish_many("orders", range(3 * number, 3 * number + 3))
+        run()
+    found = Earlier()
+    publish_many("orders", range(6, 9))
+    run()
+    return found
+
+
+def test_a_database_that_was_set_back_is_told(run: Runs, earlier: Earlier) -> None:
+    """At once, and when its log has passed what the archive has: what lies between is kept."""
+    archived = run.offsets()
+    earlier.set_back()
+    with pytest.raises(LogGap, match=f"nothing above offset {earlier.offset} was ever settled here"):
+        run()
+    publish_many("orders", range(100, 110))
+    assert settle("orders") > archived[-1]
+    lost = in_log("orders")[-10:]
+    assert set(lost) & set(archived)
+    with pytest.raises(LogGap, match=r"was that of id .* Begin another archive"):
+        run()
+    assert stands_at(GROUP) == earlier.offset
+    assert set(lost) <= set(left())
+    run(to=str(run.place.parent / "another"), group="another")
+    another = Runs(run.spark, run.options, run.place.parent / "another")
+    assert set(lost) <= set(another.offsets())
+    run(fail_on_data_loss=False)
+    assert run.offsets() == [*archived, *(offset for offset in lost if offset > archived[-1])]
+
+
+def test_counting_on_above_the_archive_loses_nothing(run: Runs, earlier: Earlier) -> None:
+    archived = run.offsets()
+    earlier.set_back()
+    with connection.cursor() as cursor:
+        cursor.execute(f"ALTER TABLE queue_messages AUTO_INCREMENT = {archived[-1] + 1:d}")
+    more = publish("orders", 100).offset
+    settle("orders")
+    run()
+    assert run.offsets() == [*archived, more]
+    with Subscription("orders", "billing") as subscription, override_settings(MQUEUE=QUICK):
+        settle_and_collect(subscription)

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...service.finished import finished_upto
-from ...store import unfinished
+from ...store import bulk, unfinished
 from ..options import ReadOptions, Table
 from ..planning import ends, ranges
 from ..ranges import Range
+from .manifest import Last
 from .standing import Standing
 from .writing import Task
 
@@ -57,7 +58,10 @@ class Planner:
             }
             if upto != standing.upto:
                 position = max(standing.position, min(upto["messages"], upto["deliveries"]))
-                found.append(replace(standing, upto=upto, position=position, batch=standing.batch + 1))
+                last = self._last(using, standing, upto["messages"])
+                found.append(
+                    replace(standing, upto=upto, position=position, batch=standing.batch + 1, last=last)
+                )
         return found
 
     def tasks(self, using: str, standing: Standing, reached: Standing) -> list[Task]:
@@ -89,6 +93,11 @@ class Planner:
         if done["messages"] >= goal.messages and done["dead_letters"] >= goal.dead_letters:
             self._history_goals[topic] = found
         return found
+
+    def _last(self, using: str, standing: Standing, upto: int) -> Last | None:
+        """The last message that the archive has with this batch."""
+        found = bulk.last(using, standing.topic, standing.upto["messages"], upto)
+        return standing.last if found is None else Last(*found)
 
     def _ends(self, using: str, table: Table, stretches: list[tuple[str, int, int]]) -> dict[str, int]:
         """Up to where each goes; never back."""

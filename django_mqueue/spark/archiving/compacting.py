@@ -127,6 +127,7 @@ def _compact(spark: SparkSession, archive: Archive, old: Sequence[Manifest], don
         since=old[0].since or old[0].batch,
         replaces=tuple(sorted(empty.union({m.name for m in old}, *(m.replaces for m in old)))),
         compaction=number,
+        last=last.last,
     )
     try:
         files.write(manifest_path(topic, manifest.name), manifest.json())

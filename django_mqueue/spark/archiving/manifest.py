@@ -47,12 +47,21 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Last:
+    """A message by which a log is known again."""
+
+    offset: int
+    id: str
+
+
+@dataclass(frozen=True)
 class Manifest:
     """One batch of a topic, or a compaction of several, from batch ``since`` to ``batch``.
 
     ``compaction``: its number among those of the topic, 0 for a batch. ``replaces``: names of manifests that do not
     count any more, if this one does (see ``counting``). ``position``: up to where the group is done once this is there;
     ``life`` is its registration's. ``columns``: by table, names and Arrow's types. Times are ISO 8601 in UTC.
+    ``last``: the last message that the archive has with this one; None in manifests of earlier versions.
     """
 
     topic: str
@@ -66,6 +75,7 @@ class Manifest:
     since: int | None = None
     replaces: tuple[str, ...] = ()
     compaction: int = 0
+    last: Last | None = None
     schema: int = SCHEMA
     format: int = FORMAT
 
@@ -123,11 +133,19 @@ def read_manifest(data: bytes, where: str) -> Manifest:
         since=None if value.given.get("since") is None else value.number("since"),
         replaces=tuple(value.take("replaces", list)),
         compaction=value.number("compaction"),
+        last=_last(value),
         schema=value.number("schema"),
     )
     if not where.endswith(f"/{found.name}.json"):
         raise ArchiveError(f"{where}: is the manifest {found.name}, under another one's name")
     return found
+
+
+def _last(value: _Value) -> Last | None:
+    if value.given.get("last") is None:
+        return None
+    found = _Value(value.given["last"], f"{value.where}: last")
+    return Last(found.number("offset"), found.take("id", str))
 
 
 def _part(value: _Value) -> Part:

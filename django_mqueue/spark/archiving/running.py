@@ -35,7 +35,7 @@ from .jobs import parallelism, spread
 from .layout import MARKER, TABLES, manifest_path
 from .manifest import FileEntry, Manifest, Marker, Part, now_told
 from .membership import Membership
-from .standing import Standing, check, move, settle, still, told
+from .standing import Standing, check, check_last, check_log, move, settle, still, told
 from .writing import Task, arrow_schema, writing
 
 if TYPE_CHECKING:
@@ -104,7 +104,9 @@ class Run:
         """Where a topic stands. Raises ``LogGap`` if the manifests and the group do not fit together."""
         standing = told(archive, topic, self._group)
         if self._strict:
-            check(standing, self._line.run(lambda using: following.place(topic, self._group, using=using)))
+            found = self._line.run(lambda using: following.place(topic, self._group, using=using))
+            check(standing, found)
+            self._line.run(partial(check_log, standing, found))
         return standing
 
     def _check_free(self, topic: str, using: str) -> None:
@@ -213,7 +215,7 @@ class Run:
     def _add(self, reached: Standing, files: Mapping[Table, Sequence[FileEntry]]) -> None:
         """The manifest, and then the group."""
         before = self._standings[reached.topic]
-        reached = replace(reached, life=self._held(before))
+        reached = replace(reached, life=self._held(before, reached))
         manifest = Manifest(
             topic=reached.topic,
             group=reached.group,
@@ -232,6 +234,7 @@ class Run:
             },
             columns={table: {f.name: str(f.type) for f in arrow_schema(table)} for table in TABLES},
             created_at=now_told(),
+            last=reached.last,
         )
         try:
             self._files.write(manifest_path(reached.topic, manifest.name), manifest.json())
@@ -244,10 +247,12 @@ class Run:
         self._count(reached, files)
         self._move(reached)
 
-    def _held(self, standing: Standing) -> int:
+    def _held(self, standing: Standing, reached: Standing) -> int:
         """The life of the group's registration, which must have held back deletion all the time."""
         try:
             self._line.run(partial(still, standing))
+            if reached.last != standing.last:
+                self._line.run(partial(check_last, reached))
         except LogGap:
             if self._strict:
                 raise

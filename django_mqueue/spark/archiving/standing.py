@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING
 from ...exceptions import LogGap, NotRegistered
 from ...service import following
 from ...service.following import Place
+from ...store import bulk, offsets
 from ...store.leases import Holder
 from ..errors import ArchiveError
 from ..options import Table
 from .layout import TABLES
+from .manifest import Last
 
 if TYPE_CHECKING:
     from .catalog import Archive
+
+WAYS_OUT = "failOnDataLoss set to false (--allow-gaps) goes on with what is there"
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,8 @@ class Standing:
     """``upto``: what each table of the archive reaches. ``position``: where the group is, or is to be moved to.
 
     ``batch`` is the last manifest's number. ``life`` is that of the group's registration, 0 before there is one.
+    ``lowest``: where the group is at least; a run that was killed may not have come to move it for its last manifest,
+    but did so for the one before. ``last``: the last message of the archive, if its manifests tell.
     """
 
     topic: str
@@ -30,6 +36,8 @@ class Standing:
     position: int = 0
     batch: int = 0
     life: int = 0
+    lowest: int = 0
+    last: Last | None = None
 
 
 def told(archive: Archive | None, topic: str, group: str) -> Standing:
@@ -41,40 +49,77 @@ def told(archive: Archive | None, topic: str, group: str) -> Standing:
     }
     if not manifests:
         return Standing(topic, group, upto)
-    last = max(manifests, key=lambda manifest: manifest.batch)
+    last = manifests[-1]
+    lowest = manifests[-2].position if len(manifests) > 1 else 0
     if last.group != group:
         assert archive is not None
         raise ArchiveError(
             f"the archive {archive.files.uri} of topic {topic!r} was written by group {last.group!r}, not {group!r}:"
             " go on with that group, or give another folder"
         )
-    return Standing(topic, group, upto, last.position, last.batch, last.life)
+    return Standing(topic, group, upto, last.position, last.batch, last.life, lowest, last.last)
 
 
 def check(standing: Standing, found: Place | None) -> None:
     """Raise ``LogGap`` if messages above the manifests' end may have been deleted: ``found`` is the group's place."""
     topic, group = standing.topic, standing.group
-    ways_out = "failOnDataLoss set to false (--allow-gaps) goes on with what is there"
     if standing.batch == 0:
         if found is not None and found.above > 0:
             raise LogGap(
                 f"group {group!r} is done with topic {topic!r} up to offset {found.above}, but this archive holds"
                 f" nothing of it: another archive was written by this group. Give that one's folder, or a group of its"
-                f" own; {ways_out}"
+                f" own; {WAYS_OUT}"
             )
         return
     if found is None or found.life != standing.life:
         raise LogGap(
             f"group {group!r} was unsubscribed from topic {topic!r}, reset, or registered anew since the archive's last"
             f" batch ({standing.batch}), or this is another database: messages above offset {standing.position} may be"
-            f" deleted; {ways_out}"
+            f" deleted; {WAYS_OUT}"
         )
     if found.above > standing.position:
         raise LogGap(
             f"group {group!r} is done with topic {topic!r} up to offset {found.above}, but this archive's manifests let"
             f" it only be at {standing.position}: manifests are missing, or another archive is written by this group,"
-            f" and what lies between may be deleted; {ways_out}"
+            f" and what lies between may be deleted; {WAYS_OUT}"
         )
+
+
+def check_log(standing: Standing, found: Place | None, using: str) -> None:
+    """Raise ``LogGap`` if the log went back in time since it was archived: it gives offsets that it gave before.
+
+    What it has at those now is not what the archive has there, and no run would ever look at it. ``found`` is the
+    group's place, after ``check``.
+    """
+    if standing.batch == 0:
+        return
+    end, settled = standing.upto["messages"], offsets.settled(using, standing.topic)
+    if settled < end:  # A run notes what is settled before it archives that, and nobody takes it back.
+        raise _went_back(standing, f"nothing above offset {settled} was ever settled here")
+    if found is not None and found.above < standing.lowest:
+        raise _went_back(
+            standing,
+            f"group {standing.group!r} is at offset {found.above}, but was at {standing.lowest} before",
+        )
+    if standing.last is not None:
+        row = bulk.name_at(using, standing.last.offset)
+        if row is not None and row != (standing.topic, standing.last.id):
+            raise _went_back(
+                standing,
+                f"offset {standing.last.offset} was that of id {standing.last.id!r} when it was archived, but is that"
+                f" of id {row[1]!r} in topic {row[0]!r}",
+            )
+
+
+def _went_back(standing: Standing, why: str) -> LogGap:
+    end = standing.upto["messages"]
+    return LogGap(
+        f"topic {standing.topic!r} is not as it was when it was archived up to offset {end}: {why}. The database was"
+        " set back (by a backup, or by a failover to a server that was behind): messages that it has since then at"
+        f" offsets up to {end} are not in the archive, and could not be added. Begin another archive, in a folder and"
+        " with a group of its own, which takes all that is in the log, and keep this one;"
+        f" {WAYS_OUT}, above that offset"
+    )
 
 
 def settle(standing: Standing, settled: int, using: str) -> Standing:
@@ -83,6 +128,17 @@ def settle(standing: Standing, settled: int, using: str) -> Standing:
     if place.above < standing.position <= settled:
         following.move(standing.topic, standing.group, place.life, standing.position, using=using)
     return replace(standing, life=place.life, position=max(place.above, standing.position))
+
+
+def check_last(standing: Standing, using: str) -> None:
+    """Raise ``LogGap`` unless the log holds the batch's last message: the group has held it back until now."""
+    last = standing.last
+    if last is not None and bulk.name_at(using, last.offset) != (standing.topic, last.id):
+        raise LogGap(
+            f"topic {standing.topic!r} has not id {last.id!r} at offset {last.offset} any more, though deletion was"
+            " held back while it was archived: it was deleted by hand, or the database was set back. Nothing of this"
+            " batch was added. Run it again: what is missing then is told"
+        )
 
 
 def still(standing: Standing, using: str) -> None:
@@ -114,6 +170,7 @@ def check_held(using: str, archive: Archive, topic: str, upto: int) -> None:
     last = manifests[-1]
     place = following.place(topic, last.group, using=using)
     if place is not None and place.life == last.life and place.above <= upto:
+        check_log(told(archive, topic, last.group), place, using)
         return
     problem = (
         "is not registered"

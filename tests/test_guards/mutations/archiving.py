@@ -6,6 +6,7 @@ from __future__ import annotations
 from .mutation import Mutation, mutation
 
 _STANDING = "test_spark/test_archive_standing.py"
+_SET_BACK = "test_spark/test_archive_set_back.py"
 _AT_ONCE = "test_spark/test_archive_at_once.py"
 
 MUTATIONS: tuple[Mutation, ...] = (
@@ -33,6 +34,40 @@ MUTATIONS: tuple[Mutation, ...] = (
         "    if found is None:\n",
         f"{_STANDING}::test_a_group_that_was_changed_meanwhile_has_held_back_nothing[followed again]",
         f"{_STANDING}::test_a_group_that_was_changed_meanwhile_has_held_back_nothing[read on]",
+    ),
+    mutation(
+        "what was settled when it was archived is so still",
+        "a database that was set back gives the archive's offsets to messages that no run looks at, and nobody is told",
+        "spark/archiving/standing.py",
+        "    if settled < end:  # A run notes what is settled before it archives that, and nobody takes it back.\n",
+        "    if settled < 0:\n",
+        f"{_SET_BACK}::test_what_was_settled_once_is_not_any_more",
+    ),
+    mutation(
+        "the last archived message's offset is no other one's",
+        "the same, when the log has passed the archive's end: these messages are deleted, too",
+        "spark/archiving/standing.py",
+        "        if row is not None and row != (standing.topic, standing.last.id):\n",
+        "        if row is None and row != (standing.topic, standing.last.id):\n",
+        f"{_SET_BACK}::test_the_last_archived_message_s_offset_is_another_one_s[orders]",
+        f"{_SET_BACK}::test_the_last_archived_message_s_offset_is_another_one_s[parcels]",
+    ),
+    mutation(
+        "a group is where the last manifest but one let it be",
+        "the same, where the last archived message's offset is nobody's",
+        "spark/archiving/standing.py",
+        "    if found is not None and found.above < standing.lowest:\n",
+        "    if found is not None and found.above < 0:\n",
+        f"{_SET_BACK}::test_a_group_is_where_it_was_before",
+    ),
+    mutation(
+        "a batch's last message is there as long as the batch is written",
+        "of a database that is set back meanwhile the batch holds some of each time",
+        "spark/archiving/standing.py",
+        "    if last is not None and bulk.name_at(using, last.offset) != (standing.topic, last.id):\n",
+        "    if last is None:\n",
+        f"{_SET_BACK}::test_a_database_that_is_set_back_while_it_is_archived_adds_nothing[gone]",
+        f"{_SET_BACK}::test_a_database_that_is_set_back_while_it_is_archived_adds_nothing[another]",
     ),
     mutation(
         "of several topics none is held before a run is refused for another",

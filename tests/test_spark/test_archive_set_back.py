@@ -1,0 +1,116 @@
+"""A log that went back in time gives offsets anew that its archive has already; nothing here needs Spark."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from django_mqueue import publish, publish_many
+from django_mqueue.exceptions import LogGap
+from django_mqueue.models import Message, Offset
+from django_mqueue.service import following
+from django_mqueue.spark.archiving.manifest import Last
+from django_mqueue.spark.archiving.standing import Standing, check, check_last, check_log, move, settle
+from tests.support.subscribers import in_log
+
+from . import streams
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+GROUP = "archive"
+
+
+@pytest.fixture
+def standing() -> Standing:
+    """After two batches of three messages each."""
+    publish_many("orders", range(3))
+    third = in_log("orders")[-1]
+    publish_many("orders", range(3))
+    settled = streams.settle("orders")
+    begun = settle(Standing("orders", GROUP, {"messages": 0}), settled, "default")
+    row = Message.objects.get(offset=in_log("orders")[-1])
+    found = Standing(
+        "orders",
+        GROUP,
+        {"messages": row.offset},
+        row.offset,
+        2,
+        begun.life,
+        third,
+        Last(row.offset, row.message_id),
+    )
+    move(found, "default")
+    return found
+
+
+def look(standing: Standing) -> None:
+    place = following.place("orders", GROUP, using="default")
+    check(standing, place)
+    check_log(standing, place, "default")
+
+
+def set_back(standing: Standing, group: int, settled: int) -> None:
+    """Without the last batch's messages."""
+    Message.objects.filter(offset__gt=standing.lowest).delete()
+    Offset.objects.filter(topic="orders", consumer_group=GROUP).update(offset_acked=group)
+    Offset.objects.filter(topic="orders", consumer_group="").update(offset_acked=settled)
+
+
+def publish_at(offset: int, topic: str = "orders") -> None:
+    new = publish(topic, "new", id="new").offset
+    Message.objects.filter(offset=new).update(offset=offset)
+
+
+def test_a_log_that_went_on_is_the_one_that_was_archived(standing: Standing) -> None:
+    look(standing)
+    publish_many("orders", range(3))
+    look(standing)
+
+
+def test_messages_that_are_deleted_tell_nothing(standing: Standing) -> None:
+    Message.objects.filter(topic="orders").delete()
+    look(standing)
+
+
+def test_a_run_that_was_killed_before_it_moved_its_group_is_no_sign(standing: Standing) -> None:
+    Offset.objects.filter(topic="orders", consumer_group=GROUP).update(offset_acked=standing.lowest)
+    look(standing)
+
+
+def test_manifests_of_earlier_versions_name_no_last_message(standing: Standing) -> None:
+    look(replace(standing, last=None))
+
+
+def test_what_was_settled_once_is_not_any_more(standing: Standing) -> None:
+    set_back(standing, standing.lowest, standing.lowest)
+    with pytest.raises(LogGap, match=f"nothing above offset {standing.lowest} was ever settled here"):
+        look(standing)
+
+
+@pytest.mark.parametrize("topic", ["orders", "parcels"])
+def test_the_last_archived_message_s_offset_is_another_one_s(standing: Standing, topic: str) -> None:
+    """Of the same topic or not: offsets are those of all topics."""
+    set_back(standing, standing.lowest, standing.position + 1)
+    publish_at(standing.position, topic)
+    with pytest.raises(LogGap, match=f"is that of id 'new' in topic '{topic}'"):
+        look(standing)
+
+
+def test_a_group_is_where_it_was_before(standing: Standing) -> None:
+    """Also where the last archived message's offset is nobody's: what was rolled back leaves such."""
+    set_back(standing, standing.lowest - 1, standing.position + 1)
+    with pytest.raises(
+        LogGap, match=f"is at offset {standing.lowest - 1}, but was at {standing.lowest} before"
+    ):
+        look(standing)
+
+
+@pytest.mark.parametrize("how", ["gone", "another"])
+def test_a_database_that_is_set_back_while_it_is_archived_adds_nothing(standing: Standing, how: str) -> None:
+    check_last(standing, "default")
+    set_back(standing, standing.lowest, standing.lowest)
+    if how == "another":
+        publish_at(standing.position)
+    with pytest.raises(LogGap, match="Nothing of this batch was added"):
+        check_last(standing, "default")
