@@ -6,13 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
-from django.db import DatabaseError, InterfaceError
 
 from ..exceptions import LogGap
-from ..store import session
-from ..store.pages import Pages, prepare
+from ..store.pages import Pages
 from .batches import Batches, Unclear
-from .connecting import connected
+from .connecting import Line
 from .options import ReadOptions
 from .ranges import Range
 
@@ -26,27 +24,21 @@ BLOCK = 4 * 1_048_576
 LARGE = 16_384
 """Bytes of a row in the mean, from which on rows are not joined into blocks."""
 
-ATTEMPTS = 3
-"""Of a page whose connection was lost."""
-
 
 def read(wanted: Range, batches: Batches, options: ReadOptions) -> Iterator[pa.RecordBatch]:
-    """The rows of a range. Raises ``LogGap`` if it has fewer than were planned, unless that is allowed."""
-    reader, failures, seen = Reader(wanted, batches, options), 0, 0
-    while not reader.done:
-        with connected(options.connecting) as using:
-            try:
-                prepare(using)
-                while not reader.done:
-                    page = reader.page(using)
-                    failures = 0
-                    if page is not None:
-                        seen += page.num_rows
-                        yield page
-            except (DatabaseError, InterfaceError) as error:
-                failures += 1
-                if not session.passes(error) or failures == ATTEMPTS:
-                    raise
+    """The rows of a range. Raises ``LogGap`` if it has fewer than were planned, unless that is allowed.
+
+    A server that goes away is waited for, as ``Line`` does: the same page is read again.
+    """
+    reader, line, seen = Reader(wanted, batches, options), Line(options.connecting), 0
+    try:
+        while not reader.done:
+            page = line.run(reader.page)
+            if page is not None:
+                seen += page.num_rows
+                yield page
+    finally:
+        line.close()
     if options.fail_on_data_loss and options.table == "messages" and not options.targeted:
         _check_whole(wanted, seen)
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from django.db import connections
 from MySQLdb import _mysql
@@ -119,6 +120,7 @@ class Pages:
         lumps = [field.sql for field in fields if field.lump and apart]
         wanted = ", ".join(["COUNT(*)", _joined(line, "0x0a"), *(_joined(lump, "''") for lump in lumps)])
         from_, params = self._from(above, upto)
+        _prepare(using)
         ((rows, found, *joined),) = session.fetch(using, f"SELECT {wanted} {from_}", params)
         return Block(int(rows), found or b"", [lump or b"" for lump in joined] if apart else None)
 
@@ -169,10 +171,17 @@ class Pages:
         )
 
 
-def prepare(using: str) -> None:
-    """Let a new connection read blocks."""
-    with connections[using].cursor() as cursor:
-        cursor.execute(f"SET SESSION group_concat_max_len = {MOST:d}")
+_prepared: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+"""The server's connections that may make long values, and how long."""
+
+
+def _prepare(using: str) -> None:
+    """Let the connection read blocks, unless it can: it may be another one than that of the page before."""
+    connection = connections[using]
+    connection.ensure_connection()
+    if _prepared.get(connection.connection) != MOST:
+        session.execute(using, f"SET SESSION group_concat_max_len = {MOST:d}")
+        _prepared[connection.connection] = MOST
 
 
 def _line_parts(field: Field, apart: bool) -> list[str]:

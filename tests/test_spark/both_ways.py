@@ -9,7 +9,7 @@ import pytest
 from django_mqueue.spark.batches import Batches, Unclear
 from django_mqueue.spark.columns import schema_of
 from django_mqueue.spark.options import read_options
-from django_mqueue.store.pages import Pages, prepare
+from django_mqueue.store.pages import Pages
 
 EVERYTHING = 2**62
 
@@ -21,7 +21,6 @@ def read(
     options = read_options({"topic": topic, "table": table, "includeHeaders": "true"})
     made = Batches(schema_of(options)).maker({"topic": topic} | ({"group": group} if group else {}))
     pages = Pages(topic, made.fields, None, group, dense)
-    prepare("default")
     rows, _ = pages.rows("default", 0, EVERYTHING, 100_000, 2**30)
     found = made.of_rows(rows)
     found.validate(full=True)

@@ -172,11 +172,9 @@ def cut_between(
     whole = schema_of(read_options({"topic": "orders"}))
     maker = Batches(StructType([field for field in whole if field.name in columns])).maker({})
     wanted = pages.Pages("orders", maker.fields)
-    pages.prepare("default")
     block = wanted.block("default", 0, 2**62, apart=True)
     assert maker.of_block(block).num_rows == 100
     monkeypatch.setattr(pages, "MOST", at(block))
-    pages.prepare("default")
     with pytest.raises(Unclear):
         maker.of_block(wanted.block("default", 0, 2**62, apart=True))
 

@@ -1,0 +1,88 @@
+"""How a task reads its range: with few statements, and with patience. Needs PySpark, but no JVM."""
+
+from __future__ import annotations
+
+from threading import Thread
+from typing import TYPE_CHECKING
+
+import pytest
+from django.db import connection, connections
+
+from django_mqueue import OutgoingMessage, publish_many
+from django_mqueue.spark import reading
+from django_mqueue.spark.launching import settings_options
+from django_mqueue.spark.options import ReadOptions, read_options
+from django_mqueue.spark.planning import batch
+from tests.own_server import OwnServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+pytestmark = pytest.mark.spark
+
+
+def pages_of(using: str, wanted: ReadOptions) -> Iterator[pa.RecordBatch]:
+    """Planned now, and read as it is asked for."""
+    from django_mqueue.spark.batches import Batches
+    from django_mqueue.spark.columns import schema_of
+
+    (planned,) = batch(using, wanted)
+    return reading.read(planned, Batches(schema_of(wanted)), wanted)
+
+
+def payloads(page: pa.RecordBatch) -> list[bytes]:
+    return [bytes(payload) for payload in page.column("payload").to_pylist()]
+
+
+def statements() -> int:
+    """That the server was ever asked to read by."""
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW GLOBAL STATUS LIKE 'Com_select'")
+        return int(cursor.fetchone()[1])
+
+
+def test_a_page_beyond_its_budget_costs_the_next_ones_nothing(options: dict[str, str]) -> None:
+    """Its connection is given up, and another one must be able to make long values, too."""
+    sizes = [400_000] * 60 + [10] * 3000
+    publish_many("orders", [OutgoingMessage(b"x" * size, key="k") for size in sizes])
+    pages = pages_of("default", read_options({**options, "topic": "orders"}))
+    before = statements()
+    assert [len(payload) for page in pages for payload in payloads(page)] == sizes
+    assert statements() - before < 20
+
+
+def test_a_server_that_is_started_again_is_waited_for(own_server: OwnServer) -> None:
+    """It refuses connections in the meantime."""
+    using, count = own_server.alias, reading.FIRST_ROWS + 300
+    publish_many("orders", range(count), using=using)
+    pages = pages_of(using, read_options({**settings_options(using), "topic": "orders"}))
+    found = payloads(next(pages))
+    assert len(found) == reading.FIRST_ROWS
+    connections[using].close()
+    own_server.stop()
+    starting = Thread(target=own_server.start)
+    starting.start()
+    try:
+        found += [payload for page in pages for payload in payloads(page)]
+    finally:
+        starting.join()
+    assert sorted(map(int, found)) == list(range(count))
+
+
+def test_a_connection_that_is_killed_between_pages_is_made_again(options: dict[str, str]) -> None:
+    count = reading.FIRST_ROWS + 300
+    publish_many("orders", range(count))
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT CONNECTION_ID()")
+        (mine,) = cursor.fetchone()
+        pages = pages_of("default", read_options({**options, "topic": "orders"}))
+        found = payloads(next(pages))
+        cursor.execute("SELECT DATABASE()")
+        (database,) = cursor.fetchone()
+        cursor.execute("SHOW PROCESSLIST")
+        (theirs,) = [row[0] for row in cursor.fetchall() if row[3] == database and row[0] != mine]
+        cursor.execute(f"KILL {theirs:d}")
+    found += [payload for page in pages for payload in payloads(page)]
+    assert sorted(map(int, found)) == list(range(count))
