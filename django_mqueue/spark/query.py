@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 import uuid
@@ -31,6 +32,8 @@ class Query:
         self._topics: list[str] = []
         self._topics_at = self._idle_at = float("-inf")
         self._goal: dict[str, int] | None = None
+        self._first: str | None = None
+        """The topic whose turn it is, if not all can have one. They take turns in the order of names."""
         self._pause = threading.Event()
 
     def initial(self) -> Offsets:
@@ -117,7 +120,7 @@ class Query:
                 found.append((topic, above, above))
         lives = self._follower.lives if self._follower else {}
         self.reported = begun.moved({topic: last + 1 for topic, _, last in found}, lives)
-        reached = ends(using, self.options, found, most)
+        reached = self._ends(using, found, most)
         return begun.moved({topic: upto + 1 for topic, upto in reached.items()}, lives)
 
     def _ranges(
@@ -136,6 +139,20 @@ class Query:
             ) in found:  # Now: what is deleted from here on is missed by the task that reads it.
                 follower.check(using, topic, above)
         return planned
+
+    def _ends(self, using: str, found: list[tuple[str, int, int]], most: int | None) -> dict[str, int]:
+        """Up to where each topic is read. Those that get nothing, where there are too many, come first the next time.
+
+        A query that begins anew begins anywhere: were it always the same place, and did it end after each batch, the
+        others would never be read.
+        """
+        if self._first is None and found:
+            self._first = random.choice(found)[0]
+        turns = sorted(found, key=lambda each: (each[0] < (self._first or ""), each[0]))
+        reached = ends(using, self.options, turns, most)
+        left_out = [topic for topic, above, upto in turns if reached[topic] == above < upto]
+        self._first = left_out[0] if left_out else self._first
+        return reached
 
     def _current(self, using: str) -> list[str]:
         if not self._topics or (self.options.pattern and time.monotonic() >= self._topics_at + TOPICS_EVERY):

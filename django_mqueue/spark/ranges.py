@@ -53,19 +53,20 @@ def cuts(pieces: Sequence[int], number: int) -> list[tuple[int, int]]:
 
 
 def shares(total: int, backlogs: Sequence[int]) -> list[int]:
-    """``total`` rows divided among topics by how many each has, at least one for each that has any and while they last.
+    """``total`` rows divided among topics by how many each has, at least one for each that has any.
 
-    The sum is at most ``total``.
+    Where there are more such topics than rows, the first ones get one each: let those come first that had none before.
+    The sum is ``total``, or all that there is.
     """
-    everything = sum(backlogs)
-    if everything <= total:
+    if sum(backlogs) <= total:
         return list(backlogs)
-    found = [min(backlog, max(1, total * backlog // everything)) if backlog else 0 for backlog in backlogs]
-    over = sum(found) - total
-    for place in sorted(range(len(found)), key=lambda place: (found[place], place)):
-        if over <= 0:
-            break
-        less = min(over, found[place])
-        found[place] -= less
-        over -= less
+    waiting = [place for place, backlog in enumerate(backlogs) if backlog]
+    found = [0] * len(backlogs)
+    for place in waiting[:total]:
+        found[place] = 1
+    spare, rest, before = max(0, total - len(waiting)), sum(backlogs) - len(waiting), 0
+    for place in waiting:  # Beyond its first row each has its part of what is to spare, rounded in the sum.
+        upto = before + backlogs[place] - 1
+        found[place] += spare * upto // (rest or 1) - spare * before // (rest or 1)
+        before = upto
     return found

@@ -46,6 +46,22 @@ def test_a_small_topic_has_a_part_beside_a_large_one() -> None:
     assert shares(10, [10, 1]) == [9, 1]
 
 
+@given(some.integers(1, 100), some.lists(some.integers(0, 10_000_000), max_size=20))
+def test_each_topic_has_a_part_where_there_is_a_row_for_each(total: int, backlogs: list[int]) -> None:
+    found = shares(total, backlogs)
+    waiting = sum(1 for backlog in backlogs if backlog)
+    assert sum(found) == min(total, sum(backlogs))
+    assert sum(1 for share in found if share) == min(total, waiting)
+    if waiting <= total:
+        assert all(share for share, backlog in zip(found, backlogs, strict=True) if backlog)
+
+
+def test_the_large_ones_are_cut_first() -> None:
+    assert shares(10, [1, 1, 1, 1000]) == [1, 1, 1, 7]
+    assert min(shares(10_000, [100] * 9 + [10_000_000])) == 1
+    assert shares(2, [1, 0, 5, 9]) == [1, 0, 1, 0]
+
+
 def test_a_stretch_is_dense_where_most_of_it_is_the_topics() -> None:
     assert Piece("t", 100, 200, 60).dense
     assert not Piece("t", 100, 200, 40).dense
