@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -44,13 +44,13 @@ class OwnServer:
 
 
 @contextmanager
-def own_server_of_kind(kind: str, alias: str = "own") -> Iterator[OwnServer]:
-    """Started and migrated."""
+def own_server_of_kind(kind: str, alias: str = "own", further: Sequence[str] = ()) -> Iterator[OwnServer]:
+    """Started, with ``further`` options, and migrated."""
     try:
         flavour = FLAVOURS[kind]()
     except EnvironmentProblem as problem:
         pytest.skip(f"no {kind} for this test alone: {problem}")
-    with private_server(flavour) as server:
+    with private_server(flavour, further=further) as server:
         connections.settings[alias] = connections.configure_settings(databases(server.url()))["default"]
         try:
             call_command("migrate", database=alias, verbosity=0)

@@ -26,13 +26,16 @@ from django.db import DatabaseError, InterfaceError, connections
 
 from .. import conf
 from ..store import session
-from ..store.dialect import NO_TABLE
+from ..store.dialect import NO_TABLE, SSL_MODES
 from .errors import NoConnection, OptionError
 
 PASSWORD = "MQUEUE_PASSWORD"
+SSL = {"sslCa": "ca", "sslCapath": "capath", "sslCert": "cert", "sslKey": "key", "sslCipher": "cipher"}
+"""Options, and what they are in mysqlclient's ``ssl``."""
+
 CONNECTION_OPTIONS = frozenset(
-    {"host", "port", "user", "database", "unixSocket", "sslCa", "passwordFile", "defaultsFile", "connectionHook",
-     "using"}
+    {"host", "port", "user", "database", "unixSocket", "sslMode", "passwordFile", "defaultsFile", "defaultsGroup",
+     "connectionHook", "using", *SSL}
 )  # fmt: skip
 TIMEOUT = 20
 """Seconds to connect in."""
@@ -73,15 +76,19 @@ def connecting(options: Mapping[str, str]) -> Connecting:
     """From options, by names in small letters. Raises ``OptionError``."""
     names = {
         "host": "host", "user": "user", "database": "database", "unixsocket": "unix_socket",
-        "defaultsfile": "read_default_file",
+        "defaultsfile": "read_default_file", "defaultsgroup": "read_default_group",
     }  # fmt: skip
     parameters: dict[str, Any] = {theirs: options[name] for name, theirs in names.items() if name in options}
     if "port" in options:
         if not options["port"].isdecimal() or not 0 < int(options["port"]) < 65536:
             raise OptionError(f"option 'port' is {options['port']!r}, but must be a number from 1 to 65535")
         parameters["port"] = int(options["port"])
-    if "sslca" in options:
-        parameters["ssl"] = {"ca": options["sslca"]}
+    if ssl := {theirs: options[name.lower()] for name, theirs in SSL.items() if name.lower() in options}:
+        parameters["ssl"] = ssl
+    if (mode := options.get("sslmode")) is not None:
+        if mode not in SSL_MODES:
+            raise OptionError(f"option 'sslMode' is {mode!r}, but must be one of {', '.join(SSL_MODES)}")
+        parameters["ssl_mode"] = mode
     hook, using = options.get("connectionhook"), options.get("using")
     if using is not None and (parameters or hook):
         raise OptionError(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections
 
 from .. import conf
+from .connecting import SSL
 from .errors import NoSpark
 from .java import find_java
 from .priority import start_java
@@ -168,6 +169,9 @@ def settings_options(using: str | None = None) -> dict[str, str]:
     """
     found: dict[str, Any] = connections[conf.database(using)].settings_dict
     further = found["OPTIONS"]
+    ssl, mode = further.get("ssl"), further.get("ssl_mode")
+    if ssl is not None and not isinstance(ssl, Mapping):
+        ssl, mode = None, mode or ("REQUIRED" if ssl else "DISABLED")  # As mysqlclient takes it since 2.2.4.
     values = {
         "host": found["HOST"],
         "port": found["PORT"],
@@ -175,7 +179,9 @@ def settings_options(using: str | None = None) -> dict[str, str]:
         "database": found["NAME"],
         "unixSocket": further.get("unix_socket"),
         "defaultsFile": further.get("read_default_file"),
-        "sslCa": further.get("ssl", {}).get("ca"),
+        "defaultsGroup": further.get("read_default_group"),
+        "sslMode": mode,
+        **{name: (ssl or {}).get(theirs) for name, theirs in SSL.items()},
     }
     if str(values["host"]).startswith("/"):
         values["unixSocket"] = values.pop("host")

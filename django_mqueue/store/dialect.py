@@ -24,6 +24,10 @@ NO_GATE = frozenset({NULL, 3819, 4025})
 
 NO_TABLE = 1146
 
+NO_SSL = 2026
+SSL_MODES = ("DISABLED", "PREFERRED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY")
+"""Values of mysqlclient's ``ssl_mode``."""
+
 LOST = frozenset({1053, 1152, 1158, 1159, 1160, 1161, 1927, 2002, 2003, 2006, 2013, 2055, 4031})
 """The connection or the server is gone, or not there yet. 4031: MySQL ended it for being silent too long."""
 

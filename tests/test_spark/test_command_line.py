@@ -81,12 +81,14 @@ def test_arguments_become_options_without_the_password(monkeypatch: pytest.Monke
 
     code = main(
         "--host", "db", "--port", "3307", "--user", "archive", "--database", "shop", "--ssl-ca", "/ca.pem",
+        "--ssl-mode", "VERIFY_CA", "--ssl-cert", "/me.pem", "--ssl-key", "/key.pem", "--defaults-group", "shop",
         "--password-file", "/run/secrets/db", "--dead-letter-suffix", "_dead", "--many", "5", run=run,
     )  # fmt: skip
     assert code == 7
     (job,) = seen
     assert job.options == {
         "host": "db", "port": "3307", "user": "archive", "database": "shop", "sslCa": "/ca.pem",
+        "sslMode": "VERIFY_CA", "sslCert": "/me.pem", "sslKey": "/key.pem", "defaultsGroup": "shop",
         "passwordFile": "/run/secrets/db", "deadLetterSuffix": "_dead",
     }  # fmt: skip
     assert job.arguments.many == 5
@@ -102,6 +104,7 @@ def test_arguments_become_options_without_the_password(monkeypatch: pytest.Monke
         (("--passwor", "x"), "unrecognized arguments"),
         (("--host", "db"), "option 'database' is missing"),
         (("--host", "db", "--database", "shop", "--port", "70000"), "must be a number from 1 to 65535"),
+        (("--ssl-mode", "yes"), "invalid choice: 'yes'"),
         (("--connection-hook", "shop.secrets"), "must be like package.module:function"),
         (("--memory", "much"), "--memory: must be a number with m or g behind it, as 900m or 4g"),
         (("--nice", "20"), "--nice: must be a number from 0 to 19, not '20'"),

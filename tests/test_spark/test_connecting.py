@@ -6,11 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.db import connection, connections
 from django.utils.connection import ConnectionDoesNotExist
+from pytest_django import DjangoDbBlocker
 
 from django_mqueue import publish
 from django_mqueue.service import settling
@@ -18,6 +21,8 @@ from django_mqueue.spark.connecting import Connecting, Line, connected, connecti
 from django_mqueue.spark.errors import NoConnection
 from django_mqueue.spark.launching import settings_options
 from django_mqueue.store import session
+from tests.own_server import own_server_of_kind
+from tests.servers import kind_of_run
 
 ALONE = """
 import json, os, sys
@@ -147,3 +152,103 @@ def test_options_of_the_settings_hold_no_password() -> None:
     assert set(settings_options()) <= {
         "host", "port", "user", "database", "unixSocket", "defaultsFile", "sslCa",
     }  # fmt: skip
+
+
+PEM = {"ca": "/ca.pem", "cert": "/me.pem", "key": "/key.pem"}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"ssl_mode": "VERIFY_IDENTITY", "ssl": PEM}, {"ssl_mode": "VERIFY_IDENTITY", "ssl": PEM}),
+        ({"ssl": {"capath": "/certs", "cipher": "A:B"}}, {"ssl": {"capath": "/certs", "cipher": "A:B"}}),
+        ({"ssl": True}, {"ssl_mode": "REQUIRED"}),
+        ({"ssl": True, "ssl_mode": "VERIFY_CA"}, {"ssl_mode": "VERIFY_CA"}),
+        ({"ssl": False}, {"ssl_mode": "DISABLED"}),
+        ({"ssl": {}}, {}),
+        (
+            {"read_default_file": "/my.cnf", "read_default_group": "shop"},
+            {"read_default_file": "/my.cnf", "read_default_group": "shop"},
+        ),
+    ],
+    ids=str,
+)
+def test_what_the_settings_say_of_encryption_is_passed_on(
+    given: dict[str, Any], expected: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that mysqlclient is given here, it is given on executors, too."""
+    wanted = {"ENGINE": "django.db.backends.mysql", "NAME": "shop", "HOST": "db", "USER": "", "PORT": ""}
+    monkeypatch.setattr(connections["default"], "settings_dict", {**wanted, "OPTIONS": given})
+    found = connecting(lower(settings_options()))
+    assert found.parameters == {"host": "db", "database": "shop", **expected}
+
+
+@pytest.fixture(scope="module")
+def without_tls(django_db_blocker: DjangoDbBlocker) -> Iterator[dict[str, str]]:
+    """A server that cannot encrypt, as options."""
+    kind = kind_of_run()
+    further = ["--tls-version="] if kind == "mysql" else []
+    with django_db_blocker.unblock(), own_server_of_kind(kind, "without_tls", further):
+        yield lower(settings_options("without_tls"))
+
+
+@pytest.mark.parametrize("mode", ["REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY"])
+def test_what_must_be_encrypted_is_not_sent_in_the_clear(without_tls: dict[str, str], mode: str) -> None:
+    """MariaDB's library would go on without a word."""
+    with (
+        pytest.raises(NoConnection, match=r"cannot be reached from here: .*SSL"),
+        connected(connecting({**without_tls, "sslmode": mode})),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("more", [{"ssl_mode": "REQUIRED"}, {"ssl": True}], ids=str)
+def test_nor_is_it_where_the_settings_or_a_function_ask_for_it(
+    without_tls: dict[str, str], more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(connections["without_tls"].settings_dict["OPTIONS"], *next(iter(more.items())))
+    with pytest.raises(NoConnection, match="SSL"), connected(Connecting(using="without_tls")):
+        pass
+    with (
+        pytest.raises(NoConnection, match="SSL"),
+        connected(connecting(lower(settings_options("without_tls")))),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("mode", ["DISABLED", "PREFERRED"])
+def test_what_need_not_be_encrypted_goes_through(without_tls: dict[str, str], mode: str) -> None:
+    with connected(connecting({**without_tls, "sslmode": mode})) as using:
+        assert session.fetch(using, "SELECT 1") == [(1,)]
+
+
+@pytest.fixture(scope="module")
+def with_tls(
+    django_db_blocker: DjangoDbBlocker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, str]]:
+    """A server with a certificate of its own, which clients may check."""
+    place = tmp_path_factory.mktemp("tls")
+    key, pem = str(place / "key.pem"), str(place / "cert.pem")
+    run = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    subprocess.run([*run, "-keyout", key, "-out", pem], check=True, capture_output=True)
+    further = [f"--ssl-key={key}", f"--ssl-cert={pem}", f"--ssl-ca={pem}"]
+    with django_db_blocker.unblock(), own_server_of_kind(kind_of_run(), "with_tls", further):
+        yield {**lower(settings_options("with_tls")), "sslca": pem}
+
+
+@pytest.mark.parametrize("mode", ["REQUIRED", "VERIFY_CA"])
+def test_what_must_be_encrypted_is(with_tls: dict[str, str], mode: str) -> None:
+    with connected(connecting({**with_tls, "sslmode": mode})) as using:
+        assert session.fetch(using, "SHOW SESSION STATUS LIKE 'Ssl_cipher'")[0][1]
+
+
+def test_a_certificate_that_nobody_vouches_for_is_refused(with_tls: dict[str, str], tmp_path: Path) -> None:
+    """Those that clients are told to trust are others."""
+    key, pem = str(tmp_path / "key.pem"), str(tmp_path / "cert.pem")
+    run = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=another"]
+    subprocess.run([*run, "-keyout", key, "-out", pem], check=True, capture_output=True)
+    with (
+        pytest.raises(NoConnection, match=r"SSL|TLS|certificate"),
+        connected(connecting({**with_tls, "sslca": pem, "sslmode": "VERIFY_CA"})),
+    ):
+        pass

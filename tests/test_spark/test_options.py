@@ -58,6 +58,8 @@ def test_what_is_not_said_is_safe() -> None:
         ({**TOPIC, "groups": "billing"}, "'group'"),
         ({**TOPIC, "maxOffsetsPerTrigger": "10"}, "streaming"),
         ({**TOPIC, "port": "0", "database": "shop"}, "65535"),
+        ({**TOPIC, "sslMode": "required", "database": "shop"}, "REQUIRED"),
+        ({**TOPIC, "sslMode": "REQUIRED"}, "'database'"),
         ({**TOPIC, "host": "db"}, "'database'"),
         ({**TOPIC, "using": "default", "database": "shop"}, "DATABASES"),
         ({**TOPIC, "connectionHook": "hook"}, "package.module:function"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import Action, ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
+from ...store.dialect import SSL_MODES
 from ..connecting import connecting
 from ..errors import OptionError
 from .verbs import BadArguments
@@ -18,9 +19,15 @@ _NAMES = {
     "user": "user",
     "database": "database",
     "unix_socket": "unixSocket",
+    "ssl_mode": "sslMode",
     "ssl_ca": "sslCa",
+    "ssl_capath": "sslCapath",
+    "ssl_cert": "sslCert",
+    "ssl_key": "sslKey",
+    "ssl_cipher": "sslCipher",
     "password_file": "passwordFile",
     "defaults_file": "defaultsFile",
+    "defaults_group": "defaultsGroup",
     "connection_hook": "connectionHook",
     "dead_letter_suffix": "deadLetterSuffix",
 }
@@ -47,9 +54,19 @@ def add_connection(parser: ArgumentParser) -> None:
     group.add_argument("--user")
     group.add_argument("--database", help="Name of the database.")
     group.add_argument("--unix-socket", metavar="PATH")
+    group.add_argument(
+        "--ssl-mode",
+        choices=SSL_MODES,
+        help="Whether the connection is encrypted, and the server's certificate checked.",
+    )
     group.add_argument("--ssl-ca", metavar="PATH", help="Certificates that the server's is checked against.")
+    group.add_argument("--ssl-capath", metavar="PATH", help="A folder of such certificates.")
+    group.add_argument("--ssl-cert", metavar="PATH", help="The certificate of this account.")
+    group.add_argument("--ssl-key", metavar="PATH", help="Its key.")
+    group.add_argument("--ssl-cipher", metavar="LIST", help="Ciphers that may be used.")
     add_password(group)
     group.add_argument("--defaults-file", metavar="PATH", help="An option file of MySQL's, for its [client].")
+    group.add_argument("--defaults-group", metavar="NAME", help="Another group of it that is read besides.")
     group.add_argument(
         "--connection-hook", metavar="MODULE:FUNCTION", help="Returns parameters of mysqlclient."
     )
