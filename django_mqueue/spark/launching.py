@@ -17,6 +17,7 @@ from .connecting import SSL
 from .errors import NoSpark
 from .java import find_java
 from .priority import start_java
+from .write_options import ADAPTIVE_STREAMS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,7 +78,7 @@ def plain_session(
         if nice != 0:
             named = {"spark.master": master, "spark.app.name": name}
             _started(lambda: start_java({**named, **settings}, nice))
-    for key, value in settings.items():
+    for key, value in {ADAPTIVE_STREAMS: "false", **settings}.items():
         builder = builder.config(key, value)
     return _started(builder.getOrCreate)
 

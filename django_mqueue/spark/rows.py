@@ -1,11 +1,17 @@
 """Rows of a DataFrame as messages, each with an id by which it is stored once.
 
-**Ids.** A row with a value in the column ``id`` has that one. Any other gets one that is made of the write (a streaming
-query's id and the number of its batch, or a batch's ``writeId``, or else something random for each ``save``), of the
-task's partition, of the row's content, and of how many rows of the same content the task had before. A task that is
-run again has the same rows, perhaps in another order (what comes from a shuffle has none), and so the same ids: they
-are stored once. Two rows never have one id, so that nothing is lost, whatever comes in which order. Where a batch that
-comes again has its rows in *other* partitions (files packed for another number of cores) ids of one's own are needed.
+**Ids.** A row with a value in the column ``id`` has that one. Any other gets one that is made of the write, of the
+row's content, and of how many rows of the same content the task had before: so a task that is run again has the same
+ids, in whatever order its rows come (what comes from a shuffle has none), and they are stored once. What besides
+depends on what may be run again:
+
+- a ``save`` without a name: its tasks alone, as they were cut. Its ids are made of the task's partition, too: rows that
+  are equal are as many messages, whichever tasks have them;
+- a ``save`` with a ``writeId``: the whole, and its rows may be in other partitions then (adaptive execution joins those
+  of a shuffle by the number of cores, files are packed by it). So no partition is in its ids. Equal rows of several
+  tasks would have one id: tasks tell what they have (``digests``), and the driver refuses the write (``check_apart``);
+- a batch of a stream: the whole, but a stream must not stop at equal rows of several tasks. Its ids are made of the
+  partition, too, and rows without ids are refused where adaptive execution is on.
 """
 
 from __future__ import annotations
@@ -20,18 +26,23 @@ from typing import Any
 from ..policy import names
 from ..policy.encoding import Encoded, JsonText, encode
 from ..store.log import NewRow
-from .errors import RowError
-from .write_options import WriteOptions
+from .errors import OptionError, RowError
+from .write_options import ADAPTIVE_STREAMS, WriteOptions
 
 COLUMNS = ("topic", "key", "id", "kind", "headers", "payload", "target")
+DIGEST = 8
 
 
 @dataclass(frozen=True)
 class Task:
-    """Whose rows: ``write`` is the write's identity, ``partition`` the task's number in it."""
+    """Whose rows: ``write`` is the write's identity, ``partition`` the task's number in it; None: no part of ids.
+
+    ``adaptive``: when the same is run again, its rows may be cut into other tasks.
+    """
 
     write: str
-    partition: int
+    partition: int | None
+    adaptive: bool = False
 
 
 class Rows:
@@ -39,7 +50,8 @@ class Rows:
 
     def __init__(self, task: Task, options: WriteOptions) -> None:
         self._options = options
-        self._seed = f"{task.write}\0{task.partition}\0".encode()
+        self._adaptive = task.adaptive
+        self._seed = f"{task.write}\0{'' if task.partition is None else task.partition}\0".encode()
         self._seen: Counter[bytes] = Counter()
         self._number = 0
         self._topics: set[str] = set()
@@ -47,12 +59,22 @@ class Rows:
     def messages(self, columns: Mapping[str, Sequence[Any]], count: int) -> Iterator[tuple[str, NewRow]]:
         """(topic, message) of each row of a batch, given by columns. Raises ``RowError``, naming the column."""
         nothing: Sequence[Any] = [None] * count
+        if self._adaptive and any(id is None for id in columns.get("id", nothing)):
+            raise OptionError(
+                "there are rows without an id, and adaptive execution may cut this batch into other tasks when it is"
+                " run again, which makes other ids: they could be stored twice. Give rows ids of their own (a column"
+                f" 'id'), or set {ADAPTIVE_STREAMS} to false, as django_mqueue.spark.session does"
+            )
         for values in zip(*(columns.get(name, nothing) for name in COLUMNS), strict=True):
             self._number += 1
             try:
                 yield self._message(*values)
             except (TypeError, ValueError) as error:
                 raise RowError(f"row {self._number} of this task cannot be a message: {error}") from error
+
+    def digests(self) -> bytes:
+        """What rows without an id there were, each content once, in 8 bytes."""
+        return b"".join(found[:DIGEST] for found in self._seen)
 
     def _message(
         self,

@@ -13,8 +13,11 @@ from .options import Given
 
 _KNOWN = {"topic", "target", "spread", "maxPayloadBytes", "deadLetterSuffix", "writeId"} | CONNECTION_OPTIONS
 WRITE_ID_MAX = 200
-_SPARKS = {"checkpointlocation"}
-"""What Spark hands on of its own."""
+ADAPTIVE_STREAMS = "spark.sql.adaptive.streaming.stateless.enabled"
+"""Spark's setting that is off in our sessions: by it rows of a stream without ids may get others (see ``rows``)."""
+
+_SPARKS = {"checkpointlocation", "queryname"}
+"""What Spark hands on of its own: options of the query, not of what it writes to."""
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,26 @@ def test_ids_depend_on_the_write_the_partition_and_the_content_alone() -> None:
     assert not set(ids(rows)) & set(ids(rows, Task("v", 0)))
 
 
+def test_without_a_partition_they_are_the_same_in_whichever_tasks_equal_rows_are_together() -> None:
+    rows = [{"payload": str(n % 40), "key": f"k{n % 3}"} for n in range(100)]
+    task = Task("w", None)
+    cut = [[row for row in rows if int(row["payload"]) % 7 == part] for part in range(7)]
+    assert sorted(ids(rows, task)) == sorted(id for part in cut for id in ids(part, task))
+    assert len(set(ids(rows, task))) == 100
+
+
+def test_rows_that_may_come_in_other_tasks_need_ids() -> None:
+    task = Task("w", 0, adaptive=True)
+    assert ids([{"payload": "1", "id": "a"}], task) == ["a"]
+    without: list[list[dict[str, Any]]] = [
+        [{"payload": "1"}],
+        [{"payload": "1", "id": "a"}, {"payload": "2"}],
+    ]
+    for rows in without:
+        with pytest.raises(OptionError, match=r"without an id.*stateless\.enabled to false"):
+            made(rows, task)
+
+
 @pytest.mark.parametrize(
     ("row", "named"),
     [

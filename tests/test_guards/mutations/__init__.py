@@ -15,6 +15,7 @@ from . import (
     moving,
     requests,
     scheduling,
+    sending,
     settling,
     waiting,
 )
@@ -35,6 +36,7 @@ PARTS: dict[str, tuple[Mutation, ...]] = {
     "Reading the log": following.MUTATIONS,
     "Archives": archiving.MUTATIONS,
     "Storing the past": copying.MUTATIONS,
+    "Rows and connections of Spark": sending.MUTATIONS,
 }
 
 MUTATIONS = tuple(mutation for part in PARTS.values() for mutation in part)
