@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MIB = 1 << 20
+LOOKS = 10
 PLANNER = b"plan_data_source_read"
 
 
@@ -49,11 +51,16 @@ def measured(
 
 @contextmanager
 def watched(spark: SparkSession) -> Iterator[dict[str, float]]:
-    """Peaks in MiB, there at the end: RSS of processes, and the heap that the JVM cannot do without."""
+    """In MiB, there at the end: the peak RSS of processes, and the heap that the JVM could not do without at the end.
+
+    A look at the heap counts what was made since garbage was collected, too: the least of the last looks counts the
+    least of it.
+    """
     peaks = {"Python": 0.0, "planning": 0.0, "heap": 0.0}
     jvm: Any = spark._jvm
     Path("/proc/self/clear_refs").write_text("5")  # The peak of this process begins anew.
     over = threading.Event()
+    heap: deque[float] = deque(maxlen=LOOKS)
 
     def look() -> None:
         heap_at = 0.0
@@ -62,8 +69,7 @@ def watched(spark: SparkSession) -> Iterator[dict[str, float]]:
             if time.monotonic() >= heap_at:
                 jvm.System.gc()
                 runtime = jvm.Runtime.getRuntime()
-                used = (runtime.totalMemory() - runtime.freeMemory()) / MIB
-                peaks["heap"] = max(peaks["heap"], used)
+                heap.append((runtime.totalMemory() - runtime.freeMemory()) / MIB)
                 heap_at = time.monotonic() + 1
 
     thread = threading.Thread(target=look)
@@ -74,6 +80,7 @@ def watched(spark: SparkSession) -> Iterator[dict[str, float]]:
         over.set()
         thread.join()
         peaks["Python"] = _peak(Path("/proc/self"))
+        peaks["heap"] = min(heap, default=0.0)
 
 
 def _planners() -> float:
