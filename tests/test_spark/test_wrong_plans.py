@@ -35,7 +35,6 @@ def read(options: dict[str, str], rows: int) -> tuple[list[int], Cost]:
     piece = Piece("orders", there[0] - 1, there[-1], rows)
     reader = reading.Reader(Range(piece), Batches(schema_of(wanted)), wanted)
     found: list[int] = []
-    pages.prepare("default")
     with counted() as cost:
         while not reader.done:
             if (page := reader.page("default")) is not None:
