@@ -361,11 +361,14 @@ def test_what_cannot_be_written_is_told_before_anything_is_changed(
     (folder / "file").write_text("")
     (folder / "full").mkdir()
     (folder / "full" / "notes.txt").write_text("")
+    (folder / "deep" / "sub").mkdir(parents=True)
+    (folder / "deep" / "sub" / "notes.txt").write_text("")
     base = uri.removesuffix("/a b/archive")
     cases = [
         (f"{base}/file", ArchiveError, "cannot be written: .*is a file"),
         (f"{base}/file/below", ArchiveError, "cannot be written: .*not a directory"),
         (f"{base}/full", ArchiveError, "is not empty .it holds notes.txt"),
+        (f"{base}/deep", ArchiveError, "is not empty .it holds sub/notes.txt"),
         (base.replace("/mnt", "/elsewhere"), ArchiveError, "cannot be written"),
         ("viewfs://nobody/x", OptionError, "no way to there by pyarrow: .* nor by Hadoop: .*[Mm]ount"),
         ("zz://x/y", OptionError, 'nor by Hadoop: .*No FileSystem for scheme "zz"'),
@@ -380,6 +383,7 @@ def test_what_cannot_be_written_is_told_before_anything_is_changed(
     with pytest.raises(ArchiveError, match="cannot be written: "):
         run()
     assert not Offset.objects.filter(consumer_group="archive").exists()
+    assert not list(folder.rglob("*probe*"))
     with pytest.raises(NoArchive, match=r"it holds notes\.txt, but not"):
         Archive.open(f"{base}/full", spark)
 

@@ -394,17 +394,24 @@ def test_a_place_that_machines_do_not_share_is_found_out(
 
 
 def test_what_is_wrong_is_told_before_anything_is_changed(run: Run, place: Path, tmp_path: Path) -> None:
-    from django_mqueue.spark.archiving.layout import MARKER
+    from django_mqueue.spark.archiving.layout import MARKER, manifest_path
 
     publish("orders", 1)
     (tmp_path / "file").write_text("")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes.txt").write_text("")
+    (tmp_path / "deep" / "photos" / "2026").mkdir(parents=True)
+    (tmp_path / "deep" / "photos" / "2026" / "x.jpg").write_text("")
+    copy = manifest_path("orders", "0000000001")
+    (tmp_path / "copy" / copy).parent.mkdir(parents=True)
+    (tmp_path / "copy" / copy).write_text("")
     cases: list[tuple[type[Exception], str, dict[str, Any]]] = [
         (NoSuchTopic, "Did you mean 'orders'", {"topics": "order"}),
         (ArchiveError, "cannot be written: .*Not a directory", {"to": str(tmp_path / "file")}),
         (ArchiveError, "cannot be written: .*Not a directory", {"to": str(tmp_path / "file" / "below")}),
         (ArchiveError, "is not empty .it holds notes.txt.: give a folder", {"to": str(tmp_path / "full")}),
+        (ArchiveError, "is not empty .it holds photos/2026/x.jpg.: give", {"to": str(tmp_path / "deep")}),
+        (ArchiveError, f"there is no {MARKER}., and .* .it holds {copy}", {"to": str(tmp_path / "copy")}),
         (OptionError, "takes those of the connection alone", {"options": {"startingOffsets": "latest"}}),
         (OptionError, "option 'password' is refused", {"options": {"password": "x"}}),
         (OptionError, "either topics, or a pattern", {"topics": None}),
@@ -418,6 +425,9 @@ def test_what_is_wrong_is_told_before_anything_is_changed(run: Run, place: Path,
             run(**arguments)
     assert not reads_log(GROUP)
     assert not place.exists()
+    assert not list(tmp_path.rglob(MARKER))
+    (place / "empty" / "folders").mkdir(parents=True)
+    (place / "lost+found").mkdir()
     run()
     with pytest.raises(ArchiveError, match="was written by group 'archive', not 'another'"):
         run(group="another")

@@ -17,6 +17,7 @@ from ..options import ReadOptions, Table
 from .files import Files, files_at
 from .layout import MANIFESTS, MARKER, TABLES, folder_of, is_manifest, manifests_of, topic_of
 from .manifest import FileEntry, Manifest, Marker, counting, read_manifest, read_marker
+from .vacancy import held
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -178,7 +179,7 @@ def patterned(path: str) -> str:
 def _instead(files: Files) -> str:
     """Why there is no archive."""
     try:
-        there = [found.path for found in files.list("")]
+        there = held(files)
     except OSError as error:
         return f"there is no archive at {files.uri}: {error}"
     what = ", ".join(there[:5]) + (" and more" if len(there) > 5 else "") if there else "no file"

@@ -23,6 +23,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from ..errors import OptionError
+from .places import PREFIX, check_place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,6 +53,9 @@ class Files(Protocol):
 
     def list(self, folder: str, *, deep: bool = False) -> list[Found]:
         """The files of a folder (``deep``: and of all below it), by path; none if there is no such folder."""
+
+    def look(self, folder: str) -> Iterator[tuple[str, bool]]:
+        """What a folder holds, by path, and whether that is a folder itself; nothing if there is no such folder."""
 
     def exists(self, path: str) -> bool: ...
 
@@ -101,6 +105,11 @@ class LocalFiles:
             if not deep:
                 folders.clear()
         return sorted(found, key=lambda each: each.path)
+
+    def look(self, folder: str) -> Iterator[tuple[str, bool]]:
+        with suppress(FileNotFoundError), os.scandir(self._folder / folder) as entries:
+            for entry in entries:
+                yield str(PurePosixPath(folder) / entry.name), entry.is_dir(follow_symlinks=False)
 
     def exists(self, path: str) -> bool:
         return (self._folder / path).exists()
@@ -165,16 +174,17 @@ class StoreFiles:
         selector = fs.FileSelector(self._full(folder), recursive=deep, allow_not_found=True)
         return sorted(
             (
-                Found(
-                    info.path.removeprefix(f"{self._base}/"),
-                    info.size or 0,
-                    info.mtime.timestamp() if info.mtime else 0.0,
-                )
+                Found(self._path(info), info.size or 0, info.mtime.timestamp() if info.mtime else 0.0)
                 for info in self._system.get_file_info(selector)
                 if info.type == fs.FileType.File
             ),
             key=lambda each: each.path,
         )
+
+    def look(self, folder: str) -> Iterator[tuple[str, bool]]:
+        selector = fs.FileSelector(self._full(folder), allow_not_found=True)
+        for info in self._system.get_file_info(selector):
+            yield self._path(info), info.type == fs.FileType.Directory
 
     def exists(self, path: str) -> bool:
         return bool(self._system.get_file_info(self._full(path)).type == fs.FileType.File)
@@ -198,9 +208,20 @@ class StoreFiles:
             return
         place = PurePosixPath(path)
         beside = str(place.parent / f"{HIDDEN}{place.name}.{uuid.uuid4().hex}")
-        with self.create(beside) as stream:
-            stream.write(data)
-        self._system.move(self._full(beside), self._full(path))
+        try:
+            with self.create(beside) as stream:
+                stream.write(data)
+            self._system.move(self._full(beside), self._full(path))
+        except BaseException as error:
+            with suppress(OSError, pa.ArrowException):
+                self.delete(beside)
+            if not isinstance(error, NotImplementedError):
+                raise
+            raise OSError(
+                errno.ENOTSUP,
+                "pyarrow cannot rename a file there, as with accounts of Azure's without hierarchical namespace; let"
+                f" Hadoop do it, by {PREFIX}{self.uri}",
+            ) from error
 
     @contextmanager
     def create(self, path: str) -> Iterator[Any]:
@@ -221,6 +242,9 @@ class StoreFiles:
         scheme = {"s3": "s3a", "gcs": "gs"}.get(scheme, scheme)
         return f"{scheme}://{rest.partition('?')[0].rstrip('/')}/{path}"
 
+    def _path(self, info: fs.FileInfo) -> str:
+        return str(info.path).removeprefix(f"{self._base}/")
+
     def _full(self, path: str) -> str:
         return f"{self._base}/{path}" if path else self._base
 
@@ -231,21 +255,14 @@ def files_at(to: str | os.PathLike[str], spark: SparkSession | None = None) -> F
     Where pyarrow has no way to, ``spark`` asks Hadoop; and only Hadoop where ``hadoop+`` stands before the URI. Raises
     ``OptionError`` where neither has one.
     """
-    from .hadoop import PREFIX, hadoop_at
+    from .hadoop import hadoop_at
 
-    place = os.fspath(to)
-    if not place:
-        raise OptionError("the archive's place is empty: give a folder, or a URI such as s3://bucket/folder")
+    place = check_place(to)
     if re.match("file:/(?!/)", place):  # As Hadoop writes it.
         place = place.removeprefix("file:")
-    scheme, separator, rest = place.partition("://")
+    scheme, separator, _ = place.partition("://")
     if not separator:
         return LocalFiles(os.path.abspath(place))
-    if ":" in rest.partition("/")[0].rpartition("@")[0]:
-        raise OptionError(
-            f"{scheme}://…@{rest.rpartition('@')[2]}: keys do not belong into the archive's place, which is shown and"
-            " written down: give them by the environment"
-        )
     if scheme.startswith(PREFIX):
         return hadoop_at(place, spark, f"but by Hadoop, as {PREFIX} says")
     known = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}.get(scheme, scheme)

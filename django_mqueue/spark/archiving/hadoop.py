@@ -17,12 +17,10 @@ import pyarrow as pa
 
 from ..errors import OptionError
 from .files import HIDDEN, Found
+from .places import PREFIX
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-PREFIX = "hadoop+"
-"""Before a URI: it is Hadoop that is to go there, also where pyarrow could."""
 
 SHOWN_WHEN_CLOSED = ("s3a", "gs")
 """Stores that show a file when it was written to its end, and have no renaming but by a copy."""
@@ -60,6 +58,10 @@ class HadoopFiles:
 
     def list(self, folder: str, *, deep: bool = False) -> list[Found]:
         return sorted(self._under(folder, deep), key=lambda each: each.path)
+
+    def look(self, folder: str) -> Iterator[tuple[str, bool]]:
+        for path, each in self._there(folder):
+            yield path, bool(each.isDirectory())
 
     def exists(self, path: str) -> bool:
         with _told(path):
@@ -139,6 +141,14 @@ class HadoopFiles:
         return f"{self._place}/{path}"
 
     def _under(self, folder: str, deep: bool) -> Iterator[Found]:
+        for path, each in self._there(folder):
+            if not each.isDirectory():
+                yield Found(path, int(each.getLen()), each.getModificationTime() / 1000)
+            elif deep:
+                yield from self._under(path, deep)
+
+    def _there(self, folder: str) -> Iterator[tuple[str, Any]]:
+        """What a folder holds, by path; nothing if there is no such folder."""
         try:
             with _told(folder):
                 there = list(self._system.listStatus(self._full(folder)))
@@ -148,11 +158,7 @@ class HadoopFiles:
         except FileNotFoundError:
             return
         for each in there:
-            path = str(PurePosixPath(folder) / str(each.getPath().getName()))
-            if not each.isDirectory():
-                yield Found(path, int(each.getLen()), each.getModificationTime() / 1000)
-            elif deep:
-                yield from self._under(path, deep)
+            yield str(PurePosixPath(folder) / str(each.getPath().getName())), each
 
     def _full(self, path: str) -> Any:
         return self._path(f"{self._place}/{path}")

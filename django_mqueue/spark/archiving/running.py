@@ -11,6 +11,7 @@ import threading
 import uuid
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -36,6 +37,7 @@ from .layout import MARKER, TABLES, manifest_path
 from .manifest import FileEntry, Manifest, Marker, Part, now_told
 from .membership import Membership
 from .standing import Standing, check, check_last, check_log, move, settle, still, told
+from .vacancy import held
 from .writing import Task, arrow_schema, writing
 
 if TYPE_CHECKING:
@@ -127,13 +129,13 @@ class Run:
             found = Archive.open(self._files.uri, self._spark)
         except NoArchive:
             try:
-                there = [found.path for found in self._files.list("") if not found.path.startswith(HIDDEN)]
+                there = held(self._files)
             except OSError as error:
                 raise ArchiveError(f"{self._files.uri} cannot be written: {error}") from error
             if there:
                 raise ArchiveError(
-                    f"{self._files.uri} is no archive, and is not empty (it holds {', '.join(there[:3])}): give a"
-                    " folder that is empty, or not there yet"
+                    f"{self._files.uri} is no archive (there is no {MARKER}), and is not empty (it holds"
+                    f" {', '.join(there[:3])}): give a folder that is empty, or not there yet"
                 ) from None
             return None
         if found.marker.database != database:
@@ -159,6 +161,8 @@ class Run:
                 if isinstance(self._files, HadoopFiles):
                     probe(self._spark, self._files)
         except (ArchiveError, OSError, pa.ArrowException) as error:
+            with suppress(OSError, pa.ArrowException):
+                self._files.delete(name)
             raise ArchiveError(f"{uri} cannot be written: {error}") from error
         try:
             self._files.delete(name)
