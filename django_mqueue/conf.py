@@ -92,12 +92,7 @@ def _problem(name: str, option: Option, value: Any) -> str | None:
         return problem
     if name == "SPREAD" and value > SPREAD_MAX:
         return f"must be at most {SPREAD_MAX}, not {value!r}"
-    if name == "DLQ_SUFFIX" and not _good_suffix(value):
-        return (
-            f"must be 1 to {DLQ_SUFFIX_MAX} printable characters without blanks, and not end in "
-            f"{SCHEDULED_SUFFIX} or {REPLIES_SUFFIX}: not {value!r}"
-        )
-    return None
+    return suffix_problem(value) if name == "DLQ_SUFFIX" else None
 
 
 def database(using: str | None = None) -> str:
@@ -202,9 +197,15 @@ def _section_problems(where: str, section: Mapping[str, Any], allowed: Mapping[s
     return found
 
 
-def _good_suffix(value: str) -> bool:
+def suffix_problem(value: str) -> str | None:
+    """What is wrong with a ``DLQ_SUFFIX``."""
     fits = 0 < len(value) <= DLQ_SUFFIX_MAX and value.isprintable() and " " not in value
-    return fits and not value.endswith((SCHEDULED_SUFFIX, REPLIES_SUFFIX))
+    if fits and not value.endswith((SCHEDULED_SUFFIX, REPLIES_SUFFIX)):
+        return None
+    return (
+        f"must be 1 to {DLQ_SUFFIX_MAX} printable characters without blanks, and not end in "
+        f"{SCHEDULED_SUFFIX} or {REPLIES_SUFFIX}: not {value!r}"
+    )
 
 
 def _relations(where: str, section: Mapping[str, Any]) -> list[str]:

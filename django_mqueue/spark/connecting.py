@@ -57,14 +57,17 @@ class Connecting:
     hook: str | None = None
     using: str | None = None
 
+    @property
+    def by_django(self) -> bool:
+        """Whether Django's settings say where the database is."""
+        return not self.parameters and not self.hook
+
     def where(self) -> str:
         """For messages: the server, the database and the account."""
+        if self.by_django:
+            return f"database {self.using or 'default'!r} of Django's"
         if not self.parameters:
-            return (
-                f"the database of {self.hook}"
-                if self.hook
-                else f"database {self.using or 'default'!r} of Django's"
-            )
+            return f"the database of {self.hook}"
         if "read_default_file" in self.parameters and "host" not in self.parameters:
             return f"the database of {self.parameters['read_default_file']}"
         told = self.parameters
@@ -160,7 +163,7 @@ class Line:
 
 def _settings(how: Connecting) -> Mapping[str, Any]:
     """An entry of ``DATABASES``."""
-    if not how.parameters and not how.hook:
+    if how.by_django:
         return _of_django(how)
     parameters: dict[str, Any] = {"connect_timeout": TIMEOUT, **how.parameters}
     if how.password_file is not None:

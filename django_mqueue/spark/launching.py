@@ -17,6 +17,7 @@ from .connecting import SSL
 from .errors import NoSpark
 from .java import find_java
 from .priority import start_java
+from .suffixes import BY_DEFAULT, OPTION, suffixes_of_settings
 from .write_options import ADAPTIVE_STREAMS
 
 if TYPE_CHECKING:
@@ -163,13 +164,14 @@ def environment() -> dict[str, str]:
 
 
 def settings_options(using: str | None = None) -> dict[str, str]:
-    """Django's parameters of the queue's database as options of ``format("mqueue")``, without the password.
+    """Django's parameters of the queue's database as options of ``format("mqueue")``, without the password; and where
+    dead letters are, unless that is as it is by default.
 
     For executors that have no Django settings. They find the password by ``MQUEUE_PASSWORD``, or by an option that
     says where it is.
     """
     found: dict[str, Any] = connections[conf.database(using)].settings_dict
-    further = found["OPTIONS"]
+    further, suffixes = found["OPTIONS"], suffixes_of_settings()
     ssl, mode = further.get("ssl"), further.get("ssl_mode")
     if ssl is not None and not isinstance(ssl, Mapping):
         ssl, mode = None, mode or ("REQUIRED" if ssl else "DISABLED")  # As mysqlclient takes it since 2.2.4.
@@ -183,6 +185,7 @@ def settings_options(using: str | None = None) -> dict[str, str]:
         "defaultsGroup": further.get("read_default_group"),
         "sslMode": mode,
         **{name: (ssl or {}).get(theirs) for name, theirs in SSL.items()},
+        OPTION: None if suffixes == BY_DEFAULT else suffixes.option(),
     }
     if str(values["host"]).startswith("/"):
         values["unixSocket"] = values.pop("host")

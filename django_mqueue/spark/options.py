@@ -14,6 +14,7 @@ from typing import Any, Literal
 from ..policy import names
 from .connecting import CONNECTION_OPTIONS, Connecting, connecting
 from .errors import OptionError
+from .suffixes import BY_DEFAULT, OPTION, Suffixes, suffixes_of
 
 Table = Literal["messages", "dead_letters", "deliveries"]
 EARLIEST, LATEST = -2, -1
@@ -61,7 +62,7 @@ class ReadOptions:
     groups: tuple[str, ...] = ()
     settle: bool = True
     poll_interval: float = 0.2
-    dead_letter_suffix: str = "_dlq"
+    suffixes: Suffixes = BY_DEFAULT
 
     @property
     def targets(self) -> tuple[str, ...] | None:
@@ -72,7 +73,7 @@ class ReadOptions:
 
     def named(self, topic: str) -> str:
         """The topic by which the one that is read was asked for."""
-        return topic.removesuffix(self.dead_letter_suffix) if self.table == "dead_letters" else topic
+        return self.suffixes.original(topic) or topic if self.table == "dead_letters" else topic
 
     def matches(self, topic: str) -> bool:
         return self.pattern is not None and re.fullmatch(self.pattern, topic) is not None
@@ -81,7 +82,7 @@ class ReadOptions:
 _KNOWN = {
     "topic", "subscribe", "subscribePattern", "table", "startingOffsets", "endingOffsets", "startingTimestamp",
     "endingTimestamp", "maxOffsetsPerTrigger", "minPartitions", "maxRecordsPerPartition", "failOnDataLoss",
-    "includeHeaders", "includeTargeted", "group", "groups", "settle", "pollInterval", "deadLetterSuffix",
+    "includeHeaders", "includeTargeted", "group", "groups", "settle", "pollInterval", OPTION,
     "checkpointLocation",
 } | CONNECTION_OPTIONS  # fmt: skip
 
@@ -163,8 +164,9 @@ def read_options(options: Mapping[str, str], *, streaming: bool | None = None) -
     group = given.text("group")
     if group is not None:
         given.checked("group", group, lambda name: names.check_name("group", name, names.GROUP_MAX))
+    how = connecting(given.values)
     found = ReadOptions(
-        connecting(given.values),
+        how,
         topics,
         pattern,
         table,
@@ -179,7 +181,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool | None = None) -
         groups=_several(given, "groups"),
         settle=given.flag("settle", True),
         poll_interval=given.seconds("pollInterval", 0.2),
-        dead_letter_suffix=given.text("deadLetterSuffix") or "_dlq",
+        suffixes=suffixes_of(given.values, how),
     )
     _refuse_together(given, found)
     if streaming is not None:

@@ -26,23 +26,18 @@ STEP = 10_000
 
 def topics_of(using: str, options: ReadOptions) -> list[str]:
     """The topics that are read: of the log, which for dead letters are the derived ones. Raises ``NoSuchTopic``."""
-    suffix = options.dead_letter_suffix
-    letters = options.table == "dead_letters"
+    suffixes, letters = options.suffixes, options.table == "dead_letters"
     if options.pattern is not None:
-        derived = (SCHEDULED_SUFFIX, REPLIES_SUFFIX, suffix)
+        derived = (SCHEDULED_SUFFIX, REPLIES_SUFFIX, *suffixes.all)
         there = bulk.topics(using)
-        ours = [
-            topic.removesuffix(suffix) if letters else topic
-            for topic in there
-            if topic.endswith(suffix) or not letters
-        ]
+        ours = filter(None, map(suffixes.original, there)) if letters else there
         return sorted(
-            topic + suffix if letters else topic
+            suffixes.letters(topic) if letters else topic
             for topic in ours
             if options.matches(topic) and not topic.endswith(derived)
         )
     for topic in options.topics:
-        if not bulk.topics(using, topic) and not (letters and bulk.topics(using, topic + suffix)):
+        if not bulk.topics(using, topic) and not (letters and bulk.topics(using, suffixes.letters(topic))):
             near = get_close_matches(topic, bulk.topics(using), 3)
             raise NoSuchTopic(
                 f"there is no topic {topic!r}: nothing was ever published to it, and no group registered for it."
@@ -52,7 +47,7 @@ def topics_of(using: str, options: ReadOptions) -> list[str]:
                     else " Publish to it first"
                 )
             )
-    return [topic + suffix if letters else topic for topic in options.topics]
+    return [suffixes.letters(topic) if letters else topic for topic in options.topics]
 
 
 def settled(using: str, topic: str, options: ReadOptions, seconds: float = SETTLE_FOR) -> int:

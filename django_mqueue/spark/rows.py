@@ -107,7 +107,7 @@ class Rows:
         if topic is None:
             raise ValueError("topic is null, and there is no option 'topic'")
         if topic not in self._topics:
-            names.check_publish_topic(topic, [self._options.dead_letter_suffix])
+            names.check_publish_topic(topic, self._options.suffixes.all)
             self._topics.add(topic)
         return topic
 

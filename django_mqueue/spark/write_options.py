@@ -10,8 +10,9 @@ from ..policy import names
 from .connecting import CONNECTION_OPTIONS, Connecting, connecting
 from .errors import OptionError
 from .options import Given
+from .suffixes import OPTION, Suffixes, suffixes_of
 
-_KNOWN = {"topic", "target", "spread", "maxPayloadBytes", "deadLetterSuffix", "writeId"} | CONNECTION_OPTIONS
+_KNOWN = {"topic", "target", "spread", "maxPayloadBytes", OPTION, "writeId"} | CONNECTION_OPTIONS
 WRITE_ID_MAX = 200
 ADAPTIVE_STREAMS = "spark.sql.adaptive.streaming.stateless.enabled"
 """Spark's setting that is off in our sessions: by it rows of a stream without ids may get others (see ``rows``)."""
@@ -25,14 +26,14 @@ class WriteOptions:
     """How rows become messages. ``topic``: of rows that name none. ``target``: the only group that rows are for which
     name none; '' for all. ``write_id``: of a batch that may be run again.
 
-    ``spread``, ``max_payload_bytes`` and ``dead_letter_suffix`` are settings, which executors may not have.
+    ``spread``, ``max_payload_bytes`` and ``suffixes`` are settings, which executors may not have.
     """
 
     connecting: Connecting
     topic: str | None
     spread: int
     max_payload_bytes: int
-    dead_letter_suffix: str
+    suffixes: Suffixes
     write_id: str | None
     target: str = ""
 
@@ -41,10 +42,11 @@ def write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOption
     """What the options ask for. Raises ``OptionError``."""
     given = Given(options)
     given.refuse_unknown(_KNOWN, {name: given.values[name] for name in given.values.keys() - _SPARKS})
-    suffix = given.text("deadLetterSuffix") or "_dlq"
+    how = connecting(given.values)
+    suffixes = suffixes_of(given.values, how)
     topic, write_id = given.text("topic"), given.text("writeId")
     if topic is not None:
-        given.checked("topic", topic, lambda name: names.check_publish_topic(name, [suffix]))
+        given.checked("topic", topic, lambda name: names.check_publish_topic(name, suffixes.all))
     if write_id is not None:
         if streaming:
             raise given.bad(
@@ -59,7 +61,7 @@ def write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOption
         raise given.bad("spread", f"must be at most {conf.SPREAD_MAX}, and what SPREAD is set to")
     largest = given.whole("maxPayloadBytes", int(conf.OPTIONS["MAX_PAYLOAD_BYTES"].default))
     assert largest is not None
-    return WriteOptions(connecting(given.values), topic, spread, largest, suffix, write_id, target)
+    return WriteOptions(how, topic, spread, largest, suffixes, write_id, target)
 
 
 def check_mode(overwrite: bool) -> None:

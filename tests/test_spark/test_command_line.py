@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from django.test import override_settings
 from django_mqueue import publish
 from django_mqueue.spark.command import known_verbs, running
 from django_mqueue.spark.command.parser import parser_of
-from django_mqueue.spark.command.verbs import BadArguments, Job, Verb
+from django_mqueue.spark.command.verbs import BadArguments, Job
 from django_mqueue.spark.connecting import PASSWORD
 from django_mqueue.spark.errors import NoConnection
 
@@ -106,6 +106,7 @@ def test_arguments_become_options_without_the_password(monkeypatch: pytest.Monke
         (("--host", "db", "--database", "shop", "--port", "70000"), "must be a number from 1 to 65535"),
         (("--ssl-mode", "yes"), "invalid choice: 'yes'"),
         (("--connection-hook", "shop.secrets"), "must be like package.module:function"),
+        (("--dead-letter-suffix", "of the dead"), "must be 1 to 14 printable characters without blanks"),
         (("--memory", "much"), "--memory: must be a number with m or g behind it, as 900m or 4g"),
         (("--nice", "20"), "--nice: must be a number from 0 to 19, not '20'"),
         (("--memory", "400m"), "--memory: must be at least 500m, or Spark does not start"),
@@ -216,40 +217,28 @@ def test_an_alias_that_there_is_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("topics", "suffix"),
-    [((), "_dead"), (("orders",), "_dead"), (("old",), "_late"), (("plain",), None)],
-    ids=["none", "its own", "another", "as it is by default"],
+    ("settings", "told"),
+    [
+        ({}, None),
+        ({"DLQ_SUFFIX": "_dead"}, "_dead"),
+        ({"TOPICS": {"old": {"DLQ_SUFFIX": "_late"}}}, '{"": "_dlq", "old": "_late"}'),
+    ],
+    ids=["as it is by default", "another", "several"],
 )
 def test_dead_letters_are_where_the_settings_say(
-    db: None, monkeypatch: pytest.MonkeyPatch, topics: tuple[str, ...], suffix: str | None
+    db: None, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], told: str | None
 ) -> None:
-    assert options_for(monkeypatch, *topics).get("deadLetterSuffix") == suffix
-
-
-def test_topics_with_several_places_of_dead_letters_are_refused(
-    db: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(CommandError, match=r"these topics have several DLQ_SUFFIX, _dead, _late"):
-        options_for(monkeypatch, "orders", "old")
-
-
-def options_for(monkeypatch: pytest.MonkeyPatch, *topics: str) -> dict[str, str]:
-    """What ``manage.py`` makes of settings with suffixes of their own for some topics."""
+    """Spark's processes may not know them."""
     seen: list[dict[str, str]] = []
 
     def run(job: Job) -> int:
         seen.append(job.options)
         return 0
 
-    def arguments(parser: ArgumentParser) -> None:
-        parser.add_argument("--topic", action="append")
-
-    trying = Verb("try", "Try it.", arguments, run)
-    monkeypatch.setattr("django_mqueue.management.commands.mqueue_spark.known_verbs", lambda: [trying])
-    by_topic = {"old": {"DLQ_SUFFIX": "_late"}, "plain": {"DLQ_SUFFIX": "_dlq"}}
-    with override_settings(MQUEUE={"DLQ_SUFFIX": "_dead", "TOPICS": by_topic}):
-        call_command("mqueue_spark", "try", *(word for topic in topics for word in ("--topic", topic)))
-    return seen[0]
+    monkeypatch.setattr("django_mqueue.management.commands.mqueue_spark.known_verbs", lambda: [verb(run)])
+    with override_settings(MQUEUE=settings):
+        call_command("mqueue_spark", "try")
+    assert [options.get("deadLetterSuffix") for options in seen] == [told]
 
 
 def test_a_job_needs_no_command() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,8 +20,6 @@ from ...spark.command.parser import add_verbs
 from ...spark.command.running import run
 from ...spark.connecting import PASSWORD
 from ...spark.launching import settings_options
-
-DEFAULT = conf.OPTIONS["DLQ_SUFFIX"].default
 
 
 class Command(BaseCommand):
@@ -40,7 +38,7 @@ class Command(BaseCommand):
             raise CommandError(
                 f"--database {alias!r} is {connections[alias].display_name}; the queue needs MySQL or MariaDB"
             )
-        found = settings_options(alias) | _suffix(getattr(arguments, "topic", None))
+        found = settings_options(alias)
         if arguments.password_file:
             found["passwordFile"] = arguments.password_file
         said: list[str] = []
@@ -55,17 +53,6 @@ class Command(BaseCommand):
 def _add_connection(parser: ArgumentParser) -> None:
     parser.add_argument("--database", help='Alias of the queue\'s database (default MQUEUE["DATABASE"]).')
     add_password(parser)
-
-
-def _suffix(topics: str | Sequence[str] | None) -> dict[str, str]:
-    """As the settings have it, which Spark's processes do not know."""
-    named = (topics,) if isinstance(topics, str) else topics or (None,)
-    suffixes = sorted({str(conf.get("DLQ_SUFFIX", topic)) for topic in named})
-    if len(suffixes) > 1:
-        raise CommandError(
-            f"--topic: these topics have several DLQ_SUFFIX, {', '.join(suffixes)}: run it for those of one"
-        )
-    return {"deadLetterSuffix": suffixes[0]} if suffixes != [DEFAULT] else {}
 
 
 def _stream(wrapper: Any) -> Any:

@@ -10,6 +10,7 @@ from ...policy import names
 from ..connecting import CONNECTION_OPTIONS
 from ..errors import OptionError
 from ..options import ROWS_PER_PARTITION, TOPIC_MAX, ReadOptions, Table, read_options
+from ..suffixes import OPTION
 
 BATCH_ROWS = 1_000_000
 HISTORY_AFTER = 3600.0
@@ -68,12 +69,12 @@ def _reading(
     options: Mapping[str, str], topics: str | Sequence[str] | None, pattern: str | None, strict: bool
 ) -> ReadOptions:
     """How the log is read. Raises ``OptionError``."""
-    known = {name.lower() for name in CONNECTION_OPTIONS | {"deadLetterSuffix"}}
+    known = {name.lower() for name in CONNECTION_OPTIONS | {OPTION}}
     for name in options:
         if name.lower() not in known and name.lower() != "password":
             raise OptionError(
                 f"option {name!r} is {options[name]!r}, but an archive run takes those of the connection alone, and"
-                " deadLetterSuffix"
+                f" {OPTION}"
             )
     if (topics is None) == (pattern is None):
         raise OptionError("give either topics, or a pattern that they match")

@@ -32,14 +32,14 @@ class Planner:
 
     def reaches(self, using: str, standings: Sequence[Standing], goals: Mapping[str, Goal]) -> list[Standing]:
         """How far the next batch goes, for those topics with which it goes on at all."""
-        suffix = self._options["messages"].dead_letter_suffix
+        letters_of = self._options["messages"].suffixes.letters
         messages = self._ends(
             using, "messages", [(s.topic, s.upto["messages"], goals[s.topic].messages) for s in standings]
         )
         letters = self._ends(
             using,
             "dead_letters",
-            [(s.topic + suffix, s.upto["dead_letters"], goals[s.topic].dead_letters) for s in standings],
+            [(letters_of(s.topic), s.upto["dead_letters"], goals[s.topic].dead_letters) for s in standings],
         )
         history = self._ends(
             using,
@@ -53,7 +53,7 @@ class Planner:
         for standing in standings:
             upto: dict[Table, int] = {
                 "messages": messages[standing.topic],
-                "dead_letters": letters[standing.topic + suffix],
+                "dead_letters": letters[letters_of(standing.topic)],
                 "deliveries": history[standing.topic],
             }
             if upto != standing.upto:
@@ -68,7 +68,7 @@ class Planner:
         """What lies between where a topic stands and what is reached with this batch."""
         topic, before, upto = standing.topic, standing.upto, reached.upto
         messages = ranges(using, self._options["messages"], [(topic, before["messages"], upto["messages"])])
-        letters_topic = topic + self._options["messages"].dead_letter_suffix
+        letters_topic = self._options["messages"].suffixes.letters(topic)
         letters = ranges(
             using,
             self._options["dead_letters"],

@@ -120,7 +120,7 @@ class Run:
         self._done[topic] = Archived(topic, found.upto, found.position)
 
     def _goal(self, topic: str, using: str) -> Goal:
-        letters = topic + self._options["messages"].dead_letter_suffix
+        letters = self._options["messages"].suffixes.letters(topic)
         return Goal(*(settled(using, name, self._options["messages"]) for name in (topic, letters)))
 
     def _opened(self, database: str) -> Archive | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...store.dialect import SSL_MODES
 from ..connecting import connecting
 from ..errors import OptionError
+from ..suffixes import OPTION, suffixes_of
 from .verbs import BadArguments
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ _NAMES = {
     "defaults_file": "defaultsFile",
     "defaults_group": "defaultsGroup",
     "connection_hook": "connectionHook",
-    "dead_letter_suffix": "deadLetterSuffix",
+    "dead_letter_suffix": OPTION,
 }
 
 
@@ -71,7 +72,9 @@ def add_connection(parser: ArgumentParser) -> None:
         "--connection-hook", metavar="MODULE:FUNCTION", help="Returns parameters of mysqlclient."
     )
     group.add_argument(
-        "--dead-letter-suffix", metavar="TEXT", help="What DLQ_SUFFIX is set to there (default _dlq)."
+        "--dead-letter-suffix",
+        metavar="TEXT",
+        help="What DLQ_SUFFIX is set to there (default _dlq, or as Django's settings have it); or JSON, by topic.",
     )
 
 
@@ -88,7 +91,7 @@ def connection_options(arguments: Namespace) -> dict[str, str]:
     given = {theirs: getattr(arguments, ours) for ours, theirs in _NAMES.items()}
     options = {name: str(value) for name, value in given.items() if value is not None}
     try:
-        connecting({name.lower(): value for name, value in options.items()})
+        suffixes_of(options, connecting({name.lower(): value for name, value in options.items()}))
     except OptionError as error:
         raise BadArguments(str(error)) from error
     return options

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from ...exceptions import MQueueError
 from ...policy import names
-from ...service import backfilling, copying, registration
+from ...service import backfilling, copying
 from ...service.backfilling import Border, Seam
 from ...service.copying import Run
+from .asking import check_backfill
 from .choice import Choice
 from .held import Held
 from .originals import Originals, settle
@@ -75,10 +76,7 @@ def backfill(
     arguments.
     """
     given = dict(options or {})
-    names.check_publish_topic(topic, [given.get("deadLetterSuffix", "_dlq")])
-    registration.check_group(group)
-    if rate is not None and not rate > 0:
-        raise ValueError(f"rate must be more than 0 messages a second, not {rate!r}")
+    check_backfill(topic, group, source, rate, given)
     one = _Backfill(spark, topic, group, source, given)
     try:
         if dry_run:

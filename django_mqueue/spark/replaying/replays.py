@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING
 from django.db.backends.utils import CursorWrapper
 
 from ...exceptions import NotRegistered
-from ...policy import names
-from ...policy.copies import NAME_MAX
 from ...service import copying, registration
 from ...service.copying import Run
 from ...store import session
 from ...store.copies import Mark
 from ..errors import ReplayBegun
+from .asking import check_replay
 from .choice import Choice
 from .held import Held
 from .originals import Originals
@@ -88,13 +87,7 @@ def replay(
     """
     given, to = dict(options or {}), topic if to is None else to
     choice = Choice(since, until, keys, kinds, where, targeted, group or "")
-    choice.check()
-    names.check_name("name", name, NAME_MAX)
-    names.check_publish_topic(to, [given.get("deadLetterSuffix", "_dlq")])
-    if group is not None:
-        registration.check_group(group)
-    if rate is not None and not rate > 0:
-        raise ValueError(f"rate must be more than 0 messages a second, not {rate!r}")
+    check_replay(topic, name, choice, source, to, group, rate, given)
     one = _Replay(
         spark, topic, source, live or source is None, choice, given, Run(KIND, name, to, group=group or "")
     )

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from ...policy import names
+from ..archiving.places import check_place
 from ..errors import OptionError
 from ..options import TOPIC_MAX
+from ..suffixes import fixed
 
 STEPS = {"hour": 3_600_000, "day": 86_400_000}
 """Milliseconds."""
@@ -79,10 +81,9 @@ def wanted(
         raise OptionError(f"by must be {' or '.join(STEPS)}, not {by!r}")
     if not isinstance(top, int) or isinstance(top, bool) or not 1 <= top <= TOP_MAX:
         raise OptionError(f"top must be a whole number from 1 to {TOP_MAX}, not {top!r}")
-    place = None if archive is None else os.fspath(archive)
-    return Wanted(
-        tuple(sorted(set(chosen))), pattern, place, live, begin, end, by, top, dict(options or {}), strict
-    )
+    place = None if archive is None else check_place(archive)
+    told = fixed(options or {}) if live else {}
+    return Wanted(tuple(sorted(set(chosen))), pattern, place, live, begin, end, by, top, told, strict)
 
 
 def _moment(name: str, value: datetime | None) -> int | None:

@@ -214,7 +214,7 @@ def _live_topics(using: str, wanted: Wanted, archived: Collection[str]) -> list[
 def _look(using: str, wanted: Wanted, topic: str, extent: Extent) -> None:
     options = read_options({**wanted.options, "topic": topic})
     last = settled(using, topic, options)
-    letters = settled(using, topic + options.dead_letter_suffix, options)
+    letters = settled(using, options.suffixes.letters(topic), options)
     extent.live = {"messages": last, "deliveries": last, "dead_letters": letters}
     for group in groups_of(using, topic):
         if registration := positions.registration(using, group, topic):

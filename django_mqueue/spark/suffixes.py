@@ -1,0 +1,104 @@
+"""Where the dead letters of topics are: ``DLQ_SUFFIX`` as an option, which may be another for some topics."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from django.conf import settings
+
+from .. import conf
+from .connecting import Connecting, connecting
+from .errors import OptionError
+
+OPTION = "deadLetterSuffix"
+DEFAULT = str(conf.OPTIONS["DLQ_SUFFIX"].default)
+COMMON = ""
+"""In a JSON of suffixes by topic: that of all others."""
+
+
+_SUCH = f'{{"orders": "_dead", "{COMMON}": "{DEFAULT}"}}, with "{COMMON}" for all others'
+
+
+@dataclass(frozen=True)
+class Suffixes:
+    """``common``: of all topics that have none of their ``own``."""
+
+    common: str = DEFAULT
+    own: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """All endings that mark dead-letter topics: nobody publishes to a topic that ends so."""
+        return tuple(sorted({self.common, *self.own.values()}))
+
+    def letters(self, topic: str) -> str:
+        """Where a topic's dead letters are."""
+        return topic + self.own.get(topic, self.common)
+
+    def original(self, letters: str) -> str | None:
+        """The topic whose dead letters are there; None if there is none."""
+        for suffix in self.all:
+            topic = letters.removesuffix(suffix)
+            if topic and self.letters(topic) == letters:
+                return topic
+        return None
+
+    def option(self) -> str:
+        """As the option's text."""
+        if not self.own and not self.common.startswith("{"):
+            return self.common
+        return json.dumps({COMMON: self.common, **self.own})
+
+
+BY_DEFAULT = Suffixes()
+
+
+def suffixes_of(options: Mapping[str, str], how: Connecting) -> Suffixes:
+    """What the option says; without it Django's settings, where these name the database, too.
+
+    Names are compared without regard to case. Raises ``OptionError``.
+    """
+    text = next((value for name, value in options.items() if name.lower() == OPTION.lower()), None)
+    if text is not None:
+        return _parsed(text)
+    if how.by_django and (settings.configured or os.environ.get("DJANGO_SETTINGS_MODULE")):
+        return suffixes_of_settings()
+    return BY_DEFAULT
+
+
+def fixed(options: Mapping[str, str]) -> dict[str, str]:
+    """The same options, with the suffixes among them: for processes that may have other settings than this one.
+
+    Raises ``OptionError``.
+    """
+    how = connecting({name.lower(): value for name, value in options.items()})
+    rest = {name: value for name, value in options.items() if name.lower() != OPTION.lower()}
+    return {**rest, OPTION: suffixes_of(options, how).option()}
+
+
+def suffixes_of_settings() -> Suffixes:
+    common = str(conf.get("DLQ_SUFFIX"))
+    of_topics = {topic: str(conf.get("DLQ_SUFFIX", topic)) for topic in conf.topics()}
+    return Suffixes(common, {topic: suffix for topic, suffix in of_topics.items() if suffix != common})
+
+
+def _parsed(text: str) -> Suffixes:
+    found = {COMMON: text}
+    if text.startswith("{"):
+        try:
+            found = json.loads(text)
+        except ValueError as error:
+            raise _bad(text, f"must be JSON such as {_SUCH}: {error}") from None
+    for suffix in found.values():
+        if not isinstance(suffix, str):
+            raise _bad(text, f"must be JSON such as {_SUCH}")
+        if problem := conf.suffix_problem(suffix):
+            raise _bad(text, problem)
+    return Suffixes(found.pop(COMMON, DEFAULT), found)
+
+
+def _bad(text: str, why: str) -> OptionError:
+    return OptionError(f"option {OPTION!r} is {text!r}, but {why}")
