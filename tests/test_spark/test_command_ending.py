@@ -44,6 +44,27 @@ def test_the_first_signal_ends_it_between_two_steps(number: signal.Signals) -> N
         assert "Traceback" not in worker.output()
 
 
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [(("steps", "0.5"), 0), (("count", "orders"), 128 + signal.SIGINT)],
+    ids=["that goes on", "that answers"],
+)
+def test_a_verb_ends_when_the_first_signal_comes_while_spark_starts(
+    words: tuple[str, ...], code: int
+) -> None:
+    with command(TRYING, (*words, *SMALL), NO_DJANGO) as worker:
+        wait_until(
+            lambda: any("SparkSubmit" in line for line in session_of(worker.pid).values()), "Java runs"
+        )
+        worker.send(signal.SIGINT)
+        assert worker.wait(60) == code
+        assert not session_of(worker.pid)
+        said = worker.output()
+    assert "stopped while Spark was starting: nothing was done" in said
+    assert "step 1" not in said
+    assert "Traceback" not in said
+
+
 def busy(worker: Worker) -> None:
     """Spark is at a task of a hundred seconds."""
     wait_until(

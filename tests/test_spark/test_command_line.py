@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import json
 import os
+import secrets
 import subprocess
 import sys
 from argparse import Namespace
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,10 @@ from django.test import override_settings
 
 from django_mqueue import publish
 from django_mqueue.spark.command import known_verbs, running
+from django_mqueue.spark.command.doctor import here
 from django_mqueue.spark.command.parser import parser_of
 from django_mqueue.spark.command.verbs import BadArguments, Job
-from django_mqueue.spark.connecting import PASSWORD
+from django_mqueue.spark.connecting import PASSWORD, connecting
 from django_mqueue.spark.errors import NoConnection
 
 from .verbs import failing, main, verb
@@ -134,6 +137,55 @@ def test_bad_arguments_are_refused(
     assert not ran
 
 
+ARCHIVE, BACKFILL = ("archive", "--topic", "orders"), ("backfill", "--from", "/srv/archive")
+REPLAY, REPORT = ("replay", "--topic", "orders"), ("report", "--topic", "orders")
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ((*ARCHIVE, "--to", "x", "--batch-rows", "0"), "--batch-rows: must be a whole number, at least 1, not '0'"),
+        ((*ARCHIVE, "--to", "x", "--group", ""), "group must not be empty"),
+        ((*ARCHIVE, "--to", "x", "--history-after", "-1"), "history_after is -1.0, but must be seconds"),
+        ((*ARCHIVE, "--to", ""), "the archive's place is empty"),
+        ((*ARCHIVE, "--to", f"s3://me:{SECRET}@bucket/x"), "keys do not belong into the archive's place"),
+        ((*ARCHIVE, "--topic", "", "--to", "x"), "topic '' cannot be one"),
+        (("archive", "--pattern", "(", "--to", "x"), "must be a regular expression of Python's"),
+        (("compact", "--to", "x", "--mib", "0"), "--mib: must be a whole number, at least 1"),
+        (("compact", "--to", ""), "the archive's place is empty"),
+        (("verify", "--to", f"s3://me:{SECRET}@bucket/x"), "keys do not belong into the archive's place"),
+        ((*REPORT, "--top", "0"), "top must be a whole number from 1"),
+        ((*REPORT, "--from-archive", f"s3://me:{SECRET}@bucket/x"), "keys do not belong into the archive's place"),
+        ((*REPLAY, "--name", ""), "name must not be empty"),
+        (("replay", "--topic", "", "--to", "x", "--name", "x"), "topic must not be empty"),
+        ((*REPLAY, "--name", "x", "--group", ""), "group must not be empty"),
+        ((*REPLAY, "--name", "x", "--to", "orders_dlq"), "reserved for dead letters"),
+        ((*REPLAY, "--name", "x", "--from", ""), "the archive's place is empty"),
+        ((*REPLAY, "--name", "x", "--since", "2026-01-02", "--until", "2026-01-01"), "must be later than since"),
+        ((*REPLAY, "--name", "x", "--key", ""), "key must not be empty"),
+        ((*REPLAY, "--name", "x", "--where", " "), "where must be a condition of SQL"),
+        ((*BACKFILL, "--topic", "orders", "--group", ""), "group must not be empty"),
+        ((*BACKFILL, "--topic", "orders_dlq", "--group", "new"), "reserved for dead letters"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)  # fmt: skip
+def test_each_verbs_bad_arguments_are_refused_before_spark_starts(
+    words: tuple[str, ...], named: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def start(ours: running.Ours) -> Any:
+        raise AssertionError("Spark was to be started")
+
+    monkeypatch.setattr(running.Ours, "start", start)
+    try:
+        code: object = running.main([*words, "--host", "db", "--database", "shop"])
+    except SystemExit as end:
+        code = end.code
+    out, err = capsys.readouterr()
+    assert code == 2
+    assert named in err
+    assert SECRET not in out + err
+
+
 def test_what_spark_submit_decides_is_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -171,6 +223,47 @@ def test_the_doctor_of_a_server_that_is_away(db: None, capsys: pytest.CaptureFix
         in out
     )
     assert "Traceback" not in out + err
+
+
+@pytest.fixture
+def may_not_read(transactional_db: None) -> Iterator[tuple[str, str]]:
+    """Name and password of an account that may write, and nothing else."""
+    name, password = f"spark_{secrets.token_hex(4)}", secrets.token_hex(12)
+    with connection.cursor() as cursor:
+        cursor.execute(f"CREATE USER '{name}'@'%' IDENTIFIED BY '{password}'")
+        cursor.execute(f"GRANT INSERT ON `{connection.settings_dict['NAME']}`.* TO '{name}'@'%'")
+    yield name, password
+    with connection.cursor() as cursor:
+        cursor.execute(f"DROP USER '{name}'@'%'")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("json_too", [False, True], ids=["lines", "json"])
+def test_the_doctor_of_an_account_that_may_read_nothing(
+    json_too: bool,
+    may_not_read: tuple[str, str],
+    options: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It is one finding, and the others are told."""
+    name, password = may_not_read
+    monkeypatch.setenv(PASSWORD, password)
+    names = {"host": "--host", "port": "--port", "unixSocket": "--unix-socket", "database": "--database"}
+    words = [word for key, value in options.items() if key in names for word in (names[key], value)]
+    more = ["--json"] if json_too else []
+    assert running.main(["doctor", "--no-spark", "--user", name, *words, *more]) == 1
+    out, err = capsys.readouterr()
+    assert (err, "Traceback" in out) == ("", False)
+    if json_too:
+        found = {each["what"]: each for each in json.loads(out)}
+        assert (found["database"]["ok"], found["topics"]["ok"]) == (True, False)
+        assert "SELECT command denied" in found["topics"]["found"]
+    else:
+        assert "ok  database: " in out
+        assert "NO  topics:        the database: SELECT command denied to user" in out
+    how = connecting({key.lower(): value for key, value in {**options, "user": name}.items()})
+    assert "SELECT command denied" in str(here(how)["problem"])
 
 
 def test_djangos_settings_say_where_the_database_is_but_not_the_password(

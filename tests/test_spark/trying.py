@@ -61,7 +61,7 @@ def count(job: Job) -> int:
 VERBS = [
     Verb("steps", "Goes on.", seconds, steps),
     Verb("fail", "Does not.", no_arguments, fail),
-    Verb("count", "Counts a topic.", lambda parser: parser.add_argument("topic"), count),
+    Verb("count", "Counts a topic.", lambda parser: parser.add_argument("topic"), count, answers=True),
 ]
 
 if __name__ == "__main__":

@@ -8,14 +8,16 @@ from django_mqueue.spark.command import running
 from django_mqueue.spark.command.verbs import Job, Verb
 
 
-def verb(run: Callable[[Job], int]) -> Verb:
-    return Verb("try", "Try it.", lambda parser: parser.add_argument("--many", type=int), run)
+def verb(run: Callable[[Job], int], *, answers: bool = False) -> Verb:
+    return Verb(
+        "try", "Try it.", lambda parser: parser.add_argument("--many", type=int), run, answers=answers
+    )
 
 
-def main(*arguments: str, run: Callable[[Job], int] = lambda job: 0) -> int:
+def main(*arguments: str, run: Callable[[Job], int] = lambda job: 0, answers: bool = False) -> int:
     """The exit code, also of a parser that ends the program."""
     try:
-        return running.main(["try", *arguments], [verb(run)])
+        return running.main(["try", *arguments], [verb(run, answers=answers)])
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else -1
 

@@ -8,9 +8,11 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ..archiving.asking import BATCH_ROWS, HISTORY_AFTER
+from ..archiving.asking import BATCH_ROWS, HISTORY_AFTER, asked
 from ..archiving.calls import archive
 from ..archiving.layout import by_arrow
+from ..archiving.places import check_place
+from .checking import whole
 from .verbs import Job, Verb
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ def arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--batch-rows",
-        type=int,
+        type=whole,
         default=BATCH_ROWS,
         metavar="N",
         help=f"Messages in a batch, at most (default {BATCH_ROWS:,}): what is done again after a kill.",
@@ -54,6 +56,11 @@ def arguments(parser: ArgumentParser) -> None:
 
 def run(job: Job) -> int:
     given = job.arguments
+    check_place(given.to)
+    asked(
+        job.options, given.topic, given.pattern, given.group, given.batch_rows, given.history_after,
+        strict=not given.allow_gaps,
+    )  # fmt: skip
     with ExitStack() as stack:
         bar: list[Progress] = []
         reached = 0

@@ -6,7 +6,9 @@ import json
 from argparse import ArgumentParser
 from dataclasses import asdict
 
-from .replay import Watch, add_doing, add_source, checked, tell_preview
+from ..replaying.asking import check_backfill
+from .checking import checked
+from .replay import Watch, add_doing, add_source, tell_preview
 from .verbs import Job, Verb
 
 
@@ -25,6 +27,8 @@ def run(job: Job) -> int:
     from ..replaying.preview import Preview
 
     given = job.arguments
+    with checked():
+        check_backfill(given.topic, given.group, given.source, given.rate, job.options)
     with checked(), job.progress(None, "messages") as bar:
         found = backfill(
             job.spark,

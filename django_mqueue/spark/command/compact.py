@@ -8,6 +8,8 @@ from dataclasses import asdict
 
 from ..archiving.calls import compact
 from ..archiving.layout import by_arrow
+from ..archiving.places import check_place
+from .checking import whole
 from .verbs import Job, Verb
 
 MIB = 1_048_576
@@ -18,7 +20,7 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--topic", action="append", help="Only this topic; as often as needed.")
     parser.add_argument(
         "--mib",
-        type=int,
+        type=whole,
         default=1024,
         metavar="N",
         help="Batches together have at most so much (default 1024).",
@@ -28,17 +30,20 @@ def arguments(parser: ArgumentParser) -> None:
 
 def run(job: Job) -> int:
     given = job.arguments
+    check_place(given.to)
     done = compact(job.spark, given.to, topics=given.topic, bytes=given.mib * MIB, stopping=job.stopping)
     if given.json:
         job.tell(json.dumps([asdict(each) for each in done], indent=2))
-        return 0
-    for each in done:
-        job.tell(
-            f"{each.topic}: {each.manifests:,} batches with {each.files:,} files are {each.manifests_now:,} with"
-            f" {each.files_now:,}, {each.rows:,} rows"
-            if each.manifests
-            else f"{each.topic}: nothing to put together"
-        )
+    else:
+        for each in done:
+            job.tell(
+                f"{each.topic}: {each.manifests:,} batches with {each.files:,} files are {each.manifests_now:,} with"
+                f" {each.files_now:,}, {each.rows:,} rows"
+                if each.manifests
+                else f"{each.topic}: nothing to put together"
+            )
+    if job.stopping.is_set():
+        job.say("stopped before the end: what was put together stays so")
     return 0
 
 

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
-from django.db import connections
+from django.db import DatabaseError, InterfaceError, connections
 
 from ...checks import server_problems
 from ...exceptions import MQueueError
@@ -22,7 +22,7 @@ from ..connecting import Connecting, connected, connecting
 from ..explaining import explained
 from ..java import find_java
 from ..launching import check_pyspark, submitted
-from .verbs import Job, Verb
+from .verbs import Job, Stopped, Verb
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,7 +58,11 @@ def run(job: Job) -> int:
             break
     if job.arguments.json:
         job.tell(json.dumps([asdict(finding) for finding in found], indent=2))
-    return 1 if any(finding.ok is False for finding in found) else 0
+    if any(finding.ok is False for finding in found):
+        return 1
+    if job.stopping.is_set():
+        raise Stopped("stopped before the end: not all was looked at")
+    return 0
 
 
 def _findings(job: Job, how: Connecting) -> Iterator[Finding]:
@@ -89,16 +93,20 @@ def _java() -> str:
 
 
 def _database(what: str, how: Connecting) -> Iterator[Finding]:
+    asked = what
     try:
         with connected(how) as using:
             yield Finding(what, True, f"{how.where()}: {_server(using)}")
             for problem in server_problems(using) if settings.configured else ():  # it asks them
                 yield Finding(what, None, str(problem.msg).replace(repr(using), "it"))
+            asked = "topics"
             topics = sorted(bulk.topics(using))
             more = f" and {len(topics) - TOPICS_SHOWN} more" if len(topics) > TOPICS_SHOWN else ""
             yield Finding("topics", True, (", ".join(topics[:TOPICS_SHOWN]) or "none yet") + more)
     except MQueueError as error:
         yield Finding(what, False, str(error))
+    except (DatabaseError, InterfaceError) as error:  # Nothing that the account may ask, for instance.
+        yield Finding(asked, False, str(explained(error)))
 
 
 def _server(using: str) -> str:
@@ -112,6 +120,8 @@ def _spark(job: Job, how: Connecting) -> Iterator[Finding]:
         spark = job.spark
         master = "Spark Connect" if job.arguments.remote else spark.sparkContext.master
         yield Finding("Spark", True, f"{spark.version}, {master}")
+    except Stopped:
+        return
     except MQueueError as error:
         yield Finding("Spark", False, str(error))
         return
@@ -167,8 +177,8 @@ def here(how: Connecting) -> dict[str, str | None]:
         with connected(how) as using:
             bulk.topics(using)
             server = _server(using)
-    except MQueueError as error:
-        problem = str(error)
+    except (MQueueError, DatabaseError, InterfaceError) as error:
+        problem = str(explained(error))
     return dict(
         zip(
             _NAMES,
@@ -184,4 +194,5 @@ VERB = Verb(
     arguments,
     run,
     light=lambda arguments: True,
+    answers=True,
 )

@@ -38,7 +38,7 @@ def add_verbs(
     for verb in verbs:
         # Without abbreviations: --password would be one of --password-file.
         own = below.add_parser(verb.name, help=verb.help, description=verb.help, allow_abbrev=False)
-        own.set_defaults(run=verb.run, light=verb.light)
+        own.set_defaults(run=verb.run, light=verb.light, answers=verb.answers)
         verb.arguments(own)
         add_connection(own)
         add_launching(own)

@@ -9,7 +9,10 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from .verbs import BadArguments, Job, Verb
+from ..replaying.asking import check_replay
+from ..replaying.choice import Choice
+from .checking import checked
+from .verbs import Job, Verb
 
 if TYPE_CHECKING:
     from ..replaying.preview import Preview
@@ -87,6 +90,12 @@ def run(job: Job) -> int:
         "fail_on_data_loss": not given.allow_gap,
         "options": job.options,
     }
+    choice = Choice(
+        given.since, given.until, given.key, given.kind, given.where, given.targeted, given.group or ""
+    )
+    with checked():
+        to = given.topic if given.to is None else given.to
+        check_replay(given.topic, given.name, choice, given.source, to, given.group, given.rate, job.options)
     with checked(), job.progress(None, "messages") as bar:
         watch = Watch(bar)
         found = replay(
@@ -121,17 +130,6 @@ class Watch:
     def __call__(self, total: int) -> None:
         self._bar.update(max(total - self._seen, 0))
         self._seen = max(total, self._seen)
-
-
-class checked:
-    """What is wrong with the arguments is said as that."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if type(error) in (ValueError, TypeError):
-            raise BadArguments(str(error)) from error
 
 
 def tell_preview(job: Job, found: Preview) -> None:

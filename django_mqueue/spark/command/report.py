@@ -9,20 +9,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...exceptions import MQueueError
 from ..errors import OptionError
 from ..reporting.asking import STEPS, Wanted, wanted
-from .verbs import BadArguments, Job, Verb
+from .verbs import BadArguments, Job, Stopped, Verb
 
 if TYPE_CHECKING:
     from ..reporting import Report
 
 WIDTH = 160
 """Columns, where stdout is no terminal."""
-
-
-class Stopped(MQueueError):
-    """By a signal, before it was done: nothing was written."""
 
 
 def arguments(parser: ArgumentParser) -> None:
@@ -136,4 +131,5 @@ VERB = Verb(
     "Say what happened on topics: counts, times, errors, keys and lag, of the log, an archive, or both as one.",
     arguments,
     run,
+    answers=True,
 )

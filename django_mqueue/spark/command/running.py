@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..errors import OptionError
 from ..explaining import explained
 from ..launching import check_pyspark, plain_session, register, submitted
 from . import known_verbs
@@ -20,7 +21,7 @@ from .ending import by_end_of_java, end, end_now
 from .output import Output
 from .parser import parser_of
 from .signals import Signals
-from .verbs import BadArguments, Job, Verb
+from .verbs import BadArguments, Job, Stopped, Verb
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,6 +32,7 @@ _LIGHT = "-XX:TieredStopAtLevel=1"
 """Java compiles what it runs in the quick way alone. The other one pays where rows pass through it."""
 
 _NO_JAVA = "Spark's Java process ended in the middle of the work: it was told to, or killed (out of memory?)"
+_AT_START = "stopped while Spark was starting: nothing was done"
 _STOPPING = b"stopping after what is under way; once more stops at once\n"
 
 
@@ -66,14 +68,31 @@ def run(arguments: Namespace, options: dict[str, str], output: Output, fail: Cal
 
     def start() -> SparkSession:
         try:
-            return ours.start()
+            found = ours.start()
+        except Exception as error:  # Java may have been told to end, too.
+            if stopping.is_set():
+                raise Stopped(_AT_START) from error
+            raise
         finally:
             signals.listen()
+        if stopping.is_set():
+            raise Stopped(_AT_START)
+        return found
+
+    def stopped(line: str) -> int:
+        """It may be stopped at any time, and the next run goes on: that is no error, unless an answer is missing."""
+        if not arguments.answers:
+            output.say(line)
+            return 0
+        fail(line)
+        return 128 + (signals.number or signal.SIGINT)
 
     with signals.heard():
         try:
             _check_launching(arguments)
             return int(arguments.run(Job(arguments, options, start, output, stopping)))
+        except Stopped as error:
+            return stopped(str(error))
         except Exception as error:
             line = _NO_JAVA if by_end_of_java(error) else explained(error)
             if line is None:
@@ -81,9 +100,12 @@ def run(arguments: Namespace, options: dict[str, str], output: Output, fail: Cal
             if getattr(arguments, "traceback", False):
                 traceback.print_exc(file=sys.stderr)
             fail(line)
-            return 2 if isinstance(error, BadArguments) else 1
-        except KeyboardInterrupt:  # PySpark's own answer to SIGINT, until Spark has started
-            fail("stopped while Spark was starting")
+            return 2 if isinstance(error, BadArguments | OptionError) else 1
+        except KeyboardInterrupt:  # PySpark's own answer to SIGINT, for a moment before Spark has started
+            if signals.number is None:
+                signals.number = signal.SIGINT
+                return stopped(_AT_START)
+            fail(_AT_START)
             return 128 + signal.SIGINT
         finally:
             ours.end()

@@ -16,7 +16,8 @@ class Signals:
 
     def __init__(self, first: Callable[[], None], second: Callable[[int], None]) -> None:
         self._first, self._second = first, second
-        self._asked = False
+        self.number: int | None = None
+        """Of the first one."""
 
     @contextmanager
     def heard(self) -> Iterator[Signals]:
@@ -39,7 +40,7 @@ class Signals:
                 signal.signal(number, self._on_signal)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self._asked:
+        if self.number is not None:
             self._second(number)
-        self._asked = True
+        self.number = number
         self._first()

@@ -20,6 +20,13 @@ class BadArguments(MQueueError):
     """The arguments of the command contradict each other, or ask for what there is not: the exit code is 2."""
 
 
+class Stopped(MQueueError):
+    """The first signal has ended a verb before there was what it was asked for.
+
+    Of a verb that answers, the exit code says so: 128 and the signal's number.
+    """
+
+
 class Job:
     """One run of a verb. ``options``: how ``format("mqueue")`` reaches the database, never with the password.
 
@@ -68,7 +75,8 @@ class Verb:
     """``arguments`` adds the verb's own to its parser; ``run`` returns the exit code.
 
     Errors of the queue's own that ``run`` raises become one line and exit code 1. ``light``: whether, with these
-    arguments, Spark's Java only says who does what: then it is started so that it costs little.
+    arguments, Spark's Java only says who does what: then it is started so that it costs little. ``answers``: whether
+    it is run for what it says, and not for what it does, with which the next run would go on.
     """
 
     name: str
@@ -76,3 +84,4 @@ class Verb:
     arguments: Callable[[ArgumentParser], Any]
     run: Callable[[Job], int]
     light: Callable[[Namespace], bool] = lambda arguments: False
+    answers: bool = False

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from ..archiving.calls import verify
 from ..archiving.layout import by_arrow
-from .verbs import Job, Verb
+from ..archiving.places import check_place
+from .verbs import Job, Stopped, Verb
 
 if TYPE_CHECKING:
     from ..archiving.checking import Verified
@@ -27,15 +28,18 @@ def arguments(parser: ArgumentParser) -> None:
 def run(job: Job) -> int:
     """1 if anything is wrong."""
     given = job.arguments
+    check_place(given.to)
     found = verify(job.spark, given.to, topics=given.topic, clean=given.clean, stopping=job.stopping)
     if given.json:
         job.tell(json.dumps([asdict(each) for each in found], indent=2))
     else:
         for each in found:
             _tell(job, each)
+    if any(each.problems for each in found):
+        return 1
     if job.stopping.is_set():
-        job.say("stopped before the end")
-    return 1 if job.stopping.is_set() or any(each.problems for each in found) else 0
+        raise Stopped("stopped before the end: not all was read")
+    return 0
 
 
 def _tell(job: Job, found: Verified) -> None:
@@ -55,4 +59,5 @@ VERB = Verb(
     arguments,
     run,
     light=lambda arguments: by_arrow(arguments.to),
+    answers=True,
 )

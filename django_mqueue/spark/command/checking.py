@@ -1,0 +1,28 @@
+"""What verbs look at before Spark is started."""
+
+from __future__ import annotations
+
+import re
+from argparse import ArgumentTypeError
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from .verbs import BadArguments
+
+
+@contextmanager
+def checked() -> Iterator[None]:
+    """What is wrong with the arguments is said as that."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        if type(error) not in (TypeError, ValueError):
+            raise
+        raise BadArguments(str(error)) from error
+
+
+def whole(text: str) -> int:
+    """Of an argument that counts something."""
+    if not re.fullmatch("[0-9]{1,15}", text) or int(text) < 1:
+        raise ArgumentTypeError(f"must be a whole number, at least 1, not {text!r}")
+    return int(text)

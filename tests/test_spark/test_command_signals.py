@@ -1,0 +1,151 @@
+"""What the first signal's exit code is: no error where the next run goes on, and none but an answer is an answer."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+import threading
+from argparse import ArgumentParser
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from django_mqueue.spark.command import running
+from django_mqueue.spark.command.output import Output
+from django_mqueue.spark.command.verbs import Job, Stopped, Verb
+from django_mqueue.spark.errors import NoSpark
+
+from .verbs import main, verb
+
+NUMBERS = [signal.SIGTERM, signal.SIGINT]
+
+
+def heard() -> None:
+    """Handlers are as the command has set them."""
+
+
+def pysparks() -> None:
+    """PySpark has its own, as it does when its context is made."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def start_with(monkeypatch: pytest.MonkeyPatch, *steps: Callable[[], Any]) -> None:
+    """Spark's start is these steps."""
+
+    def start(ours: running.Ours) -> str:
+        for step in steps:
+            step()
+        return "a session"
+
+    monkeypatch.setattr(running.Ours, "start", start)
+
+
+def java_ends() -> None:
+    """It was told, too."""
+    raise NoSpark("Java ended before Spark ran")
+
+
+@pytest.mark.parametrize("answers", [False, True], ids=["goes on", "answers"])
+@pytest.mark.parametrize("then", [heard, java_ends])
+@pytest.mark.parametrize(
+    ("handlers", "number"), [(heard, signal.SIGTERM), (heard, signal.SIGINT), (pysparks, signal.SIGINT)]
+)
+def test_the_first_signal_while_spark_starts(
+    handlers: Callable[[], None],
+    number: signal.Signals,
+    then: Callable[[], None],
+    answers: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    before = {number: signal.getsignal(number) for number in NUMBERS}
+    start_with(monkeypatch, handlers, lambda: signal.raise_signal(number), then)
+    done = []
+
+    def run(job: Job) -> int:
+        done.append(job.spark)
+        return 0
+
+    assert main(run=run, answers=answers) == (128 + number if answers else 0)
+    out, err = capfd.readouterr()
+    assert (out, done) == ("", [])
+    assert err.endswith("stopped while Spark was starting: nothing was done\n")
+    assert {number: signal.getsignal(number) for number in NUMBERS} == before
+
+
+@pytest.mark.parametrize("answers", [False, True], ids=["goes on", "answers"])
+def test_the_second_signal_while_spark_starts(answers: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first was heard before PySpark had a handler."""
+    signals = [
+        lambda: signal.raise_signal(signal.SIGTERM),
+        pysparks,
+        lambda: signal.raise_signal(signal.SIGINT),
+    ]
+    start_with(monkeypatch, *signals)
+    assert main(run=lambda job: len(job.spark), answers=answers) == 128 + signal.SIGINT
+
+
+@pytest.mark.parametrize("number", NUMBERS, ids=lambda number: number.name)
+def test_a_verb_that_answers_has_no_answer_when_it_was_stopped(
+    number: signal.Signals, db: None, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def run(job: Job) -> int:
+        signal.raise_signal(number)
+        assert job.stopping.is_set()
+        raise Stopped("stopped before the end")
+
+    assert main(run=run, answers=True) == 128 + number
+    assert capfd.readouterr().err.endswith("try: stopped before the end\n")
+    monkeypatch.setattr(
+        "django_mqueue.management.commands.mqueue_spark.known_verbs", lambda: [verb(run, answers=True)]
+    )
+    with pytest.raises(CommandError, match=r"^stopped before the end$") as raised:
+        call_command("mqueue_spark", "try")
+    assert raised.value.returncode == 128 + number
+
+
+def stopped(verb: Verb, *words: str) -> tuple[Job, io.StringIO]:
+    """A job of which the first signal was heard."""
+    parser, out, stopping = ArgumentParser(), io.StringIO(), threading.Event()
+    verb.arguments(parser)
+    parser.set_defaults(remote=None)
+    stopping.set()
+    start: Any = lambda: None  # noqa: E731
+    return Job(parser.parse_args(words), {}, start, Output(out, io.StringIO()), stopping), out
+
+
+def test_of_a_verification_that_was_stopped_nobody_knows_whether_the_archive_is_whole(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    from django_mqueue.spark.command.verify import VERB
+
+    from .archives import batch, begin
+
+    folder = begin(tmp_path / "archive")
+    batch(folder, "orders", 1, 0, [1, 2])
+    job, out = stopped(VERB, "--to", str(folder), "--json")
+    with pytest.raises(Stopped, match="not all was read"):
+        VERB.run(job)
+    assert json.loads(out.getvalue()) == []
+    assert VERB.answers
+
+
+def test_of_a_doctor_that_was_stopped_nobody_knows_whether_all_is_well() -> None:
+    from django_mqueue.spark.command.doctor import VERB
+
+    job, out = stopped(VERB, "--json")
+    with pytest.raises(Stopped, match="not all was looked at"):
+        VERB.run(job)
+    assert [finding["what"] for finding in json.loads(out.getvalue())] == ["Python"]
+    assert VERB.answers
+
+
+def test_which_verbs_go_on_with_the_next_run() -> None:
+    from django_mqueue.spark.command import known_verbs
+
+    assert {each.name for each in known_verbs() if not each.answers} == {
+        "archive", "compact", "replay", "backfill",
+    }  # fmt: skip
