@@ -275,7 +275,9 @@ def finish(using: str, border: Border, *, resume: bool) -> None:
     run = border.run
 
     def work(cursor: CursorWrapper) -> None:
-        copying.lock_head(using, cursor, run)
+        head = copying.lock_head(using, cursor, run)
+        if head is not None and head.finished and head.number == run.life:
+            return  # Done, by a COMMIT without an answer or by another process; the group may be anywhere by now.
         copying.check_group(cursor, run, alone=True)
         assert run.life is not None
         copying.finish(cursor, run, run.life)

@@ -5,18 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
 from django.test import override_settings
 
 from django_mqueue import Subscription, publish_many, subscribe, unsubscribe
 from django_mqueue.exceptions import GroupNotNew, LogGap
 from django_mqueue.messages import OutgoingMessage
 from django_mqueue.models import Message, Offset
-from django_mqueue.service import following
+from django_mqueue.service import backfilling, following
 from django_mqueue.spark import archive, backfill
 from django_mqueue.spark.errors import ArchiveError
 from django_mqueue.spark.replaying import backfills, originals
@@ -168,6 +169,25 @@ def test_nothing_is_deleted_that_is_still_to_be_copied(
     subscribe("orders", "others")
     done(backfill(spark, "orders", "reports", source=place, options=options, dry_run=False))
     assert_given_all(80)
+
+
+def test_an_end_without_an_answer_is_an_end(
+    spark: SparkSession, options: dict[str, str], place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(range(8))
+    kept(spark, options, place)
+    finish, ended = backfilling.finish, count()
+
+    def unheard(*given: Any, **more: Any) -> None:
+        finish(*given, **more)
+        if next(ended) == 0:
+            raise OperationalError(2013, "Lost connection to server during query")
+
+    monkeypatch.setattr(backfilling, "finish", unheard)
+    done(backfill(spark, "orders", "reports", source=place, options=options, dry_run=False))
+    assert next(ended) == 2, "it was heard at once: this proves nothing"
+    assert following.place("orders", "backfill-reports", using="default") is None
+    assert_given_all(8)
 
 
 def test_what_cannot_be_is_refused_and_nothing_is_changed(

@@ -333,6 +333,24 @@ def test_a_second_life_of_the_group_is_given_everything_again() -> None:
         unsubscribe(TOPIC, GROUP)
 
 
+def test_the_end_may_be_said_twice() -> None:
+    """By a process that did not hear of its COMMIT, or by another one, whatever the group does by then."""
+    say(0)
+    border = begin()
+    store_past(border)
+    sew(border)
+    finish(border)
+    assert received(1) == {"ada": [0]}
+    finish(border)
+    unsubscribe(TOPIC, GROUP)
+    finish(border)
+    again = begin()
+    with pytest.raises(Superseded, match="registered anew"):
+        finish(border)
+    assert not begin().ended
+    assert again.run.life != border.run.life
+
+
 @pytest.mark.parametrize("how", ["resumed", "reset", "unsubscribed"])
 def test_a_group_that_was_changed_by_hand_is_given_nothing_more(how: str) -> None:
     say(0)

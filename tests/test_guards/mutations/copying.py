@@ -82,4 +82,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_BORDER}::test_a_gap_is_an_error_and_nothing_is_held[registered anew]",
         f"{_BORDER}::test_a_gap_is_an_error_and_nothing_is_held[moved]",
     ),
+    mutation(
+        "what has ended is ended, whoever says so again",
+        "a backfill that was not told of its COMMIT fails, and who follows its advice gives the group everything twice",
+        "service/backfilling.py",
+        "        if head is not None and head.finished and head.number == run.life:\n",
+        "        if head is None:\n",
+        f"{_SEAM}::test_the_end_may_be_said_twice",
+    ),
 )
