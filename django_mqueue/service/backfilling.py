@@ -48,12 +48,14 @@ SETTLE_FOR = 1.0
 
 @dataclass(frozen=True)
 class Border:
-    """Where the past ends. ``resumed``: it was begun before. ``ended``: all is done."""
+    """Where the past ends. ``resumed``: it was begun before. ``ended``: all is done. ``source``: where the past comes
+    from, as was said when it was begun."""
 
     run: Run
     upto: int
     resumed: bool
     ended: bool
+    source: int = 0
 
 
 def begun(using: str, topic: str, group: str) -> Border | None:
@@ -63,19 +65,20 @@ def begun(using: str, topic: str, group: str) -> Border | None:
     return _known(using, run, copies.mark(using, topic, run.head), there) if there else None
 
 
-def begin(using: str, topic: str, group: str, known: int, lanes: int) -> Border:
+def begin(using: str, topic: str, group: str, known: int, lanes: int, source: int = 0) -> Border:
     """Register the group, paused, behind what is settled (``known`` to the caller); or go on where that was done.
+    ``source`` is a number for where the past comes from.
 
     Raises ``GroupNotNew`` for a group that was registered by others.
     """
     found = None
     while found is None:
-        found = session.run(using, lambda cursor: _begin(using, cursor, topic, group, known, lanes))
+        found = session.run(using, lambda cursor: _begin(using, cursor, topic, group, known, lanes, source))
     return found
 
 
 def _begin(
-    using: str, cursor: CursorWrapper, topic: str, group: str, known: int, lanes: int
+    using: str, cursor: CursorWrapper, topic: str, group: str, known: int, lanes: int, source: int
 ) -> Border | None:
     run = Run(KIND, group, topic, lanes, group)
     settled = max(offsets.lock_topic(using, cursor, topic), known)
@@ -93,7 +96,8 @@ def _begin(
     copying.forget(cursor, Run(KIND, group, topic, copying.LANES_MAX), run.head)
     run = Run(KIND, group, topic, lanes, group, new.life)
     copying.begin(cursor, run, settled, new.life)
-    return Border(run, settled, False, False)
+    copies.begin_marks(cursor, topic, [(run.source, 0, source)])
+    return Border(run, settled, False, False, source)
 
 
 def _known(using: str, run: Run, head: Mark | None, there: offsets.Registration) -> Border:
@@ -103,9 +107,9 @@ def _known(using: str, run: Run, head: Mark | None, there: offsets.Registration)
             " Unsubscribe it first, if what it has done may be forgotten; or replay the past for this group"
         )
     lanes = copying.lanes_of(using, run) or run.lanes
-    return Border(
-        Run(KIND, run.name, run.topic, lanes, run.name, there.life), head.position, True, head.finished
-    )
+    source = copies.mark(using, run.topic, run.source)
+    run = Run(KIND, run.name, run.topic, lanes, run.name, there.life)
+    return Border(run, head.position, True, head.finished, source.number if source else 0)
 
 
 def stored_to_border(using: str, border: Border) -> bool:
@@ -279,8 +283,7 @@ def finish(using: str, border: Border, *, resume: bool) -> None:
         if head is not None and head.finished and head.number == run.life:
             return  # Done, by a COMMIT without an answer or by another process; the group may be anywhere by now.
         copying.check_group(cursor, run, alone=True)
-        assert run.life is not None
-        copying.finish(cursor, run, run.life)
+        copying.finish(cursor, run)
         if resume:
             offsets.set_paused(cursor, run.topic, run.group, paused=False)
 

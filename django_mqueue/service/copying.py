@@ -51,6 +51,16 @@ class Run:
     def seam(self) -> str:
         return f"{self.kind}-seam {self.name}"
 
+    @property
+    def source(self) -> str:
+        """Whose number says where from, of a run that is told it."""
+        return f"{self.kind}-source {self.name}"
+
+    @property
+    def total(self) -> str:
+        """Whose number is how many copies there were in all, when the run has ended."""
+        return f"{self.kind}-total {self.name}"
+
     def lane(self, number: int) -> str:
         return f"{self.kind}-lane-{number:02} {self.name}"
 
@@ -77,8 +87,8 @@ def copied(using: str, run: Run) -> int:
 
 
 def forget(cursor: CursorWrapper, run: Run, *names: str) -> None:
-    """Forget all of the run but its head."""
-    store.forget_marks(cursor, run.topic, [run.turn, run.seam, *run.all_lanes, *names])
+    """Forget all of the run but what remains at its end."""
+    store.forget_marks(cursor, run.topic, [run.turn, run.seam, run.source, *run.all_lanes, *names])
 
 
 def missing(using: str, run: Run, lane: int, copies: list[Copy]) -> list[Copy]:
@@ -150,10 +160,20 @@ def wait_us(using: str, run: Run, messages: int, rate: float) -> int:
     return session.run(using, lambda cursor: store.reserve(cursor, run.topic, run.turn, took))
 
 
-def finish(cursor: CursorWrapper, run: Run, number: int) -> None:
+def finish(cursor: CursorWrapper, run: Run) -> None:
     """Note that all is stored. The topic must be locked."""
-    store.finish_mark(cursor, run.topic, run.head, number)
+    store.finish_mark(cursor, run.topic, run.head)
     forget(cursor, run)
+
+
+def note_total(cursor: CursorWrapper, run: Run, total: int) -> None:
+    """Remember how many copies there were. The topic must be locked."""
+    store.begin_marks(cursor, run.topic, [(run.total, 0, total)])
+
+
+def total(using: str, run: Run) -> int:
+    """How many copies there were in all, of a run that has ended."""
+    return store.numbers(using, run.topic, [run.total])
 
 
 def head(using: str, run: Run) -> store.Mark | None:

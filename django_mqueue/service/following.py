@@ -41,14 +41,17 @@ class Place:
     above: int
 
 
-def follow(topic: str, group: str, above: int, settled: int, *, using: str) -> Place:
-    """Register a group that reads the log by itself, done up to ``above``; a registered one keeps its place.
+def follow(topic: str, group: str, above: int, settled: int, *, using: str, lower: bool = False) -> Place:
+    """Register a group that reads the log by itself, done up to ``above``; a registered one keeps its place, or with
+    ``lower`` goes back there, if it is above that.
 
     A group that was registered and to which nothing was ever delivered becomes such a group, under a new life: a
     worker that has just joined it claims nothing any more. ``settled`` is what the caller knows to be; no start lies
     above it. Raises ``GroupTaken`` for a group that workers have consumed for.
     """
-    return follow_all({topic: (above, settled)}, group, using=using)[topic]
+    return session.run(
+        using, lambda cursor: _follow(using, cursor, topic, group, above, settled, lower=lower)
+    )
 
 
 def follow_all(wanted: Mapping[str, tuple[int, int]], group: str, *, using: str) -> dict[str, Place]:
@@ -63,14 +66,27 @@ def follow_all(wanted: Mapping[str, tuple[int, int]], group: str, *, using: str)
     return session.run(using, work)
 
 
-def _follow(using: str, cursor: CursorWrapper, topic: str, group: str, above: int, settled: int) -> Place:
+def _follow(
+    using: str,
+    cursor: CursorWrapper,
+    topic: str,
+    group: str,
+    above: int,
+    settled: int,
+    *,
+    lower: bool = False,
+) -> Place:
     known = max(offsets.lock_topic(using, cursor, topic), settled)
     offsets.raise_settled(cursor, topic, known)
     found = offsets.registration(using, group, topic)
+    start = min(above, known)
+    if found:
+        start = min(found.start, start) if lower else found.start
     if found and found.reads_log:
-        return Place(found.life, found.start)
+        if start < found.start:
+            offsets.lower_start(cursor, group, topic, start)
+        return Place(found.life, start)
     _refuse_workers(cursor, topic, group)
-    start = found.start if found else min(above, known)
     if found:
         offsets.unregister(cursor, group, topic, members_stay=True)
     offsets.register(cursor, group, topic, start, reads_log=True)

@@ -81,10 +81,9 @@ def move_mark(cursor: CursorWrapper, topic: str, name: str, position: int, more:
     )
 
 
-def finish_mark(cursor: CursorWrapper, topic: str, name: str, number: int) -> None:
+def finish_mark(cursor: CursorWrapper, topic: str, name: str) -> None:
     cursor.execute(
-        f"UPDATE queue_offsets {_INDEX} SET paused = 1, scan_offset = %s, updated_at = {NOW_MS}{_ROW}",
-        [number, topic, name],
+        f"UPDATE queue_offsets {_INDEX} SET paused = 1, updated_at = {NOW_MS}{_ROW}", [topic, name]
     )
 
 

@@ -159,6 +159,15 @@ def move_start(cursor: CursorWrapper, group: str, topic: str, life: int, to: int
     return bool(cursor.rowcount)
 
 
+def lower_start(cursor: CursorWrapper, group: str, topic: str, to: int) -> None:
+    """Move the start of such a group back, so that nothing above is deleted any more. The topic must be locked."""
+    cursor.execute(
+        f"UPDATE queue_offsets FORCE INDEX (queue_offsets_partition) SET offset_acked = %s, updated_at = {NOW_MS}"
+        " WHERE consumer_group = %s AND topic = %s AND partition_key = ''",
+        [to, group, topic],
+    )
+
+
 def set_paused(cursor: CursorWrapper, topic: str, group: str | None, *, paused: bool) -> int:
     """Pause or resume a group, or all groups of a topic: how many that changes."""
     of_group, params = ("= %s", [group]) if group is not None else ("> ''", [])

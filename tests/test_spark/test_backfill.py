@@ -190,6 +190,39 @@ def test_an_end_without_an_answer_is_an_end(
     assert_given_all(8)
 
 
+def test_a_gap_is_an_error_though_a_killed_run_has_left_its_guard(
+    spark: SparkSession, options: dict[str, str], place: str
+) -> None:
+    fill(range(8))
+    kept(spark, options, place)
+    unsubscribe("orders", "archive")
+    following.follow("orders", "backfill-reports", 0, 0, using="default")
+    with pytest.raises(LogGap, match="its group 'archive' is not registered"):
+        backfill(spark, "orders", "reports", source=place, options=options, dry_run=False)
+    assert not Offset.objects.filter(consumer_group__gt="").exists()
+
+
+def test_another_archive_than_it_was_begun_with_is_refused(
+    spark: SparkSession, options: dict[str, str], place: str, tmp_path: Path
+) -> None:
+    """It holds nothing of what was deleted before."""
+    fill(range(40))
+    kept(spark, options, place)
+    fill(range(40, 44))
+    other = str(tmp_path / "other")
+    archive(spark, "orders", other, options=options, group="other")
+    stopping = threading.Event()
+    stopping.set()
+    ways: dict[str, Any] = {"options": options, "dry_run": False}
+    found = backfill(spark, "orders", "reports", source=place, rate=5, stopping=stopping, **ways)
+    assert isinstance(found, Backfilled)
+    assert not found.finished
+    with pytest.raises(ArchiveError, match="is being given the past from another archive"):
+        backfill(spark, "orders", "reports", source=other, **ways)
+    done(backfill(spark, "orders", "reports", source=place, **ways))
+    assert_given_all(44)
+
+
 def test_what_cannot_be_is_refused_and_nothing_is_changed(
     spark: SparkSession, options: dict[str, str], place: str
 ) -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from django.db import OperationalError
 from django.test import override_settings
 
 from django_mqueue import publish_many, reset, subscribe, unsubscribe
 from django_mqueue.exceptions import LogGap
 from django_mqueue.service import following
+from django_mqueue.spark.archiving import standing
 from django_mqueue.spark.errors import ArchiveError, NoArchive
 from django_mqueue.spark.replaying import originals
+from django_mqueue.spark.replaying.held import Held
 from django_mqueue.spark.replaying.originals import Originals
 from tests.support.subscribers import collect, in_log
 
@@ -55,9 +59,9 @@ def archived(tmp_path: Path, options: dict[str, str]) -> Archived:
     return found
 
 
-def hold(archived: Archived, options: dict[str, str], **more: Any) -> Originals:
-    ways = {"group": "guard", "gap_is_error": True, **more}
-    return originals.hold("default", "orders", archived.folder, SPARK, options, **ways)
+def hold(archived: Archived, options: dict[str, str], *, path: Path | None = None, **more: Any) -> Originals:
+    ways = {"group": "guard", "begun": False, "gap_is_error": True, **more}
+    return originals.hold("default", "orders", path or archived.folder, SPARK, options, **ways)
 
 
 def test_the_log_is_held_from_where_the_archive_ends(archived: Archived, options: dict[str, str]) -> None:
@@ -102,7 +106,89 @@ def test_a_gap_is_an_error_and_nothing_is_held(archived: Archived, options: dict
         hold(archived, options)
     assert following.place("orders", "guard", using="default") is None
     assert hold(archived, options, gap_is_error=False).archived == archived.upto
-    assert hold(archived, options).archived == archived.upto, "it has been held ever since"
+    assert hold(archived, options, begun=True).archived == archived.upto, "it has been held ever since"
+
+
+def test_a_gap_is_an_error_though_the_connection_is_lost_while_it_is_looked_for(
+    archived: Archived, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All is done again, and finds the group that holds back deletion by then."""
+    unsubscribe("orders", "archive")
+    check, looked = standing.check_held, count()
+
+    def losing(*given: Any) -> None:
+        if next(looked) == 0:
+            raise OperationalError(2013, "Lost connection to server during query")
+        check(*given)
+
+    monkeypatch.setattr(standing, "check_held", losing)
+    held = Held(SPARK, "orders", archived.folder, options, "guard")
+    with pytest.raises(LogGap, match="its group 'archive' is not registered"):
+        held.hold(fail_on_data_loss=True, begun=False)
+    held.line.close()
+    assert next(looked) == 2, "no connection was lost: this proves nothing"
+    assert following.place("orders", "guard", using="default") is None
+
+
+def test_a_gap_is_an_error_though_a_killed_run_has_left_its_guard(
+    archived: Archived, options: dict[str, str]
+) -> None:
+    unsubscribe("orders", "archive")
+    following.follow("orders", "guard", archived.upto, archived.upto, using="default")
+    with pytest.raises(LogGap, match="its group 'archive' is not registered"):
+        hold(archived, options)
+    assert following.place("orders", "guard", using="default") is None
+
+
+def test_who_has_begun_goes_on_though_the_archive_s_group_has_left(
+    archived: Archived, options: dict[str, str]
+) -> None:
+    publish_many("orders", range(3, 6))
+    hold(archived, options)
+    unsubscribe("orders", "archive")
+    with override_settings(MQUEUE={"RETENTION": 0}):
+        collect("orders")
+    assert hold(archived, options, begun=True).archived == archived.upto
+    assert len(in_log("orders")) == 3
+
+
+def test_a_guard_that_was_unsubscribed_has_held_nothing(archived: Archived, options: dict[str, str]) -> None:
+    hold(archived, options)
+    unsubscribe("orders", "guard")
+    for _ in range(2):
+        with pytest.raises(
+            LogGap, match="group 'guard', which holds back deletion for this, was unsubscribed"
+        ):
+            hold(archived, options, begun=True)
+    assert following.place("orders", "guard", using="default") is None
+    hold(archived, options, begun=True, gap_is_error=False)
+    assert following.place("orders", "guard", using="default") is not None
+
+
+def test_an_archive_that_ends_below_the_guard_leaves_a_gap(
+    archived: Archived, options: dict[str, str], tmp_path: Path
+) -> None:
+    older = archives.begin(tmp_path / "older")
+    archives.batch(older, "orders", 1, 0, [archived.upto - 1], life=archived.life)
+    hold(archived, options)
+    before = following.place("orders", "guard", using="default")
+    with pytest.raises(
+        LogGap, match=f"up to offset {archived.upto - 1}, but since this was begun group 'guard'"
+    ):
+        hold(archived, options, begun=True, path=older)
+    assert following.place("orders", "guard", using="default") == before
+
+
+def test_a_guard_that_is_left_over_goes_back_to_where_this_archive_ends(
+    archived: Archived, options: dict[str, str]
+) -> None:
+    publish_many("orders", range(3, 6))
+    settle("orders")
+    left = following.follow("orders", "guard", newest(), newest(), using="default")
+    hold(archived, options)
+    assert following.place("orders", "guard", using="default") == following.Place(left.life, archived.upto)
+    archived.batch()
+    assert len(in_log("orders")) == 3, "deleted, though they are held"
 
 
 def test_the_archive_of_another_database_is_told(archived: Archived, options: dict[str, str]) -> None:
@@ -114,7 +200,8 @@ def test_the_archive_of_another_database_is_told(archived: Archived, options: di
 
 def test_without_an_archive_all_is_the_log_s(options: dict[str, str]) -> None:
     publish_many("orders", range(3))
-    found = originals.hold("default", "orders", None, SPARK, options, group="guard", gap_is_error=True)
+    ways: dict[str, Any] = {"group": "guard", "begun": False, "gap_is_error": True}
+    found = originals.hold("default", "orders", None, SPARK, options, **ways)
     assert (found.archived, found.upto) == (0, newest())
     subscribe("orders", "others")
     reset("orders", "others", "latest")
@@ -125,6 +212,7 @@ def test_without_an_archive_all_is_the_log_s(options: dict[str, str]) -> None:
 
 def test_no_archive_is_told(options: dict[str, str], tmp_path: Path) -> None:
     publish_many("orders", range(3))
+    ways: dict[str, Any] = {"group": "guard", "begun": False, "gap_is_error": True}
     with pytest.raises(NoArchive):
-        originals.hold("default", "orders", tmp_path, SPARK, options, group="guard", gap_is_error=True)
+        originals.hold("default", "orders", tmp_path, SPARK, options, **ways)
     assert following.place("orders", "guard", using="default") is None

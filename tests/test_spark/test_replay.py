@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.test import override_settings
 
-from django_mqueue import Subscription, publish, publish_many, subscribe, unsubscribe
-from django_mqueue.exceptions import LogGap, NotRegistered
+from django_mqueue import Subscription, publish, publish_many, subscribe
+from django_mqueue.exceptions import NotRegistered
 from django_mqueue.messages import OutgoingMessage
 from django_mqueue.models import Message, Offset
 from django_mqueue.policy.copies import HEADER
 from django_mqueue.service import following
 from django_mqueue.spark import archive, replay
-from django_mqueue.spark.errors import NoArchive, NoSuchTopic, OptionError, ReplayBegun
+from django_mqueue.spark.errors import NoArchive, NoSuchTopic, OptionError
 from django_mqueue.spark.replaying.preview import Preview
 from django_mqueue.spark.replaying.replays import Replayed
 from tests.support.subscribers import QUICK, collect, consume, in_log, settle_and_collect
@@ -204,7 +204,7 @@ def test_one_that_is_stopped_goes_on(spark: SparkSession, options: dict[str, str
     assert isinstance(found, Replayed)
     assert not found.finished
     assert 0 < found.total < 300
-    assert following.place("orders", "replay-spring", using="default") is not None
+    assert following.place("orders", "replay-spring-into-again", using="default") is not None
     rest = done(replay(spark, "orders", "spring", **ways))
     assert rest.total == 300
     assert rest.stored < 300
@@ -235,37 +235,3 @@ def test_what_cannot_be_is_refused_and_nothing_is_changed(
         with pytest.raises(error, match=words):
             replay(spark, **{**usual, **way})
     assert [list(model.objects.order_by("pk").values()) for model in (Message, Offset)] == before
-
-
-def test_a_name_stands_for_one_choice(spark: SparkSession, options: dict[str, str], place: str) -> None:
-    fill(range(6))
-    kept(spark, options, place)
-    ways: dict[str, Any] = {"source": place, "to": "again", "options": options, "dry_run": False}
-
-    done(replay(spark, "orders", "spring", kinds=["even"], **ways))
-    Offset.objects.filter(topic="again", partition_key="replay-head spring").update(paused=False)
-    with pytest.raises(ReplayBegun, match="begun with other conditions"):
-        replay(spark, "orders", "spring", kinds=["odd"], **ways)
-    assert len(numbers("again")) == 3
-
-
-def test_a_gap_between_archive_and_log_is_an_error(
-    spark: SparkSession, options: dict[str, str], place: str
-) -> None:
-    fill(range(6))
-    kept(spark, options, place)
-    unsubscribe("orders", "archive")
-    ways: dict[str, Any] = {
-        "source": place,
-        "live": True,
-        "to": "again",
-        "options": options,
-        "dry_run": False,
-    }
-    with pytest.raises(
-        LogGap, match="its group 'archive' is not registered: messages above that may be deleted"
-    ):
-        replay(spark, "orders", "spring", **ways)
-    assert not Message.objects.filter(topic="again").exists()
-    done(replay(spark, "orders", "spring", fail_on_data_loss=False, **ways))
-    assert len(numbers("again")) == 6

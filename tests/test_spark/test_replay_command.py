@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,11 +33,15 @@ def place(spark: SparkSession, options: dict[str, str], tmp_path: Path) -> str:
     return found
 
 
-def run(spark: SparkSession, options: dict[str, str], verb: Verb, *words: str) -> tuple[str, str]:
+def run(
+    spark: SparkSession, options: dict[str, str], verb: Verb, *words: str, stopped: bool = False
+) -> tuple[str, str]:
     """What it says on stdout, and on stderr; it must end well."""
-    parser, out, err = ArgumentParser(), io.StringIO(), io.StringIO()
+    parser, out, err, stopping = ArgumentParser(), io.StringIO(), io.StringIO(), threading.Event()
     verb.arguments(parser)
-    assert verb.run(Job(parser.parse_args(words), options, lambda: spark, Output(out, err))) == 0
+    if stopped:
+        stopping.set()
+    assert verb.run(Job(parser.parse_args(words), options, lambda: spark, Output(out, err), stopping)) == 0
     return out.getvalue(), err.getvalue()
 
 
@@ -67,6 +72,18 @@ def test_replay_tells_and_then_does_it(spark: SparkSession, options: dict[str, s
     told, _ = run(spark, options, replay.VERB, *words, "--yes")
     assert told == "replay 'spring' was finished before: 3 messages in topic 'again'\n"
     assert len(in_log("again")) == 3
+
+
+def test_a_replay_that_is_stopped_tells_who_holds_back_deletion(
+    spark: SparkSession, options: dict[str, str], place: str
+) -> None:
+    words = ["--topic", "orders", "--to", "again", "--rate", "1", "--yes"]
+    _, said = run(spark, options, replay.VERB, *words, "--name", "spring", stopped=True)
+    assert "run it again as 'spring' to go on" in said
+    assert "group 'replay-spring-into-again' holds back deletion from topic 'orders' until then" in said
+    _, said = run(spark, options, replay.VERB, *words, "--name", "old", "--from", place, stopped=True)
+    assert "run it again as 'old' to go on" in said
+    assert "holds back" not in said
 
 
 def test_backfill_tells_and_then_does_it(spark: SparkSession, options: dict[str, str], place: str) -> None:

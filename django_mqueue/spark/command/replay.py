@@ -71,6 +71,7 @@ def add_doing(parser: ArgumentParser) -> None:
 
 
 def run(job: Job) -> int:
+    from ..replaying import guards
     from ..replaying.preview import Preview
     from ..replaying.replays import replay
 
@@ -118,6 +119,9 @@ def run(job: Job) -> int:
         job.tell(f"{found.stored:,} messages stored in topic {found.to!r}, {found.total:,} in all")
     if not found.finished:
         job.say(f"stopped before the end: run it again as {found.name!r} to go on")
+        if given.live or given.source is None:
+            guard = guards.of_replay(found.name, given.topic, found.to)
+            job.say(f"group {guard!r} holds back deletion from topic {given.topic!r} until then")
     return 0
 
 

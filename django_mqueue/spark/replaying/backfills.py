@@ -7,21 +7,20 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from ...exceptions import MQueueError
-from ...policy import names
 from ...service import backfilling, copying
 from ...service.backfilling import Border, Seam
 from ...service.copying import Run
+from ..errors import ArchiveError
+from . import guards
 from .asking import check_backfill
 from .choice import Choice
-from .held import Held
+from .held import Held, hash_of
 from .originals import Originals, settle
 from .preview import Preview, preview
-from .replays import parallelism
-from .running import computed
+from .running import computed, parallelism
 from .storing import Orders, stored, with_lanes
 
 if TYPE_CHECKING:
@@ -72,8 +71,8 @@ def backfill(
     for, where past and present do not come together at once.
 
     Raises ``GroupNotNew`` for a group that is registered already, ``LogGap`` where messages between archive and log may
-    be deleted (unless ``fail_on_data_loss`` is False), ``NoArchive``, ``NoSuchTopic``, and ``ValueError`` for bad
-    arguments.
+    be deleted (unless ``fail_on_data_loss`` is False), ``ArchiveError`` for another archive than it was begun with,
+    ``NoArchive``, ``NoSuchTopic``, and ``ValueError`` for bad arguments.
     """
     given = dict(options or {})
     check_backfill(topic, group, source, rate, given)
@@ -95,7 +94,7 @@ class _Backfill(Held):
         source: str | os.PathLike[str],
         options: Mapping[str, str],
     ) -> None:
-        super().__init__(spark, topic, source, options, guard_of(group))
+        super().__init__(spark, topic, source, options, guards.of_backfill(group))
         self.group = group
         self._seam: Seam | None = None
 
@@ -122,15 +121,17 @@ class _Backfill(Held):
     ) -> Backfilled:
         head = self.line.run(self._check_new)
         if head is not None and head.ended:
-            self.let_go()
-            return Backfilled(self.topic, self.group, 0, head.upto, True, True)
-        found = self.hold(fail_on_data_loss)
+            return self._before(head)
+        found = self.hold(fail_on_data_loss, begun=head is not None)
         try:
             border = self.line.run(lambda using: self._begin(using, found))
         except MQueueError:
             if head is None:
                 self.let_go()
             raise
+        if border.ended:
+            return self._before(border)
+        self._check_source(border)  # Another process may have begun it at the same moment.
         made = 0
         if not self.line.run(lambda using: backfilling.stored_to_border(using, border)):
             past = Originals(found.topic, found.archive, found.archived, border.upto, True)
@@ -153,14 +154,28 @@ class _Backfill(Held):
         self.let_go()
         return Backfilled(self.topic, self.group, made + sewn, border.upto, True)
 
+    def _before(self, border: Border) -> Backfilled:
+        self.let_go()
+        return Backfilled(self.topic, self.group, 0, border.upto, True, True)
+
     def _check_new(self, using: str) -> Border | None:
-        """How far an earlier run has come. Raises ``GroupNotNew``."""
-        return backfilling.begun(using, self.topic, self.group)
+        """How far an earlier run has come. Raises ``GroupNotNew``, ``ArchiveError``."""
+        head = backfilling.begun(using, self.topic, self.group)
+        if head is not None and not head.ended:
+            self._check_source(head)
+        return head
+
+    def _check_source(self, border: Border) -> None:
+        if border.source != hash_of(self.archive_id):
+            raise ArchiveError(
+                f"group {self.group!r} is being given the past from another archive than {self.source}: go on with that"
+                " one; or unsubscribe the group, and begin anew"
+            )
 
     def _begin(self, using: str, found: Originals) -> Border:
         known = max(settle(using, self.topic, self.options), found.upto)
         lanes = with_lanes(Run(KIND, self.group, self.topic), parallelism(self.spark)).lanes
-        return backfilling.begin(using, self.topic, self.group, known, lanes)
+        return backfilling.begin(using, self.topic, self.group, known, lanes, hash_of(self.archive_id))
 
     def _sew(
         self, border: Border, stopping: threading.Event | None, say: Callable[[str], object] | None
@@ -188,11 +203,3 @@ class _Backfill(Held):
             self._seam = Seam(using, border)
         made = self._seam.sew()
         return made, None if self._seam.is_whole else self._seam.waits_for
-
-
-def guard_of(group: str) -> str:
-    """The group that holds back deletion while the past of ``group`` is read."""
-    name = f"{KIND}-{group}"
-    if len(name) <= names.GROUP_MAX:
-        return name
-    return f"{KIND}-{blake2b(group.encode(), digest_size=16).hexdigest()}"

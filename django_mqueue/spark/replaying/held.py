@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import cached_property
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from ...service import following
 from ..connecting import Line, connecting
-from .originals import Originals, hold, look
+from .originals import Originals, hold, look, opened
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,14 +31,23 @@ class Held:
         self.how = connecting({name.lower(): value for name, value in options.items()})
         self.line = Line(self.how)
 
+    @cached_property
+    def archive_id(self) -> str:
+        """Of the archive, wherever it has been moved to. Raises ``NoArchive``."""
+        archive = opened(self.source, self.spark)
+        return archive.marker.id if archive else "none"
+
     def look(self, *, live: bool) -> Originals:
         """Where they are now; nothing is changed."""
         return self.line.run(
             lambda using: look(using, self.topic, self.source, self.spark, self.options, live=live)
         )
 
-    def hold(self, fail_on_data_loss: bool) -> Originals:
-        """The same of archive and log, which keeps them from now on. Raises ``LogGap``."""
+    def hold(self, fail_on_data_loss: bool, *, begun: bool) -> Originals:
+        """The same of archive and log, which keeps them from now on. Raises ``LogGap``.
+
+        ``begun``: whether an earlier run has noted that it did the same.
+        """
         return self.line.run(
             lambda using: hold(
                 using,
@@ -45,6 +56,7 @@ class Held:
                 self.spark,
                 self.options,
                 group=self.guard,
+                begun=begun,
                 gap_is_error=fail_on_data_loss,
             )
         )
@@ -52,3 +64,8 @@ class Held:
     def let_go(self) -> None:
         """They may be deleted."""
         self.line.run(lambda using: following.forget(self.topic, self.guard, using=using))
+
+
+def hash_of(*texts: str) -> int:
+    """62 bits of a digest."""
+    return int.from_bytes(blake2b("\0".join(texts).encode(), digest_size=8).digest()) >> 2

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...exceptions import LogGap
 from ...service import following
+from ...service.following import Place
 from ...store import log, offsets
 from ..errors import ArchiveError
 from ..options import read_options
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 class Originals:
     """Where the messages of a topic are: archived up to an offset (0: none is), and in the log up to another.
 
-    ``upto``: nothing above it is of interest. ``live``: whether the log is read at all.
+    ``upto``: nothing above it is of interest. ``live``: whether the log is read at all. ``life``: of the registration
+    of the group that holds back their deletion; 0 where nobody does.
     """
 
     topic: str
@@ -32,6 +34,7 @@ class Originals:
     archived: int
     upto: int
     live: bool
+    life: int = 0
 
     def frame(self, spark: SparkSession, options: Mapping[str, str], *, targeted: bool) -> DataFrame:
         """Their table, in no order. ``options``: for the connection."""
@@ -65,7 +68,7 @@ def look(
     live: bool,
 ) -> Originals:
     """Where they are now, changing nothing. Raises ``NoArchive``, ``NoSuchTopic``, ``ArchiveError``."""
-    archive = _opened(path, spark)
+    archive = opened(path, spark)
     archived = archive.upto(topic) if archive else 0
     if not live:
         return Originals(topic, archive, archived, archived, live)
@@ -88,6 +91,7 @@ def hold(
     options: Mapping[str, str],
     *,
     group: str,
+    begun: bool,
     gap_is_error: bool,
 ) -> Originals:
     """The same of archive and log; from now on nothing is deleted that only the log has, until ``let_go``.
@@ -95,14 +99,18 @@ def hold(
     The archive may grow while this looks, and deletion follow it. So it is looked at again when ``group`` holds back
     deletion: what was deleted before is in it then, if the archive's own group held deletion back all the time.
 
-    Raises ``LogGap`` where that group has not, unless that is allowed.
+    ``begun``: whether an earlier run has come further than this. That ``group`` is registered does not say so: one that
+    was killed may not have looked for a gap. From then on ``group`` must have held deletion back, whatever others did.
+
+    Raises ``LogGap`` where nobody has, unless that is allowed.
     """
     first = look(using, topic, path, spark, options, live=True)
-    known = following.place(topic, group, using=using)
-    following.follow(topic, group, first.archived, first.upto, using=using)
-    archive = _opened(path, spark)
+    if begun and gap_is_error:
+        _check_still(following.place(topic, group, using=using), topic, group, first.archived)
+    life = following.follow(topic, group, first.archived, first.upto, using=using, lower=True).life
+    archive = opened(path, spark)
     archived = archive.upto(topic) if archive else 0
-    if archive is not None and known is None and gap_is_error:
+    if archive is not None and not begun and gap_is_error:
         from ..archiving.standing import check_held
 
         try:
@@ -110,7 +118,22 @@ def hold(
         except LogGap:
             following.forget(topic, group, using=using)
             raise
-    return Originals(topic, archive, archived, max(first.upto, archived), True)
+    return Originals(topic, archive, archived, max(first.upto, archived), True, life)
+
+
+def _check_still(found: Place | None, topic: str, group: str, archived: int) -> None:
+    """Raise ``LogGap`` unless this group has held back deletion above the archive since the run was begun."""
+    if found is None:
+        raise LogGap(
+            f"group {group!r}, which holds back deletion for this, was unsubscribed from topic {topic!r} since it was"
+            " begun: what is not stored yet may be deleted. Begin anew; or allow the gap, and go on with what is there"
+        )
+    if found.above > archived:
+        raise LogGap(
+            f"the archive holds topic {topic!r} up to offset {archived}, but since this was begun group {group!r} holds"
+            f" back deletion only above {found.above}: this is another archive, or an older copy of it. Give the one"
+            " that it was begun with; or allow the gap, and go on with what is there"
+        )
 
 
 def settle(using: str, topic: str, options: Mapping[str, str]) -> int:
@@ -118,7 +141,8 @@ def settle(using: str, topic: str, options: Mapping[str, str]) -> int:
     return settled(using, topic, read_options({**options, "topic": topic}))
 
 
-def _opened(path: str | os.PathLike[str] | None, spark: SparkSession) -> Archive | None:
+def opened(path: str | os.PathLike[str] | None, spark: SparkSession) -> Archive | None:
+    """The archive, opened anew. Raises ``NoArchive``."""
     from ..archiving import Archive  # Arrow, without which this can be named.
 
     return None if path is None else Archive.open(path, spark)

@@ -5,25 +5,26 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from hashlib import blake2b
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from django.db.backends.utils import CursorWrapper
 
-from ...exceptions import NotRegistered
-from ...service import copying, registration
+from ...exceptions import NotRegistered, Superseded
+from ...service import copying, following, registration
 from ...service.copying import Run
 from ...store import session
 from ...store.copies import Mark
-from ..errors import ReplayBegun
+from ..errors import ArchiveError, ReplayBegun
+from . import guards
 from .asking import check_replay
 from .choice import Choice
-from .held import Held
+from .held import Held, hash_of
 from .originals import Originals
 from .preview import Preview, preview
-from .running import computed
+from .running import computed, parallelism
 from .storing import Orders, stored, with_lanes
 
 if TYPE_CHECKING:
@@ -81,9 +82,9 @@ def replay(
     ``watch`` is called every second with how many are stored.
 
     Raises ``NotRegistered`` for a group that is not registered for ``to``, ``ReplayBegun`` for a name that was begun
-    with other conditions, ``LogGap`` where messages between archive and log may be deleted (unless
-    ``fail_on_data_loss`` is False), ``NoArchive``, ``NoSuchTopic``, ``OptionError``, and ``ValueError`` for bad
-    arguments.
+    with other conditions or another archive, ``LogGap`` where messages between archive and log may be deleted (unless
+    ``fail_on_data_loss`` is False), ``NoArchive``, ``ArchiveError``, ``NoSuchTopic``, ``OptionError``, and
+    ``ValueError`` for bad arguments.
     """
     given, to = dict(options or {}), topic if to is None else to
     choice = Choice(since, until, keys, kinds, where, targeted, group or "")
@@ -110,19 +111,17 @@ class _Replay(Held):
         options: Mapping[str, str],
         run: Run,
     ) -> None:
-        super().__init__(spark, topic, source, options, f"{KIND}-{run.name}")
+        super().__init__(spark, topic, source, options, guards.of_replay(run.name, topic, run.topic))
         self.live, self.choice, self.run = live, choice, run
 
-    @property
+    @cached_property
     def number(self) -> int:
         """What it must be a second time, too: the choice, where from, and whom for."""
-        return (self.choice.digest ^ hash_of(self.topic, str(self.live))) & ((1 << 62) - 1)
+        return self.choice.digest ^ hash_of(self.topic, str(self.live), self.archive_id)
 
     def preview(self) -> Preview:
         head, groups = self.line.run(self._known)
-        found = self.look(live=self.live)
-        if head is not None:
-            found = self._upto(found, head)
+        found = self._looked(head)
         lanes = self.line.run(lambda using: copying.lanes_of(using, self.run))
         done = self.line.run(lambda using: copying.copied(using, with_lanes(self.run, lanes))) if lanes else 0
         return preview(
@@ -131,7 +130,7 @@ class _Replay(Held):
             topic=self.topic,
             to=self.run.topic,
             groups=groups,
-            stored=head.number if head and head.finished else done,
+            stored=self._total() if head and head.finished else done,
         )
 
     def run_to_end(
@@ -143,14 +142,15 @@ class _Replay(Held):
     ) -> Replayed:
         head, _ = self.line.run(self._known)
         if head is not None and head.finished:
-            self._end()
-            return Replayed(self.run.name, self.run.topic, 0, head.number, True, True)
+            return self._before()
         # What cannot be is found out before anything is noted.
-        self.choice.of(
-            self.look(live=self.live).frame(self.spark, self.options, targeted=self.choice.targeted)
-        )
-        found = self.hold(fail_on_data_loss) if self.live else self.look(live=False)
-        head, lanes = self.line.run(lambda using: self._begin(using, found.upto))
+        found, begun = self._looked(head), head is not None
+        self.choice.of(found.frame(self.spark, self.options, targeted=self.choice.targeted))
+        if self.live:
+            found = self.hold(fail_on_data_loss, begun=begun)
+        head, lanes = self.line.run(lambda using: self._begin(using, found, begun))
+        if head.finished:
+            return self._before()
         run = with_lanes(self.run, lanes)
         frame = self._upto(found, head).frame(self.spark, self.options, targeted=self.choice.targeted)
         wanted = stored(self.choice.of(frame), Orders(self.how, run, self.topic, rate))
@@ -160,12 +160,12 @@ class _Replay(Held):
                 watch(self.line.run(lambda using: copying.copied(using, run)))
 
         numbers = computed(self.spark, wanted, stopping, tell)
-        total = self.line.run(lambda using: copying.copied(using, run))
         if numbers is None:
+            total = self.line.run(lambda using: copying.copied(using, run))
             return Replayed(run.name, run.topic, 0, total, False)
-        self.line.run(lambda using: self._finish(using, run, total))
+        self.line.run(lambda using: self._finish(using, run))
         self._end()
-        return Replayed(run.name, run.topic, sum(numbers), total, True)
+        return Replayed(run.name, run.topic, sum(numbers), self._total(), True)
 
     def _known(self, using: str) -> tuple[Mark | None, list[str]]:
         """What an earlier run of the name has noted, and who will be given the copies."""
@@ -174,54 +174,75 @@ class _Replay(Held):
         if group and group not in groups:
             raise NotRegistered(to, group)
         head = copying.head(using, self.run)
-        if head is not None and not head.finished and head.number != self.number:
-            raise self._begun()
+        if head is not None and head.number != self.number:
+            raise self._other()
         return head, [group] if group else groups
 
-    def _upto(self, found: Originals, head: Mark) -> Originals:
-        return Originals(found.topic, found.archive, found.archived, head.position, found.live)
+    def _looked(self, head: Mark | None) -> Originals:
+        found = self.look(live=self.live)
+        return found if head is None else self._upto(found, head)
 
-    def _begin(self, using: str, upto: int) -> tuple[Mark, int]:
+    def _upto(self, found: Originals, head: Mark) -> Originals:
+        if found.upto < head.position:
+            raise ArchiveError(
+                f"replay {self.run.name!r} was begun with messages up to offset {head.position}, but now there are none"
+                f" above {found.upto}: this is an older copy of the archive, or of the database"
+            )
+        return replace(found, upto=head.position)
+
+    def _begin(self, using: str, found: Originals, begun: bool) -> tuple[Mark, int]:
+        """Note that it is begun; or how far it is, where an earlier run, or one at the same time, has done that."""
         lanes = with_lanes(self.run, parallelism(self.spark)).lanes
 
         def work(cursor: CursorWrapper) -> Mark:
             head = copying.lock_head(using, cursor, self.run)
-            if head is None:
-                copying.begin(cursor, with_lanes(self.run, lanes), upto, self.number)
-                return Mark(upto, self.number, False, 0)
-            if head.finished or head.number != self.number:
-                raise self._begun()
-            return head
+            if head is not None:
+                if head.number != self.number:
+                    raise self._other()
+                return head
+            if begun or not self._is_held(using, found):
+                raise self._given_up()  # With what held messages for this one, too.
+            copying.begin(cursor, with_lanes(self.run, lanes), found.upto, self.number)
+            return Mark(found.upto, self.number, False, 0)
 
         return session.run(using, work), copying.lanes_of(using, self.run)
 
-    def _finish(self, using: str, run: Run, total: int) -> None:
+    def _is_held(self, using: str, found: Originals) -> bool:
+        """Whether deletion is held back by the registration that was there when it was found what there is."""
+        if not self.live:
+            return True
+        place = following.place(self.topic, self.guard, using=using)
+        return place is not None and place.life == found.life
+
+    def _finish(self, using: str, run: Run) -> None:
         def work(cursor: CursorWrapper) -> None:
             head = copying.lock_head(using, cursor, run)
-            if head is not None and not head.finished:
-                copying.finish(cursor, run, total)
+            if head is None:
+                raise self._given_up()
+            if not head.finished:
+                copying.note_total(cursor, run, copying.copied(using, run))
+                copying.finish(cursor, run)
 
         session.run(using, work)
+
+    def _before(self) -> Replayed:
+        self._end()
+        return Replayed(self.run.name, self.run.topic, 0, self._total(), True, True)
+
+    def _total(self) -> int:
+        return self.line.run(lambda using: copying.total(using, self.run))
 
     def _end(self) -> None:
         if self.live:
             self.let_go()
 
-    def _begun(self) -> ReplayBegun:
+    def _other(self) -> ReplayBegun:
         return ReplayBegun(
-            f"a replay {self.run.name!r} into topic {self.run.topic!r} was begun with other conditions: run it again"
-            " with those, or take another name"
+            f"a replay {self.run.name!r} into topic {self.run.topic!r} was begun with other conditions, or from another"
+            " archive: run it again with those, or take another name"
         )
 
-
-def hash_of(*texts: str) -> int:
-    """62 bits of a digest."""
-    return int.from_bytes(blake2b("\0".join(texts).encode(), digest_size=8).digest()) >> 2
-
-
-def parallelism(spark: SparkSession) -> int:
-    """How many tasks run at once, about; a Spark Connect server does not tell."""
-    try:
-        return int(spark.sparkContext.defaultParallelism)
-    except Exception:
-        return int(spark.conf.get("spark.sql.shuffle.partitions", "8") or 8)
+    def _given_up(self) -> Superseded:
+        return Superseded(
+            f"replay {self.run.name!r} into topic {self.run.topic!r} was given up by another process: run it again"
+        )

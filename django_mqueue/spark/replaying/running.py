@@ -62,3 +62,11 @@ def _tags(spark: SparkSession) -> tuple[Callable[[str], object], Callable[[str],
     except Exception:
         return spark.addTag, spark.interruptTag
     return context.addJobTag, context.cancelJobsWithTag
+
+
+def parallelism(spark: SparkSession) -> int:
+    """How many tasks run at once, about; a Spark Connect server does not tell."""
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except Exception:
+        return int(spark.conf.get("spark.sql.shuffle.partitions", "8") or 8)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .mutation import Mutation, mutation
+from .mutation import Edit, Mutation, mutation
 
 _COPYING = "test_spark/test_copying.py"
 _SEAM = "test_spark/test_backfilling.py"
@@ -69,7 +69,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "an archive is looked at again when deletion is held back",
         "a batch that was archived and deleted meanwhile is in neither part",
         "spark/replaying/originals.py",
-        "    archive = _opened(path, spark)\n    archived = archive.upto(topic) if archive else 0\n    if archive",
+        "    archive = opened(path, spark)\n    archived = archive.upto(topic) if archive else 0\n    if archive",
         "    archive, archived = first.archive, first.archived\n    if archive",
         f"{_BORDER}::test_the_archive_is_looked_at_again_when_deletion_is_held_back",
     ),
@@ -81,6 +81,48 @@ MUTATIONS: tuple[Mutation, ...] = (
         "    if place is not None:\n",
         f"{_BORDER}::test_a_gap_is_an_error_and_nothing_is_held[registered anew]",
         f"{_BORDER}::test_a_gap_is_an_error_and_nothing_is_held[moved]",
+    ),
+    Mutation(
+        "a gap is looked for until the run has begun",
+        "one that was killed while it looked is run again, and ends without what was deleted; nobody is told",
+        (
+            Edit(
+                "spark/replaying/originals.py",
+                "    life = following.follow(",
+                "    known = following.place(topic, group, using=using)\n    life = following.follow(",
+            ),
+            Edit(
+                "spark/replaying/originals.py", "not begun and gap_is_error", "known is None and gap_is_error"
+            ),
+        ),
+        (
+            f"{_BORDER}::test_a_gap_is_an_error_though_a_killed_run_has_left_its_guard",
+            f"{_BORDER}::test_a_gap_is_an_error_though_the_connection_is_lost_while_it_is_looked_for",
+        ),
+    ),
+    mutation(
+        "since a run has begun its guard has held back deletion",
+        "what was deleted while the guard was unsubscribed is missing, and nobody is told",
+        "spark/replaying/originals.py",
+        "    if begun and gap_is_error:\n",
+        "    if begun and gap_is_error and following.place(topic, group, using=using):\n",
+        f"{_BORDER}::test_a_guard_that_was_unsubscribed_has_held_nothing",
+    ),
+    mutation(
+        "an archive reaches the guard of the run that goes on with it",
+        "what lies between an older copy of the archive and the guard is missing, and nobody is told",
+        "spark/replaying/originals.py",
+        "    if found.above > archived:\n",
+        "    if found.above < 0:\n",
+        f"{_BORDER}::test_an_archive_that_ends_below_the_guard_leaves_a_gap",
+    ),
+    mutation(
+        "a guard that is left over goes back to where the archive ends",
+        "what lies between is deleted while it is to be read",
+        "store/offsets.py",
+        ' SET offset_acked = %s, updated_at = {NOW_MS}"\n',
+        ' SET updated_at = {NOW_MS} + 0 * %s"\n',
+        f"{_BORDER}::test_a_guard_that_is_left_over_goes_back_to_where_this_archive_ends",
     ),
     mutation(
         "what has ended is ended, whoever says so again",

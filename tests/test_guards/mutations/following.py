@@ -100,8 +100,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a group begins to read no higher than what is settled",
         "a message that commits late, below its start, is not read, and deleted",
         "service/following.py",
-        "    start = found.start if found else min(above, known)\n",
-        "    start = found.start if found else above\n",
+        "    start = min(above, known)\n",
+        "    start = above\n",
         f"{_FOLLOWING}::test_no_start_lies_above_what_is_settled",
     ),
     mutation(

@@ -1,0 +1,204 @@
+"""A replay that is run again under its name: with the same conditions, from the same archive, behind its own guard."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.db import OperationalError
+from django.db.models import Q
+from django.test import override_settings
+
+from django_mqueue import reset, subscribe, unsubscribe
+from django_mqueue.exceptions import LogGap, Superseded
+from django_mqueue.models import Message, Offset
+from django_mqueue.spark import archive, replay
+from django_mqueue.spark.archiving import standing
+from django_mqueue.spark.errors import ArchiveError, ReplayBegun
+from django_mqueue.spark.replaying import guards, originals
+from django_mqueue.spark.replaying.replays import Replayed
+from tests.support.subscribers import collect, in_log
+
+from .streams import settle
+from .test_replay import done, fill, kept, numbers, place
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
+
+__all__ = ["place"]
+
+
+def begun(spark: SparkSession, options: dict[str, str], **ways: Any) -> None:
+    """Stopped before it has done much."""
+    stopping = threading.Event()
+    stopping.set()
+    ways = {"rate": 10, **ways, "options": options, "dry_run": False, "stopping": stopping}
+    found = replay(spark, "orders", "spring", **ways)
+    assert isinstance(found, Replayed)
+    assert not found.finished
+    assert found.total < 60
+
+
+def rows() -> list[Any]:
+    return [list(model.objects.order_by("pk").values()) for model in (Message, Offset)]
+
+
+def noted() -> list[Any]:
+    """Who is registered, and what was asked for; without what a task that was stopped may still store."""
+    still = Q(partition_key__startswith="replay-lane") | Q(partition_key__startswith="replay-turn")
+    return list(Offset.objects.exclude(still).order_by("pk").values())
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_name_that_is_finished_stands_for_its_choice(
+    spark: SparkSession, options: dict[str, str], place: str, dry_run: bool
+) -> None:
+    fill(range(6))
+    kept(spark, options, place)
+    ways: dict[str, Any] = {"source": place, "to": "again", "options": options}
+    done(replay(spark, "orders", "spring", kinds=["even"], **ways, dry_run=False))
+    before = rows()
+    for other in ({"kinds": ["odd"]}, {}, {"kinds": ["even"], "live": True}):
+        with pytest.raises(ReplayBegun, match="begun with other conditions"):
+            replay(spark, "orders", "spring", **ways, **other, dry_run=dry_run)
+    assert rows() == before
+    again = done(replay(spark, "orders", "spring", kinds=["even"], **ways, dry_run=False))
+    assert (again.stored, again.total, again.before) == (0, 3, True)
+    done(replay(spark, "orders", "summer", kinds=["odd"], **ways, dry_run=False))
+    assert sorted(numbers("again")) == list(range(6))
+
+
+def test_a_name_that_is_begun_stands_for_its_choice_and_its_archive(
+    spark: SparkSession, options: dict[str, str], place: str, tmp_path: Path
+) -> None:
+    """Without the archive the log's messages would be stored, and the archived ones left out for ever."""
+    fill(range(300))
+    kept(spark, options, place)
+    fill(range(300, 320))
+    other = str(tmp_path / "other")
+    archive(spark, "orders", other, options=options, group="other")
+    begun(spark, options, source=place, live=True, to="again")
+    before = noted()
+    for ways in (
+        {},
+        {"source": other, "live": True},
+        {"source": place},
+        {"source": place, "live": True, "keys": ["ada"]},
+    ):
+        for dry_run in (True, False):
+            with pytest.raises(ReplayBegun, match="other conditions, or from another archive"):
+                replay(spark, "orders", "spring", **ways, to="again", options=options, dry_run=dry_run)
+    assert noted() == before
+    moved = shutil.move(place, tmp_path / "moved")
+    done(
+        replay(spark, "orders", "spring", source=moved, live=True, to="again", options=options, dry_run=False)
+    )
+    assert sorted(numbers("again")) == list(range(320))
+
+
+def test_an_older_copy_of_the_archive_is_refused(
+    spark: SparkSession, options: dict[str, str], place: str, tmp_path: Path
+) -> None:
+    fill(range(6))
+    kept(spark, options, place)
+    older = shutil.copytree(place, tmp_path / "older")
+    fill(range(6, 300))
+    kept(spark, options, place)
+    begun(spark, options, source=place, to="again")
+    before = noted()
+    ways: dict[str, Any] = {"to": "again", "options": options, "dry_run": False}
+    with pytest.raises(ArchiveError, match="this is an older copy of the archive"):
+        replay(spark, "orders", "spring", source=older, **ways)
+    assert noted() == before
+    done(replay(spark, "orders", "spring", source=place, **ways))
+    assert sorted(numbers("again")) == list(range(300))
+
+
+def test_each_replay_holds_back_deletion_for_itself(spark: SparkSession, options: dict[str, str]) -> None:
+    """Of one name, into two topics, and the first one ends while the other is stopped."""
+    fill(range(300))
+    subscribe("orders", "others")
+    settle("orders")
+    reset("orders", "others", "latest")
+    begun(spark, options, to="slow")
+    for topic in ("quick", "orders"):
+        done(replay(spark, "orders", "spring", to=topic, options=options, dry_run=False))
+    with override_settings(MQUEUE={"RETENTION": 0}):
+        collect("orders")
+    assert len(in_log("orders")) >= 300, "deleted, though they are held"
+    done(replay(spark, "orders", "spring", to="slow", options=options, dry_run=False))
+    assert sorted(numbers("slow")) == list(range(300))
+    left = Offset.objects.filter(topic="orders", partition_key="", consumer_group__gt="")
+    assert [row.consumer_group for row in left] == ["others"]
+
+
+def test_guards_are_named_for_what_they_guard() -> None:
+    assert guards.of_replay("spring", "orders", "orders") == "replay-spring"
+    assert guards.of_replay("spring", "orders", "again") == "replay-spring-into-again"
+    assert guards.of_backfill("reports") == "backfill-reports"
+    longest = guards.of_replay("n" * 100, "orders", "t" * 100)
+    assert len(longest) < 128
+    odd = [
+        ("a", "b"), ("a-into-b", "orders"), ("a-into-b", "c"), ("a", "b-into-c"), ("a-into", "b"), ("a", "into-b"),
+        ("a", "b-into-c-into-d"), ("a-into-b-into-c", "d"), ("n" * 100, "t" * 100), ("n" * 99, "t" * 100),
+    ]  # fmt: skip
+    assert len({guards.of_replay(name, "orders", to) for name, to in odd}) == len(odd)
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["", "connection lost"])
+def test_a_gap_between_archive_and_log_is_an_error(
+    spark: SparkSession, options: dict[str, str], place: str, monkeypatch: pytest.MonkeyPatch, lost: bool
+) -> None:
+    fill(range(6))
+    kept(spark, options, place)
+    unsubscribe("orders", "archive")
+    check, looked = standing.check_held, count()
+
+    def losing(*given: Any) -> None:
+        if next(looked) == 0 and lost:
+            raise OperationalError(2013, "Lost connection to server during query")
+        check(*given)
+
+    monkeypatch.setattr(standing, "check_held", losing)
+    ways: dict[str, Any] = {
+        "source": place,
+        "live": True,
+        "to": "again",
+        "options": options,
+        "dry_run": False,
+    }
+    with pytest.raises(
+        LogGap, match="its group 'archive' is not registered: messages above that may be deleted"
+    ):
+        replay(spark, "orders", "spring", **ways)
+    assert next(looked) == 1 + lost
+    assert not Message.objects.filter(topic="again").exists()
+    done(replay(spark, "orders", "spring", fail_on_data_loss=False, **ways))
+    assert len(numbers("again")) == 6
+
+
+def test_what_was_given_up_meanwhile_is_not_begun(
+    spark: SparkSession, options: dict[str, str], place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing holds back deletion any more when it is to be noted that it is begun."""
+    fill(range(6))
+    hold = originals.hold
+
+    def held(*given: Any, **more: Any) -> Any:
+        found = hold(*given, **more)
+        unsubscribe("orders", "replay-spring-into-again")
+        return found
+
+    ways: dict[str, Any] = {"to": "again", "options": options, "dry_run": False}
+    with monkeypatch.context() as patch:
+        patch.setattr("django_mqueue.spark.replaying.held.hold", held)
+        with pytest.raises(Superseded, match="was given up by another process: run it again"):
+            replay(spark, "orders", "spring", **ways)
+    assert not Offset.objects.filter(partition_key__startswith="replay-").exists()
+    assert done(replay(spark, "orders", "spring", **ways)).total == 6
