@@ -176,6 +176,15 @@ def total(using: str, run: Run) -> int:
     return store.numbers(using, run.topic, [run.total])
 
 
+def give_up(cursor: CursorWrapper, run: Run) -> bool:
+    """Forget a run that has stored nothing yet, and will not; False for any other. The topic must be locked."""
+    lanes = [store.locked_mark(cursor, run.topic, name) for name in run.all_lanes]
+    if any(lane is None or lane.position for lane in lanes):
+        return False
+    forget(cursor, run, run.head)
+    return True
+
+
 def head(using: str, run: Run) -> store.Mark | None:
     """What is noted of a run of that name; None for nothing."""
     return store.mark(using, run.topic, run.head)

@@ -165,6 +165,26 @@ def test_who_comes_after_the_end_stores_nothing(begun: Run) -> None:
     assert copying.lanes_of("default", begun) == 0
 
 
+def test_a_run_that_has_stored_nothing_can_be_given_up(begun: Run) -> None:
+    assert session.run("default", lambda cursor: copying.give_up(cursor, begun))
+    assert copying.head("default", begun) is None
+    with pytest.raises(Superseded, match="replay 'spring' has ended, or was given up"):
+        copying.append("default", begun, 0, made(begun, 1))
+
+
+def test_a_run_that_has_stored_something_is_not_given_up(begun: Run) -> None:
+    """Nor one that does so at this moment."""
+    with (
+        HeldTransaction(lambda: copying.append("default", begun, 1, made(begun, 1))) as first,
+        Background(lambda: session.run("default", lambda cursor: copying.give_up(cursor, begun))) as second,
+    ):
+        wait_for_lock_wait(second)
+        first.commit()
+        assert not second.result()
+    assert copying.copied("default", begun) == 1
+    assert copying.head("default", begun) is not None
+
+
 def test_beginning_again_changes_nothing(begun: Run) -> None:
     copying.append("default", begun, 0, made(begun, 1))
     begin(begun)

@@ -102,7 +102,8 @@ class _Backfill(Held):
         self.line.run(self._check_new)
         found = self.look(live=True)
         return preview(
-            Choice().of(found.frame(self.spark, self.options, targeted=False)),
+            Choice(),
+            found.frame(self.spark, self.options, targeted=False),
             name=KIND,
             topic=self.topic,
             to=self.topic,

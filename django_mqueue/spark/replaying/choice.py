@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -13,7 +14,11 @@ from ...policy import names
 from ..errors import OptionError
 
 if TYPE_CHECKING:
+    from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame
+
+DATA_EXCEPTION = "22"
+"""How SQLSTATE begins of what a value is not fit for: what is no number, or too large, a division by zero."""
 
 VALUE = "value"
 """A column for conditions: the payload as text, null for one that was published as bytes."""
@@ -84,6 +89,21 @@ class Choice:
         frame = frame.withColumn(VALUE, text)
         return frame if self.where is None else _where(frame, self.where)
 
+    @contextmanager
+    def asked(self) -> Iterator[None]:
+        """While Spark asks each message whether it is chosen. Raises ``OptionError`` for a condition that one of them
+        cannot answer."""
+        from pyspark.errors import PySparkException
+
+        try:
+            yield
+        except PySparkException as error:
+            if self.where is None or not _is_of_data(error):
+                raise
+            raise OptionError(
+                f"where is {self.where!r}, which one of the messages cannot answer: {_first(error)}"
+            ) from error
+
 
 def _where(frame: DataFrame, condition: str) -> DataFrame:
     from pyspark.errors import PySparkException
@@ -92,8 +112,19 @@ def _where(frame: DataFrame, condition: str) -> DataFrame:
         found = frame.where(condition)
         found.schema  # noqa: B018 (a Spark Connect server looks at the condition only now)
     except PySparkException as error:
-        first = str(error).strip().splitlines()[0]
         raise OptionError(
-            f"where is {condition!r}, which is no condition over the columns {', '.join(frame.columns)}: {first}"
+            f"where is {condition!r}, which is no condition over the columns {', '.join(frame.columns)}:"
+            f" {_first(error)}"
         ) from error
     return found
+
+
+def _first(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0]
+
+
+def _is_of_data(error: PySparkException) -> bool:
+    try:
+        return (error.getSqlState() or "").startswith(DATA_EXCEPTION)
+    except Exception:  # It asks Spark's Java, which may have ended.
+        return False

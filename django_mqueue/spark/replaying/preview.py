@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from .choice import VALUE
+from .choice import VALUE, Choice
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -44,8 +44,15 @@ class Preview:
     stored: int = 0
 
 
-def preview(frame: DataFrame, *, name: str, topic: str, to: str, groups: list[str], stored: int) -> Preview:
-    """Reads what is chosen three times."""
+def preview(
+    choice: Choice, frame: DataFrame, *, name: str, topic: str, to: str, groups: list[str], stored: int
+) -> Preview:
+    """Of what is chosen of the frame, which is read three times. Raises ``OptionError``."""
+    with choice.asked():
+        return _preview(choice.of(frame), name=name, topic=topic, to=to, groups=groups, stored=stored)
+
+
+def _preview(frame: DataFrame, *, name: str, topic: str, to: str, groups: list[str], stored: int) -> Preview:
     from pyspark.sql import functions as f
 
     hour = f.floor(f.unix_millis("published_at") / 3_600_000).alias("hour")

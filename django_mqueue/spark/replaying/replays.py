@@ -17,7 +17,7 @@ from ...service import copying, following, registration
 from ...service.copying import Run
 from ...store import session
 from ...store.copies import Mark
-from ..errors import ArchiveError, ReplayBegun
+from ..errors import ArchiveError, OptionError, ReplayBegun
 from . import guards
 from .asking import check_replay
 from .choice import Choice
@@ -83,8 +83,8 @@ def replay(
 
     Raises ``NotRegistered`` for a group that is not registered for ``to``, ``ReplayBegun`` for a name that was begun
     with other conditions or another archive, ``LogGap`` where messages between archive and log may be deleted (unless
-    ``fail_on_data_loss`` is False), ``NoArchive``, ``ArchiveError``, ``NoSuchTopic``, ``OptionError``, and
-    ``ValueError`` for bad arguments.
+    ``fail_on_data_loss`` is False), ``NoArchive``, ``ArchiveError``, ``NoSuchTopic``, ``OptionError`` (also for a
+    condition that one of the messages cannot answer), and ``ValueError`` for bad arguments.
     """
     given, to = dict(options or {}), topic if to is None else to
     choice = Choice(since, until, keys, kinds, where, targeted, group or "")
@@ -125,7 +125,8 @@ class _Replay(Held):
         lanes = self.line.run(lambda using: copying.lanes_of(using, self.run))
         done = self.line.run(lambda using: copying.copied(using, with_lanes(self.run, lanes))) if lanes else 0
         return preview(
-            self.choice.of(found.frame(self.spark, self.options, targeted=self.choice.targeted)),
+            self.choice,
+            found.frame(self.spark, self.options, targeted=self.choice.targeted),
             name=self.run.name,
             topic=self.topic,
             to=self.run.topic,
@@ -159,7 +160,12 @@ class _Replay(Held):
             if watch is not None:
                 watch(self.line.run(lambda using: copying.copied(using, run)))
 
-        numbers = computed(self.spark, wanted, stopping, tell)
+        try:
+            with self.choice.asked():
+                numbers = computed(self.spark, wanted, stopping, tell)
+        except OptionError:
+            self.line.run(lambda using: self._give_up(using, run))
+            raise
         if numbers is None:
             total = self.line.run(lambda using: copying.copied(using, run))
             return Replayed(run.name, run.topic, 0, total, False)
@@ -222,6 +228,19 @@ class _Replay(Held):
             if not head.finished:
                 copying.note_total(cursor, run, copying.copied(using, run))
                 copying.finish(cursor, run)
+
+        session.run(using, work)
+
+    def _give_up(self, using: str, run: Run) -> None:
+        """Leave nothing of a run whose condition cannot be asked: its name is free for a better one. Together with what
+        holds its messages, so that nobody who begins at this moment relies on that. Not if anything is stored."""
+
+        def work(cursor: CursorWrapper) -> None:
+            head = copying.lock_head(using, cursor, run)
+            if head is None or head.finished or head.number != self.number:
+                return
+            if copying.give_up(cursor, run) and self.live:
+                following.forget(self.topic, self.guard, using=using)
 
         session.run(using, work)
 

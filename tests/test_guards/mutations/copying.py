@@ -125,6 +125,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_BORDER}::test_a_guard_that_is_left_over_goes_back_to_where_this_archive_ends",
     ),
     mutation(
+        "who gives up a run locks its lanes",
+        "copies that another process stores at this moment are forgotten, and are stored again",
+        "service/copying.py",
+        "    lanes = [store.locked_mark(cursor, run.topic, name) for name in run.all_lanes]\n",
+        "    lanes = [store.mark(cursor.db.alias, run.topic, name) for name in run.all_lanes]\n",
+        f"{_COPYING}::test_a_run_that_has_stored_something_is_not_given_up",
+    ),
+    mutation(
         "what has ended is ended, whoever says so again",
         "a backfill that was not told of its COMMIT fails, and who follows its advice gives the group everything twice",
         "service/backfilling.py",
