@@ -210,7 +210,7 @@ def test_a_run_that_ended_anywhere_is_gone_on_with(
     from django_mqueue.spark.archiving import indirect, running
     from django_mqueue.spark.archiving.hadoop import HadoopFiles
 
-    def kill(*_: object) -> None:
+    def kill(*_: object, **_more: object) -> None:
         raise Killed
 
     def log() -> list[int]:
