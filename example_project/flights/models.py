@@ -10,6 +10,9 @@ from secrets import token_hex
 
 from django.db import models
 
+BINARY = "utf8mb4_bin"
+"""Spark and Python tell ``AA`` from ``aa``. A column by which rows are unique or grouped must, too."""
+
 
 def new_token() -> str:
     return token_hex(4)
@@ -50,7 +53,7 @@ class Aircraft(models.Model):
     """``board``: how often an aircraft has left, and its last known leg."""
 
     run_id = models.PositiveBigIntegerField()
-    tail = models.CharField(max_length=8)
+    tail = models.CharField(max_length=8, db_collation=BINARY)
     legs = models.PositiveIntegerField()
     last_leg = models.CharField(max_length=60, help_text="Flight, from, to and when it was to leave.")
     redelivered = models.PositiveIntegerField(
@@ -99,7 +102,7 @@ class Delay(models.Model):
 
     offset = models.PositiveBigIntegerField(primary_key=True, help_text="The message's.")
     run_id = models.PositiveBigIntegerField()
-    carrier = models.CharField(max_length=2)
+    carrier = models.CharField(max_length=2, db_collation=BINARY)
     departure = models.IntegerField(null=True)
     arrival = models.IntegerField(null=True)
     cancelled = models.BooleanField()
@@ -113,7 +116,7 @@ class CarrierHour(models.Model):
     """``carriers``: one carrier's flights of one hour, by their scheduled departure."""
 
     run_id = models.PositiveBigIntegerField()
-    carrier = models.CharField(max_length=2)
+    carrier = models.CharField(max_length=2, db_collation=BINARY)
     hour = models.DateTimeField(help_text="When it begins.")
     flights = models.PositiveIntegerField()
     delayed = models.PositiveIntegerField(help_text="Departed 15 minutes late or more.")

@@ -51,6 +51,15 @@ def test_a_batch_without_rows_counts_too() -> None:
     assert not apply(1, "a", 0, totals(AA=1))
 
 
+def test_carriers_that_differ_only_in_case_are_two() -> None:
+    """As they are to Spark."""
+    from example_project.flights.applying import apply
+
+    assert apply(1, "a", 0, totals(AA=1, aa=20))
+    assert apply(1, "a", 1, totals(aa=21))
+    assert kept() == {"AA": 1, "aa": 21}
+
+
 def test_another_querys_totals_are_refused() -> None:
     """After a lost checkpoint a query begins where its group stands: its totals lack what was before."""
     from example_project.flights.applying import AnotherQuery, apply
