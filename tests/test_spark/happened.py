@@ -255,6 +255,16 @@ class History:
         ended = {done.of.offset for done in self.done if done.group == group and done.ending in ENDED}
         return sum(one.offset > start and one.offset not in ended for one in self.mine(group))
 
+    def done_by_all(self, upto: int) -> set[int]:
+        """Offsets of messages that deletion may take."""
+        ended = {(done.of.offset, done.group) for done in self.done if done.ending in ENDED}
+        return {
+            one.offset
+            for one in self.sent
+            if one.offset <= upto
+            and all((one.offset, group) in ended for group in ([one.target] if one.target else self.groups))
+        }
+
     def backlog(self, group: str, at: int) -> int:
         """Just before a moment."""
         ended = {d.of.offset for d in self.done if d.group == group and d.ended is not None and d.ended < at}

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...policy import errors as alike_errors
-from ...store.moving import REMOVED
 from ..errors import OptionError
 from .asking import Wanted
+from .facts import facts_of, letters_alone, size, standing, starts_of
 from .figures import ACCURACY, PERCENTILES
 from .reading import Read
+from .standing import AFTER, BEFORE
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,19 +21,22 @@ if TYPE_CHECKING:
 ROWS_MAX = 200_000
 """Of each table that comes back."""
 
-BEFORE, AFTER = -1, -2
-"""In place of a step's number: before, or after, the time that was asked for."""
-
 _POINTS = f"array({', '.join(str(point / 100) for point in PERCENTILES)})"
 
 
 @dataclass
 class Counted:
-    """Rows of Spark's, as small mappings. Steps are numbered from 1970 on."""
+    """Rows of Spark's, as small mappings. Steps are numbered from 1970 on.
+
+    ``held``: what groups are done with of messages that are archived, and still in the log, by the step of that.
+    ``known``: what is known to have ended of deleted messages, by the step in which they were published.
+    """
 
     published: list[dict[str, Any]]
     delivered: list[dict[str, Any]]
     ended: list[dict[str, Any]]
+    held: list[dict[str, Any]]
+    known: list[dict[str, Any]]
     failures: list[dict[str, Any]]
     letters: list[dict[str, Any]]
     totals: list[dict[str, Any]]
@@ -44,7 +48,10 @@ class Counted:
 def counted(spark: SparkSession, read: Read, wanted: Wanted, step: Callable[[], None]) -> Counted:
     """Raises ``OptionError`` if there are too many rows of a kind."""
 
-    def collected(frame: DataFrame) -> list[dict[str, Any]]:
+    def collected(frame: DataFrame | None) -> list[dict[str, Any]]:
+        if frame is None:
+            step()
+            return []
         rows = frame.limit(ROWS_MAX + 1).collect()
         if len(rows) > ROWS_MAX:
             way = "by='day', " if wanted.by == "hour" else ""
@@ -55,12 +62,14 @@ def counted(spark: SparkSession, read: Read, wanted: Wanted, step: Callable[[], 
         step()
         return [row.asDict() for row in rows]
 
-    facts, letters = _facts(spark, read).persist(), _letters_alone(read).persist()
+    facts, letters = facts_of(spark, read).persist(), letters_alone(read).persist()
     try:
         return Counted(
             published=collected(_published(spark, read, wanted)),
             delivered=collected(_delivered(facts, wanted)),
             ended=collected(_ended(facts, wanted)),
+            held=collected(_held(spark, read, wanted) if "deliveries" in read.held else None),
+            known=collected(_known(facts, wanted) if read.held else None),
             failures=collected(_failures(facts, letters, wanted)),
             letters=collected(_letters(letters, wanted)),
             totals=collected(_totals(facts, wanted)),
@@ -96,84 +105,18 @@ def _percentiles(time: str, test: str) -> str:
     return f"percentile_approx({time}, {_POINTS}, {ACCURACY}) FILTER (WHERE {test})"
 
 
-def _starts(spark: SparkSession, read: Read) -> DataFrame:
-    rows = [
-        (topic, group, found.start)
-        for topic, extent in read.extents.items()
-        for group, found in extent.groups.items()
-    ]
-    return spark.createDataFrame(rows, "topic STRING, reader STRING, start BIGINT")
-
-
-def _facts(spark: SparkSession, read: Read) -> DataFrame:
-    """A row for each delivery state, with what is known of its message, and how it ended.
-
-    A retry that waits apart comes into the log as a message of its own: the first one, ``aside``, ended without being
-    done, and the other's times begin with the first one's publication. Only errors of attempts at this very row are
-    its ``own``: the other one brings those of the first along.
-    """
-    from pyspark.sql import functions as f
-
-    messages = read.tables["messages"].selectExpr(
-        "topic", "`offset`", "published", "first", "retry_of IS NOT NULL AS again"
-    )
-    asides = (
-        read.tables["messages"]
-        .where("retry_of IS NOT NULL")
-        .selectExpr("topic", "retry_of AS `offset`", "target AS reader")
-        .unionByName(read.apart.frame(spark))
-        .distinct()
-        .withColumn("aside", f.lit(True))
-    )
-    joined = (
-        read.tables["deliveries"]
-        .join(messages, ["topic", "offset"], "left")
-        .join(asides, ["topic", "offset", "reader"], "left")
-        .join(f.broadcast(_starts(spark, read)), ["topic", "reader"], "left")
-        .withColumn("last", f.expr("try_element_at(errors, -1)"))
-    )
-    by_failing = "coalesce(last.at = ended, false)"
-    ending = f"""CASE
-        WHEN NOT done THEN 'open'
-        WHEN {by_failing} AND last.error = '{REMOVED}' THEN 'removed'
-        WHEN aside THEN 'aside'
-        WHEN {by_failing} AND last.attempt = redeliveries + 1 THEN 'dead'
-        ELSE 'finished' END"""
-    first = "IF(given AND NOT coalesce(again, false) AND redeliveries = 0, delivered - published, NULL)"
-    real = f"filter(errors, e -> e.error <> '{REMOVED}')"
-    return joined.selectExpr(
-        "topic", "reader", "in_flight", "failed", "delivered", "ended", "redeliveries + 1 AS attempts",
-        f"{ending} AS ending",
-        f"{first} AS waited",
-        f"{first} IS NULL AND given AND NOT coalesce(again, false) AS several",
-        "ended - first AS took",
-        f"coalesce(size({real}), 0) AS kept",
-        f"filter({real}, e -> published IS NULL OR e.at >= published) AS own",
-        "published IS NOT NULL AND `offset` > start AS counts",
-    )  # fmt: skip
-
-
-def _letters_alone(read: Read) -> DataFrame:
-    """Letters of deliveries that are not there any more: their message was deleted. Once each."""
-    letters = read.tables["dead_letters"]
-    alone = letters.join(read.tables["deliveries"], ["topic", "offset", "reader"], "left_anti")
-    return alone.groupBy("topic", "offset", "reader").agg({"ended": "max", "error": "max"}).selectExpr(
-        "topic", "reader", "`max(ended)` AS ended", "`max(error)` AS error"
-    )  # fmt: skip
-
-
 def _published(spark: SparkSession, read: Read, wanted: Wanted) -> DataFrame:
     """``above``: how many of the different starts of the topic's groups lie below the messages."""
     from pyspark.sql import functions as f
 
-    starts = _starts(spark, read).groupBy("topic").agg(f.collect_set("start").alias("starts"))
-    rows = read.tables["messages"].join(f.broadcast(starts), "topic", "left")
+    starts = starts_of(spark, read).groupBy("topic").agg(f.collect_set("start").alias("starts"))
+    rows = standing(read).join(f.broadcast(starts), "topic", "left")
     return (
         rows.selectExpr(
-            "topic", "target", f"{_step('published', wanted)} AS step", "retry_of IS NOT NULL AS again", "sent_back",
-            "coalesce(size(filter(starts, start -> start < `offset`)), 0) AS above", "published",
+            "topic", "target", f"{_step('published', wanted)} AS step", "came", "there",
+            f"{size('filter(starts, start -> start < `offset`)')} AS above", "published",
         )
-        .groupBy("topic", "target", "step", "again", "sent_back", "above")
+        .groupBy("topic", "target", "step", "came", "there", "above")
         .agg(f.count("*").alias("rows"), f.min("published").alias("low"), f.max("published").alias("high"))
     )  # fmt: skip
 
@@ -203,15 +146,43 @@ _ENDS = (
 )
 
 
+_COUNTED = ("count_if(counts) AS counted", "count_if(counts AND there) AS counted_there")
+
+
 def _ended(facts: DataFrame, wanted: Wanted) -> DataFrame:
-    """``counted``: of all that ended, those that are in the backlog before."""
+    """``counted``: of all that ended, those that are in the backlog before; ``counted_there``: that the log holds."""
     from pyspark.sql import functions as f
 
     return (
         facts.where("ending <> 'open' AND ended IS NOT NULL")
         .withColumn("step", f.expr(_step("ended", wanted)))
         .groupBy("topic", "reader", "step")
-        .agg(*(f.expr(one) for one in (*_ENDS, "count_if(counts) AS counted")))
+        .agg(*(f.expr(one) for one in (*_ENDS, *_COUNTED)))
+    )
+
+
+def _held(spark: SparkSession, read: Read, wanted: Wanted) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    done = read.held["deliveries"].where("done AND ended IS NOT NULL")
+    return (
+        done.join(standing(read).where("there").select("topic", "offset"), ["topic", "offset"])
+        .join(f.broadcast(starts_of(spark, read)), ["topic", "reader"])
+        .where("`offset` > start")
+        .withColumn("step", f.expr(_step("ended", wanted)))
+        .groupBy("topic", "reader", "step")
+        .agg(f.count("*").alias("rows"))
+    )
+
+
+def _known(facts: DataFrame, wanted: Wanted) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    return (
+        facts.where("ending <> 'open' AND ended IS NOT NULL AND counts AND NOT there")
+        .withColumn("step", f.expr(_step("published", wanted)))
+        .groupBy("topic", "reader", "step")
+        .agg(f.count("*").alias("rows"))
     )
 
 
@@ -276,6 +247,10 @@ def _errors(facts: DataFrame, letters: DataFrame, wanted: Wanted) -> DataFrame:
     return _top(each, ("topic", "reader"), ("count", "error"), wanted.top)
 
 
+ONCE = "came IN ('new', 'back')"
+"""Not a retry that comes into the log again."""
+
+
 def _keys(read: Read, wanted: Wanted) -> DataFrame:
     each = _each_key(read, wanted).where("key IS NOT NULL")
     return _top(each, ("topic",), ("count", "key"), wanted.top)
@@ -284,7 +259,7 @@ def _keys(read: Read, wanted: Wanted) -> DataFrame:
 def _each_key(read: Read, wanted: Wanted) -> DataFrame:
     from pyspark.sql import functions as f
 
-    messages = read.tables["messages"].where(f"retry_of IS NULL AND {_within('published', wanted)}")
+    messages = read.tables["messages"].where(f"{ONCE} AND {_within('published', wanted)}")
     return messages.groupBy("topic", "key").agg(f.count("*").alias("count"))
 
 

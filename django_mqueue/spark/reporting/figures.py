@@ -44,7 +44,7 @@ class StepFigures:
     given up. ``removed``: taken away by hand. ``failures``: failed attempts. ``attempts``: of what was finished or died
     in this step, with the most of one message; ``retried``: finished by more than one. ``first_delivery`` and ``ack``:
     times from publication, of deliveries and ends of this step. ``backlog``: not done at the end of the step; None
-    where that is not known.
+    where that is not known, as after a message that was deleted when its history had been archived unfinished.
     """
 
     topic: str
@@ -70,7 +70,8 @@ class GroupTotals:
     ``reads_log``: it reads the log by itself (a stream, an archive): there is no delivery to count. ``targeted``:
     messages for this group alone, of ``published``. ``several_deliveries``: given more than once, so that the first
     delivery is not known. ``errors_not_kept``: failed attempts whose errors were dropped for newer ones. ``in_flight``
-    and ``waiting`` (for a retry): when it was read, or archived. ``lag``: messages that it is not done with, now.
+    and ``waiting`` (for a retry): when it was read, or archived. ``lag``: messages of the log that it is not done
+    with, now.
     """
 
     topic: str

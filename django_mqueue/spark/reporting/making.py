@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .asking import Wanted, wanted
 from .figures import (
@@ -22,6 +21,7 @@ from .figures import (
     TopicTotals,
 )
 from .reading import Extent, Read, read
+from .standing import AFTER, BEFORE, Pair, Row, Standing, by, total
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 SHUFFLES = "spark.sql.shuffle.partitions"
 ROWS_IN_PART = 50_000
 
-PARTS = 3 + 9
+PARTS = 3 + 11
 """Tables that are read, and counted."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+ONCE = ("new", "back")
+"""How messages come that are counted as published: no retries."""
 
-Row = Mapping[str, Any]
-Pair = tuple[str, str]
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def report(
@@ -98,13 +98,14 @@ class _Making:
         self.asked, self.extents, self.counts = asked, found.extents, counts
         self.gaps = found.gaps
         self.at = datetime.now(UTC) if found.at is None else _moment(found.at)
-        self.published = _by(counts.published, "topic")
+        self.published = by(counts.published, "topic")
         self.delivered, self.ended, self.failed, self.letters, self.totals = (
-            _by(rows, "topic", "reader")
+            by(rows, "topic", "reader")
             for rows in (counts.delivered, counts.ended, counts.failures, counts.letters, counts.totals)
         )
-        self.key_totals = _by(counts.key_totals, "topic")
+        self.key_totals = by(counts.key_totals, "topic")
         self.apart = found.apart.by_group()
+        self.standing = Standing(found.extents, counts)
         self.pairs = self._pairs()
 
     def report(self) -> Report:
@@ -132,16 +133,16 @@ class _Making:
 
     def _topic(self, topic: str, extent: Extent) -> TopicTotals:
         rows = [row for row in self.published.get(topic, ()) if row["step"] >= 0]
-        firsts = [row for row in rows if not row["again"]]
+        firsts = [row for row in rows if row["came"] in ONCE]
         keys: Row = next(iter(self.key_totals.get(topic, ())), {})
         archived = extent.archived.get("messages")
         live = extent.live.get("messages")
         return TopicTotals(
             topic,
-            _sum(firsts),
-            _sum(row for row in firsts if row["target"] and not row["sent_back"]),
-            _sum(row for row in firsts if row["sent_back"]),
-            _sum(row for row in rows if row["again"]),
+            total(firsts),
+            total(row for row in firsts if row["target"] and row["came"] != "back"),
+            total(row for row in firsts if row["came"] == "back"),
+            total(row for row in rows if row["came"] == "retry"),
             _moment(min(row["low"] for row in firsts)) if firsts else None,
             _moment(max(row["high"] for row in firsts)) if firsts else None,
             keys.get("keys", 0),
@@ -154,47 +155,30 @@ class _Making:
     def _group(self, pair: Pair) -> GroupTotals:
         topic, group = pair
         registered = self.extents[topic].groups.get(group)
-        total: Row = next(iter(self.totals.get(pair, ())), {})
-        mine = [row for row in self._for(topic, group) if row["step"] >= 0 and not row["again"]]
+        ends: Row = next(iter(self.totals.get(pair, ())), {})
+        mine = [row for row in self.standing.mine(topic, group) if row["step"] >= 0 and row["came"] in ONCE]
         return GroupTotals(
             topic,
             group,
             registered is not None if self.asked.live else None,
             registered is not None and registered.reads_log,
-            _sum(mine),
-            _sum(row for row in mine if row["target"]),
-            total.get("finished", 0),
-            total.get("dead", 0) + sum(row["dead"] for row in self.letters.get(pair, ())),
-            total.get("removed", 0),
+            total(mine),
+            total(row for row in mine if row["target"]),
+            ends.get("finished", 0),
+            ends.get("dead", 0) + sum(row["dead"] for row in self.letters.get(pair, ())),
+            ends.get("removed", 0),
             sum(row["failures"] for row in self.failed.get(pair, ())),
-            total.get("not_kept", 0),
-            total.get("attempts", 0),
-            total.get("most_attempts", 0),
-            total.get("retried", 0),
-            _times(total.get("waited"), total.get("waited_of", 0)),
-            total.get("several", 0),
-            _times(total.get("took"), total.get("took_of", 0)),
-            total.get("in_flight", 0),
-            total.get("waiting", 0) + self.apart.get(pair, 0),
-            self._lag(pair),
+            ends.get("not_kept", 0),
+            ends.get("attempts", 0),
+            ends.get("most_attempts", 0),
+            ends.get("retried", 0),
+            _times(ends.get("waited"), ends.get("waited_of", 0)),
+            ends.get("several", 0),
+            _times(ends.get("took"), ends.get("took_of", 0)),
+            ends.get("in_flight", 0),
+            ends.get("waiting", 0) + self.apart.get(pair, 0),
+            self.standing.lag(pair),
         )
-
-    def _lag(self, pair: Pair) -> int | None:
-        """Messages above the group's start that it has not ended."""
-        if pair[1] not in self.extents[pair[0]].groups:
-            return None
-        ended = sum(int(row["counted"]) for row in self.ended.get(pair, ()))
-        return max(0, _sum(self._counting(pair)) - ended)
-
-    def _for(self, topic: str, group: str) -> Iterable[Row]:
-        return (row for row in self.published.get(topic, ()) if row["target"] in ("", group))
-
-    def _counting(self, pair: Pair) -> Iterable[Row]:
-        """Rows of messages, for all or for this group, that lie above its start."""
-        topic, group = pair
-        groups = self.extents[topic].groups
-        place = sorted({found.start for found in groups.values()}).index(groups[group].start)
-        return (row for row in self._for(topic, group) if row["above"] > place)
 
     def _steps(self) -> Iterable[StepFigures]:
         for topic in self.extents.keys() - {topic for topic, _ in self.pairs}:
@@ -207,7 +191,7 @@ class _Making:
     def _nobodys(self, topic: str) -> Iterable[StepFigures]:
         found: dict[int, int] = {}
         for row in self.published.get(topic, ()):
-            if row["step"] >= 0 and not row["again"]:
+            if row["step"] >= 0 and row["came"] in ONCE:
                 found[row["step"]] = found.get(row["step"], 0) + row["rows"]
         for step, rows in found.items():
             yield StepFigures(topic, None, self._start(step), rows)
@@ -220,18 +204,13 @@ class _Making:
             for rows in (self.delivered, self.ended, self.failed, self.letters)
         )
         published: dict[int, int] = {}
-        for row in self._for(topic, group):
-            if not row["again"]:
+        for row in self.standing.mine(topic, group):
+            if row["came"] in ONCE:
                 published[row["step"]] = published.get(row["step"], 0) + row["rows"]
-        changes: dict[int, int] | None = None
-        if group in self.extents[topic].groups:
-            changes = {step: -row["counted"] for step, row in ended.items()}
-            for row in self._counting(pair):
-                changes[row["step"]] = changes.get(row["step"], 0) + row["rows"]
-        steps = {*delivered, *ended, *failed, *letters, *published, *(changes or ())} - {-1, -2}
-        backlog = (changes or {}).get(-1, 0)
+        changes = self.standing.changes(pair) or {}
+        steps = {*delivered, *ended, *failed, *letters, *published, *changes} - {BEFORE, AFTER}
+        backlogs = self.standing.backlogs(pair, steps)
         for step in sorted(steps):
-            backlog += (changes or {}).get(step, 0)
             end: Row = ended.get(step, {})
             first: Row = delivered.get(step, {})
             yield StepFigures(
@@ -248,12 +227,12 @@ class _Making:
                 end.get("retried", 0),
                 _times(first.get("waited"), first.get("of", 0)),
                 _times(end.get("took"), end.get("took_of", 0)),
-                None if changes is None else max(0, backlog),
+                backlogs[step],
             )
 
     def _keys(self) -> list[KeyFigures]:
         published = {
-            topic: _sum(row for row in rows if row["step"] >= 0 and not row["again"])
+            topic: total(row for row in rows if row["step"] >= 0 and row["came"] in ONCE)
             for topic, rows in self.published.items()
         }
         rows = sorted(self.counts.keys, key=lambda row: (row["topic"], row["place"]))
@@ -262,7 +241,7 @@ class _Making:
             for row in rows
         ]
 
-    def _notes(self, groups: Iterable[GroupTotals], steps: Iterable[StepFigures]) -> list[str]:
+    def _notes(self, groups: Sequence[GroupTotals], steps: Sequence[StepFigures]) -> list[str]:
         notes = list(self.gaps)
         times = [(one.ack, one.first_delivery) for one in groups] + [
             (one.ack, one.first_delivery) for one in steps
@@ -285,6 +264,13 @@ class _Making:
             notes.append(
                 "Groups that read the log by themselves have no deliveries: of them only their lag is known."
             )
+        given = [(one.topic, one.group) for one in groups if not one.reads_log]
+        if unknown := sum(sum(self.standing.unknown(pair).values()) for pair in given):
+            notes.append(
+                f"Of {unknown:,} messages that were archived and deleted it is not known when a group was done with"
+                " them, because their history was archived before that, or whether it was ever given them: its backlog"
+                " is left out from the first of them on."
+            )
         if self.asked.archive is None:
             notes.append("Read was what the log still holds: messages that were deleted are not counted.")
         elif not self.asked.live:
@@ -295,18 +281,6 @@ class _Making:
 
     def _start(self, step: int) -> datetime:
         return _moment(step * self.asked.step)
-
-
-def _by(rows: Iterable[dict[str, Any]], *names: str) -> dict[Any, list[dict[str, Any]]]:
-    """By the value of a column, or the values of several."""
-    key, found = itemgetter(*names), dict[Any, list[dict[str, Any]]]()
-    for row in rows:
-        found.setdefault(key(row), []).append(row)
-    return found
-
-
-def _sum(rows: Iterable[Row]) -> int:
-    return sum(int(row["rows"]) for row in rows)
 
 
 def _place(row: Row) -> tuple[str, str, int]:

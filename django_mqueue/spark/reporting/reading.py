@@ -1,5 +1,8 @@
 """What a report is made of: messages, deliveries and dead letters, from an archive up to where it goes, and from the
-live log above that. Only columns that are counted are read."""
+live log above that. Only columns that are counted are read.
+
+Of what is archived the log tells besides which messages it still holds, and who is done with them (see ``standing``).
+"""
 
 from __future__ import annotations
 
@@ -33,14 +36,19 @@ ERRORS = "ARRAY<STRUCT<at: BIGINT, attempt: INT, error: STRING>>"
 HEAD = 200
 """Characters of an error that are looked at: see ``policy.errors``."""
 
+_CAME = """CASE
+    WHEN retry_of IS NOT NULL THEN 'retry'
+    WHEN original_id IS NULL THEN 'new'
+    ELSE 'back' END"""
+"""How a message came into the log: as a new one, again for a retry that waited apart, or back from the dead letters."""
+
 _COLUMNS: dict[Table, tuple[str, tuple[str, ...]]] = {
     "messages": (
         "topic STRING, key STRING, offset BIGINT, target STRING, published_at TIMESTAMP, original_id STRING,"
         " retry_of BIGINT, first_published_at TIMESTAMP",
         (
             "topic", "key", "`offset`", "target", "unix_millis(published_at) AS published",
-            "unix_millis(coalesce(first_published_at, published_at)) AS first", "retry_of",
-            "original_id IS NOT NULL AND retry_of IS NULL AS sent_back",
+            "unix_millis(coalesce(first_published_at, published_at)) AS first", "retry_of", f"{_CAME} AS came",
         ),
     ),
     "deliveries": (
@@ -64,6 +72,15 @@ _COLUMNS: dict[Table, tuple[str, tuple[str, ...]]] = {
 }  # fmt: skip
 """What is read of each table, and what becomes of it."""
 
+_HELD: dict[Table, tuple[str, tuple[str, ...]]] = {
+    "messages": ("topic STRING, offset BIGINT", ("topic", "`offset`")),
+    "deliveries": (
+        "topic STRING, offset BIGINT, `group` STRING, done BOOLEAN, done_at TIMESTAMP",
+        ("topic", "`offset`", "`group` AS reader", "done", "unix_millis(done_at) AS ended"),
+    ),
+}
+"""The same of what the log still holds though it is archived."""
+
 
 @dataclass(frozen=True)
 class Registered:
@@ -81,11 +98,21 @@ class Extent:
     live: dict[Table, int] = field(default_factory=dict)
     groups: dict[str, Registered] = field(default_factory=dict)
 
+    def above(self, table: Table) -> tuple[int, int]:
+        """What is read of the log: above the first offset, up to the second."""
+        return self.archived.get(table, 0), self.live.get(table, 0)
+
+    def held(self, table: Table) -> tuple[int, int]:
+        """What is looked for in the log though it is archived: above the first offset groups may have it to do."""
+        upto = min(self.archived.get(table, 0), self.live.get(table, 0))
+        return min((group.start for group in self.groups.values()), default=upto), upto
+
 
 @dataclass
 class Read:
     """The tables, and where they come from. ``at``: by the database's clock, in epoch milliseconds; None without.
-    ``gaps``: what may be missing, in sentences."""
+    ``gaps``: what may be missing, in sentences. ``held``: what the log still holds of what is archived, if groups may
+    have it to do; rows of ``tables`` say whether they were ``archived``."""
 
     extents: dict[str, Extent]
     at: int | None
@@ -94,6 +121,7 @@ class Read:
     rows: int = 0
     apart: Apart = field(default_factory=Apart)
     gaps: list[str] = field(default_factory=list)
+    held: dict[Table, DataFrame] = field(default_factory=dict)
 
     def release(self) -> None:
         for frame in self.kept:
@@ -109,24 +137,28 @@ def read(spark: SparkSession, wanted: Wanted, step: Callable[[], None]) -> Read:
     rows = 0
     kept: list[DataFrame] = []
     tables: dict[Table, DataFrame] = {}
+    there: dict[Table, DataFrame] = {}
     try:
         for table in TABLES:
-            parts = []
+            held = _live(spark, wanted, table, _HELD, extents, Extent.held) if table in _HELD else []
+            frames = _live(spark, wanted, table, _COLUMNS, extents, Extent.above)
+            # Read once: what is counted in one way must be what is counted in another.
+            for frame in (*held, *frames):
+                kept.append(frame.persist())
+                rows += frame.count()
+            if held:
+                there[table] = _together(held)
+            parts = [frame.selectExpr("*", "false AS archived") for frame in frames]
             if archive is not None:
                 topics = [topic for topic, extent in extents.items() if extent.archived.get(table)]
                 if topics:
                     rows += sum(entry.rows for topic in topics for entry in archive.entries(topic, table))
-                    parts.append(archive.frame(spark, topics, table).selectExpr(*_COLUMNS[table][1]))
-            for frame in _live(spark, wanted, table, extents):
-                # Read once: what is counted in one way must be what is counted in another.
-                frame = frame.persist()
-                kept.append(frame)
-                rows += frame.count()
-                parts.append(frame)
+                    frame = archive.frame(spark, topics, table).selectExpr(*_COLUMNS[table][1])
+                    parts.append(frame.selectExpr("*", "true AS archived"))
             if not parts:
                 empty = spark.createDataFrame([], _COLUMNS[table][0])
-                parts = [empty.selectExpr(*_COLUMNS[table][1])]
-            tables[table] = reduce(lambda one, other: one.unionByName(other), parts)
+                parts = [empty.selectExpr(*_COLUMNS[table][1], "false AS archived")]
+            tables[table] = _together(parts)
             step()
         if wanted.live:
             apart.look_again(wanted, extents)
@@ -136,7 +168,11 @@ def read(spark: SparkSession, wanted: Wanted, step: Callable[[], None]) -> Read:
     except BaseException:
         Read({}, None, {}, kept).release()
         raise
-    return Read(extents, at, tables, kept, rows, apart, gaps)
+    return Read(extents, at, tables, kept, rows, apart, gaps, there)
+
+
+def _together(parts: Sequence[DataFrame]) -> DataFrame:
+    return reduce(lambda one, other: one.unionByName(other), parts)
 
 
 def _archive(spark: SparkSession, wanted: Wanted) -> Archive | None:
@@ -222,45 +258,33 @@ def _look(using: str, wanted: Wanted, topic: str, extent: Extent) -> None:
 
 
 def _live(
-    spark: SparkSession, wanted: Wanted, table: Table, extents: Mapping[str, Extent]
-) -> list[DataFrame]:
-    """The live log above the archive. Names with commas cannot stand in a list of names."""
-    topics = [
-        topic
-        for topic, extent in extents.items()
-        if extent.live.get(table, 0) > extent.archived.get(table, 0)
-    ]
-    listed = [topic for topic in topics if "," not in topic]
-    found = (
-        [_live_frame(spark, wanted, table, {"subscribe": ",".join(listed)}, listed, extents)]
-        if listed
-        else []
-    )
-    for topic in topics:
-        if "," in topic:
-            found.append(_live_frame(spark, wanted, table, {"topic": topic}, [topic], extents))
-    return found
-
-
-def _live_frame(
     spark: SparkSession,
     wanted: Wanted,
     table: Table,
-    which: Mapping[str, str],
-    topics: Sequence[str],
+    columns: Mapping[Table, tuple[str, tuple[str, ...]]],
     extents: Mapping[str, Extent],
-) -> DataFrame:
-    options = {
-        **wanted.options,
-        **which,
-        "table": table,
-        "includeTargeted": "true",
-        "startingOffsets": json.dumps({topic: extents[topic].archived.get(table, 0) + 1 for topic in topics}),
-        "endingOffsets": json.dumps({topic: extents[topic].live[table] + 1 for topic in topics}),
-    }
-    schema, columns = _COLUMNS[table]
-    read_options(options, streaming=False)
-    return spark.read.format("mqueue").options(**options).schema(schema).load().selectExpr(*columns)
+    bounds: Callable[[Extent, Table], tuple[int, int]],
+) -> list[DataFrame]:
+    """Of the live log what lies between bounds. Names with commas cannot stand in a list of names."""
+    stretches = {topic: bounds(extent, table) for topic, extent in extents.items()}
+    topics = [topic for topic, (above, upto) in stretches.items() if upto > above]
+    listed = [topic for topic in topics if "," not in topic]
+    ways = [({"subscribe": ",".join(listed)}, listed)] if listed else []
+    ways += [({"topic": topic}, [topic]) for topic in topics if "," in topic]
+    schema, made = columns[table]
+    found = []
+    for which, some in ways:
+        options = {
+            **wanted.options,
+            **which,
+            "table": table,
+            "includeTargeted": "true",
+            "startingOffsets": json.dumps({topic: stretches[topic][0] + 1 for topic in some}),
+            "endingOffsets": json.dumps({topic: stretches[topic][1] + 1 for topic in some}),
+        }
+        read_options(options, streaming=False)
+        found.append(spark.read.format("mqueue").options(**options).schema(schema).load().selectExpr(*made))
+    return found
 
 
 def _check_unmoved(archive: Archive | None, extents: Mapping[str, Extent]) -> None:

@@ -1,0 +1,98 @@
+"""What is known of each delivery: its message, what became of it, and how long that took."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...store.moving import REMOVED
+from .reading import Read
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def starts_of(spark: SparkSession, read: Read) -> DataFrame:
+    """Of the groups that are registered: topic, reader, start."""
+    rows = [
+        (topic, group, found.start)
+        for topic, extent in read.extents.items()
+        for group, found in extent.groups.items()
+    ]
+    return spark.createDataFrame(rows, "topic STRING, reader STRING, start BIGINT")
+
+
+def standing(read: Read) -> DataFrame:
+    """The messages, and whether the log holds them: whether they are ``there``."""
+    from pyspark.sql import functions as f
+
+    messages = read.tables["messages"]
+    if "messages" not in read.held:
+        return messages.withColumn("there", f.expr("NOT archived"))
+    held = read.held["messages"].withColumn("held", f.lit(True))
+    found = messages.join(held, ["topic", "offset"], "left")
+    return found.withColumn("there", f.expr("NOT archived OR coalesce(held, false)")).drop("held")
+
+
+def facts_of(spark: SparkSession, read: Read) -> DataFrame:
+    """A row for each delivery state, with what is known of its message, and how it ended.
+
+    A retry that waits apart comes into the log as a message of its own: the first one, ``aside``, ended without being
+    done, and the other's times begin with the first one's publication. Only errors of attempts at this very row are
+    its ``own``: the other one brings those of the first along.
+
+    ``counts``: if it ended, the group is no more behind by it. Of what the log holds an archive cannot tell.
+    """
+    from pyspark.sql import functions as f
+
+    messages = standing(read).selectExpr(
+        "topic", "`offset`", "published", "first", "came = 'retry' AS again", "there"
+    )
+    asides = (
+        read.tables["messages"]
+        .where("came = 'retry'")
+        .selectExpr("topic", "retry_of AS `offset`", "target AS reader")
+        .unionByName(read.apart.frame(spark))
+        .distinct()
+        .withColumn("aside", f.lit(True))
+    )
+    joined = (
+        read.tables["deliveries"]
+        .join(messages, ["topic", "offset"], "left")
+        .join(asides, ["topic", "offset", "reader"], "left")
+        .join(f.broadcast(starts_of(spark, read)), ["topic", "reader"], "left")
+        .withColumn("last", f.expr("try_element_at(errors, -1)"))
+    )
+    by_failing = "coalesce(last.at = ended, false)"
+    ending = f"""CASE
+        WHEN NOT done THEN 'open'
+        WHEN {by_failing} AND last.error = '{REMOVED}' THEN 'removed'
+        WHEN aside THEN 'aside'
+        WHEN {by_failing} AND last.attempt = redeliveries + 1 THEN 'dead'
+        ELSE 'finished' END"""
+    first = "IF(given AND NOT coalesce(again, false) AND redeliveries = 0, delivered - published, NULL)"
+    real = f"filter(errors, e -> e.error <> '{REMOVED}')"
+    return joined.selectExpr(
+        "topic", "reader", "in_flight", "failed", "published", "delivered", "ended", "redeliveries + 1 AS attempts",
+        f"{ending} AS ending",
+        f"{first} AS waited",
+        f"{first} IS NULL AND given AND NOT coalesce(again, false) AS several",
+        "ended - first AS took",
+        f"{size(real)} AS kept",
+        f"filter({real}, e -> published IS NULL OR e.at >= published) AS own",
+        "published IS NOT NULL AND `offset` > start AND NOT (archived AND there) AS counts",
+        "there",
+    )  # fmt: skip
+
+
+def size(array: str) -> str:
+    """0 of NULL."""
+    return f"coalesce(size({array}), 0)"
+
+
+def letters_alone(read: Read) -> DataFrame:
+    """Letters of deliveries that are not there any more: their message was deleted. Once each."""
+    letters = read.tables["dead_letters"]
+    alone = letters.join(read.tables["deliveries"], ["topic", "offset", "reader"], "left_anti")
+    return alone.groupBy("topic", "offset", "reader").agg({"ended": "max", "error": "max"}).selectExpr(
+        "topic", "reader", "`max(ended)` AS ended", "`max(error)` AS error"
+    )  # fmt: skip

@@ -1,0 +1,104 @@
+"""Lag is what a group still has to do, by the log; backlog is known as far as archive and log together know it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from django.test import override_settings
+
+from django_mqueue import Subscription, publish, reset, subscribe
+from django_mqueue.spark import archive
+from django_mqueue.spark.reporting import Report, report
+from tests.support.subscribers import QUICK, collect, consume, in_log, settle
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
+
+UNKNOWN = "messages that were archived and deleted it is not known when a group was done with them"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> str:
+    return str(tmp_path / "archive")
+
+
+@pytest.fixture(autouse=True)
+def _kept() -> object:
+    with override_settings(MQUEUE={**QUICK, "RETENTION": 3600}) as found:
+        yield found
+
+
+def handle(number: int, group: str = "billing") -> None:
+    with Subscription("orders", group) as subscription:
+        consume(subscription, number)
+        settle(subscription)
+
+
+def forget() -> None:
+    with override_settings(MQUEUE={**QUICK, "RETENTION": 0}):
+        collect("orders")
+
+
+def told(found: Report, group: str) -> tuple[int | None, int | None]:
+    """Lag, and the backlog at the end of the last step."""
+    (one,) = [one for one in found.groups if one.group == group]
+    return one.lag, [step for step in found.steps if step.group == group][-1].backlog
+
+
+def unknown(found: Report) -> list[str]:
+    """How many the notes say that the end of is not known."""
+    return [note.split()[1] for note in found.notes if UNKNOWN in note]
+
+
+def test_a_group_is_not_behind_by_what_was_deleted_before_it_came(
+    spark: SparkSession, options: dict[str, str], place: str
+) -> None:
+    subscribe("orders", "billing")
+    for n in range(3):
+        publish("orders", n, key="ada")
+    handle(3)
+    archive(spark, "orders", place, options=options)
+    forget()
+    assert in_log("orders") == []
+    subscribe("orders", "new")
+    publish("orders", 3, key="ada")
+    found = report(spark, "orders", archive=place, options=options)
+    assert told(found, "new") == (1, None)
+    assert told(found, "billing") == (1, 1), "the archive knows when it was done with the others"
+    assert unknown(found) == ["3"]
+
+
+def test_a_group_that_was_done_after_its_history_was_archived_is_not_behind(
+    spark: SparkSession, options: dict[str, str], place: str
+) -> None:
+    subscribe("orders", "billing")
+    publish("orders", 0, key="ada")
+    handle(1)
+    for n in range(1, 4):
+        publish("orders", n, key="ada")
+    archive(spark, "orders", place, options=options, history_after=0)
+    handle(3)
+    publish("orders", 4, key="ada")
+    found = report(spark, "orders", archive=place, options=options)
+    assert (told(found, "billing"), unknown(found)) == ((1, 1), []), "the log still knows"
+    forget()
+    found = report(spark, "orders", archive=place, options=options)
+    assert (told(found, "billing"), unknown(found)) == ((1, None), ["3"])
+    assert found.groups[1].finished == 1, "as it was archived"
+
+
+def test_what_a_reset_group_is_given_again_it_is_behind_by(
+    spark: SparkSession, options: dict[str, str], place: str
+) -> None:
+    subscribe("orders", "billing")
+    for n in range(3):
+        publish("orders", n, key="ada")
+    handle(3)
+    archive(spark, "orders", place, options=options)
+    reset("orders", "billing", "earliest")
+    found = report(spark, "orders", archive=place, options=options)
+    assert (told(found, "billing"), unknown(found)) == ((3, 3), [])
