@@ -39,6 +39,9 @@ from .copying import Run
 from .settling import Settler
 
 KIND = "backfill"
+COPY_IDS = f"^{KIND}-[0-9]+@[0-9]+$"
+"""A regular expression, of ``copy_of``'s ids: it tells copies from what was sent back, which has original ids, too."""
+
 PAGE, WINDOW = 500, 50_000
 TAIL = 2_000
 BYTES, BYTES_AT_ONCE = 4 * 1_048_576, 32 * 1_048_576

@@ -248,7 +248,7 @@ def _errors(facts: DataFrame, letters: DataFrame, wanted: Wanted) -> DataFrame:
 
 
 ONCE = "came IN ('new', 'back')"
-"""Not a retry that comes into the log again."""
+"""Neither a retry that comes into the log again, nor a copy that gives a group the past."""
 
 
 def _keys(read: Read, wanted: Wanted) -> DataFrame:

@@ -38,7 +38,8 @@ def facts_of(spark: SparkSession, read: Read) -> DataFrame:
 
     A retry that waits apart comes into the log as a message of its own: the first one, ``aside``, ended without being
     done, and the other's times begin with the first one's publication. Only errors of attempts at this very row are
-    its ``own``: the other one brings those of the first along.
+    its ``own``: the other one brings those of the first along. A message that is done though nobody was given it was
+    ``copied`` behind the past of its group: the copy tells what became of it.
 
     ``counts``: if it ended, the group is no more behind by it. Of what the log holds an archive cannot tell.
     """
@@ -65,6 +66,7 @@ def facts_of(spark: SparkSession, read: Read) -> DataFrame:
     by_failing = "coalesce(last.at = ended, false)"
     ending = f"""CASE
         WHEN NOT done THEN 'open'
+        WHEN NOT given AND errors IS NULL THEN 'copied'
         WHEN {by_failing} AND last.error = '{REMOVED}' THEN 'removed'
         WHEN aside THEN 'aside'
         WHEN {by_failing} AND last.attempt = redeliveries + 1 THEN 'dead'

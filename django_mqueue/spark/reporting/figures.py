@@ -99,7 +99,8 @@ class GroupTotals:
 @dataclass(frozen=True)
 class TopicTotals:
     """One topic over the whole time. ``published``: messages, each once: with what was ``targeted`` at one group and
-    what was ``sent_back`` from the dead letters, without ``retries`` that came into the log again.
+    what was ``sent_back`` from the dead letters, without ``retries`` that came into the log again, and ``copies`` that
+    gave a group the past.
 
     ``archived_upto``: offsets up to here were read in the archive; ``live_above``, ``live_upto``: those behind the
     first and up to the second in the live log. ``keys``: different ones; ``without_key``: messages.
@@ -117,6 +118,7 @@ class TopicTotals:
     archived_upto: int | None = None
     live_above: int | None = None
     live_upto: int | None = None
+    copies: int = 0
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ PARTS = 3 + 11
 """Tables that are read, and counted."""
 
 ONCE = ("new", "back")
-"""How messages come that are counted as published: no retries."""
+"""How messages come that are counted as published: no retries, and no copies that give a group the past."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -150,6 +150,7 @@ class _Making:
             archived,
             None if live is None else archived or 0,
             live,
+            total(row for row in rows if row["came"] == "copy"),
         )
 
     def _group(self, pair: Pair) -> GroupTotals:

@@ -14,6 +14,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from ...exceptions import LogGap
+from ...service.backfilling import COPY_IDS
 from ...service.registration import groups_of
 from ...store import bulk, samples
 from ...store import offsets as positions
@@ -36,16 +37,18 @@ ERRORS = "ARRAY<STRUCT<at: BIGINT, attempt: INT, error: STRING>>"
 HEAD = 200
 """Characters of an error that are looked at: see ``policy.errors``."""
 
-_CAME = """CASE
+_CAME = f"""CASE
     WHEN retry_of IS NOT NULL THEN 'retry'
     WHEN original_id IS NULL THEN 'new'
+    WHEN id RLIKE '{COPY_IDS}' THEN 'copy'
     ELSE 'back' END"""
-"""How a message came into the log: as a new one, again for a retry that waited apart, or back from the dead letters."""
+"""How a message came into the log: as a new one, again for a retry that waited apart, as a copy that gives a group the
+past, or back from the dead letters."""
 
 _COLUMNS: dict[Table, tuple[str, tuple[str, ...]]] = {
     "messages": (
-        "topic STRING, key STRING, offset BIGINT, target STRING, published_at TIMESTAMP, original_id STRING,"
-        " retry_of BIGINT, first_published_at TIMESTAMP",
+        "topic STRING, key STRING, offset BIGINT, id STRING, target STRING, published_at TIMESTAMP,"
+        " original_id STRING, retry_of BIGINT, first_published_at TIMESTAMP",
         (
             "topic", "key", "`offset`", "target", "unix_millis(published_at) AS published",
             "unix_millis(coalesce(first_published_at, published_at)) AS first", "retry_of", f"{_CAME} AS came",
