@@ -93,7 +93,7 @@ class Archive:
         ]
         if not found:
             return spark.createDataFrame([], schema(table))
-        return spark.read.schema(schema(table)).parquet(*map(patterned, found))
+        return read_parquet(spark, table, found)
 
     def manifests(self, topic: str) -> list[Manifest]:
         """Those with files that count, by offset. Raises ``ArchiveError``."""
@@ -166,6 +166,12 @@ def schema(table: Table) -> StructType:
     from ..columns import schema_of
 
     return schema_of(ReadOptions(Connecting(), table=table, include_headers=True))
+
+
+def read_parquet(spark: SparkSession, table: Table, paths: Sequence[str]) -> DataFrame:
+    """Files of a table. One that is missing or damaged is an error, whatever the session is set to."""
+    strict = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
+    return spark.read.options(**strict).schema(schema(table)).parquet(*map(patterned, paths))
 
 
 def patterned(path: str) -> str:

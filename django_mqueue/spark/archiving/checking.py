@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import ArchiveError
 from ..options import Table
-from .catalog import Archive, patterned, schema
+from .catalog import Archive, read_parquet
 from .compacting import next_compaction
 from .files import HIDDEN, Files, Found, files_at
 from .hadoop import HadoopFiles
@@ -150,8 +150,8 @@ class _Check:
         if not doubtful:
             return
         by = ["offset", "group"] if table == "deliveries" else ["offset"]
-        paths = [patterned(self._files.spark_path(entry.path)) for entry in doubtful]
-        rows = self._spark.read.schema(schema(table)).parquet(*paths)
+        paths = [self._files.spark_path(entry.path) for entry in doubtful]
+        rows = read_parquet(self._spark, table, paths)
         for row in rows.groupBy(*by).count().where("count > 1").orderBy("offset").limit(5).collect():
             what = ", ".join(f"{name} {row[name]}" for name in by)
             yield f"topic {self._topic!r}, {table}: {what} is there {row['count']} times"

@@ -23,7 +23,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from ...exceptions import MQueueError
 from ..errors import ArchiveError
 from ..options import ReadOptions, Table
-from .catalog import patterned, schema
+from .catalog import read_parquet, schema
 from .files import HIDDEN
 from .hadoop import HadoopFiles
 from .jobs import error_of, last_line
@@ -90,8 +90,7 @@ def merged(
             if not mine:
                 continue
             entries = [entry for some in mine.values() for entry in some]
-            paths = [patterned(files.spark_path(entry.path)) for entry in entries]
-            frame = spark.read.schema(schema(table)).parquet(*paths)
+            frame = read_parquet(spark, table, [files.spark_path(entry.path) for entry in entries])
             date = r"regexp_extract(_metadata.file_path, '/([0-9]{4}-[0-9]{2}-[0-9]{2})/[^/]*$', 1)"
             frame = frame.selectExpr("*", f"concat('0-', {date}) AS {PLACE}").repartition(len(mine), PLACE)
             rows, size = sum(entry.rows for entry in entries), sum(entry.bytes for entry in entries)
@@ -118,7 +117,7 @@ def problems(files: HadoopFiles, entries: Sequence[FileEntry]) -> list[str]:
 def probe(spark: SparkSession, files: HadoopFiles) -> None:
     """Raise ``ArchiveError`` unless executors can write there, and the driver sees it."""
     with _Folder(files) as folder:
-        folder.write(spark, spark.range(1).selectExpr("id AS offset", f"'0-probe' AS {PLACE}"), "messages")
+        folder.write(spark, spark.range(1).selectExpr("id AS `offset`", f"'0-probe' AS {PLACE}"), "messages")
         if not files.list(folder.path, deep=True):
             raise FileNotFoundError(files.uri)
 

@@ -87,8 +87,8 @@ def facts_of(spark: SparkSession, read: Read) -> DataFrame:
 
 
 def size(array: str) -> str:
-    """0 of NULL."""
-    return f"coalesce(size({array}), 0)"
+    """0 of NULL. Spark's own is -1, but with ``spark.sql.ansi.enabled``, which is the session's to choose."""
+    return f"coalesce(array_size({array}), 0)"
 
 
 def letters_alone(read: Read) -> DataFrame:

@@ -47,16 +47,16 @@ past, or back from the dead letters."""
 
 _COLUMNS: dict[Table, tuple[str, tuple[str, ...]]] = {
     "messages": (
-        "topic STRING, key STRING, offset BIGINT, id STRING, target STRING, published_at TIMESTAMP,"
-        " original_id STRING, retry_of BIGINT, first_published_at TIMESTAMP",
+        "topic STRING, key STRING, `offset` BIGINT, id STRING, target STRING, published_at TIMESTAMP_LTZ,"
+        " original_id STRING, retry_of BIGINT, first_published_at TIMESTAMP_LTZ",
         (
             "topic", "key", "`offset`", "target", "unix_millis(published_at) AS published",
             "unix_millis(coalesce(first_published_at, published_at)) AS first", "retry_of", f"{_CAME} AS came",
         ),
     ),
     "deliveries": (
-        "topic STRING, offset BIGINT, `group` STRING, done BOOLEAN, in_flight BOOLEAN, redeliveries INT,"
-        " failure_count INT, delivered_to STRING, delivered_at TIMESTAMP, done_at TIMESTAMP, errors STRING",
+        "topic STRING, `offset` BIGINT, `group` STRING, done BOOLEAN, in_flight BOOLEAN, redeliveries INT,"
+        " failure_count INT, delivered_to STRING, delivered_at TIMESTAMP_LTZ, done_at TIMESTAMP_LTZ, errors STRING",
         (
             "topic", "`offset`", "`group` AS reader", "done", "in_flight", "redeliveries", "failure_count AS failed",
             "delivered_to <> '' AS given", "unix_millis(delivered_at) AS delivered", "unix_millis(done_at) AS ended",
@@ -65,20 +65,20 @@ _COLUMNS: dict[Table, tuple[str, tuple[str, ...]]] = {
         ),
     ),
     "dead_letters": (
-        "id STRING, original_topic STRING, failed_group STRING, failed_at TIMESTAMP, last_error STRING",
+        "id STRING, original_topic STRING, failed_group STRING, failed_at TIMESTAMP_LTZ, last_error STRING",
         (
             # A letter's id is made of the message's offset and the group (see store.dead).
-            "original_topic AS topic", "CAST(substring_index(id, ':', 1) AS BIGINT) AS `offset`",
+            "original_topic AS topic", "try_cast(substring_index(id, ':', 1) AS BIGINT) AS `offset`",
             "failed_group AS reader", "unix_millis(failed_at) AS ended", f"left(last_error, {HEAD}) AS error",
         ),
     ),
 }  # fmt: skip
-"""What is read of each table, and what becomes of it."""
+"""What is read of each table, and what becomes of it. In words that mean the same whatever the session is set to."""
 
 _HELD: dict[Table, tuple[str, tuple[str, ...]]] = {
-    "messages": ("topic STRING, offset BIGINT", ("topic", "`offset`")),
+    "messages": ("topic STRING, `offset` BIGINT", ("topic", "`offset`")),
     "deliveries": (
-        "topic STRING, offset BIGINT, `group` STRING, done BOOLEAN, done_at TIMESTAMP",
+        "topic STRING, `offset` BIGINT, `group` STRING, done BOOLEAN, done_at TIMESTAMP_LTZ",
         ("topic", "`offset`", "`group` AS reader", "done", "unix_millis(done_at) AS ended"),
     ),
 }

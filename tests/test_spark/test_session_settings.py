@@ -1,0 +1,109 @@
+"""Reports, archives and replays say the same whatever the user's session is set to."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.test import override_settings
+from py4j.protocol import Py4JJavaError
+
+from django_mqueue import Subscription, publish, subscribe
+from django_mqueue.models import DeliveryState, Message
+from django_mqueue.spark import Archive, archive, replay
+from django_mqueue.spark.archiving.indirect import configured
+from django_mqueue.spark.reporting import report
+from tests.support.subscribers import QUICK, poll_until
+
+from .archives import batch, begin
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.once]
+
+SETTINGS = {
+    "as Spark 3 was": {
+        "spark.sql.ansi.enabled": "false",
+        "spark.sql.legacy.sizeOfNull": "true",
+        "spark.sql.legacy.timeParserPolicy": "LEGACY",
+        "spark.sql.session.timeZone": "Pacific/Chatham",
+        "spark.sql.timestampType": "TIMESTAMP_NTZ",
+    },
+    "strict": {
+        "spark.sql.ansi.enabled": "true",
+        "spark.sql.ansi.enforceReservedKeywords": "true",
+        "spark.sql.ansi.doubleQuotedIdentifiers": "true",
+        "spark.sql.caseSensitive": "true",
+        "spark.sql.parser.escapedStringLiterals": "true",
+        "spark.sql.session.timeZone": "America/St_Johns",
+    },
+}
+
+
+@pytest.fixture(autouse=True)
+def _kept() -> object:
+    with override_settings(MQUEUE={**QUICK, "RETENTION": 3600}) as found:
+        yield found
+
+
+def test_a_session_s_settings_change_nothing(
+    spark: SparkSession, options: dict[str, str], tmp_path: Path
+) -> None:
+    subscribe("orders", "billing")
+    for id in ("good", "bad", "slow", "gone"):
+        publish("orders", {"id": id}, id=id, key=id, kind="placed")
+    with Subscription("orders", "billing", max_attempts=2) as subscription:
+        found = {one.id: one for one in poll_until(subscription, 4)}
+        found["good"].ack()
+        found["bad"].reject("Broken: 1")
+        found["gone"].reject("Broken: 2")
+        found["slow"].nack(error="Busy: 1")
+        (slow,) = poll_until(subscription, 1)
+        slow.ack()
+    # Only its dead letter is left of it. And somebody has put a row there by hand.
+    Message.objects.filter(topic="orders", message_id="gone").delete()
+    DeliveryState.objects.filter(message_offset=found["gone"].offset).delete()
+    letter = Message.objects.filter(topic="orders_dlq").first()
+    assert letter is not None
+    letter.pk, letter.message_id = None, "by hand"
+    letter.save()
+    now = datetime.now(UTC)
+
+    def told(name: str) -> list[Any]:
+        place = str(tmp_path / name)
+        (kept,) = archive(spark, "orders", place, options=options, group=name)
+        ways: dict[str, Any] = {"since": now - timedelta(hours=1), "until": now + timedelta(hours=1)}
+        live, both = (
+            report(spark, "orders", options=options, archive=source, **ways) for source in (None, place)
+        )
+        chosen = replay(
+            spark, "orders", "again", source=place, to="again", kinds=["placed"], options=options, **ways,
+            where="get_json_object(value, '$.id') <> 'bad'",
+        )  # fmt: skip
+        figures = [
+            [one for one in each.groups if one.group == "billing"] + [each.topics[0].published, each.errors]
+            for each in (live, both)
+        ]
+        return [kept.rows, figures, both.keys, both.steps, chosen]
+
+    usual = told("usual")
+    (billing, *_), _ = usual[1]
+    assert (billing.errors_not_kept, billing.failures, billing.finished, billing.dead) == (0, 4, 2, 3)
+    for name, settings in SETTINGS.items():
+        with configured(spark, settings):
+            assert told(name.replace(" ", "-")) == usual, name
+
+
+def test_a_damaged_file_is_an_error_though_the_session_ignores_such(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """What is replayed, and reported, would lack its messages, and nobody would be told."""
+    folder = begin(tmp_path / "archive")
+    (entry,) = batch(folder, "orders", 1, 0, [1, 2]).tables["messages"].files
+    (folder / entry.path).write_bytes(b"damaged")
+    ignoring = {"spark.sql.files.ignoreCorruptFiles": "true", "spark.sql.files.ignoreMissingFiles": "true"}
+    with configured(spark, ignoring), pytest.raises(Py4JJavaError, match=Path(entry.path).name):
+        Archive.open(folder).frame(spark, "orders").collect()
