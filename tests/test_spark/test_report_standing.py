@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from django.test import override_settings
 
-from django_mqueue import Subscription, publish, reset, subscribe
+from django_mqueue import Subscription, publish, publish_many, reset, subscribe
+from django_mqueue.models import Message, Offset
+from django_mqueue.service import following
 from django_mqueue.spark import archive
 from django_mqueue.spark.reporting import Report, report
 from tests.support.subscribers import QUICK, collect, consume, in_log, settle
@@ -102,3 +104,50 @@ def test_what_a_reset_group_is_given_again_it_is_behind_by(
     reset("orders", "billing", "earliest")
     found = report(spark, "orders", archive=place, options=options)
     assert (told(found, "billing"), unknown(found)) == ((3, 3), [])
+
+
+def test_who_reads_the_log_is_behind_by_what_is_for_one_group_alone_too(
+    spark: SparkSession, options: dict[str, str]
+) -> None:
+    """It is not deleted before the stream has come past it."""
+    for group in ("billing", "other"):
+        subscribe("orders", group)
+    following.follow("orders", "stream", 0, 0, using="default")
+    for n in range(3):
+        publish("orders", n, group="billing")
+    publish("orders", 3)
+    found = {one.group: one for one in report(spark, "orders", options=options).groups}
+    assert {name: (one.published, one.targeted, one.lag) for name, one in found.items()} == {
+        "billing": (4, 3, 4),
+        "other": (1, 0, 1),
+        "stream": (4, 3, 4),
+    }
+
+
+def test_an_archive_that_reaches_further_than_the_log_is_told(
+    spark: SparkSession, options: dict[str, str], place: str
+) -> None:
+    """The database was set back, and gives offsets that the archive has already."""
+    publish_many("orders", range(6))
+    archive(spark, "orders", place, options=options)
+    *_, third, fourth, _, last = in_log("orders")
+    subscribe("orders", "billing")
+
+    def notes() -> list[str]:
+        found = report(spark, "orders", archive=place, options=options)
+        assert found.topics[0].published == 6
+        return [note for note in found.notes if "the archive reaches" in note]
+
+    assert notes() == []
+    Message.objects.filter(offset__gt=third).delete()
+    Offset.objects.filter(topic="orders", consumer_group__in=["", "archive"], partition_key="").update(
+        offset_acked=third
+    )
+    new = publish("orders", "new").offset
+    Message.objects.filter(offset=new).update(offset=fourth)
+    (note,) = notes()
+    assert note == (
+        f"topic 'orders': the archive reaches offset {last}, but this database has settled nothing above {fourth}: it"
+        f" was set back, or is a replica that is behind. Of messages at offsets up to {last} only those of the archive"
+        " are counted."
+    )

@@ -37,8 +37,11 @@ class Standing:
         return pair[1] in self.extents[pair[0]].groups
 
     def mine(self, topic: str, group: str) -> Iterable[Row]:
-        """Rows of messages for all groups, or for this one."""
-        return (row for row in self._published.get(topic, ()) if row["target"] in ("", group))
+        """Rows of messages for all groups, or for this one; all rows for one that reads the log by itself: no message
+        is deleted before it has come past, whomever it is for."""
+        found = self.extents[topic].groups.get(group)
+        reads_all = found is not None and found.reads_log
+        return (row for row in self._published.get(topic, ()) if reads_all or row["target"] in ("", group))
 
     def lag(self, pair: Pair) -> int | None:
         """Messages above the group's start that the log holds, and that it has not ended."""
@@ -87,7 +90,7 @@ class Standing:
         return {step: rows for step, rows in found.items() if rows > 0}
 
     def _above(self, pair: Pair) -> Iterable[Row]:
-        """Rows of messages for all, or for this group, that lie above its start."""
+        """Rows of ``mine`` that lie above the group's start."""
         topic, group = pair
         groups = self.extents[topic].groups
         place = sorted({found.start for found in groups.values()}).index(groups[group].start)
