@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.db import OperationalError
+from django.db import OperationalError, transaction
 from django.db.models import Q
 from django.test import override_settings
 
 from django_mqueue import reset, subscribe, unsubscribe
 from django_mqueue.exceptions import LogGap, Superseded
 from django_mqueue.models import Message, Offset
+from django_mqueue.service import following
 from django_mqueue.spark import archive, replay
 from django_mqueue.spark.archiving import standing
 from django_mqueue.spark.errors import ArchiveError, ReplayBegun
-from django_mqueue.spark.replaying import guards, originals
+from django_mqueue.spark.replaying import guards, held, originals
 from django_mqueue.spark.replaying.replays import Replayed
 from tests.support.subscribers import collect, in_log
 
@@ -183,22 +184,63 @@ def test_a_gap_between_archive_and_log_is_an_error(
     assert len(numbers("again")) == 6
 
 
+@pytest.mark.parametrize("anew", [False, True], ids=["unsubscribed", "registered anew"])
 def test_what_was_given_up_meanwhile_is_not_begun(
-    spark: SparkSession, options: dict[str, str], place: str, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, options: dict[str, str], monkeypatch: pytest.MonkeyPatch, anew: bool
 ) -> None:
-    """Nothing holds back deletion any more when it is to be noted that it is begun."""
+    """Nothing holds back deletion any more when it is to be noted that it is begun, or not all the time."""
     fill(range(6))
     hold = originals.hold
 
-    def held(*given: Any, **more: Any) -> Any:
+    def hold_and_lose(*given: Any, **more: Any) -> Any:
         found = hold(*given, **more)
         unsubscribe("orders", "replay-spring-into-again")
+        if anew:
+            following.follow(
+                "orders", "replay-spring-into-again", found.archived, found.upto, using="default"
+            )
         return found
 
     ways: dict[str, Any] = {"to": "again", "options": options, "dry_run": False}
     with monkeypatch.context() as patch:
-        patch.setattr("django_mqueue.spark.replaying.held.hold", held)
+        patch.setattr(held, "hold", hold_and_lose)
         with pytest.raises(Superseded, match="was given up by another process: run it again"):
             replay(spark, "orders", "spring", **ways)
     assert not Offset.objects.filter(partition_key__startswith="replay-").exists()
     assert done(replay(spark, "orders", "spring", **ways)).total == 6
+
+
+def test_no_archive_is_opened_while_anything_is_locked(
+    spark: SparkSession, options: dict[str, str], place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store may take long to answer: who deletes from the topic, or registers for it, would wait for it."""
+    fill(range(6))
+    kept(spark, options, place)
+    looked = count()
+
+    def looking(*given: Any) -> Any:
+        with transaction.atomic():
+            assert len(Offset.objects.select_for_update(nowait=True)) > 0
+        next(looked)
+        return originals.opened(*given)
+
+    monkeypatch.setattr(held, "opened", looking)
+    ways: dict[str, Any] = {"source": place, "to": "again", "options": options, "dry_run": False}
+    assert done(replay(spark, "orders", "spring", **ways)).total == 6
+    assert next(looked) == 1
+
+
+def test_a_store_that_fails_leaves_nothing_held(
+    spark: SparkSession, options: dict[str, str], place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(range(6))
+    kept(spark, options, place)
+    before = rows()
+
+    def failing(*given: Any) -> Any:
+        raise OSError("the store is away")
+
+    monkeypatch.setattr(held, "opened", failing)
+    with pytest.raises(OSError, match="the store is away"):
+        replay(spark, "orders", "spring", source=place, live=True, to="again", options=options, dry_run=False)
+    assert rows() == before

@@ -175,12 +175,13 @@ class _Replay(Held):
 
     def _known(self, using: str) -> tuple[Mark | None, list[str]]:
         """What an earlier run of the name has noted, and who will be given the copies."""
+        number = self.number  # It opens the archive: here, where nothing is locked, and nothing registered.
         to, group = self.run.topic, self.run.group
         groups = registration.groups_of(using, to)
         if group and group not in groups:
             raise NotRegistered(to, group)
         head = copying.head(using, self.run)
-        if head is not None and head.number != self.number:
+        if head is not None and head.number != number:
             raise self._other()
         return head, [group] if group else groups
 

@@ -7,6 +7,7 @@ from .mutation import Edit, Mutation, mutation
 _COPYING = "test_spark/test_copying.py"
 _SEAM = "test_spark/test_backfilling.py"
 _BORDER = "test_spark/test_originals.py"
+_AGAIN = "test_spark/test_replay_again.py"
 
 MUTATIONS: tuple[Mutation, ...] = (
     mutation(
@@ -107,6 +108,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "    if begun and gap_is_error:\n",
         "    if begun and gap_is_error and following.place(topic, group, using=using):\n",
         f"{_BORDER}::test_a_guard_that_was_unsubscribed_has_held_nothing",
+    ),
+    mutation(
+        "a run is begun behind the life of its guard that looked for a gap",
+        "what was deleted while the guard was given up and registered anew is missing, and nobody is told",
+        "spark/replaying/replays.py",
+        "        return place is not None and place.life == found.life\n",
+        "        return place is not None\n",
+        f"{_AGAIN}::test_what_was_given_up_meanwhile_is_not_begun[registered anew]",
     ),
     mutation(
         "an archive reaches the guard of the run that goes on with it",
