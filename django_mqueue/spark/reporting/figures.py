@@ -68,10 +68,10 @@ class GroupTotals:
     """One group over the whole time. ``registered``: None where only an archive was read.
 
     ``reads_log``: it reads the log by itself (a stream, an archive): there is no delivery to count. ``targeted``:
-    messages for this group alone, of ``published``. ``several_deliveries``: given more than once, so that the first
-    delivery is not known. ``errors_not_kept``: failed attempts whose errors were dropped for newer ones. ``in_flight``
-    and ``waiting`` (for a retry): when it was read, or archived. ``lag``: messages of the log that it is not done
-    with, now.
+    messages for this group alone, of ``published``; for any group alone where it ``reads_log``.
+    ``several_deliveries``: given more than once, so that the first delivery is not known. ``errors_not_kept``: failed
+    attempts whose errors were dropped for newer ones. ``in_flight`` and ``waiting`` (for a retry): when it was read,
+    or archived. ``lag``: messages of the log that it is not done with, now.
     """
 
     topic: str
