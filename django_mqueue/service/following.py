@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 from django.db.backends.utils import CursorWrapper
 
-from ..exceptions import GroupTaken, NotRegistered
-from ..store import heartbeats, offsets, session
+from ..exceptions import GroupTaken, LogGap, NotRegistered
+from ..store import heartbeats, log, offsets, session
 from ..store.leases import Holder
 
 ALIVE_MS = 30_000
@@ -121,12 +121,19 @@ def _refuse_workers(cursor: CursorWrapper, topic: str, group: str) -> None:
 def move(topic: str, group: str, life: int, to: int, *, using: str, me: Holder | None = None) -> None:
     """The group is done with everything up to ``to``, durably: it may be deleted. Never moves back.
 
-    ``to`` must be settled. Raises ``NotRegistered`` if the group was unsubscribed, reset or registered anew, and
-    ``GroupTaken`` if ``me`` is its reader no more: who has taken its place may not have read so far.
+    ``to`` must be settled. Raises ``NotRegistered`` if the group was unsubscribed, reset or registered anew,
+    ``GroupTaken`` if ``me`` is its reader no more: who has taken its place may not have read so far; and ``LogGap`` if
+    the log went back in time since ``to`` was settled. What gets these offsets anew is not settled, for any group.
     """
 
     def work(cursor: CursorWrapper) -> None:
-        offsets.lock_topic(using, cursor, topic)
+        known = offsets.lock_topic(using, cursor, topic)
+        if to > known and to > (newest := log.newest(using, topic)):
+            raise LogGap(
+                f"group {group!r} was done with topic {topic!r} up to offset {to}, but nothing above"
+                f" {max(known, newest)} was ever settled in this database: it was set back (by a backup, or by a"
+                " failover to a server that was behind), and gives offsets that it gave before"
+            )
         offsets.raise_settled(cursor, topic, to)
         if not offsets.move_start(cursor, group, topic, life, to):
             raise NotRegistered(topic, group)

@@ -19,6 +19,7 @@ from .offsets import Offsets
 from .options import ReadOptions
 
 BEAT_EVERY = following.ALIVE_MS / 3000
+GO_ON = "'failOnDataLoss' set to false goes on with what is there"
 
 
 class Follower:
@@ -113,6 +114,9 @@ class Follower:
                 following.move(topic, self.group, place.life, above, using=using, me=self._members[topic])
             except NotRegistered as error:
                 raise LogGap(self._changed(topic, above)) from error
+            except LogGap as gap:
+                self._tell(f"{gap}. Messages that it has since then up to there may be missed; {GO_ON}")
+                return
             self._places[topic] = Place(place.life, above)
 
     def _follow_checkpoint(self, using: str) -> None:
@@ -127,7 +131,7 @@ class Follower:
             return
         for topic in found.next.keys() & self._members.keys() & found.lives.keys():
             life, above = found.lives[topic], found.above(topic)
-            with suppress(NotRegistered, GroupTaken):
+            with suppress(NotRegistered, GroupTaken, LogGap):
                 following.move(topic, self.group, life, above, using=using, me=self._members[topic])
         if found.next == planned.next and self._planned is planned:
             self._planned = None
@@ -149,7 +153,7 @@ class Follower:
             return (
                 f"group {self.group!r} is done with topic {topic!r} up to offset {found.above}, but this query's"
                 f" checkpoint is only at {above}: another query has read for it since, and what lies between may be"
-                " deleted. Give each query a group of its own; 'failOnDataLoss' set to false goes on with what is there"
+                f" deleted. Give each query a group of its own; {GO_ON}"
             )
         return None
 

@@ -5,7 +5,7 @@ What plans a query's batches is asked here as Spark asks it; nothing here needs 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from django.test import override_settings
 
 from django_mqueue import Subscription, publish, publish_many, subscribe, unsubscribe
 from django_mqueue.exceptions import GroupTaken, LogGap
-from django_mqueue.models import Offset, SubscriberHeartbeat
+from django_mqueue.models import Message, Offset, SubscriberHeartbeat
 from django_mqueue.service import following
 from django_mqueue.spark import follower, planning
 from django_mqueue.spark.offsets import Offsets
@@ -265,3 +265,42 @@ def test_a_connection_that_is_lost_at_the_beginning_is_opened_anew(
     again.done(ended)
     assert killed, "nobody asked: this proves nothing"
     assert stands_at(GROUP) == ended.above("orders") == newest()
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_a_query_of_a_database_that_was_set_back_settles_nothing(make: Make, goes_on: bool) -> None:
+    """Its checkpoint knows offsets that are given anew, and then must come to every group."""
+    publish_many("orders", range(5))
+    subscribe("orders", "billing", "latest")
+    first = make()
+    early = first.latest(first.initial(), None)
+    first.done(early)
+    rows = list(Offset.objects.values())
+    publish_many("orders", range(5))
+    ended = first.latest(early, None)
+    first.done(ended)
+    first.stop()
+    fifth, tenth = in_log("orders")[4], in_log("orders")[-1]
+    set_back(fifth, rows)
+    if goes_on:
+        again = make(failOnDataLoss="false")
+        with pytest.warns(UserWarning, match="it was set back"):
+            again.done(ended)
+    else:
+        with pytest.raises(
+            LogGap, match=f"nothing above {fifth} was ever settled in this database: it was set back"
+        ):
+            make().done(ended)
+    assert stands_at(GROUP) == fifth
+    publish_many("orders", range(5))
+    assert in_log("orders")[-1] == tenth
+    with override_settings(MQUEUE=QUICK), Subscription("orders", "billing") as subscription:
+        consume(subscription, 5)
+
+
+def set_back(offset: int, rows: Iterable[Mapping[str, Any]]) -> None:
+    Message.objects.filter(offset__gt=offset).delete()
+    for row in rows:
+        Offset.objects.filter(pk=row["id"]).update(**row)
+    with connection.cursor() as cursor:
+        cursor.execute(f"ALTER TABLE queue_messages AUTO_INCREMENT = {offset + 1:d}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ...exceptions import LogGap, NotRegistered
 from ...service import following
 from ...service.following import Place
-from ...store import bulk, offsets
+from ...store import bulk, log, offsets
 from ...store.leases import Holder
 from ..errors import ArchiveError
 from ..options import Table
@@ -93,9 +93,11 @@ def check_log(standing: Standing, found: Place | None, using: str) -> None:
     """
     if standing.batch == 0:
         return
-    end, settled = standing.upto["messages"], offsets.settled(using, standing.topic)
-    if settled < end:  # A run notes what is settled before it archives that, and nobody takes it back.
-        raise _went_back(standing, f"nothing above offset {settled} was ever settled here")
+    end, known = standing.upto["messages"], offsets.settled(using, standing.topic)
+    if known < end:  # A run notes what is settled before it archives that, and nobody takes it back.
+        known = max(known, log.newest(using, standing.topic))
+    if known < end:
+        raise _went_back(standing, f"nothing above offset {known} was ever settled here")
     if found is not None and found.above < standing.lowest:
         raise _went_back(
             standing,

@@ -39,8 +39,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "what was settled when it was archived is so still",
         "a database that was set back gives the archive's offsets to messages that no run looks at, and nobody is told",
         "spark/archiving/standing.py",
-        "    if settled < end:  # A run notes what is settled before it archives that, and nobody takes it back.\n",
-        "    if settled < 0:\n",
+        "    if known < end:\n        raise",
+        "    if known < 0:\n        raise",
         f"{_SET_BACK}::test_what_was_settled_once_is_not_any_more",
     ),
     mutation(

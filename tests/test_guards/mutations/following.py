@@ -140,6 +140,15 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_ONE}::test_a_reader_that_was_replaced_moves_nothing",
     ),
     mutation(
+        "no group is done with more than was ever settled",
+        "in a database that was set back new messages count as settled before they are stored, and come to no group",
+        "service/following.py",
+        "        if to > known and to > (newest := log.newest(using, topic)):\n",
+        "        if to < 0 and to > (newest := log.newest(using, topic)):\n",
+        f"{_ONE}::test_a_query_of_a_database_that_was_set_back_settles_nothing[False]",
+        f"{_ONE}::test_a_query_of_a_database_that_was_set_back_settles_nothing[True]",
+    ),
+    mutation(
         "a group begins to read the log of all its topics, or of none",
         "a start that is refused has taken a group from its workers, or holds back deletion for ever",
         "service/following.py",
