@@ -118,8 +118,8 @@ def stopped(verb: Verb, *words: str) -> tuple[Job, io.StringIO]:
     return Job(parser.parse_args(words), {}, start, Output(out, io.StringIO()), stopping), out
 
 
+@pytest.mark.spark
 def test_of_a_verification_that_was_stopped_nobody_knows_whether_the_archive_is_whole(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
     from django_mqueue.spark.command.verify import VERB
 
     from .archives import batch, begin
