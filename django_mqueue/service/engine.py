@@ -65,15 +65,16 @@ class Engine:
     def arrived(self, rows: Sequence[tuple[int, str, str]]) -> None:
         """The feed's news: into the memory of my partitions, or a partition that may need an owner."""
         context = self.context
-        context.tail = max(context.tail, rows[-1][0])
-        for offset, name, target in rows:
-            if target and target != context.group:
-                continue
-            partition = context.partitions.get(name)
-            if partition is None:
-                self.membership.heard(name)
-            elif partition.arrived(offset) or partition.more:
-                context.touch(partition)
+        with context.lock:
+            context.tail = max(context.tail, rows[-1][0])
+            for offset, name, target in rows:
+                if target and target != context.group:
+                    continue
+                partition = context.partitions.get(name)
+                if partition is None:
+                    self.membership.heard(name)
+                elif partition.arrived(offset) or partition.more:
+                    context.touch(partition)
 
     def tick(self) -> None:
         """What is due of membership, watermarks and collection."""
@@ -94,7 +95,12 @@ class Engine:
 
     def alone(self) -> Delivery | None:
         """The delivery that runs alone now, if one does."""
-        return next((d for d in self.context.flying.values() if d.hold.alone), None)
+        return next((d for d in self.flying() if d.hold.alone), None)
+
+    def flying(self) -> list[Delivery]:
+        """What is not answered now: threads that have committed an ack take theirs out of it at any moment."""
+        with self.context.lock:
+            return list(self.context.flying.values())
 
     def find_work(self) -> bool:
         """Whether anything of this group could be done now that is not another's: looks everywhere anew."""

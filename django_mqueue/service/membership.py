@@ -28,7 +28,7 @@ FORGET_DEAD_MS = 86_400_000
 
 
 class Membership:
-    """One subscriber's part in its group. Called from one thread, under the context's lock."""
+    """One subscriber's part in its group. Called from one thread; but for ``tick``, under the context's lock."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -87,6 +87,10 @@ class Membership:
 
     def tick(self) -> None:
         """Whatever of heartbeat, renewal and discovery is due; between them at most one statement, none when idle."""
+        with self.context.lock:
+            self._tick()
+
+    def _tick(self) -> None:
         now = time.monotonic()
         if now >= self._renew_at or self.context.doubt:
             self.context.doubt = False

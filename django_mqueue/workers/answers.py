@@ -156,6 +156,6 @@ class Answers:
             if handler.atomic:
                 continue
             soon = engine.context.clock.now() + handler.visible_ms * 2 // 3
-            aging = [d for d in list(engine.context.flying.values()) if d.hold.expires < soon]
+            aging = [d for d in engine.flying() if d.hold.expires < soon]
             if aging:
                 engine.answering.prolong(aging, handler.visible_ms)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .mutation import Mutation, mutation
 
-_NOBODY = "test_hostile/test_waiting_for_nobody.py"
+_NOBODY, _ACKS = "test_hostile/test_waiting_for_nobody.py", "test_workers/test_acks_beside_the_loop.py"
 
 MUTATIONS: tuple[Mutation, ...] = (
     mutation(
@@ -74,5 +74,22 @@ MUTATIONS: tuple[Mutation, ...] = (
         "return refused or is_lost(error) or is_retriable(error)",
         "return (refused and not refused) or is_lost(error) or is_retriable(error)",
         "test_workers/test_outages.py::test_a_server_that_refuses_connections_is_waited_for",
+    ),
+    mutation(
+        "the loop looks at a copy of what runs",
+        "an atomic handler's ack, which is in its own thread, falls into a look of the loop's: the worker ends with an"
+        " error",
+        "service/engine.py",
+        "for d in self.flying() if d.hold.alone",
+        "for d in self.context.flying.values() if d.hold.alone",
+        f"{_ACKS}::test_an_ack_while_the_loop_asks_who_runs_alone",
+    ),
+    mutation(
+        "a worker that winds up locks what it remembers",
+        "the same, while it forgets partitions that are another's by now",
+        "service/membership.py",
+        "        with self.context.lock:\n            self._tick()",
+        "        self._tick()",
+        f"{_ACKS}::test_an_ack_while_the_loop_winds_up_and_forgets_what_it_has_lost",
     ),
 )

@@ -1,0 +1,97 @@
+"""Atomic handlers' acks take deliveries out of a worker's memory, in their own threads, while its loop looks at it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import ItemsView, Iterable, Iterator, ValuesView
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, cast
+from unittest.mock import patch
+
+import pytest
+
+from django_mqueue import Delivery, OutgoingMessage, publish_many
+from django_mqueue.models import DeliveryState
+from django_mqueue.service.context import Context
+from tests.support.running import registered, run
+from tests.support.threads import raw_connection
+from tests.support.transactions import PATIENCE, wait_until
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("fast")]
+
+BOTH = [OutgoingMessage(key, key=key) for key in ("a", "b")]
+
+
+@dataclass
+class Steps:
+    """Both handlers start; the first one's end, and its ack, fall into a look of the loop's; then the other ends."""
+
+    started: set[str] = field(default_factory=set)
+    first: threading.Event = field(default_factory=threading.Event)
+    second: threading.Event = field(default_factory=threading.Event)
+
+    def handle(self, message: Delivery) -> None:
+        self.started.add(message.payload)
+        (self.first if message.payload == "a" else self.second).wait(PATIENCE)
+
+    def in_the_midst(self, flying: Flying) -> None:
+        """Let the first one end. Its ack cannot take effect here if the loop has locked what it looks at."""
+        if len(self.started) == 2 and not self.second.is_set():
+            self.first.set()
+            for _ in range(50):
+                if len(flying) < 2 or threading.Event().wait(0.02):
+                    break
+            self.second.set()
+
+
+class Flying(dict[int, Delivery]):
+    """A worker's deliveries, with a long moment behind the first of them for whoever looks at all."""
+
+    def __init__(self, steps: Steps) -> None:
+        super().__init__()
+        self._steps = steps
+
+    def values(self) -> ValuesView[Delivery]:  # type: ignore[override]
+        return cast(ValuesView[Delivery], self._slowly(super().values()))
+
+    def items(self) -> ItemsView[int, Delivery]:  # type: ignore[override]
+        return cast(ItemsView[int, Delivery], self._slowly(super().items()))
+
+    def _slowly(self, found: Iterable[Any]) -> Iterator[Any]:
+        for number, one in enumerate(found):
+            if number == 1:
+                self._steps.in_the_midst(self)
+            yield one
+
+
+def run_with(steps: Steps, **options: Any) -> None:
+    with patch("django_mqueue.service.engine.Context", partial(Context, flying=Flying(steps))):
+        run(threads=3, **options)
+    assert steps.first.is_set(), "the loop has looked at both"
+
+
+def test_an_ack_while_the_loop_asks_who_runs_alone() -> None:
+    steps = Steps()
+    publish_many("orders", BOTH)
+    with registered("orders", steps.handle, atomic=True):
+        run_with(steps)
+    assert list(DeliveryState.objects.values_list("acked", "retry_count")) == [(True, 0)] * 2
+
+
+def test_an_ack_while_the_loop_winds_up_and_forgets_what_it_has_lost() -> None:
+    """One of two leases is another's. The loop finds out while its last handlers run, and the other one's ack comes."""
+    steps = Steps()
+    publish_many("orders", BOTH)
+
+    def handle(message: Delivery) -> None:
+        if message.payload == "b":
+            wait_until(lambda: "a" in steps.started, "the other one has started")
+            with raw_connection() as other:
+                other.execute("UPDATE queue_partition_leases SET holder = 'x' WHERE partition_key = 'b'")
+                other.commit()
+        steps.handle(message)
+
+    with registered("orders", handle, atomic=True):
+        run_with(steps, max_messages=2)
+    assert dict(DeliveryState.objects.values_list("partition_key", "acked")) == {"a": True, "b": False}
