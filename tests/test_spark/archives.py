@@ -64,8 +64,9 @@ def batch(
     compaction: int = 0,
     columns: int = 12,
     life: int = 1,
+    table: Table = "messages",
 ) -> Manifest:
-    """A batch of messages, and its manifest; or that of a compaction."""
+    """A batch of messages, and its manifest; or that of a compaction. ``table``: what the manifest calls them."""
     entry = data(folder, topic, number, offsets, columns)
     manifest = Manifest(
         topic=topic,
@@ -73,7 +74,7 @@ def batch(
         batch=number,
         life=life,
         position=offsets[-1],
-        tables={"messages": Part(above, offsets[-1], len(offsets), (entry,))},
+        tables={table: Part(above, offsets[-1], len(offsets), (entry,))},
         columns={},
         created_at=DAY.isoformat(),
         since=since,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from django_mqueue.spark.archiving import Archive
     from django_mqueue.spark.archiving.files import Files
+    from django_mqueue.spark.options import Table
 
 pytestmark = [pytest.mark.spark, pytest.mark.once]
 
@@ -139,6 +140,34 @@ def test_a_manifest_that_is_missing_or_too_much_is_found_out(folder: Path) -> No
     (folder / manifests_of("orders")).rename(folder / manifests_of("others"))
     with pytest.raises(ArchiveError, match="is of topic 'orders'"):
         opened(folder).entries("others")
+
+
+@pytest.mark.parametrize("lost", [1, 2], ids=["first", "middle"])
+def test_every_batch_must_be_there_whatever_it_holds(folder: Path, lost: int) -> None:
+    """One that is the last of its tables leaves no gap in offsets."""
+    tables: list[Table] = ["messages", "deliveries", "dead_letters"]
+    names = [
+        batch(folder, "orders", number, 0, [1, 2, 3], table=table).name
+        for number, table in enumerate(tables, 1)
+    ]
+    assert opened(folder).upto("orders", tables[lost - 1]) == 3
+    (folder / manifest_path("orders", names[lost - 1])).unlink()
+    with pytest.raises(
+        ArchiveError, match=rf"manifest {names[lost]} begins with batch {lost + 1}: one before it is missing"
+    ):
+        opened(folder).upto("orders")
+
+
+def test_a_compaction_stands_for_all_its_batches(folder: Path) -> None:
+    first = batch(folder, "orders", 1, 0, [1])
+    second = batch(folder, "orders", 2, 0, [1], table="deliveries")
+    batch(folder, "orders", 3, 0, [1], table="dead_letters")
+    names = [first.name, second.name]
+    batch(folder, "orders", 2, 0, [1], since=1, compaction=1, replaces=names)
+    assert opened(folder).upto("orders", "dead_letters") == 1
+    batch(folder, "orders", 1, 0, [1], since=1, compaction=1, replaces=names)
+    with pytest.raises(ArchiveError, match="ends with batch 1, but manifest 0000000003 begins with batch 3"):
+        opened(folder).upto("orders")
 
 
 def test_what_is_no_archive_is_told_from_what_is_there(folder: Path, tmp_path: Path) -> None:

@@ -90,11 +90,12 @@ def verify(
     """Read all that the archive holds of the topics (all, unless given), and say what is wrong with it.
 
     Every file must be there, with its checksum, its rows and its offsets, sorted, and nothing twice; manifests must
-    follow each other without a gap. Needs no database. ``clean`` deletes what belongs to nothing for an hour.
-    Raises ``NoArchive``, ``NoSuchTopic``, or ``ArchiveError`` for an archive of a newer version.
+    follow each other without a gap, and be there for all that was written, as far as that can be told. Needs no
+    database. ``clean`` deletes what belongs to nothing for an hour. Raises ``NoArchive``, ``NoSuchTopic``, or
+    ``ArchiveError`` for an archive of a newer version.
     """
     from .catalog import Archive
     from .checking import verified
 
     archive = Archive.open(to, spark)
-    return verified(spark, archive, archive.chosen(topics), clean=clean, stopping=stopping)
+    return verified(spark, archive, topics, clean=clean, stopping=stopping)

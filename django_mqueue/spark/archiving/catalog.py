@@ -127,6 +127,7 @@ class Archive:
         counted = counting(found)
         for table in TABLES:
             self._check_whole(topic, table, [m for m in counted if table in m.tables])
+        self._check_numbers(topic, [m for m in counted if m.tables])
         return found
 
     def _paths(self, folder: str) -> list[str]:
@@ -159,6 +160,19 @@ class Archive:
                     f" {after.name} begins above {begun}: "
                     + ("one between them is missing" if begun > ended else "both hold what lies between")
                 )
+
+    def _check_numbers(self, topic: str, manifests: Sequence[Manifest]) -> None:
+        """Every batch from 1 on must be there: one that is the last for each of its tables leaves no gap in offsets."""
+        ended, known = 0, "there is no batch before 1"
+        for manifest in manifests:
+            begun = manifest.since or manifest.batch
+            if begun != ended + 1:
+                raise ArchiveError(
+                    f"{self.files.uri}: topic {topic!r}: {known}, but manifest {manifest.name} begins with batch"
+                    f" {begun}: "
+                    + ("one before it is missing" if begun > ended else "both hold what lies between")
+                )
+            ended, known = manifest.batch, f"manifest {manifest.name} ends with batch {manifest.batch}"
 
 
 def schema(table: Table) -> StructType:

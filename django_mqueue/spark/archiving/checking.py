@@ -28,6 +28,7 @@ from .hadoop import HadoopFiles
 from .indirect import WRITING, problems
 from .jobs import parallelism, spread
 from .layout import MANIFESTS, MARKER, TABLES, folder_of, manifest_path
+from .lost import batch_of, behind_the_last, without_manifests
 from .manifest import FileEntry, Manifest, counting, now_told
 from .parquet import problem
 
@@ -39,7 +40,6 @@ KEEP_FOR = 3600.0
 
 FILES_PER_TASK = 4
 _BESIDE = re.compile(rf"{re.escape(HIDDEN)}{{1,2}}(probe-|{re.escape(MARKER)}\.)")
-_BATCH = re.compile(r"([0-9]{10})-[^/]*\.parquet")
 
 
 @dataclass
@@ -61,17 +61,24 @@ class Verified:
 def verified(
     spark: SparkSession,
     archive: Archive,
-    topics: Sequence[str],
+    topics: Sequence[str] | None,
     *,
     clean: bool,
     stopping: threading.Event | None,
 ) -> list[Verified]:
-    """Topic by topic, until ``stopping`` is set."""
+    """Topic by topic, until ``stopping`` is set. None: all, and what there is of those that have no manifest."""
     found = []
-    for topic in topics:
+    for topic in archive.chosen(topics):
         if stopping is not None and stopping.is_set():
             break
         found.append(_Check(spark, archive, topic).run(clean=clean))
+    if topics is None and not (stopping is not None and stopping.is_set()):
+        for topic, paths in without_manifests(spark, archive).items():
+            problem = (
+                f"topic {topic!r}: there are files of it, and no manifest names any: its manifests are missing, or its"
+                " first batch is being written, or was when its run was killed, and the next run writes it anew"
+            )
+            found.append(Verified(topic, problems=[problem], orphans=paths))
     if clean:
         _clean_beside(archive.files)
     return found
@@ -121,12 +128,13 @@ class _Check:
         archive = Archive.open(self._files.uri, self._spark)
         try:
             counted = {manifest.name for manifest in counting(archive.all_manifests(self._topic))}
+            orphans = list(self._orphans(archive, counted))
+            found.problems += behind_the_last(self._spark, archive, self._topic, orphans)
         except ArchiveError as error:
             found.problems.append(str(error))
             return
-        orphans = list(self._orphans(archive, counted))
         found.orphans = [each.path for each in orphans]
-        if clean:
+        if clean and not found.problems:
             self._clean(archive, counted, orphans, now)
 
     def _read(self, entries: Sequence[FileEntry]) -> list[str]:
@@ -179,7 +187,7 @@ class _Check:
             name = orphan.path.rpartition("/")[2]
             if orphan.path in named or orphan.path in replaced or name.startswith(HIDDEN):
                 useless.append(orphan)
-            elif (data := _BATCH.fullmatch(name)) and int(data[1]) <= last:
+            elif 0 < batch_of(name) <= last:
                 doubtful.append(orphan)  # Else a run may be about to name it.
         if doubtful and self._take_number(archive):
             useless += doubtful

@@ -70,6 +70,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_SET_BACK}::test_a_database_that_is_set_back_while_it_is_archived_adds_nothing[another]",
     ),
     mutation(
+        "of an archive every batch from 1 on is there",
+        "a lost manifest that leaves no gap in offsets is not missed: the next run writes down that there was nothing,"
+        " and cleaning deletes its files",
+        "spark/archiving/catalog.py",
+        "        self._check_numbers(topic, [m for m in counted if m.tables])\n",
+        "",
+        "test_spark/test_archive_catalog.py::test_every_batch_must_be_there_whatever_it_holds[first]",
+        "test_spark/test_archive_catalog.py::test_every_batch_must_be_there_whatever_it_holds[middle]",
+    ),
+    mutation(
         "of several topics none is held before a run is refused for another",
         "the log of a topic that is never archived is kept for ever",
         "spark/archiving/running.py",

@@ -1,0 +1,112 @@
+"""A manifest that is lost (by a disk, a hand, a copy in part) is missed whatever it held, and nothing is cleaned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.core.management import call_command
+from django.test import override_settings
+
+from django_mqueue import Subscription, publish_many, subscribe
+from django_mqueue.spark.archiving.layout import data_path, manifest_path, manifests_of
+from django_mqueue.spark.errors import ArchiveError
+from tests.support.subscribers import QUICK, consume, settle
+
+from .archive_runs import Runs, left
+from .archives import age, batch, begin
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
+
+
+def verify(spark: SparkSession, folder: Path, **more: Any) -> Any:
+    from django_mqueue.spark import verify
+
+    return verify(spark, str(folder), **more)
+
+
+def data_files(folder: Path) -> set[Path]:
+    return set(folder.rglob("*.parquet"))
+
+
+@override_settings(MQUEUE=QUICK)
+def test_a_batch_that_leaves_no_gap_in_offsets_is_missed(
+    spark: SparkSession, options: dict[str, str], tmp_path: Path
+) -> None:
+    """The first one has the messages, the second their history alone; the log has forgotten both."""
+    run = Runs(spark, options, tmp_path / "archive")
+    subscribe("orders", "billing")
+    publish_many("orders", range(3))
+    assert run()[0].rows == {"messages": 3, "dead_letters": 0, "deliveries": 0}
+    with Subscription("orders", "billing") as subscription:
+        consume(subscription, 3)
+        settle(subscription)
+    assert run()[0].rows == {"messages": 0, "dead_letters": 0, "deliveries": 3}
+    assert left() == []
+    lost = run.place / manifest_path("orders", "0000000001")
+    kept, there = lost.read_bytes(), data_files(run.place)
+    lost.unlink()
+    publish_many("orders", range(3))
+    age(run.place)
+    (found,) = verify(spark, run.place, clean=True)
+    assert "manifest 0000000002 begins with batch 2: one before it is missing" in found.problems[0]
+    with pytest.raises(ArchiveError, match="begins with batch 2: one before it is missing"):
+        run()
+    assert data_files(run.place) == there
+    lost.write_bytes(kept)
+    run()
+    assert len(run.offsets()) == 6
+    assert verify(spark, run.place)[0].problems == []
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Of two topics three batches each."""
+    begin(tmp_path / "archive")
+    for topic in ("orders", "parcels"):
+        for number in (1, 2, 3):
+            batch(tmp_path / "archive", topic, number, number - 1, [number])
+    return tmp_path / "archive"
+
+
+@pytest.mark.once
+def test_a_topic_without_any_manifest_is_missed(
+    folder: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in (folder / manifests_of("orders")).iterdir():
+        path.unlink()
+    (folder / "messages/notes").mkdir()
+    (folder / "messages/notes/readme.txt").write_text("")
+    age(folder)
+    there = data_files(folder)
+    with pytest.raises(SystemExit) as ended:
+        call_command("mqueue_spark", "verify", "--to", str(folder), "--clean")
+    assert ended.value.code == 1
+    said = capsys.readouterr().out
+    assert "parcels: whole, 3 rows" in said
+    assert "orders: NOT whole, 0 rows in 0 files of 0.0 MiB; 3 files belong to nothing\n" in said
+    assert "no manifest names any: its manifests are missing, or" in said
+    assert data_files(folder) == there
+    assert [found.topic for found in verify(spark, folder, topics="parcels")] == ["parcels"]
+
+
+@pytest.mark.once
+def test_manifests_behind_the_last_one_are_missed(folder: Path, spark: SparkSession) -> None:
+    """Files of the batch behind it may be of a run that is under way, or was killed; those of the next one cannot."""
+    (folder / manifest_path("orders", "0000000003")).unlink()
+    age(folder)
+    orders, parcels = verify(spark, folder)
+    assert (orders.problems, parcels.problems) == ([], [])
+    (folder / manifest_path("orders", "0000000002")).unlink()
+    (folder / data_path("messages", "orders", "2026-11-21", 1, "killed", 0)).write_bytes(b"")
+    age(folder)
+    there = data_files(folder)
+    orders, parcels = verify(spark, folder, clean=True)
+    assert orders.problems == [
+        "topic 'orders': there are files of batch 3, but the last manifest is of batch 1: those behind it are missing"
+    ]
+    assert (parcels.problems, data_files(folder)) == ([], there)
