@@ -13,6 +13,7 @@ from django_mqueue import Subscription, publish, publish_many, subscribe
 from django_mqueue.exceptions import GroupTaken, LogGap
 from django_mqueue.models import Message, Offset
 from django_mqueue.service.registration import is_registered
+from django_mqueue.spark.errors import NoSuchTopic
 from tests.support.subscribers import QUICK, consume, in_log, settle_and_collect
 
 from .archive_runs import Runs, left
@@ -49,6 +50,20 @@ def test_a_run_ends_though_history_goes_on(run: Runs) -> None:
     Message.objects.filter(topic="orders").update(published_at=1_600_000_000_000)
     (done,) = run()
     assert (done.batches, done.upto["deliveries"], stands_at(GROUP)) == (1, wanted[-1], wanted[-1])
+
+
+def test_a_pattern_of_no_topic_is_refused_and_begins_no_archive(run: Runs) -> None:
+    with pytest.raises(NoSuchTopic, match=r"no topic matches 'ord-\.\*' as a whole: there is none"):
+        run(None, pattern="ord-.*")
+    for topic in "orders", "parcels":
+        publish(topic, 1)
+    with pytest.raises(NoSuchTopic, match=r"matches 'ord-\.\*' as a whole: there is 'orders', 'parcels'$"):
+        run(None, pattern="ord-.*")
+    assert not run.place.exists()
+    assert not is_registered("orders", GROUP, "default")
+    run(None, pattern="ord.*")
+    assert left() == []
+    assert [(done.topic, done.batches) for done in run(None, pattern="ord.*")] == [("orders", 0)]
 
 
 @override_settings(MQUEUE=QUICK)

@@ -23,7 +23,7 @@ from ...service import following
 from ...store import unfinished
 from ...store.leases import Holder
 from ..connecting import Line
-from ..errors import ArchiveError, NoArchive
+from ..errors import ArchiveError, NoArchive, NoSuchTopic
 from ..options import Table
 from ..planning import settled, topics_of
 from .asking import Asked, Progress
@@ -80,7 +80,7 @@ class Run:
     def run(self) -> list[Archived]:
         try:
             database = self._line.run(unfinished.database)
-            topics = self._line.run(lambda using: topics_of(using, self._options["messages"]))
+            topics = self._line.run(self._topics)
             archive = self._opened(database)
             for topic in topics:
                 self._look(archive, topic)
@@ -101,6 +101,16 @@ class Run:
         finally:
             self._line.close()
         return [self._done[topic] for topic in sorted(self._done)]
+
+    def _topics(self, using: str) -> list[str]:
+        """Raises ``NoSuchTopic``: also a run by the clock whose pattern is mistyped must not seem to archive."""
+        options = self._options["messages"]
+        found = topics_of(using, options)
+        if not found:
+            there = topics_of(using, replace(options, pattern=".*"))
+            named = ", ".join(map(repr, there[:5])) + (" and more" if len(there) > 5 else "")
+            raise NoSuchTopic(f"no topic matches {options.pattern!r} as a whole: there is {named or 'none'}")
+        return found
 
     def _look(self, archive: Archive | None, topic: str) -> Standing:
         """Where a topic stands. Raises ``LogGap`` if the manifests and the group do not fit together."""
