@@ -352,3 +352,20 @@ def test_names_that_are_attacks_are_data_everywhere(
     with pytest.raises(MQueueError, match="nothing was written"):
         VERB.run(stopped)
     assert out.getvalue() == ""
+
+
+def test_what_was_counted_is_not_lost_for_a_form_that_cannot_be_written(
+    spark: SparkSession, options: dict[str, str], tmp_path: Path
+) -> None:
+    """One that no look could have foreseen."""
+    publish("orders", 1)
+    (tmp_path / "csv" / "topics.csv").mkdir(parents=True)
+    parser = ArgumentParser()
+    VERB.arguments(parser)
+    page = tmp_path / "report.html"
+    given = parser.parse_args(["--topic", "orders", "--csv", str(tmp_path / "csv"), "--html", str(page)])
+    err = io.StringIO()
+    with pytest.raises(OSError, match=r"csv cannot be written: .*Is a directory"):
+        VERB.run(Job(given, options, lambda: spark, Output(io.StringIO(), err)))
+    assert "report.html is written" in err.getvalue()
+    assert "orders" in page.read_text()

@@ -42,6 +42,7 @@ def main(*arguments: str) -> int:
         (("--topic", "a", "--json", "/no/such/folder/report.json"), "cannot be written"),
         (("--topic", "a", "--html", "/"), "is a folder"),
         (("--topic", "a", "--csv", __file__), "is no folder"),
+        (("--topic", "a", "--csv", f"{__file__}/sub/tables"), "test_report_command.py is no folder"),
     ],
     ids=str,
 )

@@ -95,24 +95,50 @@ def _check_places(job: Job) -> None:
             raise BadArguments(
                 f"{option}: {name} cannot be written: is the folder there, and yours to write in?"
             )
-    if given.csv is not None and Path(given.csv).exists() and not Path(given.csv).is_dir():
-        raise BadArguments(f"--csv: {given.csv} is no folder")
+    if given.csv is not None:
+        _check_folder("--csv", given.csv)
+
+
+def _check_folder(option: str, name: str) -> None:
+    """Whether it can be written in, or be made."""
+    path = Path(name).absolute()
+    there = next(each for each in (path, *path.parents) if os.path.lexists(each))
+    if not there.is_dir():
+        raise BadArguments(f"{option}: {there} is no folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise BadArguments(f"{option}: {name} cannot be written: is {there} yours to write in?")
 
 
 def _write(job: Job, found: Report) -> None:
+    """What can be: a disk may be full by now, and what was counted is not to be lost for one of its forms."""
     given = job.arguments
     if given.json == "-":
         job.tell(found.to_json())
     else:
         job.tell(found.to_text(shutil.get_terminal_size((WIDTH, 0)).columns).rstrip("\n"))
-    if given.json not in (None, "-"):
+
+    def as_json() -> str:
         Path(given.json).write_text(found.to_json() + "\n", encoding="utf-8")
-        job.say(f"{given.json} is written")
-    if given.csv is not None:
-        job.say(f"{given.csv}: {', '.join(found.to_csv(given.csv))} are written")
-    if given.html is not None:
+        return f"{given.json} is written"
+
+    def as_csv() -> str:
+        return f"{given.csv}: {', '.join(found.to_csv(given.csv))} are written"
+
+    def as_html() -> str:
         Path(given.html).write_text(found.to_html(), encoding="utf-8")
-        job.say(f"{given.html} is written")
+        return f"{given.html} is written"
+
+    failed = []
+    json = None if given.json == "-" else given.json
+    for name, write in ((json, as_json), (given.csv, as_csv), (given.html, as_html)):
+        if name is None:
+            continue
+        try:
+            job.say(write())
+        except OSError as error:
+            failed.append(f"{name} cannot be written: {error}")
+    if failed:
+        raise OSError("; ".join(failed))
 
 
 def _moment(text: str) -> datetime:
