@@ -39,7 +39,7 @@ def read(wanted: Range, batches: Batches, options: ReadOptions) -> Iterator[pa.R
                 yield page
     finally:
         line.close()
-    if options.fail_on_data_loss and options.table == "messages" and not options.targeted:
+    if options.fail_on_data_loss and options.table == "messages":
         _check_whole(wanted, seen)
 
 

@@ -139,7 +139,10 @@ def test_large_messages_come_in_small_pages(load: Load, options: dict[str, str])
     assert sum(row.length for row in lengths) == 1500 * 10 + 100 * 400_000
 
 
-def test_what_was_deleted_after_planning_is_missed(load: Load, options: dict[str, str]) -> None:
+@pytest.mark.parametrize("targeted", ["false", "true"])
+def test_what_was_deleted_after_planning_is_missed(
+    targeted: str, load: Load, options: dict[str, str]
+) -> None:
     from pyspark.sql.types import LongType, StructField, StructType
 
     from django_mqueue.exceptions import LogGap
@@ -150,12 +153,13 @@ def test_what_was_deleted_after_planning_is_missed(load: Load, options: dict[str
 
     publish_many("orders", range(10))
     batches = Batches(StructType([StructField("offset", LongType())]))
-    wanted = read_options({**options, "topic": "orders"})
+    asked = {**options, "topic": "orders", "includeTargeted": targeted}
+    wanted = read_options(asked)
     (planned,) = batch("default", wanted)
     Message.objects.filter(offset__lt=planned.piece.upto - 5).delete()
     with pytest.raises(LogGap, match=r"of the 10 messages .* were deleted since the read was planned"):
         list(read(planned, batches, wanted))
-    careless = read_options({**options, "topic": "orders", "failOnDataLoss": "false"})
+    careless = read_options({**asked, "failOnDataLoss": "false"})
     assert sum(part.num_rows for part in read(planned, batches, careless)) < 10
 
 

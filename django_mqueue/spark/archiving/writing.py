@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -50,11 +50,14 @@ def writing(to: str, options: Mapping[Table, ReadOptions]) -> Callable[[Task], l
 
 
 def rows(task: Task, options: ReadOptions) -> Iterator[pa.RecordBatch]:
-    """What a task is to archive, with ``published_at``. Raises ``LogGap`` at the end if some of it is gone."""
+    """What a task is to archive, with ``published_at``. Raises ``LogGap`` at the end if some of it is gone.
+
+    Not the one of ``read``, which tells readers that nothing is deleted before a group is done with it.
+    """
     fetched, seen = schema(task.table), 0
     if "published_at" not in fetched.fieldNames():
         fetched = StructType([*fetched.fields, StructField("published_at", TimestampType())])
-    for batch in read(task.range, Batches(fetched), options):
+    for batch in read(task.range, Batches(fetched), replace(options, fail_on_data_loss=False)):
         yield batch
         seen += batch.num_rows
     if task.table == "messages" and options.fail_on_data_loss:
