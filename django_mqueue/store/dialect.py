@@ -28,8 +28,14 @@ NO_SSL = 2026
 SSL_MODES = ("DISABLED", "PREFERRED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY")
 """Values of mysqlclient's ``ssl_mode``."""
 
-LOST = frozenset({1053, 1152, 1158, 1159, 1160, 1161, 1927, 2002, 2003, 2006, 2013, 2055, 4031})
-"""The connection or the server is gone, or not there yet. 4031: MySQL ended it for being silent too long."""
+UNKNOWN_HOST = 2005
+
+PERHAPS_MISTAKEN = frozenset({UNKNOWN_HOST, NO_SSL})
+"""A container that is started again, or a proxy, is met so; so is a mistake in the settings, for ever."""
+
+LOST = PERHAPS_MISTAKEN | {1053, 1152, 1158, 1159, 1160, 1161, 1927, 2002, 2003, 2006, 2013, 2055, 3032, 4031}
+"""The connection or the server is gone, or not there yet. 3032: MySQL is offline, and has ended all connections but
+administrators'. 4031: it ended this one for being silent too long."""
 
 _FULL = {
     3,
@@ -44,9 +50,10 @@ _FULL = {
 _READ_ONLY = {1290, 1792, 1836}
 _TOO_MANY = {1037, 1038, 1040, 1041, 1135, 1203, 1206, 1226, 1637}
 _ENDED = {1317, 1969, 3024}
-REFUSED = frozenset(_FULL | _READ_ONLY | _TOO_MANY | _ENDED)
+_NOT_REPLICATED = {3100, 3101}  # In both cases MySQL rolls back what was to be committed.
+REFUSED = frozenset(_FULL | _READ_ONLY | _TOO_MANY | _ENDED | _NOT_REPLICATED)
 """The server cannot do it now, and has done nothing: its disk is full, it is read-only (a failover), it has too many
-connections or too little of something else, or somebody ended the statement."""
+connections or too little of something else, somebody ended the statement, or its replication group took no COMMIT."""
 
 
 def is_mariadb(using: str) -> bool:

@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from typing import Any
 
 from django.core.checks import ERROR, CheckMessage
@@ -17,8 +18,12 @@ from ... import conf
 from ...checks import server_problems
 from ...exceptions import MQueueError
 from ...store import session
+from ...store.dialect import PERHAPS_MISTAKEN
 from ...workers.registry import autodiscover, handlers
 from ...workers.runner import Runner, RunOptions
+
+MISTAKEN_AFTER = 5.0
+"""Seconds after which a server whose name is not known, or that TLS does not reach, is taken for a mistake."""
 
 
 def positive(text: str) -> int:
@@ -123,15 +128,24 @@ class Command(BaseCommand):
 
     def _problems(self, alias: str) -> list[CheckMessage]:
         """What is wrong with the server; nothing while it is away: the runner waits for it."""
-        try:
-            return server_problems(alias)
-        except DatabaseError as error:
-            if not session.passes(error):
-                raise
-            self.stderr.write(
-                self.style.WARNING(f"database {alias!r} is not there yet, waiting for it: {error}")
-            )
-            return []
+        deadline = time.monotonic() + MISTAKEN_AFTER
+        while True:
+            try:
+                return server_problems(alias)
+            except DatabaseError as error:
+                if not session.passes(error):
+                    raise
+                if session.error_code(error) not in PERHAPS_MISTAKEN:
+                    self.stderr.write(
+                        self.style.WARNING(f"database {alias!r} is not there yet, waiting for it: {error}")
+                    )
+                    return []
+                if time.monotonic() >= deadline:
+                    raise CommandError(
+                        f"database {alias!r} cannot be reached: {error}. See to HOST and OPTIONS of this entry of"
+                        " DATABASES; if they are right, start again when the server is there"
+                    ) from error
+            time.sleep(0.2)
 
     def _listen(self, runner: Runner) -> dict[int, Any]:
         """Stop gracefully at the first signal, at once at the second. What the signals did before."""

@@ -76,6 +76,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "test_workers/test_outages.py::test_a_server_that_refuses_connections_is_waited_for",
     ),
     mutation(
+        "a server whose name is not known is waited for",
+        "workers end, and what they have done is done again, when a container of the database is started anew",
+        "store/dialect.py",
+        "LOST = PERHAPS_MISTAKEN | {",
+        "LOST = {",
+        "test_workers/test_passing_outages.py::test_polling_by_hand_goes_on_with_a_new_connection",
+    ),
+    mutation(
         "the loop looks at a copy of what runs",
         "an atomic handler's ack, which is in its own thread, falls into a look of the loop's: the worker ends with an"
         " error",

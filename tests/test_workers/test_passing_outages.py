@@ -1,0 +1,116 @@
+"""The server cannot be reached or refuses for a while, with each of the errors that tell so: the worker carries on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from django.core.management import CommandError
+from django.db import OperationalError, connections
+
+from django_mqueue import Message, Subscription, publish
+from django_mqueue.management.commands import runconsumer
+from django_mqueue.models import DeliveryState
+from tests.support.running import Seen, registered, run
+from tests.support.threads import raw_connection
+from tests.support.transactions import PATIENCE, wait_until
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("fast")]
+
+UNKNOWN_HOST, TLS_CUT_OFF, OFFLINE, NO_HOOK, ROLLED_BACK = 2005, 2026, 3032, 3100, 3101
+
+
+@contextmanager
+def refused(code: int, times: int) -> Iterator[list[int]]:
+    """This thread's next ``times`` new connections fail so; the list is of those that did."""
+    connection = connections["default"]
+    connect, failed = connection.get_new_connection, list[int]()
+
+    def fail_first(parameters: Any) -> Any:
+        if len(failed) < times:
+            failed.append(code)
+            raise OperationalError(code, "not now")
+        return connect(parameters)
+
+    with patch.object(connection, "get_new_connection", fail_first):
+        yield failed
+
+
+@pytest.mark.parametrize("stops", [{}, {"max_messages": 1}], ids=["it goes on", "it is about to stop"])
+@pytest.mark.parametrize("code", [UNKNOWN_HOST, TLS_CUT_OFF, OFFLINE])
+def test_a_handler_that_runs_meanwhile_is_acked(code: int, stops: dict[str, int]) -> None:
+    """The loop's connection is killed, and three new ones fail. The handler has ended then, and runs once."""
+    publish("orders", 1)
+    loop = connections["default"]
+    loop.ensure_connection()
+    number = loop.connection.thread_id()
+
+    def handle(message: Message) -> None:
+        with raw_connection() as killer:
+            killer.execute("KILL %s", [number])
+        wait_until(lambda: len(failed) == 3, "three connections have failed")
+
+    with registered("orders", seen := Seen(handle)), refused(code, 3) as failed:
+        assert "stopped: ack 1" in run(**stops)
+    assert failed == [code] * 3
+    assert [message.attempt for message in seen.messages] == [1]
+    assert DeliveryState.objects.get().acked
+
+
+@pytest.mark.parametrize("code", [NO_HOOK, ROLLED_BACK])
+def test_commits_that_the_replication_group_refuses_are_made_again(code: int) -> None:
+    """Its members have lost one another for a moment: what was to be committed is rolled back, and tried again."""
+    publish("orders", 1)
+    connection: Any = connections["default"]
+    commit, refusals, running = connection._commit, list[int](), threading.Event()
+
+    def refuse() -> None:
+        if running.is_set() and len(refusals) < 3:
+            refusals.append(code)
+            connection._rollback()
+            raise OperationalError(code, "not now")
+        commit()
+
+    def handle(message: Message) -> None:
+        running.set()
+        wait_until(lambda: refusals, "the loop meets it")
+
+    with registered("orders", seen := Seen(handle)), patch.object(connection, "_commit", refuse):
+        run()
+    assert len(refusals) == 3
+    assert [message.attempt for message in seen.messages] == [1]
+    assert DeliveryState.objects.get().acked
+
+
+def test_polling_by_hand_goes_on_with_a_new_connection() -> None:
+    with Subscription("orders", "g") as subscription:
+        publish("orders", 1)
+        connections["default"].close()
+        with refused(UNKNOWN_HOST, 1) as failed:
+            wait_until(subscription.poll, "it is delivered", seconds=PATIENCE)
+        assert failed
+
+
+@pytest.mark.parametrize("code", [UNKNOWN_HOST, TLS_CUT_OFF])
+def test_a_worker_that_starts_meanwhile_waits_a_little(code: int) -> None:
+    publish("orders", 1)
+    connections["default"].close()
+    with refused(code, 3), registered("orders", seen := Seen()):
+        run()
+    assert seen.payloads == [1]
+
+
+@pytest.mark.parametrize("code", [UNKNOWN_HOST, TLS_CUT_OFF])
+def test_what_may_be_a_mistake_is_told_when_a_worker_starts(code: int) -> None:
+    connections["default"].close()
+    with (
+        patch.object(runconsumer, "MISTAKEN_AFTER", 0.5),
+        refused(code, 1000),
+        registered("orders", Seen()),
+        pytest.raises(CommandError, match=r"'default' cannot be reached.*not now.*HOST"),
+    ):
+        run()
