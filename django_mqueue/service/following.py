@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from django.db.backends.utils import CursorWrapper
 
 from ..exceptions import GroupTaken, LogGap, NotRegistered
-from ..store import heartbeats, log, offsets, session
+from ..store import heartbeats, offsets, session
 from ..store.leases import Holder
 
 ALIVE_MS = 30_000
@@ -46,8 +46,8 @@ def follow(topic: str, group: str, above: int, settled: int, *, using: str, lowe
     ``lower`` goes back there, if it is above that.
 
     A group that was registered and to which nothing was ever delivered becomes such a group, under a new life: a
-    worker that has just joined it claims nothing any more. ``settled`` is what the caller knows to be; no start lies
-    above it. Raises ``GroupTaken`` for a group that workers have consumed for.
+    worker that has just joined it claims nothing any more. ``settled`` is what the caller has just found to be, over
+    this connection; no start lies above it. Raises ``GroupTaken`` for a group that workers have consumed for.
     """
     return session.run(
         using, lambda cursor: _follow(using, cursor, topic, group, above, settled, lower=lower)
@@ -121,20 +121,20 @@ def _refuse_workers(cursor: CursorWrapper, topic: str, group: str) -> None:
 def move(topic: str, group: str, life: int, to: int, *, using: str, me: Holder | None = None) -> None:
     """The group is done with everything up to ``to``, durably: it may be deleted. Never moves back.
 
-    ``to`` must be settled. Raises ``NotRegistered`` if the group was unsubscribed, reset or registered anew,
-    ``GroupTaken`` if ``me`` is its reader no more: who has taken its place may not have read so far; and ``LogGap`` if
-    the log went back in time since ``to`` was settled. What gets these offsets anew is not settled, for any group.
+    ``to`` must be written down as settled. Raises ``NotRegistered`` if the group was unsubscribed, reset or registered
+    anew, ``GroupTaken`` if ``me`` is its reader no more: who has taken its place may not have read so far; and
+    ``LogGap`` if the log went back in time since ``to`` was settled. What gets these offsets anew may not be committed
+    yet, and must come to every group.
     """
 
     def work(cursor: CursorWrapper) -> None:
         known = offsets.lock_topic(using, cursor, topic)
-        if to > known and to > (newest := log.newest(using, topic)):
+        if to > known:
             raise LogGap(
-                f"group {group!r} was done with topic {topic!r} up to offset {to}, but nothing above"
-                f" {max(known, newest)} was ever settled in this database: it was set back (by a backup, or by a"
-                " failover to a server that was behind), and gives offsets that it gave before"
+                f"group {group!r} was done with topic {topic!r} up to offset {to}, but nothing above {known} was ever"
+                " settled in this database: it was set back (by a backup, or by a failover to a server that was"
+                " behind), and gives offsets that it gave before"
             )
-        offsets.raise_settled(cursor, topic, to)
         if not offsets.move_start(cursor, group, topic, life, to):
             raise NotRegistered(topic, group)
         if me is not None:

@@ -17,6 +17,8 @@ class Settler:
     def __init__(self, using: str, topic: str) -> None:
         self.using, self.topic = using, topic
         self.settled = 0
+        self.told = 0
+        """What of it is written down, as far as this one knows: for all others, and for a restart."""
         self._noted = 0
         self._busy: set[str] = set()
         self._untold = False
@@ -35,10 +37,10 @@ class Settler:
         """
         if session.in_transaction(self.using):
             # The slots' locks would last as long as the caller's transaction, and hold up publishers.
-            self.settled = max(self.settled, offsets.settled(self.using, self.topic))
+            self._look()
             return self.settled
         if not self._busy:
-            self.settled = max(self.settled, offsets.settled(self.using, self.topic))
+            self._look()
             self._noted = log.newest(self.using, self.topic)
             if self._noted <= self.settled:
                 self._tell()
@@ -56,6 +58,10 @@ class Settler:
             self._tell()
         return self.settled
 
+    def _look(self) -> None:
+        self.told = offsets.settled(self.using, self.topic)
+        self.settled = max(self.settled, self.told)
+
     def _tell(self) -> None:
-        if self._untold:
-            self._untold = not offsets.note_settled(self.using, self.topic, self.settled)
+        if self._untold and offsets.note_settled(self.using, self.topic, self.settled):
+            self._untold, self.told = False, self.settled

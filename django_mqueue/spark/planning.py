@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from ..policy.names import REPLIES_SUFFIX, SCHEDULED_SUFFIX
 from ..service.registration import groups_of, last_before
 from ..service.settling import Settler
-from ..store import bulk, log
+from ..store import bulk, log, session
 from ..store import offsets as positions
 from .errors import NoSuchTopic
 from .options import EARLIEST, LATEST, Bound, ReadOptions
@@ -50,19 +50,25 @@ def topics_of(using: str, options: ReadOptions) -> list[str]:
     return [suffixes.letters(topic) if letters else topic for topic in options.topics]
 
 
-def settled(using: str, topic: str, options: ReadOptions, seconds: float = SETTLE_FOR) -> int:
-    """Up to where no transaction can commit a message any more; waits a little for those under way."""
+def settled(using: str, topic: str, options: ReadOptions, *, told: bool = False) -> int:
+    """Up to where no transaction can commit a message any more; waits a little for those under way.
+
+    ``told``: up to where that is written down, too. A group is done with no more than that (see ``following.move``).
+    """
     if not options.settle:
         return positions.settled(using, topic)
+    if told and not positions.settled(using, topic):
+        # Perhaps there is no row to write it in yet.
+        session.run(using, lambda cursor: positions.lock_topic(using, cursor, topic))
     settler, pause = Settler(using, topic), threading.Event()
-    deadline, goal = time.monotonic() + seconds, 0
-    found = settler.advance()
+    deadline, goal = time.monotonic() + SETTLE_FOR, 0
+    settler.advance()
     if settler.pending:
         goal = log.newest(using, topic)
-    while found < goal and time.monotonic() < deadline:
+    while (settler.told if told else settler.settled) < goal and time.monotonic() < deadline:
         pause.wait(0.02)
-        found = settler.advance()
-    return found
+        settler.advance()
+    return settler.told if told else settler.settled
 
 
 def resolved(using: str, topic: str, bound: Bound, last: int, name: str) -> int | None:

@@ -81,9 +81,11 @@ class Query:
 
     def set_goal(self) -> None:
         """What is committed now is the last that is read."""
+        told = self._follower is not None
         self._goal = self._line.run(
             lambda using: {
-                topic: settled(using, topic, self.options) for topic in topics_of(using, self.options)
+                topic: settled(using, topic, self.options, told=told)
+                for topic in topics_of(using, self.options)
             }
         )
 
@@ -160,10 +162,14 @@ class Query:
         return self._topics
 
     def _last(self, using: str, topic: str) -> int:
+        """Up to where a topic can be read now. A group reads no more than it may be done with: what others know to be
+        settled, too."""
         if self._goal is not None:
             return self._goal.get(topic, 0)
         if not self.options.settle:
             return positions.settled(using, topic)
         if (using, topic) not in self._settlers:
             self._settlers[using, topic] = Settler(using, topic)
-        return self._settlers[using, topic].advance()
+        settler = self._settlers[using, topic]
+        settler.advance()
+        return settler.told if self._follower else settler.settled

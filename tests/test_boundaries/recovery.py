@@ -72,7 +72,9 @@ def _read_on(topic: str, group: str, rest: tuple[int, ...], name: str) -> None:
     rows = Message.objects.filter(topic=topic, offset__gt=place.above).order_by("offset")
     assert tuple(json.loads(bytes(row.payload)) for row in rows) == rest, f"what {group} has yet to read"
     settler, newest = Settler("default", topic), max((row.offset for row in rows), default=0)
-    wait_until(lambda: settler.advance() >= newest, "the topic is settled")
+    wait_until(
+        lambda: (settler.advance(), settler.told)[1] >= newest, "the topic is settled, and all know it"
+    )
     following.move(topic, group, place.life, newest, using="default")
     following.leave(me, using="default")
     collect(topic)

@@ -34,6 +34,11 @@ def follow(scene: Scene, above: int = 0) -> following.Place:
     return following.follow(scene.topic, READER, above, 0, using="default")
 
 
+def settle(scene: Scene) -> None:
+    settler = Settler("default", scene.topic)
+    assert settler.advance() == settler.told == in_log(scene.topic)[-1]
+
+
 def reader(scene: Scene) -> Holder:
     return Holder(READER, scene.topic, WALKER, WALKER)
 
@@ -78,6 +83,7 @@ def follow_once_more(scene: Scene) -> Iterator[None]:
     """A registered one keeps its place, whatever it asks for."""
     scene.done(0, 1)
     place = follow(scene)
+    settle(scene)
     following.move(scene.topic, READER, place.life, in_log(scene.topic)[0], using="default")
     yield
     follow(scene)
@@ -96,7 +102,7 @@ def move_a_reader(scene: Scene) -> Iterator[None]:
     scene.done(0, 1, 2)
     place = follow(scene)
     to = in_log(scene.topic)[1]
-    assert Settler("default", scene.topic).advance() >= to
+    settle(scene)
     yield
     following.move(scene.topic, READER, place.life, to, using="default")
 

@@ -14,6 +14,7 @@ from django_mqueue.exceptions import GroupTaken, NotRegistered
 from django_mqueue.models import SubscriberHeartbeat
 from django_mqueue.service import following
 from django_mqueue.service.registration import is_registered
+from django_mqueue.service.settling import Settler
 from django_mqueue.store import offsets
 from django_mqueue.store.leases import Holder
 from tests.support.subscribers import collect, in_log
@@ -30,6 +31,11 @@ BEAT_ROW = "INSERT INTO queue_subscriber_heartbeats"
 
 def follow() -> following.Place:
     return following.follow(TOPIC, GROUP, 0, 0, using="default")
+
+
+def settle() -> None:
+    settler = Settler("default", TOPIC)
+    assert settler.advance() == settler.told == in_log(TOPIC)[-1]
 
 
 def reader(name: str) -> Holder:
@@ -94,6 +100,7 @@ def test_a_silent_reader_moves_while_its_place_is_taken() -> None:
     offset = publish(TOPIC, 1).offset
     assert offset is not None
     place = follow()
+    settle()
     join("b")
     SubscriberHeartbeat.objects.update(heartbeat_at=F("heartbeat_at") - 60_000)
 
@@ -114,6 +121,7 @@ def test_a_reader_moves_while_its_group_is_registered_anew() -> None:
     offset = publish(TOPIC, 1).offset
     assert offset is not None
     place = follow()
+    settle()
 
     def anew() -> following.Place:
         unsubscribe(TOPIC, GROUP)

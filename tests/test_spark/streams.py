@@ -23,7 +23,7 @@ def eventually(condition: Callable[[], object], what: str) -> None:
 
 
 def settle(topic: str) -> int:
-    """The offset up to which all is decided; there must be any."""
+    """The offset up to which all is decided; there must be any. All know it, if the topic has a group."""
     settler = Settler("default", topic)
     return wait_until(settler.advance, "the topic is settled")
 

@@ -12,6 +12,7 @@ from django_mqueue.models import Message, Offset
 from django_mqueue.service import following
 from django_mqueue.spark.archiving.manifest import Last
 from django_mqueue.spark.archiving.standing import Standing, check, check_last, check_log, move, settle
+from django_mqueue.store import offsets
 from tests.support.subscribers import in_log
 
 from . import streams
@@ -27,8 +28,8 @@ def standing() -> Standing:
     publish_many("orders", range(3))
     third = in_log("orders")[-1]
     publish_many("orders", range(3))
-    settled = streams.settle("orders")
-    begun = settle(Standing("orders", GROUP, {"messages": 0}), settled, "default")
+    begun = settle(Standing("orders", GROUP, {"messages": 0}), "default")
+    assert streams.settle("orders") == in_log("orders")[-1]
     row = Message.objects.get(offset=in_log("orders")[-1])
     found = Standing(
         "orders",
@@ -55,6 +56,18 @@ def set_back(standing: Standing, group: int, settled: int) -> None:
     Message.objects.filter(offset__gt=standing.lowest).delete()
     Offset.objects.filter(topic="orders", consumer_group=GROUP).update(offset_acked=group)
     Offset.objects.filter(topic="orders", consumer_group="").update(offset_acked=settled)
+
+
+def test_what_is_not_settled_any_more_is_not_settled_by_its_archive(standing: Standing) -> None:
+    """That may go on in spite of a gap. Offsets are given anew, and the one before the last is not committed yet."""
+    set_back(standing, standing.lowest, standing.lowest)
+    publish_at(standing.position)
+    place = following.place("orders", GROUP, using="default")
+    settle(standing, "default")
+    assert following.place("orders", GROUP, using="default") == place
+    with pytest.raises(LogGap, match="it was set back"):
+        move(standing, "default")
+    assert offsets.settled("default", "orders") == standing.lowest
 
 
 def publish_at(offset: int, topic: str = "orders") -> None:

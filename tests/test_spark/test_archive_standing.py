@@ -37,7 +37,8 @@ def standing() -> Standing:
     publish_many("orders", range(3))
     third = in_log("orders")[-1]
     publish_many("orders", range(2))
-    found = settle(of(0, batch=0), streams.settle("orders"), "default")
+    found = settle(of(0, batch=0), "default")
+    assert streams.settle("orders") == in_log("orders")[-1]
     moved = Standing("orders", GROUP, {"messages": third}, third, 1, found.life)
     move(moved, "default")
     return moved
@@ -112,7 +113,7 @@ def test_a_group_that_a_killed_run_has_not_moved_is_moved(standing: Standing) ->
     last = in_log("orders")[-1]
     told = of(last, batch=2, life=standing.life)
     check(told, place())
-    settled = settle(told, streams.settle("orders"), "default")
+    settled = settle(told, "default")
     assert (settled.position, stands_at(GROUP)) == (last, last)
     with override_settings(MQUEUE=QUICK):
         collect("orders")

@@ -18,11 +18,12 @@ from django_mqueue.exceptions import GroupNotNew, LogGap
 from django_mqueue.messages import OutgoingMessage
 from django_mqueue.models import Message, Offset
 from django_mqueue.service import backfilling, following
-from django_mqueue.spark import archive, backfill
+from django_mqueue.spark import archive, backfill, planning
 from django_mqueue.spark.errors import ArchiveError
 from django_mqueue.spark.replaying import backfills, originals
 from django_mqueue.spark.replaying.backfills import Backfilled
 from django_mqueue.spark.replaying.preview import Preview
+from django_mqueue.store import offsets
 from tests.support.subscribers import QUICK, collect, consume, in_log, settle_and_collect
 from tests.support.transactions import HeldTransaction
 
@@ -123,6 +124,28 @@ def test_what_is_waited_for_is_said_once_and_then_at_intervals(
         "past and present of group 'reports' come together: waiting for open transactions that may still commit"
     )
     assert_given_all(12)
+
+
+def test_an_archive_above_what_is_settled_settles_nothing(
+    spark: SparkSession, options: dict[str, str], place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database was set back, gives the archive's offsets anew, and one is not committed yet."""
+    fill(range(8))
+    first, last = in_log("orders")[0], in_log("orders")[-1]
+    kept(spark, options, place)
+    with connection.cursor() as cursor:
+        cursor.execute(f"ALTER TABLE queue_messages AUTO_INCREMENT = {first + 1:d}")
+    Offset.objects.filter(topic="orders").update(offset_acked=first)
+    monkeypatch.setattr(planning, "SETTLE_FOR", 0.1)
+    stopping = threading.Event()
+    stopping.set()
+    ways: dict[str, Any] = {"source": place, "options": options, "fail_on_data_loss": False}
+    with HeldTransaction(lambda: fill(range(1))):
+        fill(range(1, 7))
+        assert in_log("orders")[-1] == last
+        found = backfill(spark, "orders", "reports", **ways, dry_run=False, stopping=stopping)
+        assert isinstance(found, Backfilled)
+        assert found.upto == first == offsets.settled("default", "orders")
 
 
 def test_the_archive_may_grow_meanwhile(

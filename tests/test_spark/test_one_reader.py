@@ -21,7 +21,9 @@ from django_mqueue.spark import follower, planning
 from django_mqueue.spark.offsets import Offsets
 from django_mqueue.spark.options import read_options
 from django_mqueue.spark.query import Query
-from tests.support.subscribers import QUICK, collect, consume, in_log
+from django_mqueue.store import offsets
+from tests.support.subscribers import QUICK, collect, consume, in_log, settle_and_collect
+from tests.support.transactions import HeldTransaction
 
 from .streams import newest, stands_at
 
@@ -267,9 +269,9 @@ def test_a_connection_that_is_lost_at_the_beginning_is_opened_anew(
     assert stands_at(GROUP) == ended.above("orders") == newest()
 
 
-@pytest.mark.parametrize("goes_on", [False, True])
-def test_a_query_of_a_database_that_was_set_back_settles_nothing(make: Make, goes_on: bool) -> None:
-    """Its checkpoint knows offsets that are given anew, and then must come to every group."""
+def was_set_back(make: Make) -> tuple[Offsets, int]:
+    """A query's checkpoint, of a batch that the database lost, with the second half of ten messages; its last offset
+    now. There is another group, for what comes from then on."""
     publish_many("orders", range(5))
     subscribe("orders", "billing", "latest")
     first = make()
@@ -281,8 +283,13 @@ def test_a_query_of_a_database_that_was_set_back_settles_nothing(make: Make, goe
     first.done(ended)
     first.stop()
     fifth, tenth = in_log("orders")[4], in_log("orders")[-1]
+    assert tenth == ended.above("orders")
     set_back(fifth, rows)
-    if goes_on:
+    return ended, fifth
+
+
+def go_on(make: Make, ended: Offsets, fifth: int, *, careless: bool) -> None:
+    if careless:
         again = make(failOnDataLoss="false")
         with pytest.warns(UserWarning, match="it was set back"):
             again.done(ended)
@@ -292,10 +299,75 @@ def test_a_query_of_a_database_that_was_set_back_settles_nothing(make: Make, goe
         ):
             make().done(ended)
     assert stands_at(GROUP) == fifth
+
+
+@pytest.mark.parametrize("careless", [False, True])
+def test_a_query_of_a_database_that_was_set_back_settles_nothing(make: Make, careless: bool) -> None:
+    """Its checkpoint knows offsets that are given anew, and then must come to every group."""
+    ended, fifth = was_set_back(make)
+    go_on(make, ended, fifth, careless=careless)
     publish_many("orders", range(5))
-    assert in_log("orders")[-1] == tenth
+    assert in_log("orders")[-1] == ended.above("orders")
     with override_settings(MQUEUE=QUICK), Subscription("orders", "billing") as subscription:
         consume(subscription, 5)
+
+
+@pytest.mark.parametrize("careless", [False, True])
+def test_what_commits_late_in_a_database_that_was_set_back_comes_to_every_group(
+    make: Make, careless: bool
+) -> None:
+    """All offsets up to the checkpoint's are given anew, and one is not committed when the query looks."""
+    ended, fifth = was_set_back(make)
+    publish_many("orders", range(3))
+    with (
+        HeldTransaction(lambda: publish("orders", "late", key="k")) as late,
+        override_settings(MQUEUE=QUICK),
+        Subscription("orders", "billing") as subscription,
+    ):
+        assert publish("orders", "overtakes it", key="k").offset == ended.above("orders")
+        go_on(make, ended, fifth, careless=careless)
+        consume(subscription, 4)
+        settle_and_collect(subscription)
+        late.commit()
+        assert [one.payload for one in consume(subscription, 1)] == ["late"]
+
+
+def lock_topic() -> None:
+    with connection.cursor() as cursor:
+        offsets.lock_topic("default", cursor, "orders")
+
+
+@pytest.mark.parametrize("ends_by_itself", [False, True])
+def test_a_batch_ends_at_what_all_know_to_be_settled(
+    make: Make, monkeypatch: pytest.MonkeyPatch, ends_by_itself: bool
+) -> None:
+    """Its end, in a checkpoint, tells later whether the database was set back. What is found is told when the topic is
+    free for that."""
+    monkeypatch.setattr(planning, "SETTLE_FOR", 0.2)
+    query = make()
+    publish("orders", 1)
+    begun = query.latest(query.initial(), None)
+    query.done(begun)
+    publish("orders", 2)
+    with HeldTransaction(lock_topic):
+        for _ in range(3):
+            if ends_by_itself:
+                query.set_goal()
+            assert query.latest(begun, None) == begun
+    if ends_by_itself:
+        query.set_goal()
+    ended = query.latest(begun, None)
+    assert ended.above("orders") == newest() == offsets.settled("default", "orders")
+
+
+def test_a_goal_is_found_for_a_topic_that_has_no_group_yet(make: Make) -> None:
+    publish("orders", 1)
+    query = make()
+    query.set_goal()
+    ended = query.latest(query.initial(), None)
+    assert ended.above("orders") == newest()
+    query.done(ended)
+    assert stands_at(GROUP) == newest()
 
 
 def set_back(offset: int, rows: Iterable[Mapping[str, Any]]) -> None:

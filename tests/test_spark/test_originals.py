@@ -7,21 +7,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from django.db import OperationalError
+from django.db import OperationalError, connection
 from django.test import override_settings
 
-from django_mqueue import publish_many, reset, subscribe, unsubscribe
+from django_mqueue import publish, publish_many, reset, subscribe, unsubscribe
 from django_mqueue.exceptions import LogGap
+from django_mqueue.models import Offset
 from django_mqueue.service import following
+from django_mqueue.spark import planning
 from django_mqueue.spark.archiving import standing
 from django_mqueue.spark.errors import ArchiveError, NoArchive
 from django_mqueue.spark.replaying import originals
 from django_mqueue.spark.replaying.held import Held
 from django_mqueue.spark.replaying.originals import Originals
+from django_mqueue.store import offsets
 from tests.support.subscribers import collect, in_log
+from tests.support.transactions import HeldTransaction
 
 from . import archives
-from .streams import newest, settle
+from .streams import newest, settle, stands_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -138,6 +142,22 @@ def test_a_gap_is_an_error_though_a_killed_run_has_left_its_guard(
     with pytest.raises(LogGap, match="its group 'archive' is not registered"):
         hold(archived, options)
     assert following.place("orders", "guard", using="default") is None
+
+
+def test_an_archive_above_what_is_settled_settles_nothing(
+    archived: Archived, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database was set back, gives the archive's offsets anew, and one is not committed yet."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"ALTER TABLE queue_messages AUTO_INCREMENT = {archived.upto - 1:d}")
+    Offset.objects.filter(topic="orders").update(offset_acked=archived.upto - 2)
+    monkeypatch.setattr(planning, "SETTLE_FOR", 0.1)
+    with HeldTransaction(lambda: publish("orders", "late")):
+        assert publish("orders", "overtakes it").offset == archived.upto
+        found = hold(archived, options, gap_is_error=False)
+        assert found.upto == archived.upto
+        assert offsets.settled("default", "orders") == archived.upto - 2
+        assert stands_at("guard") == archived.upto - 2
 
 
 def test_who_has_begun_goes_on_though_the_archive_s_group_has_left(

@@ -125,13 +125,14 @@ class Run:
         following.check_free(topic, self._group, using=using)
 
     def _settle(self, topic: str) -> None:
-        found = self._line.run(partial(settle, self._standings[topic], self._goals[topic].messages))
+        found = self._line.run(partial(settle, self._standings[topic]))
         self._standings[topic] = found
         self._done[topic] = Archived(topic, found.upto, found.position)
 
     def _goal(self, topic: str, using: str) -> Goal:
-        letters = self._options["messages"].suffixes.letters(topic)
-        return Goal(*(settled(using, name, self._options["messages"]) for name in (topic, letters)))
+        options = self._options["messages"]
+        letters = options.suffixes.letters(topic)
+        return Goal(settled(using, topic, options, told=True), settled(using, letters, options))
 
     def _opened(self, database: str) -> Archive | None:
         """The archive, if there is one already."""
@@ -270,8 +271,7 @@ class Run:
         except LogGap:
             if self._strict:
                 raise
-            goal = self._goals[standing.topic].messages
-            return self._line.run(partial(settle, standing, goal)).life
+            return self._line.run(partial(settle, standing)).life
         return standing.life
 
     def _move(self, reached: Standing) -> None:

@@ -124,9 +124,13 @@ def _went_back(standing: Standing, why: str) -> LogGap:
     )
 
 
-def settle(standing: Standing, settled: int, using: str) -> Standing:
-    """Registered, and at the position that the manifests tell: a run that was killed may not have come to that."""
-    place = following.follow(standing.topic, standing.group, standing.position, settled, using=using)
+def settle(standing: Standing, using: str) -> Standing:
+    """Registered, and at the position that the manifests tell: a run that was killed may not have come to that.
+
+    As far as that is settled: by what is written down, since the database may be another one than a moment ago.
+    """
+    settled = offsets.settled(using, standing.topic)
+    place = following.follow(standing.topic, standing.group, standing.position, 0, using=using)
     if place.above < standing.position <= settled:
         following.move(standing.topic, standing.group, place.life, standing.position, using=using)
     return replace(standing, life=place.life, position=max(place.above, standing.position))

@@ -125,7 +125,7 @@ class _Backfill(Held):
             return self._before(head)
         found = self.hold(fail_on_data_loss, begun=head is not None)
         try:
-            border = self.line.run(lambda using: self._begin(using, found))
+            border = self.line.run(self._begin)
         except MQueueError:
             if head is None:
                 self.let_go()
@@ -173,8 +173,8 @@ class _Backfill(Held):
                 " one; or unsubscribe the group, and begin anew"
             )
 
-    def _begin(self, using: str, found: Originals) -> Border:
-        known = max(settle(using, self.topic, self.options), found.upto)
+    def _begin(self, using: str) -> Border:
+        known = settle(using, self.topic, self.options)
         lanes = with_lanes(Run(KIND, self.group, self.topic), parallelism(self.spark)).lanes
         return backfilling.begin(using, self.topic, self.group, known, lanes, hash_of(self.archive_id))
 

@@ -26,7 +26,8 @@ class Originals:
     """Where the messages of a topic are: archived up to an offset (0: none is), and in the log up to another.
 
     ``upto``: nothing above it is of interest. ``live``: whether the log is read at all. ``life``: of the registration
-    of the group that holds back their deletion; 0 where nobody does.
+    of the group that holds back their deletion; 0 where nobody does. ``settled``: of the log, which an archive of a
+    later time may reach above.
     """
 
     topic: str
@@ -35,6 +36,7 @@ class Originals:
     upto: int
     live: bool
     life: int = 0
+    settled: int = 0
 
     def frame(self, spark: SparkSession, options: Mapping[str, str], *, targeted: bool) -> DataFrame:
         """Their table, in no order. ``options``: for the connection."""
@@ -72,7 +74,7 @@ def look(
     archived = archive.upto(topic) if archive else 0
     if not live:
         return Originals(topic, archive, archived, archived, live)
-    upto = max(archived, settle(using, topic, options))
+    found = settle(using, topic, options)
     known = max(offsets.settled(using, topic), log.newest(using, topic))
     if archived > known:
         # What was archived was settled, and is deleted only when the topic's row says so, too.
@@ -80,7 +82,7 @@ def look(
             f"the archive holds topic {topic!r} up to offset {archived}, but this database has never had one above"
             f" {known}: it is the archive of another one, above which this one's log does not go on"
         )
-    return Originals(topic, archive, archived, upto, live)
+    return Originals(topic, archive, archived, max(archived, found), live, settled=found)
 
 
 def hold(
@@ -107,7 +109,7 @@ def hold(
     first = look(using, topic, path, spark, options, live=True)
     if begun and gap_is_error:
         _check_still(following.place(topic, group, using=using), topic, group, first.archived)
-    life = following.follow(topic, group, first.archived, first.upto, using=using, lower=True).life
+    life = following.follow(topic, group, first.archived, first.settled, using=using, lower=True).life
     archive = opened(path, spark)
     archived = archive.upto(topic) if archive else 0
     if archive is not None and not begun and gap_is_error:

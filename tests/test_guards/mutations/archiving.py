@@ -80,6 +80,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "test_spark/test_archive_catalog.py::test_every_batch_must_be_there_whatever_it_holds[middle]",
     ),
     mutation(
+        "a group that goes on with its archive begins no higher than what is settled",
+        "in a database that was set back new messages count as settled before they are stored, and come to no group",
+        "spark/archiving/standing.py",
+        "standing.group, standing.position, 0, using=using)",
+        "standing.group, standing.position, standing.position, using=using)",
+        f"{_SET_BACK}::test_what_is_not_settled_any_more_is_not_settled_by_its_archive",
+    ),
+    mutation(
         "of several topics none is held before a run is refused for another",
         "the log of a topic that is never archived is kept for ever",
         "spark/archiving/running.py",

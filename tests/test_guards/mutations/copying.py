@@ -126,6 +126,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_BORDER}::test_an_archive_that_ends_below_the_guard_leaves_a_gap",
     ),
     mutation(
+        "a guard begins no higher than what is settled, wherever the archive ends",
+        "in a database that was set back new messages count as settled before they are stored, and come to no group",
+        "spark/replaying/originals.py",
+        "first.archived, first.settled,",
+        "first.archived, first.upto,",
+        f"{_BORDER}::test_an_archive_above_what_is_settled_settles_nothing",
+    ),
+    mutation(
         "a guard that is left over goes back to where the archive ends",
         "what lies between is deleted while it is to be read",
         "store/offsets.py",

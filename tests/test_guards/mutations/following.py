@@ -8,6 +8,7 @@ _FOLLOWING = "test_spark/test_following.py"
 _CHECKPOINT = "test_spark/test_checkpoint.py"
 _PAGES = "test_spark/test_pages.py"
 _ONE = "test_spark/test_one_reader.py"
+_SET_BACK = "test_spark/test_archive_set_back.py"
 _RACES = "test_interleavings/test_following.py"
 
 MUTATIONS: tuple[Mutation, ...] = (
@@ -83,8 +84,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a batch ends at what is settled",
         "a message that commits late, below a batch's end, is in no batch",
         "spark/query.py",
-        "        return self._settlers[using, topic].advance()\n",
-        "        self._settlers[using, topic].advance()\n        return self._settlers[using, topic]._noted\n",
+        "        settler.advance()\n",
+        "        settler.advance()\n        return settler._noted\n",
         f"{_FOLLOWING}::test_a_batch_does_not_pass_what_may_still_commit",
     ),
     mutation(
@@ -143,10 +144,29 @@ MUTATIONS: tuple[Mutation, ...] = (
         "no group is done with more than was ever settled",
         "in a database that was set back new messages count as settled before they are stored, and come to no group",
         "service/following.py",
-        "        if to > known and to > (newest := log.newest(using, topic)):\n",
-        "        if to < 0 and to > (newest := log.newest(using, topic)):\n",
+        "        if to > known:\n",
+        "        offsets.raise_settled(cursor, topic, to)\n        if to < 0:\n",
         f"{_ONE}::test_a_query_of_a_database_that_was_set_back_settles_nothing[False]",
         f"{_ONE}::test_a_query_of_a_database_that_was_set_back_settles_nothing[True]",
+        f"{_ONE}::test_what_commits_late_in_a_database_that_was_set_back_comes_to_every_group[False]",
+        f"{_ONE}::test_what_commits_late_in_a_database_that_was_set_back_comes_to_every_group[True]",
+        f"{_SET_BACK}::test_what_is_not_settled_any_more_is_not_settled_by_its_archive",
+    ),
+    mutation(
+        "a batch of a group ends at what all know to be settled",
+        "its checkpoint is above that when it is started again, and is taken for one of a database that was set back",
+        "spark/query.py",
+        "        return settler.told if self._follower else settler.settled\n",
+        "        return settler.settled\n",
+        f"{_ONE}::test_a_batch_ends_at_what_all_know_to_be_settled[False]",
+    ),
+    mutation(
+        "a query that ends by itself ends at what all know to be settled",
+        "its last batch is not done, and it is taken for one of a database that was set back when it is started again",
+        "spark/planning.py",
+        "    return settler.told if told else settler.settled\n",
+        "    return settler.settled\n",
+        f"{_ONE}::test_a_batch_ends_at_what_all_know_to_be_settled[True]",
     ),
     mutation(
         "a group begins to read the log of all its topics, or of none",
