@@ -6,8 +6,8 @@ forward under the topic's lock, which deletion and ``reset`` hold too, by whoeve
 it began with; after an unsubscribe or a reset nobody moves it who began before.
 
 One reads for a group at a time: who has joined, and says every few seconds that it lives. Whoever takes the place of
-one that was silent for long deletes that one's row, under the topic's lock. A reader that finds others' rows, and none
-of its own, moves nothing.
+one that was silent for long deletes that one's row, under the topic's lock; who goes on where an earlier process of its
+name was takes that one's row over. A reader that finds others' rows, and none of its own, moves nothing.
 """
 
 from __future__ import annotations
@@ -138,25 +138,25 @@ def move(topic: str, group: str, life: int, to: int, *, using: str, me: Holder |
         if not offsets.move_start(cursor, group, topic, life, to):
             raise NotRegistered(topic, group)
         if me is not None:
-            _check_reader(cursor, me)
+            check_reader(me, using=using)
 
     session.run(using, work)
 
 
 def check_reader(me: Holder, *, using: str) -> None:
-    """Raise ``GroupTaken`` if another one is the group's reader now: one that was silent for long may be replaced."""
-    session.single(using, lambda cursor: _check_reader(cursor, me))
-
-
-def _check_reader(cursor: CursorWrapper, me: Holder) -> None:
-    if heartbeats.is_replaced(cursor, me):
-        raise GroupTaken(
-            me.topic,
-            me.group,
+    """Raise ``GroupTaken`` if another one is the group's reader now: one that was silent for long may be replaced, and
+    one that is started again replaces itself."""
+    if not session.single(using, lambda cursor: heartbeats.is_replaced(cursor, me)):
+        return
+    if heartbeats.incarnation(using, me) in (None, me.incarnation):
+        why = (
             f"another one was let in, because nothing was heard of {me.name} for more than {ALIVE_MS // 1000} s. Stop"
-            " that one, or take another group: each query needs a group of its own",
-            sorted(heartbeats.beats(cursor, me, ALIVE_MS)),
+            " that one, or take another group: each query needs a group of its own"
         )
+    else:
+        why = f"{me.name} was started again since, in another process, which goes on in its place"
+    alive = session.single(using, lambda cursor: heartbeats.beats(cursor, me, ALIVE_MS))
+    raise GroupTaken(me.topic, me.group, why, sorted(alive))
 
 
 def place(topic: str, group: str, *, using: str) -> Place | None:
@@ -168,13 +168,14 @@ def place(topic: str, group: str, *, using: str) -> Place | None:
 def join(me: Holder, *, using: str) -> None:
     """Be the one who reads for the group, from now on to ``leave``, if ``beat`` is called every few seconds.
 
-    Waits up to 30 s to see whether another one, by another incarnation, still lives; raises ``GroupTaken`` as soon as
-    it shows that it does. One that does not is the reader no more, if it should come back.
+    Waits up to 30 s to see whether another one still lives; raises ``GroupTaken`` as soon as it shows that it does. One
+    that does not is the reader no more, if it should come back; nor is, at once, an earlier incarnation of this name.
     """
 
     def work(cursor: CursorWrapper) -> dict[str, int]:
         offsets.lock_topic(using, cursor, me.topic)
         others = heartbeats.beats(cursor, me, ALIVE_MS)
+        others.pop(me.name, None)
         if not others:
             heartbeats.forget_silent(cursor, me)
             heartbeats.announce(cursor, me)

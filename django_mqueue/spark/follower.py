@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
@@ -33,6 +34,8 @@ class Follower:
         self._resumed: set[str] = set()
         self._checkpoint = Checkpoint(options.checkpoint) if options.checkpoint else None
         self._query = ""
+        self._incarnation = uuid.uuid4().hex
+        """Of this process: one that was started from the same checkpoint has the same name, and is another."""
         self._planned: Offsets | None = None
         self._is_ours = False
         self._stop = threading.Event()
@@ -171,7 +174,7 @@ class Follower:
         )
 
     def _join(self, using: str, topic: str, query: str) -> None:
-        me = Holder(self.group, topic, f"{following.READER}{query[:12]}", query)
+        me = Holder(self.group, topic, f"{following.READER}{query[:12]}", self._incarnation)
         following.join(me, using=using)
         self._query = query
         self._members[topic] = me

@@ -22,8 +22,9 @@ from django_mqueue.spark.offsets import Offsets
 from django_mqueue.spark.options import read_options
 from django_mqueue.spark.query import Query
 from django_mqueue.store import offsets
+from django_mqueue.store.leases import Holder
 from tests.support.subscribers import QUICK, collect, consume, in_log, settle_and_collect
-from tests.support.transactions import HeldTransaction
+from tests.support.transactions import Background, HeldTransaction, wait_until
 
 from .streams import newest, stands_at
 
@@ -179,6 +180,47 @@ def test_a_reader_that_was_replaced_reads_nothing(make: Make) -> None:
         first.ranges(begun, ended)
     first.stop()
     assert SubscriberHeartbeat.objects.get().deregistered_at is None, "the other one is at work"
+
+
+@pytest.mark.usefixtures("beats_never")
+def test_a_process_that_ends_leaves_its_successor_alone(make: Make) -> None:
+    """It was slow to end, or stood still, while its checkpoint was started anew."""
+    publish_many("orders", range(10))
+    query, again = make(), make()
+    ended = query.latest(query.initial(), 4)
+    query.done(ended)
+    again.done(ended)
+    later = again.latest(ended, None)
+    query.stop()
+    again.done(later)
+    assert stands_at(GROUP) == later.above("orders") == newest()
+    third = Holder(GROUP, "orders", "spark-third", "third")
+    with Background(lambda: following.join(third, using="default")) as joining:
+
+        def told() -> bool:
+            SubscriberHeartbeat.objects.update(heartbeat_at=F("heartbeat_at") + 1)  # As a beat does.
+            return joining.is_done
+
+        wait_until(told, "the third one is told")
+        with pytest.raises(GroupTaken, match="is alive"):
+            joining.result()
+
+
+@pytest.mark.usefixtures("beats_never")
+def test_a_process_whose_successor_reads_moves_nothing(make: Make) -> None:
+    publish_many("orders", range(10))
+    query, again = make(), make()
+    ended = query.latest(query.initial(), 4)
+    query.done(ended)
+    later = query.latest(ended, None)
+    again.done(ended)
+    with pytest.raises(GroupTaken, match="was started again since, in another process"):
+        query.ranges(ended, later)
+    with pytest.raises(GroupTaken, match="was started again since, in another process"):
+        query.done(later)
+    assert rows(again, ended, later) == 6
+    again.done(later)
+    assert stands_at(GROUP) == newest()
 
 
 def test_a_reader_that_was_silent_and_not_replaced_goes_on(make: Make) -> None:
