@@ -13,13 +13,13 @@ import pytest
 from django.db import OperationalError, connection
 from django.test import override_settings
 
-from django_mqueue import Subscription, publish_many, subscribe, unsubscribe
+from django_mqueue import Subscription, publish, publish_many, subscribe, unsubscribe
 from django_mqueue.exceptions import GroupNotNew, LogGap
 from django_mqueue.messages import OutgoingMessage
 from django_mqueue.models import Message, Offset
 from django_mqueue.service import backfilling, following
 from django_mqueue.spark import archive, backfill, planning
-from django_mqueue.spark.errors import ArchiveError
+from django_mqueue.spark.errors import ArchiveError, NoSuchTopic
 from django_mqueue.spark.replaying import backfills, originals
 from django_mqueue.spark.replaying.backfills import Backfilled
 from django_mqueue.spark.replaying.preview import Preview
@@ -244,6 +244,22 @@ def test_another_archive_than_it_was_begun_with_is_refused(
         backfill(spark, "orders", "reports", source=other, **ways)
     done(backfill(spark, "orders", "reports", source=place, **ways))
     assert_given_all(44)
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["not archived", "mistyped"])
+def test_an_archive_that_has_not_the_topic_is_refused_and_nothing_is_registered(
+    spark: SparkSession, options: dict[str, str], place: str, there: bool
+) -> None:
+    """The group would stay paused, and deletion wait for it, for ever."""
+    publish("parcels", 1)
+    archive(spark, "parcels", place, options=options)
+    if there:
+        fill(range(4))
+    before = list(Offset.objects.order_by("pk").values())
+    for dry_run in (True, False):
+        with pytest.raises(NoSuchTopic, match="has no topic 'orders'; it has parcels"):
+            backfill(spark, "orders", "reports", source=place, options=options, dry_run=dry_run)
+    assert list(Offset.objects.order_by("pk").values()) == before
 
 
 def test_what_cannot_be_is_refused_and_nothing_is_changed(

@@ -16,7 +16,7 @@ from django_mqueue.models import Offset
 from django_mqueue.service import following
 from django_mqueue.spark import planning
 from django_mqueue.spark.archiving import standing
-from django_mqueue.spark.errors import ArchiveError, NoArchive
+from django_mqueue.spark.errors import ArchiveError, NoArchive, NoSuchTopic
 from django_mqueue.spark.replaying import originals
 from django_mqueue.spark.replaying.held import Held
 from django_mqueue.spark.replaying.originals import Originals
@@ -216,6 +216,16 @@ def test_the_archive_of_another_database_is_told(archived: Archived, options: di
     with pytest.raises(ArchiveError, match="is the archive of another one"):
         hold(archived, options)
     assert following.place("orders", "guard", using="default") is None
+
+
+def test_an_archive_that_lacks_the_topic_is_told_and_nothing_is_held(
+    archived: Archived, options: dict[str, str]
+) -> None:
+    before = list(Offset.objects.order_by("pk").values())
+    ways: dict[str, Any] = {"group": "guard", "begun": False, "gap_is_error": True}
+    with pytest.raises(NoSuchTopic, match="has no topic 'orderz'; it has orders"):
+        originals.hold("default", "orderz", archived.folder, SPARK, options, **ways)
+    assert list(Offset.objects.order_by("pk").values()) == before
 
 
 def test_without_an_archive_all_is_the_log_s(options: dict[str, str]) -> None:

@@ -72,6 +72,8 @@ def look(
     """Where they are now, changing nothing. Raises ``NoArchive``, ``NoSuchTopic``, ``ArchiveError``."""
     archive = opened(path, spark)
     archived = archive.upto(topic) if archive else 0
+    if not archived and archive is not None:
+        archive.chosen(topic)  # Mistyped, perhaps: that is said before anything is registered for it.
     if not live:
         return Originals(topic, archive, archived, archived, live)
     found = settle(using, topic, options)

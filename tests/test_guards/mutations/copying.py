@@ -75,6 +75,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_BORDER}::test_the_archive_is_looked_at_again_when_deletion_is_held_back",
     ),
     mutation(
+        "an archive that lacks the topic is told before anything is held",
+        "a backfill fails when its group is registered: paused, and deletion waits for it for ever",
+        "spark/replaying/originals.py",
+        "    if not archived and archive is not None:\n        archive.chosen(topic)",
+        "    if not archived:\n        pass",
+        f"{_BORDER}::test_an_archive_that_lacks_the_topic_is_told_and_nothing_is_held",
+    ),
+    mutation(
         "the archive's group has held back deletion all the time",
         "what was deleted above the archive is missing, and nobody is told",
         "spark/archiving/standing.py",
