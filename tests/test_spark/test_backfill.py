@@ -103,6 +103,34 @@ def test_past_and_present_are_one(spark: SparkSession, options: dict[str, str], 
     assert_given_all(said[0])
 
 
+def test_a_dry_run_tells_what_is_stored_already(
+    spark: SparkSession, options: dict[str, str], place: str
+) -> None:
+    """Of what lies before the border alone: the rest needs no copies, or gets them at the seam."""
+    fill(range(40))
+    kept(spark, options, place)
+    fill(range(40, 60))
+    stopping, seen = threading.Event(), [0]
+    ways: dict[str, Any] = {"source": place, "options": options}
+
+    def watch(stored: int) -> None:
+        seen.append(stored)
+        if stored:
+            stopping.set()
+
+    backfill(spark, "orders", "reports", **ways, dry_run=False, rate=5, stopping=stopping, watch=watch)
+    fill(range(60, 65))
+    found = backfill(spark, "orders", "reports", **ways)
+    assert isinstance(found, Preview)
+    assert found.total == 60
+    assert 0 < seen[-1] <= found.stored < 60
+    done(backfill(spark, "orders", "reports", **ways, dry_run=False))
+    fill(range(65, 70))
+    found = backfill(spark, "orders", "reports", **ways)
+    assert isinstance(found, Preview)
+    assert found.total == found.stored == 60
+
+
 def test_what_is_waited_for_is_said_once_and_then_at_intervals(
     spark: SparkSession, options: dict[str, str], place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

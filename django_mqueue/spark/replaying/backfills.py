@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...exceptions import MQueueError
@@ -99,17 +99,23 @@ class _Backfill(Held):
         self._seam: Seam | None = None
 
     def preview(self) -> Preview:
-        self.line.run(self._check_new)
-        found = self.look(live=True)
-        return preview(
+        head = self.line.run(self._check_new)
+        past, done = self.look(live=True), 0
+        if head is not None:
+            run = head.run
+            past = replace(past, upto=head.upto)
+            done = self.line.run(lambda using: copying.copied(using, run))
+        found = preview(
             Choice(),
-            found.frame(self.spark, self.options, targeted=False),
+            past.frame(self.spark, self.options, targeted=False),
             name=KIND,
             topic=self.topic,
             to=self.topic,
             groups=[self.group],
-            stored=0,
+            stored=done,
         )
+        # Of one that has ended it is forgotten how many there were.
+        return replace(found, stored=found.total) if head is not None and head.ended else found
 
     def run_to_end(
         self,
