@@ -114,7 +114,7 @@ def test_the_archive_is_the_same_as_one_by_arrow(
     """Other hands have written it: the same rows in the same order, types, places and what is said of them."""
     import pyarrow.parquet as pq
 
-    from django_mqueue.spark.archiving.indirect import configured
+    from django_mqueue.spark.configuring import configured
 
     fill()
     session = {"spark.sql.parquet.outputTimestampType": "INT96", "spark.sql.session.timeZone": "Asia/Tokyo"}

@@ -13,17 +13,20 @@ from py4j.protocol import Py4JJavaError
 from django_mqueue import Subscription, publish, subscribe
 from django_mqueue.models import DeliveryState, Message
 from django_mqueue.spark import Archive, archive, replay
-from django_mqueue.spark.archiving.indirect import configured
+from django_mqueue.spark.configuring import configured
+from django_mqueue.spark.replaying.preview import Preview
 from django_mqueue.spark.reporting import report
 from tests.support.subscribers import QUICK, poll_until
 
 from .archives import batch, begin
+from .test_replay import done, numbers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.once]
 
+ZONE = "spark.sql.session.timeZone"
 SETTINGS = {
     "as Spark 3 was": {
         "spark.sql.ansi.enabled": "false",
@@ -95,6 +98,33 @@ def test_a_session_s_settings_change_nothing(
     for name, settings in SETTINGS.items():
         with configured(spark, settings):
             assert told(name.replace(" ", "-")) == usual, name
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "date(published_at) = '2026-05-04'",
+        "published_at >= '2026-05-04' AND published_at < TIMESTAMP '2026-05-05 00:00'",
+    ],
+    ids=["function", "compared"],
+)
+def test_times_in_a_condition_are_utc_wherever_it_is_asked(
+    spark: SparkSession, options: dict[str, str], condition: str
+) -> None:
+    """A dry run may be somewhere else than the run, and than where that goes on."""
+    for n, (day, hour) in enumerate([(3, 23), (4, 0), (4, 12), (4, 23), (5, 0)]):
+        found = publish("orders", {"n": n})
+        at = int(datetime(2026, 5, day, hour, tzinfo=UTC).timestamp() * 1000)
+        Message.objects.filter(offset=found.offset).update(published_at=at)
+    for zone in ("Pacific/Kiritimati", "Pacific/Pago_Pago"):
+        ways: dict[str, Any] = {"to": f"in-{zone}".replace("/", "-"), "where": condition, "options": options}
+        with configured(spark, {ZONE: zone}):
+            told = replay(spark, "orders", "spring", **ways)
+            assert isinstance(told, Preview)
+            assert told.total == 3, zone
+            done(replay(spark, "orders", "spring", **ways, dry_run=False))
+            assert spark.conf.get(ZONE) == zone, "the session is not as it was"
+        assert sorted(numbers(ways["to"])) == [1, 2, 3], zone
 
 
 def test_a_damaged_file_is_an_error_though_the_session_ignores_such(

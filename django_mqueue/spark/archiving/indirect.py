@@ -11,7 +11,7 @@ import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from pyspark.sql.types import StringType, StructField, StructType
 
 from ...exceptions import MQueueError
+from ..configuring import configured
 from ..errors import ArchiveError
 from ..options import ReadOptions, Table
 from .catalog import read_parquet, schema
@@ -211,22 +212,6 @@ class _Folder:
         if not offsets.are_sorted:
             raise ArchiveError(f"read back from {self._files.uri}: {goal} is not sorted by offset")
         return FileEntry(goal, offsets.rows, offsets.first, offsets.last, date, size, digest)
-
-
-@contextmanager
-def configured(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """With these settings of the session's; afterwards they are as before."""
-    before = {name: spark.conf.get(name, None) for name in settings}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, old in before.items():
-            if old is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, old)
 
 
 def _reading(

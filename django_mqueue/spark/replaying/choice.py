@@ -11,14 +11,18 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from ...policy import names
+from ..configuring import configured
 from ..errors import OptionError
 
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 DATA_EXCEPTION = "22"
 """How SQLSTATE begins of what a value is not fit for: what is no number, or too large, a division by zero."""
+
+IN_UTC = {"spark.sql.session.timeZone": "UTC"}
+"""What a time in a condition means must not depend on where it is asked: a run may go on elsewhere."""
 
 VALUE = "value"
 """A column for conditions: the payload as text, null for one that was published as bytes."""
@@ -90,13 +94,14 @@ class Choice:
         return frame if self.where is None else _where(frame, self.where)
 
     @contextmanager
-    def asked(self) -> Iterator[None]:
+    def asked(self, spark: SparkSession) -> Iterator[None]:
         """While Spark asks each message whether it is chosen. Raises ``OptionError`` for a condition that one of them
         cannot answer."""
         from pyspark.errors import PySparkException
 
         try:
-            yield
+            with configured(spark, {} if self.where is None else IN_UTC):
+                yield
         except PySparkException as error:
             if self.where is None or not _is_of_data(error):
                 raise
@@ -109,8 +114,9 @@ def _where(frame: DataFrame, condition: str) -> DataFrame:
     from pyspark.errors import PySparkException
 
     try:
-        found = frame.where(condition)
-        found.schema  # noqa: B018 (a Spark Connect server looks at the condition only now)
+        with configured(frame.sparkSession, IN_UTC):
+            found = frame.where(condition)
+            found.schema  # noqa: B018 (a Spark Connect server looks at the condition only now)
     except PySparkException as error:
         raise OptionError(
             f"where is {condition!r}, which is no condition over the columns {', '.join(frame.columns)}:"

@@ -48,7 +48,7 @@ def preview(
     choice: Choice, frame: DataFrame, *, name: str, topic: str, to: str, groups: list[str], stored: int
 ) -> Preview:
     """Of what is chosen of the frame, which is read three times. Raises ``OptionError``."""
-    with choice.asked():
+    with choice.asked(frame.sparkSession):
         return _preview(choice.of(frame), name=name, topic=topic, to=to, groups=groups, stored=stored)
 
 

@@ -161,7 +161,7 @@ class _Replay(Held):
                 watch(self.line.run(lambda using: copying.copied(using, run)))
 
         try:
-            with self.choice.asked():
+            with self.choice.asked(self.spark):
                 numbers = computed(self.spark, wanted, stopping, tell)
         except OptionError:
             self.line.run(lambda using: self._give_up(using, run))

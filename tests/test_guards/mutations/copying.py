@@ -8,6 +8,7 @@ _COPYING = "test_spark/test_copying.py"
 _SEAM = "test_spark/test_backfilling.py"
 _BORDER = "test_spark/test_originals.py"
 _AGAIN = "test_spark/test_replay_again.py"
+_SETTINGS = "test_spark/test_session_settings.py"
 
 MUTATIONS: tuple[Mutation, ...] = (
     mutation(
@@ -148,6 +149,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         ' SET offset_acked = %s, updated_at = {NOW_MS}"\n',
         ' SET updated_at = {NOW_MS} + 0 * %s"\n',
         f"{_BORDER}::test_a_guard_that_is_left_over_goes_back_to_where_this_archive_ends",
+    ),
+    mutation(
+        "times in a condition are UTC",
+        "a run that goes on in another time zone leaves out what neither part of it has chosen",
+        "spark/replaying/choice.py",
+        'IN_UTC = {"spark.sql.session.timeZone": "UTC"}\n',
+        "IN_UTC: dict[str, str] = {}\n",
+        f"{_SETTINGS}::test_times_in_a_condition_are_utc_wherever_it_is_asked[compared]",
     ),
     mutation(
         "who gives up a run locks its lanes",
