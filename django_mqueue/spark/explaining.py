@@ -6,6 +6,7 @@ import re
 
 from django.db import DatabaseError, InterfaceError
 
+from ..drawing.printing import shown
 from ..exceptions import MQueueError
 
 _OURS = re.compile(r"^\s*(?:\S+: )?django_mqueue(?:\.\w+)+\.([A-Z]\w*): (.+)$", re.MULTILINE)
@@ -58,5 +59,5 @@ def _told(error: BaseException) -> str:
 
 
 def _line(text: str) -> str:
-    line = " ".join(text.split())
+    line = shown(" ".join(text.split()))
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} …"

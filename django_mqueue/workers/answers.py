@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from itertools import islice
 
+from ..drawing.printing import on_a_line
 from ..exceptions import StaleDelivery
 from ..service import together
 from ..service.answering import Answering
@@ -135,7 +136,9 @@ class Answers:
         self.counts["dead-letter" if dead else verdict.verb] += 1
         if dead or verdict.verb == "nack":
             what = "dead-lettered" if dead else f"again in {verdict.delay:.3g} s"
-            first = verdict.error.partition("\n")[0]
+            first = on_a_line(
+                verdict.error.partition("\n")[0]
+            )  # A handler may have put there what it was sent.
             logger.warning(
                 "%s: %s@%s attempt %s failed, %s: %s",
                 self._handler_of[delivery.hold.answering].name, delivery.topic, delivery.offset, delivery.attempt,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 
 import pytest
 from django.db import OperationalError
@@ -91,6 +92,21 @@ Caused by: java.io.IOException: No FileSystem for scheme "s4"
 def test_what_comes_from_spark_is_told_in_a_line(text: str, said: str) -> None:
     """An error of ours, in whatever process it was raised, is the one that is told."""
     assert (explained(SparkError(text)) or "").startswith(said)
+
+
+def test_nothing_that_is_said_commands_the_terminal() -> None:
+    """Of what is JSON it is only written in another way."""
+    odd = "\x1b]0;mine\x07\x1b[2J\r\x7f\x9b31m\u202e"
+    assert (explained(LogGap(f"topic '{odd}' is gone")) or "").isprintable()
+    out, err = io.StringIO(), Terminal()
+    output = Output(out, err)
+    output.tell(f"topics: {odd}")
+    output.say(f"archived: {odd}")
+    output.tell(json.dumps(odd, ensure_ascii=False))
+    told, as_json = out.getvalue().splitlines()
+    assert told.isprintable()
+    assert err.getvalue().rstrip("\n").isprintable()
+    assert json.loads(as_json) == odd
 
 
 def test_progress_is_lines_where_nobody_looks() -> None:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_mqueue import Subscription, publish_many
+from django_mqueue import Subscription, publish, publish_many
 from django_mqueue.messages import OutgoingMessage
+from django_mqueue.models import Message
 from django_mqueue.spark import archive
 from django_mqueue.spark.command import backfill, replay
 from django_mqueue.spark.command.output import Output
@@ -96,6 +97,26 @@ def test_backfill_tells_and_then_does_it(spark: SparkSession, options: dict[str,
     assert told == "group 'reports' was given the past of topic 'orders' before\n"
     with Subscription("orders", "reports") as worker:
         assert [delivery.payload for delivery in poll_until(worker, 12)] == list(range(12))
+
+
+def test_nothing_that_was_published_commands_the_terminal(
+    spark: SparkSession, options: dict[str, str]
+) -> None:
+    """Who decides about ``--yes`` reads it there."""
+    kind = "\x1b]0;mine\x07\x1b[2J\r\nnothing was changed, and nothing is to be feared\x9b31m"
+    sent = publish("orders", {"to": "\x9b31m\x7f\u202e"}, key="ada\u2066", id="o\u202e1", kind=kind)
+    Message.objects.filter(offset=sent.offset).update(payload='"\x9b31m\x7f\u202e\x85"'.encode())
+    words = ["--topic", "orders", "--name", "spring", "--to", "again"]
+    told, _ = run(spark, options, replay.VERB, *words)
+    assert all(character.isprintable() for line in told.split("\n") for character in line)
+    assert [line[:19] for line in told.splitlines()].count("nothing was changed") == 1
+    assert "ada\\u2066" in told
+    assert "o\\u202e1" in told
+    told, _ = run(spark, options, replay.VERB, *words, "--json")
+    assert told.rstrip("\n").isprintable()
+    found = json.loads(told)
+    assert (found["kinds"], found["keys"]) == ({kind: 1}, {"ada\u2066": 1})
+    assert found["sample"][0]["payload"] == '"\x9b31m\x7f\u202e\x85"'
 
 
 def test_what_cannot_be_is_a_bad_argument(

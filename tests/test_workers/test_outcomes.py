@@ -68,6 +68,20 @@ def test_an_exception_is_retried_until_it_succeeds() -> None:
     assert dead_letters("t") == []
 
 
+def test_what_a_failure_says_commands_no_terminal(caplog: pytest.LogCaptureFixture) -> None:
+    """It may be what a stranger has sent."""
+    publish("t", "\x1b]0;mine\x07\x9b2J\r\u202e")
+    with registered("t", lambda message: bury(message.payload)):
+        run()
+    (told,) = [record.getMessage() for record in caplog.records if "dead-lettered" in record.getMessage()]
+    assert told.isprintable()
+    assert "\\u202e" in told
+
+
+def bury(why: str) -> None:
+    raise Reject(why)
+
+
 def test_max_attempts_deliveries_and_then_a_dead_letter_with_exception_and_traceback() -> None:
     publish("t", 1, key="k", id="one")
     with registered("t", seen := Seen(raising(ValueError("no good"))), retry=AT_ONCE, max_attempts=4):

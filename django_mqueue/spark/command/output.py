@@ -1,4 +1,7 @@
-"""What the command says: the result on stdout, all else on stderr, and progress as a bar only where somebody looks."""
+"""What the command says: the result on stdout, all else on stderr, and progress as a bar only where somebody looks.
+
+Some of it was written by whoever publishes: nothing in it commands the terminal.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Protocol, TextIO
+
+from ...drawing.printing import shown
 
 LINE_EVERY = 10.0
 """Seconds between two lines of progress, where stderr is no terminal."""
@@ -58,7 +63,7 @@ class Output:
         if self._bars:
             from tqdm import tqdm
 
-            tqdm.write(text, file=err)
+            tqdm.write(shown(text), file=err)
         else:
             _write(err, text)
 
@@ -83,5 +88,5 @@ class Output:
 
 
 def _write(stream: TextIO, text: str) -> None:
-    stream.write(f"{text}\n")
+    stream.write(f"{shown(text)}\n")
     stream.flush()

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from ...drawing.printing import on_a_line
 from ..replaying.asking import check_replay
 from ..replaying.choice import Choice
 from .checking import checked
@@ -140,7 +141,7 @@ def tell_preview(job: Job, found: Preview) -> None:
     if job.arguments.json:
         job.tell(json.dumps(_plain(asdict(found)), ensure_ascii=False))
         return
-    groups = ", ".join(found.groups) or "no group yet"
+    groups = on_a_line(", ".join(found.groups)) or "no group yet"
     job.tell(
         f"{found.total:,} messages of topic {found.topic!r} would be stored in {found.to!r}, for {groups}"
     )
@@ -157,13 +158,12 @@ def tell_preview(job: Job, found: Preview) -> None:
         if counts:
             job.tell(f"by {title}:")
             for name, count in counts.items():
-                job.tell(f"  {count:>12,}  {name}")
+                job.tell(f"  {count:>12,}  {on_a_line(name)}")
     if found.sample:
         job.tell("the first of them:")
         for one in found.sample:
-            job.tell(
-                f"  offset {one['offset']}, key {one['key']!r}, kind {one['kind']!r}, id {one['id']}: {one['payload']}"
-            )
+            told = f"offset {one['offset']}, key {one['key']!r}, kind {one['kind']!r}, id {one['id']}: {one['payload']}"
+            job.tell(f"  {on_a_line(told)}")
     job.tell("nothing was changed: --yes does it")
 
 

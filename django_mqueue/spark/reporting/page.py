@@ -10,9 +10,10 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
 from ...drawing.charts import Line, chart
+from ...drawing.printing import shown
 from ...drawing.scales import COUNT, TIME, Unit, count
 from .figures import GroupTotals, Report, StepFigures
-from .tables import group_of, heading, newest, optional, said, shown, times
+from .tables import group_of, heading, newest, optional, said, times
 
 GROUPS_DRAWN = 12
 """With the most messages."""

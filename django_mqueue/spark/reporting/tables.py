@@ -8,9 +8,8 @@ from datetime import datetime
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from ...drawing.printing import printable
+from ...drawing.printing import shown
 from ...drawing.scales import count, duration
-from ...policy.errors import plain
 from ..errors import NoSpark
 from .figures import ErrorFigures, GroupTotals, KeyFigures, Report, StepFigures, Times, TopicTotals
 
@@ -19,11 +18,6 @@ if TYPE_CHECKING:
 
 STEPS_SHOWN = 48
 """Of each group the newest."""
-
-
-def shown(text: str) -> str:
-    """What anybody may have written, without what moves a cursor or turns a direction."""
-    return printable(plain(text))
 
 
 def text(report: Report, width: int) -> str:
