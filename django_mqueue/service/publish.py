@@ -75,7 +75,9 @@ def publish(
     alias = conf.database(using)
     several = replace or (due is not None and id is not None)
     with session.explained(alias):
-        published = session.run(alias, store) if several else session.single(alias, store)
+        published = (
+            session.run(alias, store) if several else session.single(alias, store, latest=id is not None)
+        )
     telling.published(alias, topic, [row], [due], [published])
     if on_duplicate == "error" and not published.created:
         raise DuplicateMessage(published)

@@ -88,8 +88,8 @@ def _change(topic: str, id: str, key: str | None, group: str | None, using: str 
     alias = conf.database(using)
     with session.explained(alias):
         if due is None:
-            return session.single(alias, lambda cursor: schedule.delete(cursor, topic, place))
-        return session.single(alias, lambda cursor: schedule.move(cursor, topic, place, due))
+            return session.single(alias, lambda cursor: schedule.delete(cursor, topic, place), latest=True)
+        return session.single(alias, lambda cursor: schedule.move(cursor, topic, place, due), latest=True)
 
 
 def _place(topic: str, id: str, key: str | None, group: str | None) -> Place:

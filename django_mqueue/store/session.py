@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ from django.db.backends.utils import CursorWrapper
 
 from ..exceptions import NotMigrated
 from .dialect import LOST, NO_GATE, NO_TABLE, REFUSED, RETRIABLE
+from .latest import latest_rows
 
 Result = TypeVar("Result")
 Work = Callable[[CursorWrapper], Result]
@@ -67,7 +68,9 @@ def run(
     """
     connection = connections[using]
     if in_transaction(using):
-        with transaction.atomic(using=using, savepoint=False), connection.cursor() as cursor:
+        with (
+            transaction.atomic(using=using, savepoint=False), latest_rows(connection), connection.cursor() as cursor,
+        ):  # fmt: skip
             return work(cursor)
     for attempt in range(1, ATTEMPTS + 1):
         try:
@@ -134,12 +137,18 @@ def one_look() -> Iterator[None]:
         _seen.reset(token)
 
 
-def single(using: str, work: Work[Result]) -> Result:
-    """``work(cursor)``, which is one statement: it commits by itself, or belongs to the caller's transaction."""
+def single(using: str, work: Work[Result], *, latest: bool = False) -> Result:
+    """``work(cursor)``, which is one statement: it commits by itself, or belongs to the caller's transaction.
+
+    ``latest``: it locks rows there that others change.
+    """
     joined = in_transaction(using)
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            with connections[using].cursor() as cursor:
+            with (
+                latest_rows(connections[using]) if latest and joined else nullcontext(),
+                connections[using].cursor() as cursor,
+            ):
                 return work(cursor)
         except DatabaseError as error:
             if joined:

@@ -1,0 +1,51 @@
+"""Statements of the queue's in a transaction of the caller's, on MariaDB with snapshot isolation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from django.db import Error
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+VARIABLE = "innodb_snapshot_isolation"
+WITHOUT_SNAPSHOTS = ("read committed", "read uncommitted")
+
+
+@contextmanager
+def latest_rows(connection: BaseDatabaseWrapper) -> Iterator[None]:
+    """What is locked or written within goes by what is committed now, as it does on MySQL at any level.
+
+    With ``innodb_snapshot_isolation`` (on unless it is turned off, from MariaDB 11.6.2 on) a transaction at REPEATABLE
+    READ fails with error 1020 where it locks a row that has changed since its first read. The caller's own rows
+    stay guarded so. The queue's are compared with tokens, and some change all the time: each renewal of a lease would
+    fail an ack in a transaction that had read anything before.
+    """
+    if not _fails_on_changes(connection):
+        yield
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET SESSION {VARIABLE} = OFF")
+    raw = connection.connection
+    try:
+        yield
+    finally:
+        if connection.connection is raw:
+            # Past Django, which refuses statements in a transaction that can only be rolled back.
+            with suppress(Error, raw.Error), raw.cursor() as cursor:
+                cursor.execute(f"SET SESSION {VARIABLE} = ON")
+
+
+def _fails_on_changes(connection: Any) -> bool:
+    """Asked once for each connection, and only where the level is one at which it counts."""
+    if not getattr(connection, "mysql_is_mariadb", False) or connection.isolation_level in WITHOUT_SNAPSHOTS:
+        return False
+    asked, fails = getattr(connection, "_mqueue_snapshot", (None, False))
+    if asked is None or asked is not connection.connection:
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW SESSION VARIABLES WHERE Variable_name = %s", [VARIABLE])
+            row = cursor.fetchone()  # None: the server is too old to know it.
+        fails = row is not None and str(row[1]) == "ON"
+        connection._mqueue_snapshot = (connection.connection, fails)
+    return bool(fails)
