@@ -59,8 +59,11 @@ class Follower:
         return places
 
     def resume(self, using: str, begun: Offsets) -> None:
-        """Be the group's reader, from there on. Raises ``LogGap`` if what is above may be deleted."""
-        topics = [topic for topic in begun.next if topic not in self._resumed]
+        """Be the group's reader, from there on. Raises ``LogGap`` if what is above may be deleted.
+
+        Of the topics that are still read: a checkpoint names others for ever.
+        """
+        topics = [topic for topic in self._read(begun) if topic not in self._resumed]
         for topic in topics:
             if topic not in self._members:
                 self._join(using, topic, begun.query)
@@ -68,16 +71,27 @@ class Follower:
             self._resume(using, topic, begun)
             self._resumed.add(topic)
 
-    def check(self, using: str, topic: str, above: int) -> None:
-        """All above that was there until now. Raises ``LogGap`` if not, ``GroupTaken`` if another one reads now."""
-        following.check_reader(self._members[topic], using=using)
+    def holds(self, using: str, topic: str, begun: Offsets) -> bool:
+        """Whether all that a batch begins with is there, of a topic that is read no more: the batch was planned before.
+
+        Its group need not wait for it any more, and is moved no more.
+        """
         found = following.place(topic, self.group, using=using)
-        self._tell(self._gap(topic, found, self._places[topic].life, above))
+        return self._gap(topic, found, begun.lives.get(topic), begun.above(topic)) is None
+
+    def check(self, using: str, topic: str, begun: Offsets) -> None:
+        """All above that was there until now. Raises ``LogGap`` if not, ``GroupTaken`` if another one reads now."""
+        life = begun.lives.get(topic)
+        if topic in self._members:
+            following.check_reader(self._members[topic], using=using)
+            life = self._places[topic].life
+        found = following.place(topic, self.group, using=using)
+        self._tell(self._gap(topic, found, life, begun.above(topic)))
 
     def done(self, using: str, upto: Offsets) -> None:
         """The query is durably done up to there. Raises ``LogGap`` if the group is not where it was."""
         self.resume(using, upto)
-        for topic in upto.next:
+        for topic in self._read(upto):
             self._done(using, topic, upto.above(topic))
 
     def planned(self, ended: Offsets) -> None:
@@ -109,6 +123,9 @@ class Follower:
                     self._follow_checkpoint(using)
                 for me in self._members.values():
                     following.leave(me, using=using)
+
+    def _read(self, told: Offsets) -> list[str]:
+        return [topic for topic in told.next if self.options.reads(topic)]
 
     def _done(self, using: str, topic: str, above: int) -> None:
         place = self._places[topic]

@@ -75,6 +75,11 @@ class ReadOptions:
         """The topic by which the one that is read was asked for."""
         return self.suffixes.original(topic) or topic if self.table == "dead_letters" else topic
 
+    def reads(self, topic: str) -> bool:
+        """Whether a topic, of a checkpoint perhaps, is one of those that are read."""
+        name = self.suffixes.original(topic) if self.table == "dead_letters" else topic
+        return name is not None and (name in self.topics or self.matches(name))
+
     def matches(self, topic: str) -> bool:
         return self.pattern is not None and re.fullmatch(self.pattern, topic) is not None
 

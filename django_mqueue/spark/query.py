@@ -128,18 +128,20 @@ class Query:
     def _ranges(
         self, using: str, found: list[tuple[str, int, int]], begun: Offsets, ended: Offsets
     ) -> list[Range]:
-        """A batch that is run again is the first that Spark asks for: the group may be anywhere by then."""
-        if follower := self._follower:
-            batch = Offsets({topic: begun.next[topic] for topic, *_ in found}, ended.lives, ended.query)
-            follower.resume(using, batch)
+        """A batch that is run again is the first that Spark asks for: the group may be anywhere by then, and some of
+        its topics may be read no more."""
+        if not (follower := self._follower):
+            return ranges(using, self.options, found)
+        batch = Offsets({topic: begun.next[topic] for topic, *_ in found}, ended.lives, ended.query)
+        follower.resume(using, batch)
+        found = [
+            (topic, above, upto)
+            for topic, above, upto in found
+            if self.options.reads(topic) or (above < upto and follower.holds(using, topic, batch))
+        ]
         planned = ranges(using, self.options, found)
-        if follower:
-            for (
-                topic,
-                above,
-                _,
-            ) in found:  # Now: what is deleted from here on is missed by the task that reads it.
-                follower.check(using, topic, above)
+        for topic, *_ in found:  # Now: what is deleted from here on is missed by the task that reads it.
+            follower.check(using, topic, batch)
         return planned
 
     def _ends(self, using: str, found: list[tuple[str, int, int]], most: int | None) -> dict[str, int]:

@@ -9,6 +9,7 @@ _CHECKPOINT = "test_spark/test_checkpoint.py"
 _PAGES = "test_spark/test_pages.py"
 _ONE = "test_spark/test_one_reader.py"
 _SET_BACK = "test_spark/test_archive_set_back.py"
+_LET_GO = "test_spark/test_topics_let_go.py"
 _RACES = "test_interleavings/test_following.py"
 
 MUTATIONS: tuple[Mutation, ...] = (
@@ -193,7 +194,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "who runs a batch again becomes the group's reader first",
         "another reads for the group meanwhile, and lets be deleted what the batch is made of",
         "spark/query.py",
-        "            follower.resume(using, batch)\n",
+        "        follower.resume(using, batch)\n",
         "",
         f"{_ONE}::test_who_runs_a_batch_again_is_the_reader",
     ),
@@ -201,10 +202,27 @@ MUTATIONS: tuple[Mutation, ...] = (
         "nothing above a batch's beginning was deleted when its rows had been counted",
         "what was deleted meanwhile is missing, and no task can know",
         "spark/query.py",
-        "                follower.check(using, topic, above)\n",
-        "                follower.lives\n",
+        "            follower.check(using, topic, batch)\n",
+        "            follower.lives\n",
         f"{_ONE}::test_what_is_deleted_while_a_batch_is_planned_is_told",
         f"{_ONE}::test_a_reader_that_was_replaced_reads_nothing",
+    ),
+    mutation(
+        "a topic that is read no more is not read for its group",
+        "its log is kept for ever: who unsubscribes the group ends the query, or has it registered again",
+        "spark/follower.py",
+        "for topic in told.next if self.options.reads(topic)]\n",
+        "for topic in told.next]\n",
+        f"{_LET_GO}::test_a_topic_that_is_read_no_more_is_let_go[false]",
+        f"{_LET_GO}::test_a_topic_that_is_read_no_more_is_let_go[true]",
+    ),
+    mutation(
+        "a batch that was planned is read whole, also of a topic that is read no more",
+        "who reads that topic again goes on behind the batch, of which nobody has read it",
+        "spark/query.py",
+        "or (above < upto and follower.holds(using, topic, batch))\n",
+        "\n",
+        f"{_LET_GO}::test_a_batch_that_was_planned_is_whole",
     ),
     mutation(
         "a planner that is told to end lets go of its locks first",
