@@ -115,19 +115,6 @@ def test_a_batch_of_a_stream_that_comes_again_stores_nothing_twice(
     assert sorted(numbers("copies")) == list(range(60))
 
 
-def test_order_is_kept_where_it_is_asked_for(spark: SparkSession, options: dict[str, str]) -> None:
-    from django_mqueue.spark import keep_order
-
-    frame = spark.range(2000).selectExpr("id", "CAST(id AS STRING) AS payload", "CONCAT('k', id % 5) AS key")
-    shuffled = frame.repartition(7, "id")
-    save(keep_order(shuffled, "id").select("key", "payload"), options, topic="orders")
-    by_key: dict[int, list[int]] = {}
-    for number in numbers():
-        by_key.setdefault(number % 5, []).append(number)
-    assert sorted(by_key) == list(range(5))
-    assert all(found == sorted(found) and len(found) == 400 for found in by_key.values())
-
-
 def test_rows_for_one_group_are_delivered_to_it_alone(spark: SparkSession, options: dict[str, str]) -> None:
     frame = spark.range(3).selectExpr("CAST(id AS STRING) AS payload")
     with pytest.raises(Exception, match="group 'billing' is not registered for topic 'orders'"):
