@@ -39,7 +39,7 @@ class Answering:
         """Finish deliveries, in one statement. ``starting``: claimed ahead, and going to a handler now.
 
         Raises ``StaleDelivery`` for those that are not this subscriber's any more; the others are finished. ``whole``:
-        they are not, for the caller's transaction rolls them back.
+        they are not, for the caller's transaction rolls them back; and one that was finished before, unheard, is stale.
         """
         context = self.context
         todo = [d for d in deliveries if d.hold.answer != "ack"]
@@ -49,7 +49,7 @@ class Answering:
         def work(cursor: CursorWrapper) -> set[Ticket]:
             stale: set[Ticket] = set()
             if todo:
-                stale = self._finish(cursor, {d.hold.ticket: d.hold.failures for d in todo})
+                stale = self._finish(cursor, {d.hold.ticket: d.hold.failures for d in todo}, whole=whole)
             if starting:
                 tickets = _ordered(d.hold.ticket for d in starting)
                 if answers.hand_over(cursor, Deliveries(context.me, tickets)) < len(tickets):
@@ -206,10 +206,14 @@ class Answering:
             tell_failure(cursor, ticket.offset, metadata, context.group, text)
         return set()
 
-    def _finish(self, cursor: CursorWrapper, failures: Mapping[Ticket, int]) -> set[Ticket]:
+    def _finish(self, cursor: CursorWrapper, failures: Mapping[Ticket, int], *, whole: bool) -> set[Ticket]:
         ordered = _ordered(failures)
         done = answers.finish(cursor, Deliveries(self.context.me, ordered))
-        return set() if done == len(ordered) else self._unfinished(cursor, failures)
+        if done == len(ordered):
+            return set()
+        stale = self._unfinished(cursor, failures)
+        # One that was finished before has its effects: those of this transaction would be there a second time.
+        return stale or set(ordered) if whole else stale
 
     def _unfinished(self, cursor: CursorWrapper, failures: Mapping[Ticket, int]) -> set[Ticket]:
         """Those that were not finished by their token either, in an earlier try that was committed unseen.

@@ -37,7 +37,7 @@ def atomically(deliveries: Sequence[Delivery]) -> Iterator[None]:
     answering = deliveries[0].hold.answering
     using = answering.context.using
     acked = False
-    with _writes_to(using), transaction.atomic(using=using):
+    with session.ended_whole(using), _writes_to(using), transaction.atomic(using=using):
         # The first of the hooks: should one of the block's own raise, what is committed is known all the same.
         transaction.on_commit(lambda: answering.note_ack(deliveries) if acked else None, using=using)
         with _still_there(), transaction.atomic(using=using):

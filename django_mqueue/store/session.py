@@ -87,6 +87,18 @@ def run(
     raise AssertionError("unreachable")
 
 
+@contextmanager
+def ended_whole(using: str) -> Iterator[None]:
+    """For a transaction that begins and ends within, unless it is the caller's: see ``_close_half_ended``."""
+    connection, joined = connections[using], in_transaction(using)
+    try:
+        yield
+    except Error:
+        if not joined:
+            _close_half_ended(connection)
+        raise
+
+
 def _close_half_ended(connection: BaseDatabaseWrapper) -> None:
     """After a COMMIT Django turns autocommit on again. A connection that is lost between the two would be taken for
     one with a transaction of the caller's."""

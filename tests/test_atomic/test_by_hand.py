@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
-from django.db import connection, connections, transaction
+from django.db import OperationalError, connection, connections, transaction
 
 from django_mqueue import (
     BrokenTransaction,
@@ -18,6 +18,7 @@ from django_mqueue import (
 )
 from django_mqueue.models import DeliveryState, Message, PartitionLease
 from tests.shop.models import Sale
+from tests.support.threads import lost_after_its_commit
 from tests.support.transactions import statements, wait_until
 
 pytestmark = [
@@ -119,6 +120,24 @@ def test_inside_of_the_callers_transaction() -> None:
                     Sale.objects.create(number=delivery.payload)
         assert DeliveryState.objects.filter(acked=True).count() == 2
     assert sorted(Sale.objects.values_list("number", flat=True)) == [1, 2]
+
+
+def test_a_connection_that_is_lost_after_the_commit() -> None:
+    """Between the COMMIT and what turns autocommit on again. The subscription goes on, and nothing is done twice."""
+    publish("orders", 1, key="k")
+    with Subscription("orders", "billing") as subscription:
+        (delivery,) = wait_until(subscription.poll, "it comes")
+        with lost_after_its_commit(), pytest.raises(OperationalError), delivery.atomic():
+            Sale.objects.create(number=1)
+        assert subscription.poll() == []
+        with pytest.raises(StaleDelivery), delivery.atomic():
+            Sale.objects.create(number=2)
+        publish("orders", 2, key="k")
+        (following,) = wait_until(subscription.poll, "the next one comes")
+        assert (following.payload, following.ack()) == (2, True)
+    assert [sale.number for sale in Sale.objects.all()] == [1]
+    assert all(state.acked for state in DeliveryState.objects.all())
+    assert not PartitionLease.objects.exclude(holder="").exists()
 
 
 def test_a_block_that_ends_the_transaction() -> None:

@@ -155,4 +155,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         "RETRIABLE = frozenset({DEADLOCK, RECORD_CHANGED})",
         f"{_LOCKS}::test_an_answer_whose_lock_wait_times_out_is_tried_again[ack]",
     ),
+    mutation(
+        "an atomic block for what is acked already is rolled back",
+        "who has only heard of an error, and runs the block again, has its writes committed twice",
+        "service/answering.py",
+        "return stale or set(ordered) if whole else stale",
+        "return stale",
+        "test_atomic/test_by_hand.py::test_a_connection_that_is_lost_after_the_commit",
+    ),
+    mutation(
+        "a connection that is lost behind a COMMIT is not taken for an open transaction",
+        "no poll works any more, and leases stay until they run out",
+        "service/atomically.py",
+        "session.ended_whole(using), ",
+        "",
+        "test_atomic/test_by_hand.py::test_a_connection_that_is_lost_after_the_commit",
+    ),
 )
