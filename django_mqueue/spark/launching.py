@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections
 
 from .. import conf
+from .configuration import check_configuration
 from .connecting import SSL
 from .errors import NoSpark
 from .java import find_java
@@ -39,7 +40,8 @@ def session(
 
     ``master`` as Spark has it; ``memory`` is the driver's, and with a local master all that there is. ``config`` is
     further configuration of Spark. Finds Java, and lets Spark's Python processes be of this interpreter and find this
-    package and Django's settings module. Raises ``NoSpark`` where there is no PySpark or no Java, or a wrong one.
+    package and Django's settings module. Raises ``NoSpark`` where there is no PySpark or no Java, or a wrong one, and
+    ``OptionError`` for a ``config`` that would hold the database's password.
 
     Under ``spark-submit`` all that is decided already, but for ``config``. With ``remote``, as ``sc://host``, it is a
     session of that Spark Connect server, which has its own Java and Python processes.
@@ -62,6 +64,7 @@ def plain_session(
     ``nice``: how far a Java that is started here gives way to what else runs on this machine, as ``start_java`` has it;
     0: not at all.
     """
+    check_configuration(config)
     check_pyspark()
     from pyspark.sql import SparkSession
 

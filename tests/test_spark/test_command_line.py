@@ -24,7 +24,8 @@ from django_mqueue.spark.command.doctor import here
 from django_mqueue.spark.command.parser import parser_of
 from django_mqueue.spark.command.verbs import BadArguments, Job
 from django_mqueue.spark.connecting import PASSWORD, connecting
-from django_mqueue.spark.errors import NoConnection
+from django_mqueue.spark.errors import NoConnection, OptionError
+from django_mqueue.spark.launching import session
 
 from .verbs import failing, main, verb
 
@@ -99,6 +100,15 @@ def test_arguments_become_options_without_the_password(monkeypatch: pytest.Monke
     assert SECRET not in repr(vars(job.arguments))
 
 
+TELLING = (
+    "spark.executorEnv.MQUEUE_PASSWORD",
+    "spark.executorEnv.DATABASE_URL",
+    "spark.kubernetes.driverEnv.MQUEUE_PASSWORD",
+    "spark.yarn.appMasterEnv.DATABASE_URL",
+)
+"""Settings of Spark that would hold the password."""
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -116,7 +126,7 @@ def test_arguments_become_options_without_the_password(monkeypatch: pytest.Monke
         (("--master", "sc://db"), "--master: must be local[N], spark://HOST:PORT, k8s://… or yarn, not 'sc://db'"),
         (("--remote", "local"), "--remote: must be like sc://HOST:15002"),
         (("--conf", "spark.executor.memory"), "--conf: must be like spark.executor.memory=2g"),
-        (("--conf", f"spark.executorEnv.MQUEUE_PASSWORD={SECRET}"), "Let the cluster set MQUEUE_PASSWORD"),
+        *((("--conf", f"{key}={SECRET}"), f"Let the cluster set {key.rpartition('.')[2]}") for key in TELLING),
         (("--remote", "sc://db", "--master", "local[2]"), "the Spark Connect server has its own master"),
         (("--many", "x"), "invalid int value"),
     ],
@@ -135,6 +145,28 @@ def test_bad_arguments_are_refused(
     assert said in err
     assert SECRET not in out + err
     assert not ran
+
+
+@pytest.mark.parametrize("name", ["MQUEUE_PASSWORD", "DATABASE_URL"])
+@pytest.mark.parametrize("whose", ["driver", "executor"])
+def test_the_name_of_a_secret_is_none(whose: str, name: str) -> None:
+    """It is how Kubernetes is told where the password is."""
+    seen: list[Job] = []
+
+    def run(job: Job) -> int:
+        seen.append(job)
+        return 0
+
+    setting = (f"spark.kubernetes.{whose}.secretKeyRef.{name}", "mqueue:password")
+    assert main("--conf", "=".join(setting), run=run) == 0
+    assert seen[0].arguments.conf == [setting]
+
+
+@pytest.mark.parametrize("key", TELLING)
+def test_a_session_is_not_given_the_password_either(key: str) -> None:
+    with pytest.raises(OptionError, match=r"Spark writes its configuration down") as refused:
+        session(config={"spark.executor.memory": "1g", key: SECRET})
+    assert SECRET not in str(refused.value)
 
 
 ARCHIVE, BACKFILL = ("archive", "--topic", "orders"), ("backfill", "--from", "/srv/archive")

@@ -8,6 +8,8 @@ import re
 from argparse import ArgumentParser
 from collections.abc import Callable, Sequence
 
+from ..configuration import check_configuration
+from ..errors import OptionError
 from ..priority import NICEST
 from .connection import add_connection
 from .verbs import Verb
@@ -126,9 +128,8 @@ def _setting(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not key.startswith("spark."):
         raise argparse.ArgumentTypeError(f"must be like spark.executor.memory=2g, not {text!r}")
-    if "MQUEUE_PASSWORD" in key:
-        raise argparse.ArgumentTypeError(
-            f"{key}: Spark writes its configuration down and shows it. Let the cluster set MQUEUE_PASSWORD in the"
-            " environment of executors, or give them a file (--password-file)"
-        )
+    try:
+        check_configuration([key])
+    except OptionError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
     return key, value
