@@ -139,9 +139,10 @@ class Line:
     def run(self, work: Callable[[str], Result]) -> Result:
         """``work(alias)``, again for up to a minute where the server cannot be reached or cannot do it just now.
 
-        So ``work`` must do no harm when it is done twice. The alias is another after a new connection.
+        The minute begins with the first failure, however long ``work`` took until then. ``work`` must do no harm when
+        it is done twice. The alias is another after a new connection.
         """
-        deadline = time.monotonic() + RETRY_FOR
+        deadline: float | None = None
         for attempt in itertools.count(1):
             try:
                 if self._using is None:
@@ -150,7 +151,9 @@ class Line:
             except (DatabaseError, InterfaceError, NoConnection) as error:
                 cause = error.__cause__ if isinstance(error, NoConnection) else error
                 self.close()
-                if cause is None or not session.passes(cause) or time.monotonic() > deadline:
+                now = time.monotonic()
+                deadline = now + RETRY_FOR if deadline is None else deadline
+                if cause is None or not session.passes(cause) or now > deadline:
                     raise
             self._pause.wait(min(0.1 * 2**attempt, 5))
         raise AssertionError("unreachable")

@@ -148,6 +148,25 @@ def test_a_line_is_opened_again_when_it_was_lost(options: dict[str, str]) -> Non
     line.close()
 
 
+def test_work_that_takes_longer_than_it_is_tried_again_is_tried_again(
+    options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plan of a long first batch takes minutes; its connection may be lost at the end of it."""
+    monkeypatch.setattr("django_mqueue.spark.connecting.RETRY_FOR", 0.05)
+    line, numbers = Line(connecting(lower(options))), []
+
+    def work(using: str) -> int:
+        ((number, _),) = session.fetch(using, "SELECT CONNECTION_ID(), SLEEP(0.2)")
+        numbers.append(int(number))
+        if len(numbers) == 1:
+            with connection.cursor() as cursor:
+                cursor.execute(f"KILL {number:d}")
+        return int(session.fetch(using, "SELECT CONNECTION_ID()")[0][0])
+
+    assert line.run(work) == numbers[1] != numbers[0]
+    line.close()
+
+
 def test_options_of_the_settings_hold_no_password() -> None:
     assert set(settings_options()) <= {
         "host", "port", "user", "database", "unixSocket", "defaultsFile", "sslCa",
