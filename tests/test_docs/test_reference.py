@@ -54,7 +54,9 @@ def first_cells(name: str) -> list[str]:
     return [re.sub(r"`", "", row) for row in rows]
 
 
-@pytest.mark.parametrize("name", sorted(set(django_mqueue.__all__) - {"__version__"}))
+@pytest.mark.parametrize(
+    "name", sorted({*django_mqueue.__all__, *django_mqueue.spark.__all__} - {"__version__"})
+)
 def test_every_public_name_is_in_the_reference(name: str) -> None:
     assert re.search(rf"`[^`\n]*\b{name}\b[^`\n]*`", everything()), f"{name} is not in docs/reference"
 
