@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 
-from django.db import connections, reset_queries
+from django.db import Error, connections, reset_queries
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 CHECK_AFTER = 30.0
@@ -39,20 +39,34 @@ def after_use() -> bool:
     """Leave this thread's connections as the next message expects them: none in a transaction, none broken.
 
     Whether all had been left well. One that is still in a transaction is thrown away, and Django's wrapper with
-    it, which would go on believing in its ``atomic`` block: what was written there is rolled back.
+    it, which would go on believing in its ``atomic`` block: what was written there is rolled back. Of a database
+    whose ``AUTOCOMMIT`` is off, what was not committed is rolled back, as at the end of a request; that is usual there.
     """
     well = True
     for connection in connections.all(initialized_only=True):
         if connection.connection is None:
             continue
-        if connection.in_atomic_block or not connection.get_autocommit():
+        by_itself = connection.settings_dict["AUTOCOMMIT"]
+        if connection.in_atomic_block or (by_itself and not connection.get_autocommit()):
             well = False
             connection.connection.close()
             del connections[connection.alias]
+        elif not by_itself:
+            _roll_back(connection)
         elif connection.errors_occurred:
             _check(connection)
     _used.at = time.monotonic()
     return well
+
+
+def _roll_back(connection: BaseDatabaseWrapper) -> None:
+    try:
+        if not connection.get_autocommit():
+            connection.rollback()
+            return
+    except Error:  # It has died, and what was open with it.
+        pass
+    connection.close()
 
 
 def _check(connection: BaseDatabaseWrapper) -> None:

@@ -7,10 +7,11 @@ import threading
 import time
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from asgiref.sync import sync_to_async
-from django.db import connection, transaction
+from django.db import connection, connections, transaction
 
 from django_mqueue import (
     Delivery,
@@ -292,6 +293,60 @@ def test_a_transaction_that_a_handler_leaves_open_is_rolled_back_and_the_attempt
     assert list(Sale.objects.values_list("number", flat=True)) == [2]
     (letter,) = dead_letters("t")
     assert "left a transaction open" in letter.last_error
+
+
+def not_committed(alias: str) -> None:
+    Sale.objects.using(alias).create(number=1)
+
+
+def committed(alias: str) -> None:
+    Sale.objects.using(alias).create(number=1)
+    transaction.commit(using=alias)
+
+
+def died(alias: str) -> None:
+    Sale.objects.using(alias).create(number=1)
+    connections[alias].connection.close()
+
+
+def turned_on(alias: str) -> None:
+    transaction.set_autocommit(True, using=alias)
+    Sale.objects.using(alias).create(number=1)
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+@pytest.mark.parametrize(
+    ("use", "stays"),
+    [
+        (lambda alias: Sale.objects.using(alias).count(), 0),
+        (not_committed, 0),
+        (died, 0),
+        (committed, 1),
+        (turned_on, 1),
+    ],
+    ids=["read", "written", "died", "committed", "turned on"],
+)
+def test_a_database_without_autocommit_is_left_as_it_usually_is(
+    use: Callable[[str], Any], stays: int
+) -> None:
+    """What was not committed is rolled back, as at a request's end. The attempt has not failed, nor has the next."""
+    for number in (1, 2):
+        publish("t", number, key="k")
+    autocommit: list[bool] = []
+    once: dict[str, Any] = {"strict": True, "max_attempts": 1}
+
+    def handle(message: Message) -> None:
+        if message.payload == 1:
+            use("other")
+        else:
+            assert Sale.objects.using("other").count() == stays
+            autocommit.append(transaction.get_autocommit(using="other"))
+
+    with patch.dict(connections.settings["other"], AUTOCOMMIT=False), registered("t", handle, **once):
+        run(threads=1)
+    assert not dead_letters("t")
+    assert autocommit == [False]
+    assert Sale.objects.using("other").count() == stays
 
 
 def test_an_async_handler_that_leaves_a_transaction_open_has_failed() -> None:
