@@ -128,16 +128,29 @@ class Follower:
         return [topic for topic in told.next if self.options.reads(topic)]
 
     def _done(self, using: str, topic: str, above: int) -> None:
+        try:
+            self._move(using, topic, above)
+        except NotRegistered:
+            self._tell(self._changed(topic, above))
+            self._begin_anew(using, topic, above)
+            self._move(using, topic, above)
+
+    def _move(self, using: str, topic: str, above: int) -> None:
         place = self._places[topic]
         if above > place.above:
             try:
                 following.move(topic, self.group, place.life, above, using=using, me=self._members[topic])
-            except NotRegistered as error:
-                raise LogGap(self._changed(topic, above)) from error
             except LogGap as gap:
                 self._tell(f"{gap}. Messages that it has since then up to there may be missed; {GO_ON}")
                 return
             self._places[topic] = Place(place.life, above)
+
+    def _begin_anew(self, using: str, topic: str, above: int) -> None:
+        """In another life of the group, as its reader, unless another one is that by now."""
+        me = self._members[topic]
+        following.check_reader(me, using=using)
+        following.join(me, using=using)
+        self._places[topic] = following.follow(topic, self.group, above, 0, using=using)
 
     def _follow_checkpoint(self, using: str) -> None:
         """Be done with what the checkpoint says is durable, before Spark looks for the next batch, or if it never does.

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+from django_mqueue import reset, subscribe, unsubscribe
 from django_mqueue.models import Message, Offset
 from django_mqueue.service.settling import Settler
 from django_mqueue.store import offsets
@@ -26,6 +27,16 @@ def settle(topic: str) -> int:
     """The offset up to which all is decided; there must be any. All know it, if the topic has a group."""
     settler = Settler("default", topic)
     return wait_until(settler.advance, "the topic is settled")
+
+
+def change_by_hand(group: str, how: str) -> None:
+    """As an operator does, while its query runs."""
+    if how == "reset":
+        reset("orders", group, "earliest", force=True)
+    else:
+        unsubscribe("orders", group)
+    if how == "subscribed again":
+        subscribe("orders", group)
 
 
 def newest(topic: str = "orders") -> int:

@@ -11,7 +11,7 @@ import pytest
 from django.db import connection
 from django.test import override_settings
 
-from django_mqueue import Subscription, publish, publish_many, reset, subscribe, unsubscribe
+from django_mqueue import Subscription, publish, publish_many, subscribe, unsubscribe
 from django_mqueue.exceptions import GroupReadsLog, GroupTaken, LogGap
 from django_mqueue.models import Message, PartitionLease, SubscriberHeartbeat
 from django_mqueue.policy.encoding import encode
@@ -28,7 +28,7 @@ from django_mqueue.store.leases import Holder
 from tests.support.subscribers import QUICK, consume
 from tests.support.transactions import HeldTransaction
 
-from .streams import newest, reads_log, settle, stands_at
+from .streams import change_by_hand, newest, reads_log, settle, stands_at
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -273,12 +273,7 @@ def test_a_group_that_was_changed_by_hand_stops_its_query(
     begun = query.initial()
     query.done(begun)
     ended = query.latest(begun, None)
-    if how == "reset":
-        reset("orders", GROUP, "earliest", force=True)
-    else:
-        unsubscribe("orders", GROUP)
-    if how == "subscribed again":
-        subscribe("orders", GROUP)
+    change_by_hand(GROUP, how)
     with pytest.raises(LogGap, match="unsubscribed from topic 'orders', reset, or registered anew"):
         query.done(ended)
     query.stop()

@@ -10,6 +10,7 @@ _PAGES = "test_spark/test_pages.py"
 _ONE = "test_spark/test_one_reader.py"
 _SET_BACK = "test_spark/test_archive_set_back.py"
 _LET_GO = "test_spark/test_topics_let_go.py"
+_GOING_ON = "test_spark/test_going_on.py"
 _RACES = "test_interleavings/test_following.py"
 
 MUTATIONS: tuple[Mutation, ...] = (
@@ -38,6 +39,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         '        cursor.execute("UPDATE queue_offsets SET scan_offset = -1 WHERE id = %s", [found.life])\n'
         "        return Place(found.life, found.start)\n",
         f"{_FOLLOWING}::test_a_worker_that_has_just_joined_claims_nothing_any_more",
+    ),
+    mutation(
+        "who begins to read anew is the group's reader still",
+        "two read for it: the one ahead lets messages be deleted that the other one is about to read",
+        "spark/follower.py",
+        "        following.check_reader(me, using=using)\n        following.join(me, using=using)\n",
+        "        following.join(me, using=using)\n",
+        f"{_GOING_ON}::test_who_was_replaced_does_not_begin_anew",
     ),
     mutation(
         "one reads the log for a group at a time",

@@ -1,0 +1,68 @@
+"""A query that is to go on in spite of a gap does so while it runs, too; nothing here needs Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from django_mqueue import publish, publish_many, unsubscribe
+from django_mqueue.exceptions import GroupTaken
+from django_mqueue.models import SubscriberHeartbeat
+from django_mqueue.spark.options import read_options
+from django_mqueue.spark.query import Query
+
+from .streams import change_by_hand, newest, reads_log, stands_at
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+GROUP = "archive"
+
+
+@pytest.fixture
+def make(options: dict[str, str]) -> Iterator[Callable[[], Query]]:
+    """Queries of the test, stopped at its end."""
+    made: list[Query] = []
+    asked = {**options, "topic": "orders", "group": GROUP, "failOnDataLoss": "false", "pollInterval": "0.01"}
+
+    def query() -> Query:
+        made.append(Query(read_options(asked, streaming=True)))
+        return made[-1]
+
+    yield query
+    for each in made:
+        each.stop()
+
+
+@pytest.mark.parametrize("how", ["unsubscribed", "reset", "subscribed again"])
+def test_a_query_that_is_to_go_on_goes_on_when_its_group_is_changed_by_hand(
+    make: Callable[[], Query], how: str
+) -> None:
+    publish_many("orders", range(3))
+    careless = make()
+    begun = careless.initial()
+    careless.done(begun)
+    ended = careless.latest(begun, None)
+    change_by_hand(GROUP, how)
+    with pytest.warns(UserWarning, match="unsubscribed from topic 'orders', reset, or registered anew"):
+        careless.done(ended)
+    assert (stands_at(GROUP), reads_log(GROUP)) == (newest(), True)
+    publish("orders", 3)
+    later = careless.latest(ended, None)
+    assert later.lives != ended.lives
+    assert sum(each.piece.rows for each in careless.ranges(ended, later)) == 1
+    careless.done(later)
+    assert stands_at(GROUP) == newest()
+    assert SubscriberHeartbeat.objects.get().deregistered_at is None, "another one could read for it, too"
+
+
+def test_who_was_replaced_does_not_begin_anew(make: Callable[[], Query]) -> None:
+    """It stood still while its checkpoint was started again, and the group registered anew."""
+    publish_many("orders", range(3))
+    careless, again = (make() for _ in range(2))
+    ended = careless.latest(careless.initial(), None)
+    unsubscribe("orders", GROUP)
+    with pytest.warns(UserWarning, match="may be deleted"):
+        again.done(ended)
+    with pytest.warns(UserWarning, match="may be deleted"), pytest.raises(GroupTaken, match="started again"):
+        careless.done(ended)
