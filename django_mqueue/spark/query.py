@@ -62,11 +62,17 @@ class Query:
         return now
 
     def ranges(self, begun: Offsets, ended: Offsets) -> list[Range]:
-        """A batch cut for its tasks. A topic that it begins with was not there before, and is read by the next one."""
+        """A batch cut for its tasks. A topic that it begins with was not there before, and is read by the next one.
+
+        It may have been planned by another process, which was killed: Spark does not ask ``latest`` for it then.
+        """
         found = [
             (topic, begun.above(topic), ended.above(topic)) for topic in ended.next if topic in begun.next
         ]
-        return self._line.run(lambda using: self._ranges(using, found, begun, ended))
+        planned = self._line.run(lambda using: self._ranges(using, found, begun, ended))
+        if self._follower:
+            self._follower.planned(ended)
+        return planned
 
     def done(self, upto: Offsets) -> None:
         """All of that is durable: the group is done with it."""

@@ -96,6 +96,27 @@ def test_a_query_that_waits_for_its_next_trigger_is_done_with_what_is_durable(
     wait_until(lambda: stands_at(GROUP) == first.above("orders"), "the group follows its checkpoint")
 
 
+@pytest.mark.parametrize("how", ["stopped", "waits"])
+def test_a_batch_that_is_run_again_is_done_when_it_is_durable(
+    make: Make, checkpoint: str, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Who planned it was killed: Spark asks for its ranges, and for nothing else."""
+    if how == "waits":
+        monkeypatch.setattr(follower, "BEAT_EVERY", 0.05)
+    query = make()
+    begun, first = begin(query)
+    write(checkpoint, 0, first, durable=False)
+    query.stop()
+    again = make()
+    again.ranges(begun, first)
+    write(checkpoint, 0, first, durable=True)
+    if how == "stopped":
+        again.stop()
+        assert stands_at(GROUP) == first.above("orders")
+    else:
+        wait_until(lambda: stands_at(GROUP) == first.above("orders"), "the group follows its checkpoint")
+
+
 def test_another_query_s_checkpoint_moves_nobody(make: Make, checkpoint: str) -> None:
     query = make()
     begun, first = begin(query)

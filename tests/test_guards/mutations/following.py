@@ -251,6 +251,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_FOLLOWING}::test_what_a_batch_begins_with_is_done",
     ),
     mutation(
+        "a group follows its checkpoint through a batch that another process has planned",
+        "what was done is kept in the log until the query looks for the next batch, perhaps for ever",
+        "spark/query.py",
+        "            self._follower.planned(ended)\n",
+        "            self._follower.lives\n",
+        f"{_CHECKPOINT}::test_a_batch_that_is_run_again_is_done_when_it_is_durable[stopped]",
+    ),
+    mutation(
         "a group follows its own query's checkpoint",
         "it is done with what another query has read",
         "spark/checkpoint.py",
