@@ -271,14 +271,51 @@ def test_clean_leaves_what_is_nobody_s_and_takes_what_a_killed_run_left_beside(
     }  # fmt: skip
 
 
+def test_progress_is_told_by_files(
+    folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it goes on: of a topic that is read for hours, and of two."""
+    from django_mqueue.spark import compact, verify
+    from django_mqueue.spark.archiving import checking
+
+    for number in (1, 2):
+        batch(folder, "parcels", number, number - 1, [number])
+    seen: list[tuple[int, int]] = []
+
+    def steps() -> list[tuple[int, int]]:
+        found = seen.copy()
+        seen.clear()
+        return found
+
+    def progress(done: int, total: int) -> None:
+        seen.append((done, total))
+
+    verify(spark, str(folder), progress=progress)
+    assert steps() == [(0, 5), (3, 5), (5, 5)]
+    monkeypatch.setattr(checking, "BYTES_PER_ROUND", 1)
+    verify(spark, str(folder), progress=progress)
+    assert steps() == [(done, 5) for done in range(6)]
+    two = sum(entry.bytes for entry in opened(folder).entries("orders")[:2])
+    compact(spark, str(folder), bytes=two, progress=progress)
+    assert steps() == [(0, 4), (2, 4), (4, 4)]
+    compact(spark, str(folder), bytes=two, progress=progress)
+    assert steps() == [(0, 0)]
+
+
 def test_the_commands_tell(folder: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     def said(*command: str) -> str:
         call_command("mqueue_spark", *command, "--to", str(folder))
-        return capsys.readouterr().out
+        out, err = capsys.readouterr()
+        progress.append(err)
+        return out
 
+    progress: list[str] = []
     assert said("verify").startswith("orders: whole, 7 rows in 3 files of 0.0 MiB\n")
+    assert "3 of 3 (100%) files, " in progress[-1]
     assert said("compact") == "orders: 3 batches with 3 files are 1 with 1, 7 rows\n"
+    assert "3 of 3 (100%) files, " in progress[-1]
     assert said("compact") == "orders: nothing to put together\n"
+    assert "files" not in progress[-1]
     assert "; 6 files belong to nothing" in said("verify", "--clean")
     assert json.loads(said("verify", "--json"))[0]["rows"] == 7
     assert json.loads(said("compact", "--json"))[0]["manifests"] == 0

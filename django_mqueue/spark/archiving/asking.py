@@ -17,7 +17,11 @@ HISTORY_AFTER = 3600.0
 """Seconds."""
 
 Progress = Callable[[int, int], object]
-"""Called with (done, of all), in offsets."""
+"""Called with (done, of all): an archive run counts offsets; compaction and verification count files."""
+
+
+def quiet(done: int, total: int) -> None:
+    """Progress that nobody asked for."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import OptionError
-from .asking import BATCH_ROWS, HISTORY_AFTER, Progress, asked
+from .asking import BATCH_ROWS, HISTORY_AFTER, Progress, asked, quiet
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,7 +51,7 @@ def archive(
         files_at(to, spark),
         wanted,
         stopping or threading.Event(),
-        progress or (lambda done, total: None),
+        progress or quiet,
     )
     return run.run()
 
@@ -63,6 +63,7 @@ def compact(
     topics: str | Sequence[str] | None = None,
     bytes: int = 1 << 30,
     stopping: threading.Event | None = None,
+    progress: Progress | None = None,
 ) -> list[Compacted]:
     """Put batches that follow each other together, as long as they have at most ``bytes`` in files; what was done.
 
@@ -76,7 +77,9 @@ def compact(
     if bytes < 1:
         raise OptionError(f"bytes is {bytes}, but must be at least 1")
     archive = Archive.open(to, spark)
-    return compacted(spark, archive, archive.chosen(topics), bytes, stopping)
+    return compacted(
+        spark, archive, archive.chosen(topics), bytes, stopping or threading.Event(), progress or quiet
+    )
 
 
 def verify(
@@ -86,6 +89,7 @@ def verify(
     topics: str | Sequence[str] | None = None,
     clean: bool = False,
     stopping: threading.Event | None = None,
+    progress: Progress | None = None,
 ) -> list[Verified]:
     """Read all that the archive holds of the topics (all, unless given), and say what is wrong with it.
 
@@ -98,4 +102,11 @@ def verify(
     from .checking import verified
 
     archive = Archive.open(to, spark)
-    return verified(spark, archive, topics, clean=clean, stopping=stopping)
+    return verified(
+        spark,
+        archive,
+        topics,
+        clean=clean,
+        stopping=stopping or threading.Event(),
+        progress=progress or quiet,
+    )

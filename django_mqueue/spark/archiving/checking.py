@@ -14,13 +14,14 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..errors import ArchiveError
 from ..options import Table
+from .asking import Progress
 from .catalog import Archive, read_parquet
 from .compacting import next_compaction
 from .files import HIDDEN, Files, Found, files_at
@@ -39,6 +40,9 @@ KEEP_FOR = 3600.0
 """Seconds that what is of no use is kept: somebody may be reading it, or writing it."""
 
 FILES_PER_TASK = 4
+FILES_PER_ROUND, BYTES_PER_ROUND = 128, 1 << 30
+"""That each core reads before there is progress to tell."""
+
 _BESIDE = re.compile(rf"{re.escape(HIDDEN)}{{1,2}}(probe-|{re.escape(MARKER)}\.)")
 
 
@@ -64,15 +68,25 @@ def verified(
     topics: Sequence[str] | None,
     *,
     clean: bool,
-    stopping: threading.Event | None,
+    stopping: threading.Event,
+    progress: Progress,
 ) -> list[Verified]:
     """Topic by topic, until ``stopping`` is set. None: all, and what there is of those that have no manifest."""
     found = []
-    for topic in archive.chosen(topics):
-        if stopping is not None and stopping.is_set():
+    wanted = archive.chosen(topics)
+    total, read = _files(archive, wanted), 0
+
+    def step(files: int) -> None:
+        nonlocal read
+        read += files
+        progress(read, total)
+
+    step(0)
+    for topic in wanted:
+        if stopping.is_set():
             break
-        found.append(_Check(spark, archive, topic).run(clean=clean))
-    if topics is None and not (stopping is not None and stopping.is_set()):
+        found.append(_Check(spark, archive, topic, step).run(clean=clean))
+    if topics is None and not stopping.is_set():
         for topic, paths in without_manifests(spark, archive).items():
             problem = (
                 f"topic {topic!r}: there are files of it, and no manifest names any: its manifests are missing, or its"
@@ -81,6 +95,14 @@ def verified(
             found.append(Verified(topic, problems=[problem], orphans=paths))
     if clean:
         _clean_beside(archive.files)
+    return found
+
+
+def _files(archive: Archive, topics: Sequence[str]) -> int:
+    found = 0
+    for topic in topics:
+        with suppress(ArchiveError):  # It is told when its turn comes.
+            found += sum(len(archive.entries(topic, table)) for table in TABLES)
     return found
 
 
@@ -100,8 +122,13 @@ def _clean_beside(files: Files) -> None:
 
 
 class _Check:
-    def __init__(self, spark: SparkSession, archive: Archive, topic: str) -> None:
+    """Of one topic. ``step``: called with the number of files that were read since the last time."""
+
+    def __init__(
+        self, spark: SparkSession, archive: Archive, topic: str, step: Callable[[int], None]
+    ) -> None:
         self._spark, self._archive, self._files, self._topic = spark, archive, archive.files, topic
+        self._step = step
         self._found = Verified(topic)
 
     def run(self, *, clean: bool) -> Verified:
@@ -137,20 +164,25 @@ class _Check:
         if clean and not found.problems:
             self._clean(archive, counted, orphans, now)
 
-    def _read(self, entries: Sequence[FileEntry]) -> list[str]:
+    def _read(self, entries: Sequence[FileEntry]) -> Iterator[str]:
         if isinstance(self._files, HadoopFiles):
-            return problems(self._files, entries)
-        uri = self._files.uri
-        tasks = [entries[at : at + FILES_PER_TASK] for at in range(0, len(entries), FILES_PER_TASK)]
-        if len(tasks) > 100 * parallelism(self._spark):
-            each = -(-len(entries) // (100 * parallelism(self._spark)))
-            tasks = [entries[at : at + each] for at in range(0, len(entries), each)]
+            for found in problems(self._files, entries):
+                self._step(1)
+                if found is not None:
+                    yield found
+            return
+        uri, cores = self._files.uri, parallelism(self._spark)
 
         def look(some: Sequence[FileEntry]) -> list[str]:
             files = files_at(uri)
             return [found for entry in some if (found := problem(files, entry))]
 
-        return [found for some in spread(self._spark, look, tasks) for found in some]
+        for some in rounds(entries, FILES_PER_ROUND * cores, BYTES_PER_ROUND * cores):
+            each = max(1, min(FILES_PER_TASK, len(some) // cores))
+            tasks = [some[at : at + each] for at in range(0, len(some), each)]
+            for told in spread(self._spark, look, tasks):
+                yield from told
+            self._step(len(some))
 
     def _twice(self, table: Table, entries: Sequence[FileEntry]) -> Iterator[str]:
         """Rows that are in two files, of those whose offsets overlap."""
@@ -220,6 +252,20 @@ class _Check:
         done = {manifest_path(self._topic, m.name) for m in manifests if m.since and m.name in counted}
         there = self._files.list(f"{MANIFESTS}/{folder_of(self._topic)}")
         return max((found.modified for found in there if found.path in done), default=0.0)
+
+
+def rounds(entries: Sequence[FileEntry], files: int, bytes: int) -> Iterator[list[FileEntry]]:
+    """So many neighbours at a time, or so large ones: Spark tells nothing of a job before it is done."""
+    some: list[FileEntry] = []
+    size = 0
+    for entry in entries:
+        if some and (len(some) == files or size + entry.bytes > bytes):
+            yield some
+            some, size = [], 0
+        some.append(entry)
+        size += entry.bytes
+    if some:
+        yield some
 
 
 def _named(manifests: Iterable[Manifest]) -> set[str]:

@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 
 from ..errors import ArchiveError
 from ..options import Table
+from .asking import Progress
 from .catalog import Archive
 from .files import Files, files_at
 from .hadoop import HadoopFiles
@@ -62,17 +63,23 @@ class _Task:
 
 
 def compacted(
-    spark: SparkSession, archive: Archive, topics: Sequence[str], bytes: int, stopping: threading.Event | None
+    spark: SparkSession,
+    archive: Archive,
+    topics: Sequence[str],
+    bytes: int,
+    stopping: threading.Event,
+    progress: Progress,
 ) -> list[Compacted]:
     """Topic by topic, until ``stopping`` is set."""
-    done = []
-    for topic in topics:
-        found = Compacted(topic)
-        for some in _together(archive.manifests(topic), bytes):
-            if stopping is not None and stopping.is_set():
-                break
-            _compact(spark, Archive.open(archive.files.uri, spark), some, found)
-        done.append(found)
+    done = [Compacted(topic) for topic in topics]
+    todo = [(found, some) for found in done for some in _together(archive.manifests(found.topic), bytes)]
+    total = sum(_files(some) for _, some in todo)
+    progress(0, total)
+    for found, some in todo:
+        if stopping.is_set():
+            break
+        _compact(spark, Archive.open(archive.files.uri, spark), some, found)
+        progress(sum(each.files for each in done), total)
     return done
 
 
@@ -137,9 +144,13 @@ def _compact(spark: SparkSession, archive: Archive, old: Sequence[Manifest], don
     _check_there(Archive.open(files.uri, spark), [manifest])
     done.manifests += len(old)
     done.manifests_now += 1
-    done.files += sum(len(part.files) for m in old for part in m.tables.values())
+    done.files += _files(old)
     done.files_now += sum(len(entries) for entries in new.values())
     done.rows += sum(part.rows for part in manifest.tables.values())
+
+
+def _files(manifests: Sequence[Manifest]) -> int:
+    return sum(len(part.files) for manifest in manifests for part in manifest.tables.values())
 
 
 def _check_there(archive: Archive, manifests: Sequence[Manifest]) -> None:

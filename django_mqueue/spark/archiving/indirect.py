@@ -82,7 +82,8 @@ def merged(
     spark: SparkSession, files: HadoopFiles, topic: str, batch: int, days: Sequence[Day]
 ) -> list[list[FileEntry]]:
     """For each day of a table the files that its files were merged into. Raises ``ArchiveError`` if one is damaged."""
-    if found := problems(files, [entry for _, _, entries in days for entry in entries]):
+    read = problems(files, [entry for _, _, entries in days for entry in entries])
+    if found := list(filter(None, read)):
         raise ArchiveError(f"{files.uri}: {found[0]}")
     made: dict[tuple[Table, str], list[FileEntry]] = {}
     with _Folder(files) as folder:
@@ -105,14 +106,14 @@ def merged(
 Day = tuple[Table, str, Sequence[FileEntry]]
 
 
-def problems(files: HadoopFiles, entries: Sequence[FileEntry]) -> list[str]:
-    """What is wrong with these files.
+def problems(files: HadoopFiles, entries: Sequence[FileEntry]) -> Iterator[str | None]:
+    """What is wrong with each of these files, or None, as they are read.
 
     The driver reads them, several at once, as streams: whatever their size, none is in memory as a whole, as it would
     be where Spark reads a file as one value.
     """
     with ThreadPoolExecutor(READERS) as pool:
-        return [found for found in pool.map(lambda entry: problem(files, entry), entries) if found]
+        yield from pool.map(lambda entry: problem(files, entry), entries)
 
 
 def probe(spark: SparkSession, files: HadoopFiles) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from argparse import ArgumentParser
-from contextlib import ExitStack
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,6 @@ from .verbs import Job, Verb
 
 if TYPE_CHECKING:
     from ..archiving.running import Archived
-    from .output import Progress
 
 
 def arguments(parser: ArgumentParser) -> None:
@@ -61,17 +59,7 @@ def run(job: Job) -> int:
         job.options, given.topic, given.pattern, given.group, given.batch_rows, given.history_after,
         strict=not given.allow_gaps,
     )  # fmt: skip
-    with ExitStack() as stack:
-        bar: list[Progress] = []
-        reached = 0
-
-        def progress(done: int, total: int) -> None:
-            nonlocal reached
-            if not bar:
-                bar.append(stack.enter_context(job.progress(total, "offsets")))
-            bar[0].update(done - reached)
-            reached = done
-
+    with job.counted("offsets") as progress:
         found = archive(
             job.spark,
             given.topic,

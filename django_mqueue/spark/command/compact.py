@@ -31,7 +31,15 @@ def arguments(parser: ArgumentParser) -> None:
 def run(job: Job) -> int:
     given = job.arguments
     check_place(given.to)
-    done = compact(job.spark, given.to, topics=given.topic, bytes=given.mib * MIB, stopping=job.stopping)
+    with job.counted("files") as progress:
+        done = compact(
+            job.spark,
+            given.to,
+            topics=given.topic,
+            bytes=given.mib * MIB,
+            stopping=job.stopping,
+            progress=progress,
+        )
     if given.json:
         job.tell(json.dumps([asdict(each) for each in done], indent=2))
     else:

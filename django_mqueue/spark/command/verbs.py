@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +68,22 @@ class Job:
         ``total`` None: nobody knows.
         """
         return self._output.progress(total, unit)
+
+    @contextmanager
+    def counted(self, unit: str) -> Iterator[Callable[[int, int], None]]:
+        """For what tells its progress by calls with (done, of all), from the first of them on."""
+        bar: list[Progress] = []
+        reached = 0
+        with ExitStack() as stack:
+
+            def told(done: int, total: int) -> None:
+                nonlocal reached
+                if not bar:
+                    bar.append(stack.enter_context(self.progress(total, unit)))
+                bar[0].update(done - reached)
+                reached = done
+
+            yield told
 
 
 @dataclass(frozen=True)

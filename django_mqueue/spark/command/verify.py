@@ -29,7 +29,15 @@ def run(job: Job) -> int:
     """1 if anything is wrong."""
     given = job.arguments
     check_place(given.to)
-    found = verify(job.spark, given.to, topics=given.topic, clean=given.clean, stopping=job.stopping)
+    with job.counted("files") as progress:
+        found = verify(
+            job.spark,
+            given.to,
+            topics=given.topic,
+            clean=given.clean,
+            stopping=job.stopping,
+            progress=progress,
+        )
     if given.json:
         job.tell(json.dumps([asdict(each) for each in found], indent=2))
     else:
