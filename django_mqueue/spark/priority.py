@@ -27,15 +27,20 @@ def start_java(settings: Mapping[str, str], nice: int | None) -> None:
 
 
 def _give_way(pid: int, nice: int | None) -> None:
-    """All threads of a process: each has a priority of its own, and a new one that of the thread that starts it."""
+    """All threads of a process: each has a priority of its own, and a new one that of the thread that starts it.
+
+    None gets more than it had, which not everybody may give. It is a courtesy: where it is forbidden, all goes on.
+    """
     done: set[int] = set()
     while new := _threads(pid) - done:  # Some come while one looks.
         for thread in new:
-            with suppress(ProcessLookupError):
+            with suppress(ProcessLookupError, PermissionError):
                 if nice is None:
                     os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
                 else:
-                    os.setpriority(os.PRIO_PROCESS, thread, nice)
+                    os.setpriority(
+                        os.PRIO_PROCESS, thread, max(nice, os.getpriority(os.PRIO_PROCESS, thread))
+                    )
         done |= new
 
 

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from django_mqueue.spark.command import running
+from django_mqueue.spark.priority import NICEST
 from tests.support.processes import Worker, wait_until
 
 from .commands import FITTING, NO_DJANGO, SMALL, command, session_of, wait_for_nothing_left
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
-OURS = os.sched_getscheduler(0)
+OURS, NICE = os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0)
 TRYING = ("tests.test_spark.trying",)
 
 
@@ -85,20 +86,35 @@ def priorities(pid: int) -> set[tuple[int, int]]:
     return {(int(each[38]), int(each[16])) for each in fields}
 
 
+def sparks_of(worker: Worker) -> list[int]:
+    """Its Java, and the Python processes that this has started."""
+    there = session_of(worker.pid).items()
+    found = [pid for pid, line in there if "pyspark.daemon" in line or "SparkSubmit" in line]
+    assert len(found) >= 3
+    return found
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
-    [((), (os.SCHED_IDLE, 0)), (("--nice", "7"), (OURS, 7))],
+    [((), (os.SCHED_IDLE, NICE)), (("--nice", "7"), (OURS, max(7, NICE)))],
     ids=["by default", "nice"],
 )
 def test_spark_gives_way_to_others(given: tuple[str, ...], expected: tuple[int, int]) -> None:
     """All its processes and threads; the command itself need not."""
     with command(TRYING, ("steps", "100", *FITTING, *given), NO_DJANGO) as worker:
         busy(worker)
-        there = session_of(worker.pid).items()
-        sparks = [pid for pid, line in there if "pyspark.daemon" in line or "SparkSubmit" in line]
-        assert len(sparks) >= 3
+        sparks = sparks_of(worker)
         assert [priorities(pid) for pid in sparks] == [{expected}] * len(sparks)
-        assert priorities(worker.pid) == {(OURS, 0)}
+        assert priorities(worker.pid) == {(OURS, NICE)}
+
+
+@pytest.mark.parametrize("given", [(), ("--nice", "15")], ids=["by default", "nice"])
+def test_where_giving_way_is_forbidden_all_goes_on(given: tuple[str, ...]) -> None:
+    """Nobody but root gets a higher priority than was inherited, and a container's filter may forbid the rest."""
+    with command(("tests.test_spark.restricted",), ("steps", "100", *FITTING, *given), NO_DJANGO) as worker:
+        busy(worker)
+        sparks = sparks_of(worker)
+        assert [priorities(pid) for pid in sparks] == [{(OURS, NICEST)}] * len(sparks)
 
 
 def test_the_second_signal_ends_it_at_once() -> None:
