@@ -44,13 +44,17 @@ class PauseGroup(OfGroup):
     title = "Pause a group"
 
     def plan(self, asked: Asked) -> Plan:
+        if told := _told_if_it_reads(asked):
+            return _nothing(told)
         what = f"Pause group {asked['group']} on topic {asked['topic']}?"
         return Plan(what, PAUSED_MEANS, button="Yes, pause it")
 
     def perform(self, asked: Asked, carried: Mapping[str, Any]) -> Done:
         changed = positions.pause(asked["topic"], asked["group"], using=conf.database())
         name = f"Group {asked['group']} on topic {asked['topic']}"
-        return Done(f"{name} is paused." if changed else f"{name} was paused already.", changed)
+        if changed:
+            return Done(f"{name} is paused.", changed)
+        return Done(_told_if_it_reads(asked) or f"{name} was paused already.", changed)
 
 
 class ResumeGroup(OfGroup):
@@ -119,6 +123,14 @@ class ResumeTopic(_OfTopic):
     def perform(self, asked: Asked, carried: Mapping[str, Any]) -> Done:
         changed = positions.resume(asked["topic"], using=conf.database())
         return Done(f"Topic {asked['topic']}: {_groups(changed)} resumed.", changed)
+
+
+def _told_if_it_reads(asked: Asked) -> str:
+    """Why a group that reads the log by itself cannot be paused; nothing of any other one."""
+    if not standing.reads_log(conf.database(), asked["topic"], asked["group"]):
+        return ""
+    name = f"Group {asked['group']} reads the log of topic {asked['topic']} by itself"
+    return f"{name}: nothing is delivered to it. Stop what reads, a Spark query perhaps."
 
 
 def _nothing(what: str) -> Plan:

@@ -17,11 +17,12 @@ Tool = tuple[str, str]
 
 def of_group(request: HttpRequest, topic: str, group: str) -> list[Tool]:
     paused = standing.paused(conf.database(), topic, group)
+    can_pause = paused is False and not standing.reads_log(conf.database(), topic, group)
     return _of(
         request,
         {"topic": topic, "group": group},
         [
-            ("Pause", "pause_group", paused is False, ("pause_consumergroup",)),
+            ("Pause", "pause_group", can_pause, ("pause_consumergroup",)),
             ("Resume", "resume_group", paused is True, ("resume_consumergroup",)),
             ("Move", "reset_group", paused is not None, ("reset_consumergroup",)),
             (

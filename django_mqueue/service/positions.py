@@ -68,7 +68,8 @@ def pause(topic: str, group: str | None = None, *, using: str | None = None) -> 
 
     When it returns no message is on its way to a handler any more that was not there before. What handlers have
     they may answer. Publishing goes on, and nothing is deleted that the group has not done. It lasts, also for
-    workers that start later. Raises ``NotRegistered`` for a group that is not registered.
+    workers that start later. A group that reads the log by itself, as a Spark query or an archive does, is not paused,
+    nor counted: nothing is delivered to it. Raises ``NotRegistered`` for a group that is not registered.
     """
     return _set(topic, group, using, paused=True)
 

@@ -43,8 +43,14 @@ def paused(using: str, topic: str, group: str) -> bool | None:
     return None if registration is None else registration.paused
 
 
+def reads_log(using: str, topic: str, group: str) -> bool:
+    """Whether a group reads the log by itself: nothing is delivered to it, and it cannot stand still."""
+    registration = offsets.registration(using, group, topic)
+    return registration is not None and registration.reads_log
+
+
 def pauses(using: str, topic: str) -> dict[str, bool]:
-    """Whether each of a topic's groups stands still."""
+    """Whether each of a topic's groups stands still; without those that read the log by themselves."""
     return offsets.pauses(using, topic)
 
 

@@ -169,13 +169,17 @@ def lower_start(cursor: CursorWrapper, group: str, topic: str, to: int) -> None:
 
 
 def set_paused(cursor: CursorWrapper, topic: str, group: str | None, *, paused: bool) -> int:
-    """Pause or resume a group, or all groups of a topic: how many that changes."""
+    """Pause or resume a group, or all groups of a topic: how many that changes.
+
+    Who reads the log by itself is not paused: nothing is delivered to it.
+    """
+    but_readers = f" AND scan_offset <> {READS_LOG}" if paused else ""
     of_group, params = ("= %s", [group]) if group is not None else ("> ''", [])
     # For all groups not by the first: it would go through the positions of other topics, with locks.
     index = "queue_offsets_partition" if group is not None else "queue_offsets_groups"
     cursor.execute(
         f"SELECT id FROM queue_offsets FORCE INDEX ({index}) WHERE consumer_group {of_group}"
-        " AND topic = %s AND partition_key = '' AND paused <> %s FOR UPDATE",
+        f" AND topic = %s AND partition_key = ''{but_readers} AND paused <> %s FOR UPDATE",
         [*params, topic, paused],
     )
     ids = [int(number) for (number,) in cursor.fetchall()]
@@ -189,12 +193,14 @@ def set_paused(cursor: CursorWrapper, topic: str, group: str | None, *, paused: 
 
 
 def pauses(using: str, topic: str) -> dict[str, bool]:
-    """The groups that are registered for a topic, by name, and whether they are paused."""
+    """The groups that are registered for a topic, by name, and whether they are paused: not those that read the log by
+    themselves."""
     rows = session.fetch(
         using,
         "SELECT consumer_group, paused FROM queue_offsets FORCE INDEX (queue_offsets_groups)"
-        " WHERE topic = %s AND partition_key = '' AND consumer_group > '' ORDER BY consumer_group",
-        [topic],
+        " WHERE topic = %s AND partition_key = '' AND consumer_group > '' AND scan_offset <> %s"
+        " ORDER BY consumer_group",
+        [topic, READS_LOG],
     )
     return {group: bool(stands) for group, stands in rows}
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 
-from django_mqueue import inspect, subscribe
+from django_mqueue import inspect, subscribe, unsubscribe
+from django_mqueue.service import following
 
-from .looking import text
+from .looking import html_of, text
 from .operating import confirm, staff, told, url_of, written_down
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -51,6 +52,24 @@ def test_a_topic_is_paused_and_resumed() -> None:
     assert paused() == {"billing", "shipping"}
     assert told(confirm(client, "resume_topic", {"topic": "orders"})) == [
         "Topic orders: 2 groups were resumed."
+    ]
+    assert paused() == set()
+
+
+def test_who_reads_the_log_by_itself_is_not_paused() -> None:
+    """The pages do not offer it, and say why."""
+    for group in ("billing", "shipping"):
+        unsubscribe("orders", group)
+    following.follow("orders", "archive", 0, 0, using="default")
+    client = staff("view_topic", "view_consumergroup", "pause_topic", "pause_consumergroup")
+    archive = {"topic": "orders", "group": "archive"}
+    assert ">Pause</a>" not in html_of(client, url_of("group"), archive)
+    assert "Pause all groups" not in html_of(client, url_of("topic"), {"topic": "orders"})
+    why = "reads the log of topic orders by itself: nothing is delivered to it"
+    assert why in text(html_of(client, url_of("pause_group"), archive))
+    assert why in told(confirm(client, "pause_group", archive))[0]
+    assert told(confirm(client, "pause_topic", {"topic": "orders"})) == [
+        "Topic orders: 0 groups were paused."
     ]
     assert paused() == set()
 

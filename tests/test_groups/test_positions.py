@@ -15,6 +15,7 @@ from django_mqueue import (
     NotRegistered,
     StaleDelivery,
     Subscription,
+    inspect,
     pause,
     publish,
     publish_many,
@@ -23,6 +24,7 @@ from django_mqueue import (
     subscribe,
 )
 from django_mqueue.models import DeliveryState, Message, Offset
+from django_mqueue.service import following
 from tests.support.subscribers import (
     QUICK,
     collect,
@@ -243,6 +245,16 @@ def test_a_paused_group_is_given_nothing_and_others_are(alone: bool) -> None:
         assert resume(TOPIC, GROUP) == 1
         assert [d.payload for d in consume(running, 1)] == [1]
     assert resume(TOPIC) == (0 if alone else 1)
+
+
+def test_who_reads_the_log_by_itself_is_not_paused() -> None:
+    """Nothing is delivered to it that could be held back."""
+    subscribe(TOPIC, GROUP)
+    following.follow(TOPIC, "archive", 0, 0, using="default")
+    assert pause(TOPIC, "archive") == 0
+    assert pause(TOPIC) == 1
+    assert {one.group for one in inspect.groups(TOPIC) if one.paused} == {GROUP}
+    assert resume(TOPIC) == 1
 
 
 def test_what_a_handler_has_may_be_answered_during_a_pause() -> None:
