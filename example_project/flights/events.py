@@ -18,6 +18,8 @@ REPLAYED = "flights-replayed"
 GROUPS = ("board", "delays")
 CARRIERS, ARCHIVE = "carriers", "archive"
 """The groups that Spark's streaming query and archive runs are."""
+LATE, LATE_GUARD = "latecomers", "backfill-latecomers"
+"""A group that comes when the log is empty, and is given the past; and who holds back deletion while it is."""
 
 
 class FlightEvent(TypedDict):

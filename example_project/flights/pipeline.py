@@ -1,4 +1,7 @@
-"""The flights' whole way: log, streaming query, archive, deletion, replay; and the same answers at each place."""
+"""The flights' whole way: log, streaming query, archive, deletion, replay, backfill; the same answers at each place.
+
+Each step is what one verb of ``manage.py mqueue_spark`` does, called from Python, in one session of Spark's.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from django_mqueue import MQueueError, subscribe, unsubscribe
 from django_mqueue.inspect import messages
-from django_mqueue.spark import Archive, archive, replay
+from django_mqueue.spark import Archive, archive, backfill, compact, replay, report, verify
 from example_project.workers import Workers
 
 from .carriers import COLUMNS, by_hour, flights_of
-from .events import ARCHIVE, CARRIERS, GROUPS, REPLAYED, TOPIC
+from .events import ARCHIVE, CARRIERS, GROUPS, LATE, REPLAYED, TOPIC
 from .hours import Hours, computed_hours, different_hours, expected_hours, kept_hours
 from .models import Run
 from .progress import Progress, consumed
@@ -25,8 +28,8 @@ from .streaming import start
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-AT_ONCE = 10_000
-"""Messages of a batch of the archive's; far more, in earnest."""
+BATCHES = 5
+"""Of the archive's, so that there is something to put together. In earnest a batch is a million messages."""
 
 LOOK_EVERY = 0.5
 PATIENCE = 120.0
@@ -68,8 +71,11 @@ class Pipeline:
         self.consume(TOPIC)
         self.archive()
         self.wait_until_deleted()
+        self.compact()
         self.replay()
         self.consume(REPLAYED)
+        self.backfill()
+        self.report()
         return len(self.wrong)
 
     def stream(self) -> None:
@@ -95,7 +101,7 @@ class Pipeline:
 
     def archive(self) -> None:
         """All of the topic into Parquet files; and the answer from these."""
-        archive(self.spark, TOPIC, self.folder, batch_rows=AT_ONCE)
+        archive(self.spark, TOPIC, self.folder, batch_rows=-(-self.run.flights // BATCHES))
         kept = Archive.open(self.folder)
         files, history = kept.entries(TOPIC), kept.entries(TOPIC, "deliveries")
         size = sum(each.bytes for each in (*files, *history)) / 1e6
@@ -110,6 +116,17 @@ class Pipeline:
         self._wait(_oldest, "the log is emptied")
         self.say(f"Log: the topic {TOPIC} is empty, all groups were done with it.")
 
+    def compact(self) -> None:
+        """The archive alone has the flights now: its batches become one, and all of it is read and compared."""
+        (done,) = compact(self.spark, self.folder)
+        (found,) = verify(self.spark, self.folder)
+        self._compare(
+            f"Compacted and verified: {done.files} files of {done.manifests} batches are {done.files_now} of"
+            f" {done.manifests_now}; {found.rows:,} rows read",
+            found.problems,
+            "as the manifests say",
+        )
+
     def replay(self) -> None:
         """The archive's messages once more, to a topic that holds none, for groups that have made nothing yet."""
         forget_made()
@@ -120,12 +137,50 @@ class Pipeline:
             different_hours(self.hours, self._computed(log)),
         )
 
+    def backfill(self) -> None:
+        """A group comes that nobody knew of. The log is empty; it is given what the archive has, and then the log."""
+        done = backfill(self.spark, TOPIC, LATE, source=self.folder, dry_run=False)
+        # The copies are for this group alone.
+        log = (
+            self.spark.read.format("mqueue")
+            .schema(COLUMNS)
+            .options(topic=TOPIC, includeTargeted="true")
+            .load()
+        )
+        self._compare(
+            f"Backfill: {done.stored:,} messages from the archive for a new group, {LATE}; the hours computed from it",
+            different_hours(self.hours, self._computed(log)),
+        )
+
+    def report(self) -> None:
+        """What happened to the flights, in numbers, over archive and log as one; and a page with drawings."""
+        found, page = report(self.spark, TOPIC, archive=self.folder), self.place / "report.html"
+        page.write_text(found.to_html(), encoding="utf-8")
+        unsubscribe(TOPIC, LATE)  # Nobody consumes for it here, and deletion would wait for it.
+        groups = {one.group: one for one in found.groups}
+        counts = {name: (groups[name].finished, groups[name].dead) for name in GROUPS}
+        self._compare(
+            f"Report: over archive and log, {' and '.join(GROUPS)} finished {self.run.flights:,} flights each",
+            [
+                f"{name}: {done:,} finished, {dead:,} dead"
+                for name, (done, dead) in counts.items()
+                if (done, dead) != (self.run.flights, 0)
+            ],
+        )
+        for name in GROUPS:
+            took = groups[name].ack
+            self.say(
+                f"  {name}: half of them within {_seconds(took.p50)} of publication, 99 % within {_seconds(took.p99)}"
+            )
+        self.say(f"  {LATE}: {groups[LATE].lag:,} messages wait for it")
+        self.say(f"  all of it, with drawings: {page.absolute()}")
+
     def _computed(self, found: DataFrame) -> Hours:
         return computed_hours(by_hour(flights_of(self.run.pk, found)).collect())
 
-    def _compare(self, what: str, differences: Iterable[str]) -> None:
+    def _compare(self, what: str, differences: Iterable[str], right: str = "as the file says") -> None:
         found = list(differences)
-        self.say(f"{what}: {f'WRONG in {len(found):,} places' if found else 'as the file says'}.")
+        self.say(f"{what}: {f'WRONG in {len(found):,} places' if found else right}.")
         for line in found[:SHOWN]:
             self.say(f"  {line}")
         self.wrong += found
@@ -152,3 +207,7 @@ def _oldest() -> int:
     """The offset of the first message; 0 when there is none."""
     found = messages(TOPIC, limit=1).messages
     return found[0].offset if found else 0
+
+
+def _seconds(milliseconds: int | None) -> str:
+    return "?" if milliseconds is None else f"{milliseconds / 1000:.1f} s"

@@ -12,7 +12,7 @@ from django.utils import timezone
 from django_mqueue import publish_many, subscribe, unsubscribe
 
 from .dataset import FlightRow, read_flights
-from .events import ARCHIVE, CARRIERS, GROUPS, TOPIC, flight_message
+from .events import ARCHIVE, CARRIERS, GROUPS, LATE, LATE_GUARD, TOPIC, flight_message
 from .models import Aircraft, CarrierHour, CarrierStream, Delay, Flight, Run, Unassigned, Violation
 
 BATCH = 500
@@ -26,7 +26,7 @@ def start_run(flights: int) -> Run:
     The groups begin anew, behind what the log still holds of earlier runs. They are registered before anything
     is published, so nothing of this run can be forgotten before both have had it.
     """
-    for group in (*GROUPS, CARRIERS, ARCHIVE):
+    for group in (*GROUPS, CARRIERS, ARCHIVE, LATE, LATE_GUARD):
         unsubscribe(TOPIC, group)
     Run.objects.all().delete()
     forget_made()

@@ -1,7 +1,9 @@
-"""The flights' whole way, as a user starts it: log, streaming query, archive, deletion, replay, consumed again."""
+"""The flights' whole way, as a user starts it: log, streaming query, archive, deletion, replay, consumed again, given
+to a new group, and reported on."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,11 +30,29 @@ def test_the_same_answers_come_out_at_each_place(example: Example, tmp_path: Pat
             raise AssertionError(f"not at its end:\n{output}") from None
     assert process.returncode == 0, output
     said = [line for line in output.splitlines() if ": as the file says" in line]
-    begins = ["Streaming query", "Topic flights", "Archive", "Replay", "Topic flights-replayed"]
+    begins = [
+        "Streaming query",
+        "Topic flights",
+        "Archive",
+        "Replay",
+        "Topic flights-replayed",
+        "Backfill",
+        "Report",
+    ]
     assert [line.partition(":")[0] for line in said] == begins, output
     assert f"Archive: {FLIGHTS} messages and {2 * FLIGHTS:,} deliveries" in output
     assert "Log: the topic flights is empty" in output
+    assert re.search(
+        r"Compacted and verified: \d+ files of 5 batches are \d+ of 1; 1,800 rows read: as the man", output
+    )
+    assert f"Backfill: {FLIGHTS} messages from the archive for a new group, latecomers" in output
     assert "WRONG" not in output
+    assert re.search(r"board: half of them within [\d.]+ s of publication", output), output
+    assert f"latecomers: {FLIGHTS} messages wait for it" in output
+    (page,) = tmp_path.glob("*/report.html")
+    assert f"all of it, with drawings: {page}" in output
+    assert "<svg" in (text := page.read_text(encoding="utf-8"))
+    assert "latecomers" in text
 
 
 @pytest.mark.slow

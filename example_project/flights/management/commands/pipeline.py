@@ -1,4 +1,5 @@
-"""``manage.py pipeline``: the flights through log, streaming query, archive, deletion and replay; the same answers."""
+"""``manage.py pipeline``: the flights through log, streaming query, archive, deletion, replay and backfill; the same
+answers, and a report."""
 
 from __future__ import annotations
 
@@ -24,7 +25,10 @@ WORKERS, THREADS = 2, "32"
 
 
 class Command(BaseCommand):
-    help = "Publish flights, keep an aggregate of them, archive them, let them be deleted, replay and consume them."
+    help = (
+        "Publish flights, keep an aggregate of them, archive them, let them be deleted, replay and consume them, give"
+        " them to a new group, and report on it all."
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add_flights(parser)
@@ -33,7 +37,7 @@ class Command(BaseCommand):
             type=Path,
             default=LOCAL / "pipeline",
             metavar="DIRECTORY",
-            help="each run makes a folder in it, for archive and checkpoint; default: .local/pipeline",
+            help="each run makes a folder in it, for archive, checkpoint and report; default: .local/pipeline",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
