@@ -20,6 +20,7 @@ from django_mqueue.spark import Archive
 from django_mqueue.spark.errors import ArchiveError, NoSuchTopic, OptionError
 from tests.support.subscribers import QUICK, collect, consume, in_log, poll_until, settle
 
+from . import streams
 from .streams import reads_log, stands_at
 
 if TYPE_CHECKING:
@@ -277,6 +278,7 @@ def read_on() -> None:
 
     found = following.place("orders", GROUP, using="default")
     assert found is not None
+    assert streams.settle("orders") == in_log("orders")[-1]
     following.move("orders", GROUP, found.life, in_log("orders")[-1], using="default")
 
 
