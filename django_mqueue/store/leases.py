@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from django.db import IntegrityError
 from django.db.backends.utils import CursorWrapper
 
 from . import session
-from .dialect import NOW_MS, flat, marks
+from .dialect import DUPLICATE_ENTRY, NOW_MS, flat, marks
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,9 @@ class Holder:
     name: str
     incarnation: str
 
+
+RACES = 10
+"""So often others may be quicker before a worker takes none for now."""
 
 Free = tuple[int, str]
 """A lease's row and its partition."""
@@ -42,9 +46,9 @@ def acquire(using: str, me: Holder, partitions: Sequence[str], lease_ms: int) ->
             " WHERE r.consumer_group = %s AND r.topic = %s AND r.partition_key = '' AND NOT EXISTS"
             " (SELECT 1 FROM queue_partition_leases l FORCE INDEX (queue_leases_partition)"
             " WHERE l.consumer_group = r.consumer_group AND l.topic = r.topic AND l.partition_key = p.partition_key)"
-            " LOCK IN SHARE MODE"
-            # Another has just taken it: let it be.
-            " ON DUPLICATE KEY UPDATE leased_at = queue_partition_leases.leased_at",
+            # No ON DUPLICATE KEY: where an earlier row of this one is not purged yet, that locks the next lease, too,
+            # and waits for whoever has answered for that one in a transaction which is still open.
+            " LOCK IN SHARE MODE",
             [me.name, me.incarnation, *wanted, me.group, me.topic],
         )
         cursor.execute(
@@ -59,7 +63,14 @@ def acquire(using: str, me: Holder, partitions: Sequence[str], lease_ms: int) ->
             cursor, me, free, lease_ms, len(free)
         )
 
-    return session.run(using, work)
+    for _ in range(RACES):
+        try:
+            return session.run(using, work)
+        except IntegrityError as error:
+            # Another has just taken one of them, which is found now.
+            if session.error_code(error) != DUPLICATE_ENTRY or session.in_transaction(using):
+                raise
+    return []
 
 
 def take_over(using: str, me: Holder, free: Sequence[Free], lease_ms: int, most: int) -> list[str]:

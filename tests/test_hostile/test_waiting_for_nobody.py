@@ -15,7 +15,8 @@ from django.test import override_settings
 from django_mqueue import OutgoingMessage, Subscription, publish, publish_many, subscribe, unsubscribe
 from django_mqueue.store import session
 from tests.support.subscribers import QUICK, collect, consume, engine_of, in_log, settle
-from tests.support.transactions import HeldTransaction
+from tests.support.threads import raw_connection
+from tests.support.transactions import HeldTransaction, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -75,6 +76,27 @@ def test_all_that_a_worker_does_beside_an_open_transaction_with_messages_in_ever
             settle(subscription)
             collect(TOPIC)
         assert len(in_log(OTHER)) == len(KEYS) + 1, "what was done is deleted, beside the open transaction"
+
+
+def test_a_lease_beside_one_whose_handler_asks_for_time_in_an_open_transaction() -> None:
+    """Its partition was given up, and an old snapshot keeps the server from purging the row. It is leased anew."""
+    subscribe(TOPIC, "g")
+    with Subscription(TOPIC, "g", "w") as subscription, raw_connection() as old:
+        publish_many(TOPIC, [OutgoingMessage(1, key=key) for key in ("A", "B")])
+        consume(subscription, 2)
+        old.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        old.commit()
+        old.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+        membership = engine_of(subscription).membership
+        membership._give_up(["A"])
+        membership.context.drop(["A"])
+        publish(TOPIC, 2, key="B")
+        (delivery,) = wait_until(subscription.poll, "the next one of B")
+        with HeldTransaction(lambda: delivery.extend(30)):
+            publish(TOPIC, 2, key="A")
+            (other,) = wait_until(subscription.poll, "the next one of A")
+            assert other.ack()
+        assert delivery.ack()
 
 
 def test_publishers_do_not_wait_for_a_collection_under_way() -> None:

@@ -51,6 +51,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         "test_interleavings/test_claims.py::test_a_theft_does_not_wait_for_the_claim_of_a_retry",
     ),
     mutation(
+        "who leases a partition anew waits for no neighbour",
+        "where its earlier row is not purged yet, a handler of the next partition that has asked for time in a"
+        " transaction holds up the worker, which loses its leases",
+        "store/leases.py",
+        '" LOCK IN SHARE MODE",\n            [me.name, me.incarnation, *wanted, me.group, me.topic],',
+        '" LOCK IN SHARE MODE ON DUPLICATE KEY UPDATE leased_at = queue_partition_leases.leased_at",\n'
+        "            [me.name, me.incarnation, *wanted, me.group, me.topic],",
+        f"{_NOBODY}::test_a_lease_beside_one_whose_handler_asks_for_time_in_an_open_transaction",
+    ),
+    mutation(
         "a renewal waits for nobody",
         "a handler that answers, or asks for time, in a transaction that stays open costs its worker all its leases",
         "store/leases.py",
