@@ -13,7 +13,7 @@ from django_mqueue.models import Message, Offset
 from django_mqueue.service import following
 from django_mqueue.spark import archive
 from django_mqueue.spark.reporting import Report, report
-from tests.support.subscribers import QUICK, collect, consume, in_log, settle
+from tests.support.subscribers import QUICK, collect, consume, in_log, poll_until, settle
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,10 +87,60 @@ def test_a_group_that_was_done_after_its_history_was_archived_is_not_behind(
     publish("orders", 4, key="ada")
     found = report(spark, "orders", archive=place, options=options)
     assert (told(found, "billing"), unknown(found)) == ((1, 1), []), "the log still knows"
+    assert (found.groups[1].finished, found.groups[1].ack.of) == (4, 4)
     forget()
     found = report(spark, "orders", archive=place, options=options)
     assert (told(found, "billing"), unknown(found)) == ((1, None), ["3"])
     assert found.groups[1].finished == 1, "as it was archived"
+
+
+@override_settings(MQUEUE={**QUICK, "RETENTION": 3600, "LEASE_DURATION": 600})
+def test_archive_and_log_together_say_what_the_log_says_as_long_as_it_knows(
+    spark: SparkSession, options: dict[str, str], place: str
+) -> None:
+    """Of deliveries that had ended when their history was archived, were under way, or began since."""
+    subscribe("orders", "billing")
+    for n in range(4):
+        publish("orders", n, key=f"k{n}")
+    with Subscription("orders", "billing", visibility_timeout=600) as subscription:
+        first, bad, *rest = poll_until(subscription, 4)
+        first.ack()
+        settle(subscription)
+        for n in range(4, 6):
+            publish("orders", n, key=f"k{n}")
+        archive(spark, "orders", place, options=options, history_after=0)
+        bad.reject("NoSuchCustomer: bob")
+        rest[0].ack()
+        publish("orders", 6, key="k6")
+        consume(subscription, 3)
+        settle(subscription)
+        found = report(spark, "orders", archive=place, options=options)
+        alone = report(spark, "orders", options=options)
+    assert [one for one in found.groups if one.group == "billing"] == [
+        one for one in alone.groups if one.group == "billing"
+    ]
+    assert (found.steps, found.errors) == (alone.steps, alone.errors)
+    billing = next(one for one in found.groups if one.group == "billing")
+    assert (billing.finished, billing.dead, billing.in_flight, billing.lag) == (5, 1, 1, 1)
+    assert billing.ack.of == 5
+
+
+def test_what_was_done_and_archived_stays_so_when_its_group_is_reset(
+    spark: SparkSession, options: dict[str, str], place: str
+) -> None:
+    subscribe("orders", "billing")
+    for n in range(3):
+        publish("orders", n, key="ada")
+    handle(3)
+    archive(spark, "orders", place, options=options)
+    reset("orders", "billing", "earliest")
+    with Subscription("orders", "billing", visibility_timeout=600) as subscription:
+        (again,) = poll_until(subscription, 1, max_messages=1)
+        again.ack()
+        settle(subscription)
+    found = report(spark, "orders", archive=place, options=options)
+    (billing,) = [one for one in found.groups if one.group == "billing"]
+    assert (billing.finished, billing.lag) == (3, 2)
 
 
 def test_what_a_reset_group_is_given_again_it_is_behind_by(

@@ -1,7 +1,8 @@
 """What a report is made of: messages, deliveries and dead letters, from an archive up to where it goes, and from the
 live log above that. Only columns that are counted are read.
 
-Of what is archived the log tells besides which messages it still holds, and who is done with them (see ``standing``).
+Of what is archived the log tells besides which messages it still holds, and what became of their deliveries since (see
+``both`` and ``standing``).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from ..options import Table, read_options
 from ..planning import settled, topics_of
 from .apart import Apart
 from .asking import Wanted
+from .both import completed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -77,10 +79,7 @@ _COLUMNS: dict[Table, tuple[str, tuple[str, ...]]] = {
 
 _HELD: dict[Table, tuple[str, tuple[str, ...]]] = {
     "messages": ("topic STRING, `offset` BIGINT", ("topic", "`offset`")),
-    "deliveries": (
-        "topic STRING, `offset` BIGINT, `group` STRING, done BOOLEAN, done_at TIMESTAMP_LTZ",
-        ("topic", "`offset`", "`group` AS reader", "done", "unix_millis(done_at) AS ended"),
-    ),
+    "deliveries": _COLUMNS["deliveries"],
 }
 """The same of what the log still holds though it is archived."""
 
@@ -115,7 +114,7 @@ class Extent:
 class Read:
     """The tables, and where they come from. ``at``: by the database's clock, in epoch milliseconds; None without.
     ``gaps``: what may be missing, in sentences. ``held``: what the log still holds of what is archived, if groups may
-    have it to do; rows of ``tables`` say whether they were ``archived``."""
+    have it to do; rows of ``tables`` say whether they, or the messages that they are of, were ``archived``."""
 
     extents: dict[str, Extent]
     at: int | None
@@ -157,7 +156,10 @@ def read(spark: SparkSession, wanted: Wanted, step: Callable[[], None]) -> Read:
                 if topics:
                     rows += sum(entry.rows for topic in topics for entry in archive.entries(topic, table))
                     frame = archive.frame(spark, topics, table).selectExpr(*_COLUMNS[table][1])
-                    parts.append(frame.selectExpr("*", "true AS archived"))
+                    frame = frame.selectExpr("*", "true AS archived")
+                    if held and table == "deliveries":
+                        frame = completed(frame, there[table])
+                    parts.append(frame)
             if not parts:
                 empty = spark.createDataFrame([], _COLUMNS[table][0])
                 parts = [empty.selectExpr(*_COLUMNS[table][1], "false AS archived")]
