@@ -181,13 +181,13 @@ class Claiming:
                 return mine, set(), []
             handed = offsets if options.batch else offsets[:start_now]
             if allowed.fresh:
-                state.claim_fresh(cursor, claim, [offset for _, offset in allowed.fresh], handed)
+                state.claim_fresh(cursor, claim, allowed.fresh, handed)
             if allowed.due or allowed.suspects:
                 tickets = [suspect.ticket for suspect in allowed.suspects]
                 state.claim_again(cursor, claim, allowed.due, tickets, handed)
             rows = state.claimed(cursor, context.group, offsets, claim.token)
-            got = {int(row["offset"]) for row in rows}
-            if gone := [(name, offset) for name, offset in allowed.fresh if offset not in got]:
+            got = _places(rows)
+            if gone := [message for message in allowed.fresh if message not in got]:
                 # Perhaps done long ago and deleted at this moment: the INSERT still saw it, and waited for that.
                 state.forget_claim(cursor, claim, gone)
             return mine, set(handed), rows
@@ -204,7 +204,7 @@ class Claiming:
             return []
         if rows:
             context.clock.set(int(rows[-1]["now"]))
-        self._note_missing(choice, mine, {int(row["offset"]) for row in rows})
+        self._note_missing(choice, mine, _places(rows))
         # What was to be handed over and was not got leaves no place to another: that one is not marked as handed.
         claimed = [self._delivery(claim, row, int(row["offset"]) in handed) for row in rows]
         deliveries = [delivery for delivery in claimed if delivery]
@@ -243,7 +243,7 @@ class Claiming:
             context.suspected[partition.name] = None
         context.touch(partition)
 
-    def _note_missing(self, choice: Choice, mine: set[str], got: set[int]) -> None:
+    def _note_missing(self, choice: Choice, mine: set[str], got: set[tuple[str, int]]) -> None:
         """What was chosen and not got: the lease is lost, or another state was found than memory had."""
         context = self.context
         lost = {name for name, _ in choice.messages()} - mine
@@ -253,7 +253,7 @@ class Claiming:
         soon = context.clock.now() + RETRY_SOON_MS
         for name, offset in choice.messages():
             partition = context.partitions.get(name)
-            if partition and offset not in got:
+            if partition and (name, offset) not in got:
                 partition.in_flight.discard(offset)
                 partition.waiting_more = True
                 context.stale_waiting[name] = None
@@ -279,3 +279,7 @@ class Claiming:
                 self.context.using, self.context.group, self.context.topic, token, choice.messages()
             )
             self._unsure = None
+
+
+def _places(rows: list[dict[str, Any]]) -> set[tuple[str, int]]:
+    return {(row["partition"], int(row["offset"])) for row in rows}

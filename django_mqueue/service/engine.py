@@ -29,7 +29,7 @@ class Engine:
         self.feed, self.expires = feed, expires
         self.answering = Answering(self.context)
         self.claiming = Claiming(self.context, self.answering)
-        self.membership = Membership(self.context)
+        self.membership = Membership(self.context, feed)
         self.watermarks = Watermarks(self.context, feed)
         self.collector = Collector(options.using, topic)
 
@@ -75,6 +75,14 @@ class Engine:
                     self.membership.heard(name)
                 elif partition.arrived(offset) or partition.more:
                     context.touch(partition)
+
+    def read_anew(self, position: int) -> None:
+        """The feed's tail was opened again: so is each partition. What handlers have in hand they keep."""
+        context = self.context
+        with context.lock:
+            self.claiming.make_sure()
+            context.tail = position
+            self.membership.read_anew()
 
     def tick(self) -> None:
         """What is due of membership, watermarks and collection."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 import time
@@ -18,6 +19,8 @@ from .promoting import Promoter, Promotion
 from .settling import Settler
 from .telling import Outbox
 
+logger = logging.getLogger("django_mqueue")
+
 ROWS = 1000
 RANGES = 400
 """Holes in one statement."""
@@ -27,6 +30,8 @@ SETTLE_AGAIN = 0.1
 SETTLE_AT_START = 0.5
 SHARE = 0.2
 """Of the time: at most this part goes into second looks."""
+AGAIN_AFTER = 30.0
+"""Seconds between two times that all is read anew for a new connection: some have one for each poll."""
 
 
 class Listener(Protocol):
@@ -40,6 +45,9 @@ class Listener(Protocol):
 
     def arrived(self, rows: Sequence[tuple[int, str, str]]) -> None: ...
 
+    def read_anew(self, position: int) -> None:
+        """The tail was opened again, at ``position``: what is remembered of the log may be of another one."""
+
 
 @dataclass
 class Tail:
@@ -47,6 +55,7 @@ class Tail:
 
     ``sweep_from``: where the pass over the holes goes on, 0 between passes; ``sweep_settled``: what was settled when it
     began; ``compacted``: other topics' messages have been taken out of the holes in this pass, up to ``compacted_to``.
+    ``stale``: what is remembered may be of another log, and is to be read anew.
     """
 
     topic: str
@@ -61,6 +70,7 @@ class Tail:
     compacted: bool = False
     compacted_to: int = 0
     settle_at: float = -math.inf
+    stale: bool = False
 
     def tell(self, rows: Sequence[tuple[int, str, str]]) -> None:
         if rows:
@@ -75,6 +85,8 @@ class Feed:
         self.using, self.outbox = using, outbox or Outbox()
         self.tails: dict[str, Tail] = {}
         self._waited: set[str] = set()
+        self._connection = session.Watched(using)
+        self._anew_at = -math.inf
 
     def join(self, topic: str, listener: Listener) -> None:
         """Hear of what comes to a topic from now on. The listener reads what was there before by itself."""
@@ -96,6 +108,20 @@ class Feed:
     def settled(self, topic: str) -> int:
         return self.tails[topic].settler.settled
 
+    def told(self, topic: str) -> int:
+        """As much of what is settled as all workers know."""
+        return self.tails[topic].settler.told
+
+    def hear_settled(self, topic: str, known: int) -> None:
+        """What the topic's row says, for who has read it along with other things."""
+        if topic in self.tails:
+            self.tails[topic].settler.hear(known)
+
+    def doubt(self, topic: str) -> None:
+        """The tables have less than is remembered of them: read all of the topic anew with the next tick."""
+        if topic in self.tails:
+            self.tails[topic].stale = True
+
     def _open(self, topic: str) -> Tail:
         """Begin at the newest message; what is not settled below it is one hole."""
         settler, position = Settler(self.using, topic), log.newest(self.using, topic)
@@ -104,6 +130,8 @@ class Feed:
         deadline, pause = time.monotonic() + patience, threading.Event()
         while settler.advance() < position and time.monotonic() < deadline:
             pause.wait(0.02)
+        if not self.tails:
+            self._connection.note()
         tail = Tail(topic, position, settler, Promoter(self.using, topic))
         tail.holes.add(settler.settled + 1, position)
         return tail
@@ -112,6 +140,7 @@ class Feed:
         """Read what is new, look again for what was late, put into the log what is due; whether there is more now."""
         if not self.tails:
             return False
+        self._read_anew()
         more, due = self._read()
         came = self._promote(due)
         if any(result.promoted for result in came):
@@ -120,6 +149,40 @@ class Feed:
             self._settle(tail)
             self._sweep(tail)
         return more or any(result.more for result in came)
+
+    def _read_anew(self) -> None:
+        """Topics of a database that was set back; and all for a new connection, which may be to another server.
+
+        What came into the log since a set-back may have offsets that were read before. Where others have settled these
+        by now, nothing else tells. (No decision rests on it: whatever memory says, watermarks go by the tables.)
+        """
+        now = time.monotonic()
+        is_new = self._connection.is_new() and now >= self._anew_at
+        if is_new:
+            self._connection.note()
+            self._anew_at = now + AGAIN_AFTER
+        for tail in list(self.tails.values()):
+            if tail.settler.went_back and not tail.stale:
+                logger.warning(
+                    "topic %s: the log has lost what was read of it. Was the database set back (by a failover to a"
+                    " server that was behind, or by a backup), or the newest message deleted? All is read anew",
+                    tail.topic,
+                )
+            tail.stale = tail.stale or is_new or tail.settler.went_back
+        for tail in [tail for tail in self.tails.values() if tail.stale]:
+            self._open_again(tail)
+            tail.stale = False  # Whatever failed before: all is read.
+
+    def _open_again(self, tail: Tail) -> None:
+        tail.position = log.newest(self.using, tail.topic)
+        for listener in list(tail.listeners):
+            listener.read_anew(tail.position)
+        tail.settler.start_over()
+        tail.promoter, tail.holes = Promoter(self.using, tail.topic), Holes()
+        tail.holes.add(tail.settler.settled + 1, tail.position)
+        tail.sweep_at = tail.settle_at = -math.inf
+        tail.sweep_from = tail.compacted_to = 0
+        tail.compacted = False
 
     def _promote(self, due: Sequence[str]) -> list[Promotion]:
         """One topic after the other, but one alone that has to wait: leases are to be renewed in between.
@@ -169,7 +232,7 @@ class Feed:
     def _settle(self, tail: Tail) -> None:
         now = time.monotonic()
         if now >= tail.settle_at and (tail.settler.pending or tail.settler.settled < tail.position):
-            tail.settler.advance()
+            tail.settler.advance(tail.position)
             tail.settle_at = now + (SETTLE_AGAIN if tail.settler.pending else SETTLE_EVERY)
 
     def _sweep(self, tail: Tail) -> None:

@@ -40,23 +40,37 @@ def load(context: Context, names: Sequence[str]) -> None:
         raise
 
 
+def load_again(context: Context, names: Sequence[str]) -> None:
+    """Read partitions anew that are worked on (at most ``PER_STATEMENT`` of them), but for what handlers have in hand.
+
+    If the connection fails half-way, what is remembered is little, and nothing wrong.
+    """
+    _load(context, [name for name in names if name in context.partitions])
+
+
 def _load(context: Context, names: Sequence[str]) -> None:
     places = offsets.positions(context.using, context.group, context.topic, names, context.start)
+    left = state.in_flight(context.using, context.group, context.topic, names)
+    mine = {d.hold.ticket: d for d in context.flying.values() if d.hold.ticket.partition in places}
     for name in names:
         place = places[name]
         # Its last owner may have finished what is not settled yet, up to the tail at most.
         context.partitions[name] = Partition(name, place.acked, place.scanned, place.scanned, context.tail)
     now = time.monotonic()
-    for name, offset, _, _, token, _, alone, failures in state.in_flight(
-        context.using, context.group, context.topic, names
-    ):
-        suspect = Suspect(Ticket(name, int(offset), int(token)), bool(alone), int(failures))
-        context.partitions[name].suspects.append(suspect)
+    for name, offset, _, _, token, _, alone, failures in left:
+        ticket = Ticket(name, int(offset), int(token))
+        if mine.pop(ticket, None):
+            context.partitions[name].in_flight.add(ticket.offset)
+            continue
+        context.partitions[name].suspects.append(Suspect(ticket, bool(alone), int(failures)))
         context.suspected[name] = None
         logger.warning(
             "%s: group %s, topic %s: offset %s was left unanswered by its last worker; it will run alone",
             context.me.name, context.group, context.topic, offset,
         )  # fmt: skip
+    for ticket, delivery in mine.items():
+        delivery.hold.lost = True
+        del context.flying[ticket.offset]
     read_waiting(context, names)
     read_fresh(context, names)
     for name in names:

@@ -16,7 +16,8 @@ from ..policy.shares import fair_share
 from ..store import garbage, heartbeats, leases, log, offsets, session
 from . import telling
 from .context import Context
-from .loading import PER_STATEMENT, batches, load, read_anew
+from .feed import Feed
+from .loading import PER_STATEMENT, batches, load, load_again, read_anew
 
 logger = logging.getLogger("django_mqueue")
 
@@ -30,8 +31,8 @@ FORGET_DEAD_MS = 86_400_000
 class Membership:
     """One subscriber's part in its group. Called from one thread; but for ``tick``, under the context's lock."""
 
-    def __init__(self, context: Context) -> None:
-        self.context = context
+    def __init__(self, context: Context, feed: Feed) -> None:
+        self.context, self.feed = context, feed
         self.members: list[str] = []
         self.candidates: dict[str, int] = {}
         """Partitions with news that may have no owner, and how many discoveries ago they were seen."""
@@ -105,14 +106,19 @@ class Membership:
     def _renew(self) -> None:
         context = self.context
         if leases.renew(context.using, context.me) != len(context.partitions):
-            mine = leases.held(context.using, context.me)
-            context.drop([name for name in context.partitions if name not in mine])
-            self._load(mine - context.partitions.keys())
+            self._compare()
+
+    def _compare(self) -> None:
+        """See which leases are mine: forget what is not, work on what else is."""
+        mine = leases.held(self.context.using, self.context.me)
+        self.context.drop([name for name in self.context.partitions if name not in mine])
+        self._load(mine - self.context.partitions.keys())
 
     def _check_in(self) -> None:
         """Beat; raise ``NotRegistered``, ``GroupReadsLog`` or ``FencedSubscription`` if there is no place for it."""
         context = self.context
-        registration = offsets.registration(context.using, context.group, context.topic)
+        registration, settled = offsets.registration_and_settled(context.using, context.group, context.topic)
+        self.feed.hear_settled(context.topic, settled)
         if registration is None:
             self.stop()
             raise NotRegistered(context.topic, context.group)
@@ -142,6 +148,13 @@ class Membership:
         self._discover()
         self._beat_at = time.monotonic() + self.interval
         return self._free_for > 0
+
+    def read_anew(self) -> None:
+        """All that is remembered may be of another database: leases, and what is in partitions, mine or nobody's."""
+        self._compare()
+        for some in batches(list(self.context.partitions)):
+            load_again(self.context, some)
+        self._scan_at = self._beat_at = self._renew_at = -math.inf
 
     def _discover(self) -> None:
         context = self.context

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ..store import history, offsets, session
+from ..store import history, session, watermarks
 from .by_partition import END, PARTITIONS
 from .loading import batches
 
@@ -35,15 +35,15 @@ def _first(using: str, topic: str, group: str, behind: Sequence[tuple[int, str]]
     """``behind``: (watermark, partition), lowest first. A watermark stands right before its partition's first open
     message, or did a moment ago: after a few, most of the others cannot hold an older one."""
     above = [(name, acked) for acked, name in behind]
-    few = partial(offsets.first_open, group=group, topic=topic, above=above[:FIRST], settled=END)
-    found = min((o for o, _ in session.single(using, few).values()), default=END) if above else END
+    few = partial(watermarks.first_open, group=group, topic=topic, above=above[:FIRST], settled=END)
+    found = min(session.single(using, few).values(), default=END) if above else END
     for some in batches(above[FIRST:], TOGETHER):
         lower = [(name, acked) for name, acked in some if acked < found - 1]
         if not lower:
             break
         if found == END:
-            every = partial(offsets.first_open, group=group, topic=topic, above=lower, settled=END)
-            found = min((o for o, _ in session.single(using, every).values()), default=END)
+            every = partial(watermarks.first_open, group=group, topic=topic, above=lower, settled=END)
+            found = min(session.single(using, every).values(), default=END)
         else:
             found = min(found, history.first_open_below(using, group, topic, lower, found) or found)
     return found

@@ -12,24 +12,30 @@ from ..store import gates, log, offsets, session
 
 
 class Settler:
-    """Finds the settled offset of one topic, a little with each call, and shares it with all workers."""
+    """Finds the settled offset of one topic, a little with each call, and shares it with all workers.
+
+    ``told``: as much of it as the topic's row says. Both move back with a database that is set back, as by a failover
+    to a server that was behind. ``went_back``: that, or something like it, has shown; for who has more in memory.
+    """
 
     def __init__(self, using: str, topic: str) -> None:
         self.using, self.topic = using, topic
         self.settled = 0
+        self.went_back = False
         self.told = 0
-        """What of it is written down, as far as this one knows: for all others, and for a restart."""
-        self._noted = 0
+        self._noted = (0, "")
         self._busy: set[str] = set()
-        self._untold = False
+        self._untold: tuple[int, str] | None = None
 
     @property
     def pending(self) -> bool:
         """Whether there is more to do: some slots were held when last looked at, or others are still to be told."""
-        return bool(self._busy) or self._untold
+        return bool(self._busy) or self._untold is not None
 
-    def advance(self) -> int:
+    def advance(self, seen: int = 0) -> int:
         """Go on with the round, or begin one at the newest committed offset; the settled offset.
+
+        ``seen``: an offset that the caller has read. What is deleted in its time was settled before.
 
         An uncommitted offset below a committed one was handed out earlier, and its publisher holds a slot of
         the gate since before that. So once each slot has been free *after* the newest offset was noted, all
@@ -37,12 +43,13 @@ class Settler:
         """
         if session.in_transaction(self.using):
             # The slots' locks would last as long as the caller's transaction, and hold up publishers.
-            self._look()
+            self.hear(offsets.settled(self.using, self.topic))
             return self.settled
         if not self._busy:
-            self._look()
-            self._noted = log.newest(self.using, self.topic)
-            if self._noted <= self.settled:
+            self.hear(offsets.settled(self.using, self.topic))
+            self._noted = log.newest_with_id(self.using, self.topic)
+            self.went_back = self.went_back or max(self._noted[0], self.told) < seen
+            if self._noted[0] <= self.settled:
                 self._tell()
                 return self.settled
             self._busy = gates.slots(gates.gate_of(self.topic))
@@ -52,16 +59,39 @@ class Settler:
             return gates.free_slots(cursor, wanted)
 
         self._busy -= session.run(self.using, look)
-        if not self._busy:
-            self.settled = max(self.settled, self._noted)
-            self._untold = True
+        if not self._busy and self._noted[0] > self.settled:
+            self.settled, self._untold = self._noted[0], self._noted
             self._tell()
         return self.settled
 
-    def _look(self) -> None:
-        self.told = offsets.settled(self.using, self.topic)
-        self.settled = max(self.settled, self.told)
+    def hear(self, known: int) -> None:
+        """Take note of what the topic's row says. It never moves back, but with the database."""
+        if known < self.told:
+            self.went_back = True
+            self._forget()
+        self.told = known
+        self.settled = max(self.settled, known)
+
+    def start_over(self) -> None:
+        """Forget all, and go on with what the topic's row says."""
+        self._forget()
+        self.hear(offsets.settled(self.using, self.topic))
+        self.went_back = False
+
+    def _forget(self) -> None:
+        self.settled = self.told = 0
+        self._busy.clear()
+        self._untold = None
 
     def _tell(self) -> None:
-        if self._untold and offsets.note_settled(self.using, self.topic, self.settled):
-            self._untold, self.told = False, self.settled
+        if self._untold is None:
+            return
+        offset, id = self._untold
+        known = offsets.note_settled(self.using, self.topic, offset, id)
+        if known is None:
+            return
+        self._untold = None
+        if known < offset:
+            # That message is there no more: deleted, or the log is an earlier one, of which nothing was found out.
+            self.settled = 0
+        self.hear(known)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from django.db.backends.utils import CursorWrapper
 
-from ..store import leases, offsets, session
+from ..store import leases, session, watermarks
 from ..store.offsets import Position
 from .context import Context
 from .feed import Feed
@@ -22,9 +22,14 @@ SHARE = 0.2
 
 @dataclass
 class _Look:
-    """What one transaction found out about some partitions."""
+    """What one transaction found out about some partitions. ``settled``: so much is, as all workers know it.
 
+    ``went_back``: the database was set back since memory was read.
+    """
+
+    settled: int
     mine: set[str] = field(default_factory=set)
+    went_back: bool = False
     places: dict[str, Position] = field(default_factory=dict)
     missed: list[tuple[str, int]] = field(default_factory=list)
 
@@ -43,8 +48,8 @@ class Watermarks:
         context = self.context
         if context.paused or (started < self._next and not force):
             return
-        settled = self.feed.settled(context.topic)
-        if settled > self._settled:
+        settled = self.feed.told(context.topic)
+        if settled != self._settled:
             self._settled = settled
             context.dirty.update(context.unsettled)
             context.unsettled.clear()
@@ -70,22 +75,23 @@ class Watermarks:
         def work(cursor: CursorWrapper) -> _Look:
             mine = leases.lock_mine(cursor, context.me, context.life, names)
             if not mine:
-                return _Look()
+                return _Look(settled)
             look = self._look(cursor, {name: partitions[name] for name in sorted(mine)}, settled)
             moved = [
-                (name, place)
-                for name, place in look.places.items()
-                if (place.acked, place.scanned) != (partitions[name].watermark, partitions[name].scanned)
+                (name, place) for name, place in look.places.items() if place != _remembered(partitions[name])
             ]
-            if moved:
-                offsets.advance(context.using, cursor, context.group, context.topic, moved)
+            if moved and not look.went_back:
+                watermarks.advance(context.using, cursor, context.group, context.topic, moved)
             return look
 
         look = session.run(context.using, work)
+        if look.went_back:
+            self.feed.doubt(context.topic)
+            return
         for name in names:
             context.dirty.pop(name, None)
             if name in look.mine:
-                self._note(partitions[name], look.places[name], settled)
+                self._note(partitions[name], look.places[name], look.settled)
             elif name in context.partitions:
                 context.unsettled[name] = None
                 context.doubt = True
@@ -93,10 +99,21 @@ class Watermarks:
             self._heal(partitions[name], offset)
 
     def _look(self, cursor: CursorWrapper, partitions: dict[str, Partition], settled: int) -> _Look:
-        """Where each partition stands, in a snapshot begun after ``settled`` was settled."""
-        context, look = self.context, _Look(set(partitions))
+        """Where each partition stands, in a snapshot begun after ``settled`` was settled.
+
+        What memory holds is compared with the tables, for the database may have been set back under a running worker:
+        offsets that it remembers as done are given anew then.
+        """
+        context = self.context
         above = [(name, partition.watermark) for name, partition in partitions.items()]
-        opens = offsets.first_open(cursor, context.group, context.topic, above, settled)
+        found = watermarks.standing(cursor, context.group, context.topic, above, settled, context.start)
+        settled = min(settled, found.settled)
+        look = _Look(settled, set(partitions))
+        look.went_back = any(
+            place.acked < partitions[name].watermark or place.scanned < partitions[name].scanned
+            for name, place in found.places.items()
+        )
+        opens = {name: (offset, known) for name, (offset, known) in found.opens.items() if offset <= settled}
         stuck: list[tuple[str, int]] = []
         for name, partition in partitions.items():
             offset, delivered = opens.get(name, (settled + 1, False))
@@ -107,9 +124,9 @@ class Watermarks:
             elif name in opens:
                 look.missed.append((name, offset))
         if stuck:
-            undelivered = offsets.first_undelivered(cursor, context.group, context.topic, stuck, settled)
+            undelivered = watermarks.first_undelivered(cursor, context.group, context.topic, stuck, settled)
             for name, scanned in stuck:
-                offset, _ = undelivered.get(name, (settled + 1, False))
+                offset = undelivered.get(name, settled + 1)
                 look.places[name] = Position(look.places[name].acked, max(scanned, offset - 1))
                 if name in undelivered:
                     look.missed.append((name, offset))
@@ -128,3 +145,7 @@ class Watermarks:
         elif not partition.late(offset):
             return
         self.context.touch(partition)
+
+
+def _remembered(partition: Partition) -> Position:
+    return Position(partition.watermark, partition.scanned)

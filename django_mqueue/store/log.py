@@ -120,6 +120,17 @@ def newest(using: str, topic: str) -> int:
     return int(rows[0][0]) if rows else 0
 
 
+def newest_with_id(using: str, topic: str) -> tuple[int, str]:
+    """The same and the message's id, by which it is known again."""
+    rows = session.fetch(
+        using,
+        "SELECT `offset`, id FROM queue_messages FORCE INDEX (queue_messages_tail) WHERE topic = %s"
+        " ORDER BY `offset` DESC LIMIT 1",
+        [topic],
+    )
+    return (int(rows[0][0]), str(rows[0][1])) if rows else (0, "")
+
+
 DUE = 0
 """In place of an offset: scheduled messages of the topic are due."""
 

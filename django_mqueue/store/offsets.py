@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from django.db.backends.utils import CursorWrapper
 
 from . import session
-from .dialect import NOW_MS, flat, fresh, marks, union, upsert
+from .dialect import NOW_MS, marks
 
-_COLUMNS = "(consumer_group, topic, partition_key, offset_acked, scan_offset, paused, updated_at)"
+COLUMNS = "(consumer_group, topic, partition_key, offset_acked, scan_offset, paused, updated_at)"
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,26 @@ def registration(using: str, group: str, topic: str) -> Registration | None:
         " WHERE consumer_group = %s AND topic = %s AND partition_key = ''",
         [group, topic],
     )
-    if not rows:
-        return None
-    life, start, paused, changed, scanned = rows[0]
+    return _registration(rows[0]) if rows else None
+
+
+def _registration(row: session.Row) -> Registration:
+    life, start, paused, changed, scanned = row
     return Registration(int(life), int(start), bool(paused), int(changed), int(scanned) == READS_LOG)
+
+
+def registration_and_settled(using: str, group: str, topic: str) -> tuple[Registration | None, int]:
+    """Both in one statement."""
+    rows = session.fetch(
+        using,
+        "SELECT consumer_group, id, offset_acked, paused, updated_at, scan_offset"
+        " FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
+        " WHERE consumer_group IN ('', %s) AND topic = %s AND partition_key = ''",
+        [group, topic],
+    )
+    found = {name: row for name, *row in rows}
+    settled = int(found[""][1]) if "" in found else 0
+    return (_registration(tuple(found[group])) if group in found else None), settled
 
 
 def registered_among(cursor: CursorWrapper, topic: str, groups: Collection[str]) -> set[str]:
@@ -69,7 +85,7 @@ def lock_topic(using: str, cursor: CursorWrapper, topic: str) -> int:
     Register, unsubscribe, reset and GC hold it, so that none works on another's half-done change.
     """
     cursor.execute(
-        f"INSERT INTO queue_offsets {_COLUMNS} VALUES ('', %s, '', 0, 0, 0, 0)"
+        f"INSERT INTO queue_offsets {COLUMNS} VALUES ('', %s, '', 0, 0, 0, 0)"
         " ON DUPLICATE KEY UPDATE offset_acked = offset_acked",
         [topic],
     )
@@ -91,19 +107,30 @@ def settled(using: str, topic: str) -> int:
     return int(rows[0][0]) if rows else 0
 
 
-def note_settled(using: str, topic: str, offset: int) -> bool:
-    """Tell all workers; never moves back. Waits for nobody: False if the row is taken, another time will do."""
+def note_settled(using: str, topic: str, offset: int, id: str) -> int | None:
+    """Tell all workers: what the topic's row says then. Waits for nobody: None if the row is taken, try again.
 
-    def work(cursor: CursorWrapper) -> bool:
+    The message at ``offset`` has this ``id``. If the log has it no more, it may be an earlier one, of a database that
+    was set back, in which the offset is yet to be given: nothing is told then.
+    """
+
+    def work(cursor: CursorWrapper) -> int | None:
+        # The subselect locks nothing: it is no part of what is read for update.
         cursor.execute(
-            "SELECT 1 FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
+            "SELECT offset_acked, EXISTS (SELECT 1 FROM queue_messages m FORCE INDEX (PRIMARY)"
+            " WHERE m.`offset` = %s AND m.topic = %s AND m.id = %s)"
+            " FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
             " WHERE consumer_group = '' AND topic = %s AND partition_key = '' FOR UPDATE SKIP LOCKED",
-            [topic],
+            [offset, topic, id, topic],
         )
-        free = cursor.fetchone() is not None
-        if free:
-            raise_settled(cursor, topic, offset)
-        return free
+        row = cursor.fetchone()
+        if row is None:
+            return None
+        known, there = int(row[0]), bool(row[1])
+        if known >= offset or not there:
+            return known
+        raise_settled(cursor, topic, offset)
+        return offset
 
     return session.run(using, work)
 
@@ -131,7 +158,7 @@ def is_registered(cursor: CursorWrapper, group: str, topic: str) -> bool:
 def register(cursor: CursorWrapper, group: str, topic: str, start: int, *, reads_log: bool = False) -> None:
     """Insert a registration, of which there is none. The topic must be locked."""
     cursor.execute(
-        f"INSERT INTO queue_offsets {_COLUMNS} VALUES (%s, %s, '', %s, %s, 0, {NOW_MS})",
+        f"INSERT INTO queue_offsets {COLUMNS} VALUES (%s, %s, '', %s, %s, 0, {NOW_MS})",
         [group, topic, start, READS_LOG if reads_log else start],
     )
 
@@ -241,60 +268,10 @@ def positions(
         f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({marks(partitions)})",
         [group, topic, *partitions],
     )
-    found = {p: Position(max(int(a), start), max(int(a), int(s), start)) for p, a, s in rows}
+    found = {partition: position(start, acked, scanned) for partition, acked, scanned in rows}
     return {p: found.get(p, Position(start, start)) for p in partitions}
 
 
-def first_open(
-    cursor: CursorWrapper, group: str, topic: str, above: Sequence[tuple[str, int]], settled: int
-) -> dict[str, tuple[int, bool]]:
-    """For each partition its first settled message above the position that is not done: (offset, has state).
-
-    Partitions where all is done are not in the answer.
-    """
-    branch = (
-        "SELECT m.partition_key, m.`offset`, s.message_offset IS NOT NULL"
-        " FROM queue_messages m FORCE INDEX (queue_messages_partition)"
-        " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
-        " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
-        " WHERE m.topic = %s AND m.partition_key = %s AND m.`offset` > %s AND m.`offset` <= %s"
-        " AND m.consumer_group IN ('', %s) AND (s.acked IS NULL OR s.acked = 0) ORDER BY m.`offset` LIMIT 1"
-    )
-    return _firsts(cursor, branch, group, topic, above, settled)
-
-
-def first_undelivered(
-    cursor: CursorWrapper, group: str, topic: str, above: Sequence[tuple[str, int]], settled: int
-) -> dict[str, tuple[int, bool]]:
-    """The same for the first message that has no state at all."""
-    branch = (
-        "SELECT m.partition_key, m.`offset`, 0"
-        " FROM queue_messages m FORCE INDEX (queue_messages_partition)"
-        " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
-        " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
-        " WHERE m.topic = %s AND m.partition_key = %s AND m.`offset` > %s AND m.`offset` <= %s"
-        " AND m.consumer_group IN ('', %s) AND s.message_offset IS NULL ORDER BY m.`offset` LIMIT 1"
-    )
-    return _firsts(cursor, branch, group, topic, above, settled)
-
-
-def _firsts(
-    cursor: CursorWrapper, branch: str, group: str, topic: str, above: Sequence[tuple[str, int]], settled: int
-) -> dict[str, tuple[int, bool]]:
-    params = flat([group, topic, partition, offset, settled, group] for partition, offset in above)
-    cursor.execute(union(branch, len(above)), params)
-    return {partition: (int(offset), bool(known)) for partition, offset, known in cursor.fetchall()}
-
-
-def advance(
-    using: str, cursor: CursorWrapper, group: str, topic: str, places: Sequence[tuple[str, Position]]
-) -> None:
-    """Move positions forward; never back."""
-    rows = ", ".join([f"(%s, %s, %s, %s, %s, 0, {NOW_MS})"] * len(places))
-    cursor.execute(
-        f"INSERT INTO queue_offsets {_COLUMNS} VALUES {rows} {upsert(using)}"
-        f" offset_acked = GREATEST(queue_offsets.offset_acked, {fresh(using, 'offset_acked')}),"
-        f" scan_offset = GREATEST(queue_offsets.scan_offset, {fresh(using, 'scan_offset')}),"
-        f" updated_at = {fresh(using, 'updated_at')}",
-        flat([group, topic, partition, place.acked, place.scanned] for partition, place in sorted(places)),
-    )
+def position(start: int, acked: int, scanned: int) -> Position:
+    """A row's, in a group that begins at ``start``."""
+    return Position(max(int(acked), start), max(int(acked), int(scanned), start))

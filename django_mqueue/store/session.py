@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
@@ -185,6 +186,25 @@ def explained(using: str) -> Iterator[None]:
         if error_code(error) in NO_GATE or error_code(error) == NO_TABLE:
             raise NotMigrated(using) from error
         raise
+
+
+class Watched:
+    """Tells when this thread has another connection than the one that was noted: perhaps to another server."""
+
+    def __init__(self, using: str) -> None:
+        self.using = using
+        self._noted: Callable[[], Any] = lambda: None
+
+    def note(self) -> None:
+        self._noted = weakref.ref(self._now())
+
+    def is_new(self) -> bool:
+        return self._noted() is not self._now()
+
+    def _now(self) -> Any:
+        connection = connections[self.using]
+        connection.ensure_connection()
+        return connection.connection
 
 
 def discard(using: str) -> None:

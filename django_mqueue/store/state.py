@@ -40,8 +40,15 @@ def _brought(what: str, otherwise: str) -> str:
     return f"IF(m.original_id IS NULL, {otherwise}, {found})"
 
 
-def claim_fresh(cursor: CursorWrapper, claim: Claim, offsets: Sequence[int], handed: Sequence[int]) -> None:
-    """Mark messages that have no state as delivered; those that have some are left as they are."""
+def claim_fresh(
+    cursor: CursorWrapper, claim: Claim, fresh: Sequence[tuple[str, int]], handed: Sequence[int]
+) -> None:
+    """Mark messages that have no state as delivered; those that have some are left as they are.
+
+    In a database that was set back an offset may be that of a message of another partition, which somebody else owns,
+    or for another group: that one is left, too.
+    """
+    names, offsets = sorted({name for name, _ in fresh}), [offset for _, offset in fresh]
     cursor.execute(
         "INSERT INTO queue_delivery_state (consumer_group, topic, partition_key, message_offset, acked, in_flight,"
         " invisible_until, retry_count, failure_count, delivery_token, handed, alone, delivered_to, delivered_at,"
@@ -49,9 +56,11 @@ def claim_fresh(cursor: CursorWrapper, claim: Claim, offsets: Sequence[int], han
         f" {_brought('count', '0')}, {_brought('failures', '0')}, %s, m.`offset` IN ({marks(handed or [0])}), 0, %s,"
         f" {NOW_MS}, {_brought('errors', 'NULL')}"
         f" FROM queue_messages m FORCE INDEX (PRIMARY) WHERE m.`offset` IN ({marks(offsets)}) AND m.topic = %s"
+        f" AND m.partition_key IN ({marks(names)}) AND m.consumer_group IN ('', %s)"
         " ON DUPLICATE KEY UPDATE delivery_token = queue_delivery_state.delivery_token",
-        [claim.group, claim.visible_ms, claim.token, *(handed or [0]), claim.name, *offsets, claim.topic],
-    )
+        [claim.group, claim.visible_ms, claim.token, *(handed or [0]), claim.name, *offsets, claim.topic,
+         *names, claim.group],
+    )  # fmt: skip
 
 
 def claim_again(

@@ -137,6 +137,7 @@ class Runner:
                 log = logger.warning if self._failures == 1 else logger.debug
                 log("database trouble, trying again: %s", error)
                 session.discard(self.using)
+                self._feed_at = -math.inf  # What is remembered of the log is looked after first.
                 if session.is_lost(error):
                     connections.distrust()
                 self._collect(min(0.05 * 2**self._failures, RECONNECT_MAX) * (0.5 + random.random() / 2))

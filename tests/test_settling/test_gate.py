@@ -187,11 +187,11 @@ def test_settling_goes_on_under_steady_overlapping_transactions() -> None:
 def test_what_is_settled_is_known_to_all_and_never_moves_back() -> None:
     """One worker's finding serves the others; an older finding changes nothing."""
     subscribe(TOPIC, "billing")
-    newest = publish(TOPIC, 1).offset
+    earlier, newest = publish(TOPIC, 0), publish(TOPIC, 1).offset
     settler = Settler("default", TOPIC)
     wait_until(lambda: settler.advance() >= newest, "settled")
     assert offsets.settled("default", TOPIC) == newest
-    offsets.note_settled("default", TOPIC, newest - 1)
+    offsets.note_settled("default", TOPIC, earlier.offset, earlier.id)
     assert offsets.settled("default", TOPIC) == newest
 
 

@@ -16,6 +16,7 @@ from . import (
     requests,
     scheduling,
     sending,
+    set_back,
     settling,
     waiting,
 )
@@ -23,6 +24,7 @@ from .mutation import Mutation
 
 PARTS: dict[str, tuple[Mutation, ...]] = {
     "Commits that come late": settling.MUTATIONS,
+    "A database that was set back": set_back.MUTATIONS,
     "Former owners": fencing.MUTATIONS,
     "What is kept, and for whom": groups.MUTATIONS,
     "Attempts, order, shares": attempts.MUTATIONS,

@@ -10,6 +10,13 @@ _BY_HAND = "test_guards/test_moved_by_hand.py"
 _POSITIONS = "test_groups/test_positions.py"
 _TARGETS = "test_publish/test_targets.py"
 
+_CLAIMS_OTHERS = Edit(
+    "store/state.py",
+    "AND m.consumer_group IN ('', %s)\"\n        \" ON DUP",
+    "AND (m.consumer_group = '' OR %s <> '')\"\n        \" ON DUP",
+)
+"""A claim looks at that, too."""
+
 MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "an atomic handler's ack is in its transaction",
@@ -221,26 +228,36 @@ MUTATIONS: tuple[Mutation, ...] = (
         " if self.group else",
         f"{_TARGETS}::test_a_group_that_is_not_registered_is_an_error_that_names_it[True]",
     ),
-    mutation(
+    Mutation(
         "a worker hears of what is for its group alone",
         "a message for one group goes to all of them",
-        "service/engine.py",
-        "if target and target != context.group:",
-        "if target and not context.group:",
-        f"{_TARGETS}::test_a_group_that_runs_is_not_told_of_anothers",
+        (
+            Edit(
+                "service/engine.py",
+                "if target and target != context.group:",
+                "if target and not context.group:",
+            ),
+            _CLAIMS_OTHERS,
+        ),
+        (f"{_TARGETS}::test_a_group_that_runs_is_not_told_of_anothers",),
     ),
-    mutation(
+    Mutation(
         "a partition is read for one's group alone",
         "the same, where a worker takes over a partition or works off a backlog",
-        "store/log.py",
-        "AND m.consumer_group IN ('', %s)",
-        "AND (m.consumer_group = '' OR %s <> '')",
-        f"{_TARGETS}::test_it_is_kept_for_that_group_and_pins_nothing_of_the_others",
+        (
+            Edit(
+                "store/log.py",
+                "AND m.consumer_group IN ('', %s)",
+                "AND (m.consumer_group = '' OR %s <> '')",
+            ),
+            _CLAIMS_OTHERS,
+        ),
+        (f"{_TARGETS}::test_it_is_kept_for_that_group_and_pins_nothing_of_the_others",),
     ),
     mutation(
         "a watermark passes what is for others",
         "a message for one group holds back the deletion of all that the others have done",
-        "store/offsets.py",
+        "store/watermarks.py",
         "\" AND m.consumer_group IN ('', %s) AND (s.acked IS NULL OR s.acked = 0) ORDER BY",
         "\" AND m.consumer_group <> CONCAT(%s, '?') AND (s.acked IS NULL OR s.acked = 0) ORDER BY",
         f"{_TARGETS}::test_it_is_kept_for_that_group_and_pins_nothing_of_the_others",

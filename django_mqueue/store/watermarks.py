@@ -1,0 +1,103 @@
+"""How a group stands in partitions that one of its workers owns, and moving its positions there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.db.backends.utils import CursorWrapper
+
+from .dialect import NOW_MS, flat, fresh, marks, union, upsert
+from .offsets import COLUMNS, Position, position
+
+_OPEN = (
+    "SELECT m.partition_key, m.`offset`, s.message_offset IS NOT NULL, 1"
+    " FROM queue_messages m FORCE INDEX (queue_messages_partition)"
+    " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
+    " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
+    " WHERE m.topic = %s AND m.partition_key = %s AND m.`offset` > %s AND m.`offset` <= %s"
+    " AND m.consumer_group IN ('', %s) AND (s.acked IS NULL OR s.acked = 0) ORDER BY m.`offset` LIMIT 1"
+)
+
+
+def first_open(
+    cursor: CursorWrapper, group: str, topic: str, above: Sequence[tuple[str, int]], settled: int
+) -> dict[str, int]:
+    """Of each partition that has one, the first settled message above the position that is not done."""
+    cursor.execute(union(_OPEN, len(above)), _looked(group, topic, above, settled))
+    return {partition: int(offset) for partition, offset, *_ in cursor.fetchall()}
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What a group has before it, in one snapshot: ``settled`` and ``places`` are what the tables say.
+
+    ``opens``: of each partition the first message above a position that is not done, as (offset, has state); those
+    where all is done are not in it.
+    """
+
+    opens: dict[str, tuple[int, bool]]
+    places: dict[str, Position]
+    settled: int
+
+
+def standing(
+    cursor: CursorWrapper, group: str, topic: str, above: Sequence[tuple[str, int]], settled: int, start: int
+) -> Standing:
+    """How a group stands in partitions, looking above a position in each, up to ``settled``."""
+    names = [partition for partition, _ in above]
+    places = (
+        "SELECT partition_key, offset_acked, scan_offset, 0 FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
+        f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({marks(names)})"
+    )
+    own = (
+        "SELECT partition_key, offset_acked, 0, 0 FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
+        " WHERE consumer_group = '' AND topic = %s AND partition_key = ''"
+    )
+    cursor.execute(
+        f"{union(_OPEN, len(above))} UNION ALL ({places}) UNION ALL ({own})",
+        [*_looked(group, topic, above, settled), group, topic, *names, topic],
+    )
+    opens, found, known = dict[str, tuple[int, bool]](), dict[str, Position](), 0
+    for partition, offset, more, is_open in cursor.fetchall():
+        if is_open:
+            opens[partition] = (int(offset), bool(more))
+        elif partition:
+            found[partition] = position(start, offset, more)
+        else:
+            known = int(offset)
+    return Standing(opens, {name: found.get(name, Position(start, start)) for name in names}, known)
+
+
+def first_undelivered(
+    cursor: CursorWrapper, group: str, topic: str, above: Sequence[tuple[str, int]], settled: int
+) -> dict[str, int]:
+    """Of each partition that has one, the first message above the position that has no state at all."""
+    branch = (
+        "SELECT m.partition_key, m.`offset`"
+        " FROM queue_messages m FORCE INDEX (queue_messages_partition)"
+        " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
+        " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
+        " WHERE m.topic = %s AND m.partition_key = %s AND m.`offset` > %s AND m.`offset` <= %s"
+        " AND m.consumer_group IN ('', %s) AND s.message_offset IS NULL ORDER BY m.`offset` LIMIT 1"
+    )
+    cursor.execute(union(branch, len(above)), _looked(group, topic, above, settled))
+    return {partition: int(offset) for partition, offset in cursor.fetchall()}
+
+
+def _looked(group: str, topic: str, above: Sequence[tuple[str, int]], settled: int) -> list[str | int]:
+    return flat([group, topic, partition, offset, settled, group] for partition, offset in above)
+
+
+def advance(
+    using: str, cursor: CursorWrapper, group: str, topic: str, places: Sequence[tuple[str, Position]]
+) -> None:
+    """Move positions forward; never back."""
+    rows = ", ".join([f"(%s, %s, %s, %s, %s, 0, {NOW_MS})"] * len(places))
+    cursor.execute(
+        f"INSERT INTO queue_offsets {COLUMNS} VALUES {rows} {upsert(using)}"
+        f" offset_acked = GREATEST(queue_offsets.offset_acked, {fresh(using, 'offset_acked')}),"
+        f" scan_offset = GREATEST(queue_offsets.scan_offset, {fresh(using, 'scan_offset')}),"
+        f" updated_at = {fresh(using, 'updated_at')}",
+        flat([group, topic, partition, place.acked, place.scanned] for partition, place in sorted(places)),
+    )

@@ -1,0 +1,74 @@
+"""Guards against what memory knows of a database that was set back since."""
+
+from __future__ import annotations
+
+from .mutation import Mutation, mutation
+
+_SET_BACK = "test_settling/test_set_back.py"
+
+MUTATIONS: tuple[Mutation, ...] = (
+    mutation(
+        "a watermark goes on from where the tables have it",
+        "offsets that a worker remembers as done are given anew, and what has them is never delivered, and deleted",
+        "service/watermarks.py",
+        "        look.went_back = any(\n",
+        "        look.went_back = found.settled < 0 and any(\n",
+        f"{_SET_BACK}::test_a_watermark_that_is_remembered_is_not_written_over_an_earlier_one",
+    ),
+    mutation(
+        "a watermark stays at or below what the tables call settled",
+        "it passes a message that is not committed yet, at an offset that was settled before the set-back",
+        "service/watermarks.py",
+        "        settled = min(settled, found.settled)\n",
+        "",
+        f"{_SET_BACK}::test_a_watermark_goes_by_what_is_settled_now",
+    ),
+    mutation(
+        "what is told as settled was noted in this log",
+        "a round that was begun before the set-back settles offsets that are yet to be given, for all workers",
+        "store/offsets.py",
+        "if known >= offset or not there:",
+        "if known >= offset:",
+        f"{_SET_BACK}::test_a_round_of_settling_that_was_begun_before_tells_nothing",
+    ),
+    mutation(
+        "a claim takes what is of the partitions that it has locked",
+        "what was read ahead is another partition's message now: its owner is not given it, and the worker ends",
+        "store/state.py",
+        'f" AND m.partition_key IN ({marks(names)}) AND',
+        "f\" AND m.partition_key NOT IN ({marks(names)}, '') AND",
+        f"{_SET_BACK}::test_an_offset_that_is_another_partition_s_now_is_its_owner_s",
+    ),
+    mutation(
+        "a topic's row that moves back makes its workers read all anew",
+        "what was published since waits for the next owner of its partition",
+        "service/settling.py",
+        "        if known < self.told:\n            self.went_back = True\n",
+        "        if known < self.told:\n",
+        f"{_SET_BACK}::test_an_idle_worker_hears_of_it_by_its_topic_s_row",
+    ),
+    mutation(
+        "a log that ends before what was read of it is read anew",
+        "the same, where nothing had been settled for long",
+        "service/settling.py",
+        "            self.went_back = self.went_back or max(self._noted[0], self.told) < seen\n",
+        "",
+        f"{_SET_BACK}::test_a_log_that_ends_before_what_was_read_is_read_anew",
+    ),
+    mutation(
+        "for a new connection all is read anew",
+        "the same, where other workers have settled as much again before this one looks",
+        "service/feed.py",
+        "        is_new = self._connection.is_new() and",
+        "        is_new = False and",
+        f"{_SET_BACK}::test_what_others_have_settled_meanwhile_is_found_by_a_new_connection",
+    ),
+    mutation(
+        "what handlers have in hand stays theirs when partitions are read anew",
+        "each connection that is lost has messages handled twice at the same time",
+        "service/loading.py",
+        "        if mine.pop(ticket, None):\n",
+        "        if mine.pop(ticket, None) and not ticket.token:\n",
+        f"{_SET_BACK}::test_a_new_connection_takes_nothing_from_handlers",
+    ),
+)
