@@ -209,13 +209,20 @@ def suffix_problem(value: str) -> str | None:
 
 
 def _relations(where: str, section: Mapping[str, Any]) -> list[str]:
-    """Settings that make sense only together: a lease must outlive its renewals."""
+    """Settings that make sense only together: a lease must outlive its renewals, and a heartbeat the next."""
     values = {name: section.get(name, option.default) for name, option in OPTIONS.items()}
-    if any(OPTIONS[name].problem(values[name]) for name in ("LEASE_DURATION", "LEASE_RENEWAL_INTERVAL")):
+    together = ("LEASE_DURATION", "LEASE_RENEWAL_INTERVAL", "DISCOVERY_INTERVAL")
+    if any(OPTIONS[name].problem(values[name]) for name in together):
         return []
+    found = []
+    if values["DISCOVERY_INTERVAL"] >= values["LEASE_DURATION"]:
+        found.append(
+            f"{where}: DISCOVERY_INTERVAL ({values['DISCOVERY_INTERVAL']}) must be below LEASE_DURATION "
+            f"({values['LEASE_DURATION']}), or healthy workers count as dead between two heartbeats"
+        )
     if values["LEASE_RENEWAL_INTERVAL"] * 2 > values["LEASE_DURATION"]:
-        return [
+        found.append(
             f"{where}: LEASE_RENEWAL_INTERVAL ({values['LEASE_RENEWAL_INTERVAL']}) must be at most half of "
             f"LEASE_DURATION ({values['LEASE_DURATION']}), or healthy workers lose their leases"
-        ]
-    return []
+        )
+    return found

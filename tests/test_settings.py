@@ -94,6 +94,11 @@ IMPOSSIBLE: list[tuple[Any, str]] = [
     ({"LEASE_RENEWAL_INTERVAL": 0}, "LEASE_RENEWAL_INTERVAL.* at least"),
     ({"LEASE_DURATION": 15}, r"LEASE_RENEWAL_INTERVAL \(10\) must be at most half of LEASE_DURATION \(15\)"),
     ({"LEASE_RENEWAL_INTERVAL": 20}, "LEASE_RENEWAL_INTERVAL .* at most half"),
+    ({"DISCOVERY_INTERVAL": 30}, r"DISCOVERY_INTERVAL \(30\) must be below LEASE_DURATION \(30\)"),
+    (
+        {"TOPICS": {"orders": {"LEASE_DURATION": 2, "LEASE_RENEWAL_INTERVAL": 1, "DISCOVERY_INTERVAL": 5}}},
+        r"TOPICS'\]\['orders'\]: DISCOVERY_INTERVAL .* below LEASE_DURATION",
+    ),
     ({"SPREAD": 0}, "SPREAD.* at least 1"),
     ({"SPREAD": 1.5}, "SPREAD.* must be int"),
     ({"SPREAD": 4097}, "SPREAD.* at most 4096"),

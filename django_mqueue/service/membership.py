@@ -103,6 +103,10 @@ class Membership:
         else:
             self._take_new()
 
+    def due_in(self) -> float:
+        """Seconds until a heartbeat or a renewal is due."""
+        return max(min(self._beat_at, self._renew_at) - time.monotonic(), 0)
+
     def _renew(self) -> None:
         context = self.context
         if leases.renew(context.using, context.me) != len(context.partitions):

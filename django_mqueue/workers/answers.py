@@ -146,6 +146,10 @@ class Answers:
                 extra={"mqueue_key": delivery.key, "mqueue_id": delivery.id, "mqueue_group": delivery.group},
             )  # fmt: skip
 
+    def due_in(self) -> float:
+        """Seconds until ``keep_visible`` is due."""
+        return max(self._visible_at - time.monotonic(), 0)
+
     def keep_visible(self) -> None:
         """While handlers run, show how long they have their messages: extend what has used a third of its time.
 

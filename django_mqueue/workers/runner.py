@@ -37,6 +37,7 @@ from .registry import Handler
 logger = logging.getLogger("django_mqueue")
 
 RECONNECT_MAX = 2.0
+PAUSE_LEAST = 0.02
 
 
 class Runner:
@@ -161,8 +162,15 @@ class Runner:
             return False
         if not self._busy() and self.options.drain and self._is_drained():
             return True
-        self._collect(min(max(self._feed_at - time.monotonic(), 0), self._limits.next_in()))
+        self._collect(min(max(self._feed_at - time.monotonic(), 0), self._limits.next_in(), self._due_in()))
         return False
+
+    def _due_in(self) -> float:
+        """Seconds until a heartbeat, a renewal or an extension is due, however long the interval of looks is."""
+        due = [engine.membership.due_in() for engine in self._joined]
+        if self._crew.jobs:
+            due.append(self._answers.due_in())
+        return max(min(due, default=math.inf), PAUSE_LEAST)
 
     def _tick_engines(self, *, membership_only: bool = False) -> None:
         """What is due for each; one whose group was unsubscribed waits to be subscribed again, the others go on."""
@@ -212,7 +220,8 @@ class Runner:
 
     def _silence(self) -> float:
         """Seconds without a statement after which this worker stands still: its leases have run out then."""
-        return max(2 * self._interval(), self._lease())
+        beats = max(float(conf.get("DISCOVERY_INTERVAL", h.topic)) for h in self._handlers.values())
+        return max(2 * min(self._interval(), beats), self._lease())
 
     def _lease(self) -> float:
         return max(float(conf.get("LEASE_DURATION", handler.topic)) for handler in self._handlers.values())
