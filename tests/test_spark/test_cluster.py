@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from django.db import connection
 
-from django_mqueue import publish_many
+from django_mqueue import publish, publish_many
 from django_mqueue.models import Message
 from django_mqueue.spark.archiving import Archive
 from tests.support.processes import Worker, wait_until
@@ -127,3 +128,26 @@ def test_a_server_elsewhere_reads_archives_and_tells_errors(
             assert worker.output().endswith("fail: the database is away, seen from an executor\n")
             assert "Traceback" not in worker.output()
     assert sum(entry.rows for entry in Archive.open(str(tmp_path / "archive")).entries("orders")) == 500
+
+
+def test_a_condition_means_the_same_to_a_server_elsewhere(
+    options: dict[str, str], password: dict[str, str]
+) -> None:
+    """It looks at the condition when the job runs; its session, and so its time zone, is the client's to set."""
+    for n, (day, hour) in enumerate([(3, 23), (4, 0), (4, 12), (4, 23), (5, 0)]):
+        found = publish("orders", {"n": n})
+        at = int(datetime(2026, 5, day, hour, tzinfo=UTC).timestamp() * 1000)
+        Message.objects.filter(offset=found.offset).update(published_at=at)
+    asked = (
+        "replay", "--topic", "orders", "--to", "again", "--name", "spring", "--where",
+        "date(published_at) = '2026-05-04'", "--conf", "spark.sql.session.timeZone=Pacific/Kiritimati",
+    )  # fmt: skip
+    with connect_server(**password) as url:
+        ways = (*asked, *arguments_of(options), "--remote", url)
+        with command(MODULE, ways, {**NO_DJANGO, **password}) as worker:
+            assert worker.wait(200) == 0, worker.output()
+            assert "3 messages of topic 'orders' would be stored in 'again'" in worker.output()
+        with command(MODULE, (*ways, "--yes"), {**NO_DJANGO, **password}) as worker:
+            assert worker.wait(200) == 0, worker.output()
+    stored = [json.loads(bytes(row.payload))["n"] for row in Message.objects.filter(topic="again")]
+    assert sorted(stored) == [1, 2, 3]

@@ -154,7 +154,6 @@ class _Replay(Held):
             return self._before()
         run = with_lanes(self.run, lanes)
         frame = self._upto(found, head).frame(self.spark, self.options, targeted=self.choice.targeted)
-        wanted = stored(self.choice.of(frame), Orders(self.how, run, self.topic, rate))
 
         def tell() -> None:
             if watch is not None:
@@ -162,6 +161,8 @@ class _Replay(Held):
 
         try:
             with self.choice.asked(self.spark):
+                # A Spark Connect server may keep what it has made of the condition when the table was put together.
+                wanted = stored(self.choice.of(frame), Orders(self.how, run, self.topic, rate))
                 numbers = computed(self.spark, wanted, stopping, tell)
         except OptionError:
             self.line.run(lambda using: self._give_up(using, run))
