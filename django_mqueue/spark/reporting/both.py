@@ -13,6 +13,14 @@ if TYPE_CHECKING:
 _ONE = ["topic", "offset", "reader"]
 
 
+def large(frame: DataFrame) -> DataFrame:
+    """A side of a join that is never to be held in memory as a whole.
+
+    Spark would do so where it takes a table for small by its files, in which many rows may need little.
+    """
+    return frame.hint("merge")
+
+
 def completed(archived: DataFrame, held: DataFrame) -> DataFrame:
     """What was ``archived``, but of deliveries that were open then, or had not begun, what the log has of them now.
 
@@ -27,6 +35,6 @@ def completed(archived: DataFrame, held: DataFrame) -> DataFrame:
     late = archived.where(
         f"`offset` >= {lowest}"
     )  # The log holds little of what is archived: so is little joined.
-    still_open = late.where("NOT done").join(held.select(*_ONE), _ONE, "left_anti")
-    since = held.join(late.where("done").select(*_ONE), _ONE, "left_anti")
+    still_open = late.where("NOT done").join(large(held.select(*_ONE)), _ONE, "left_anti")
+    since = held.join(large(late.where("done").select(*_ONE)), _ONE, "left_anti")
     return before.unionByName(still_open).unionByName(since)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...policy import errors as alike_errors
 from ..errors import OptionError
 from .asking import Wanted
+from .both import large
 from .facts import facts_of, letters_alone, size, standing, starts_of
 from .figures import ACCURACY, PERCENTILES
 from .reading import Read
@@ -166,7 +167,7 @@ def _held(spark: SparkSession, read: Read, wanted: Wanted) -> DataFrame:
 
     done = read.held["deliveries"].where("done AND ended IS NOT NULL")
     return (
-        done.join(standing(read).where("there").select("topic", "offset"), ["topic", "offset"])
+        done.join(large(standing(read).where("there").select("topic", "offset")), ["topic", "offset"])
         .join(f.broadcast(starts_of(spark, read)), ["topic", "reader"])
         .where("`offset` > start")
         .withColumn("step", f.expr(_step("ended", wanted)))
