@@ -1,13 +1,20 @@
-"""Giving way: Spark's processes on this machine let others go first."""
+"""Giving way: Spark's processes on this machine let others go first, on its processors and at the database."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from threading import Event
+from typing import TypeVar
 
 NICEST = 19
+REST, LONGEST_REST = 2, 5.0
+"""Each second that the server works for one who gives way it is left alone for so many, but for no more at once."""
+
+Result = TypeVar("Result")
 
 
 def start_java(settings: Mapping[str, str], nice: int | None) -> None:
@@ -49,3 +56,36 @@ def _threads(pid: int) -> set[int]:
         return {int(path.name) for path in (Path("/proc") / str(pid) / "task").iterdir()}
     except FileNotFoundError:
         return set()
+
+
+def gives_way() -> bool:
+    """Whether this process was told to let others go first: by the system's scheduler, or by its niceness."""
+    idle = hasattr(os, "SCHED_IDLE") and os.sched_getscheduler(0) == os.SCHED_IDLE
+    return idle or os.getpriority(os.PRIO_PROCESS, 0) > 0
+
+
+class Rests:
+    """Pauses of one who gives way between what it asks the server for.
+
+    The server works for all alike: who asks for one page after the other has a processor of it to himself, however
+    low his own priority is. So he asks for the next one when the server had the time to work for others, twice as
+    long as it has worked for him. What he does himself meanwhile is part of that.
+    """
+
+    def __init__(self) -> None:
+        self._gives_way = gives_way()
+        self._until = 0.0
+        self._pause = Event()
+
+    def between(self, ask: Callable[[str], Result], using: str) -> Result:
+        """What ``ask`` finds, when it is time; at once where the process does not give way."""
+        if not self._gives_way:
+            return ask(using)
+        if (left := self._until - time.monotonic()) > 0:
+            self._pause.wait(left)
+        begun = time.monotonic()
+        try:
+            return ask(using)
+        finally:
+            now = time.monotonic()
+            self._until = now + min(REST * (now - begun), LONGEST_REST)

@@ -12,6 +12,7 @@ from ..store.pages import Pages
 from .batches import Batches, Unclear
 from .connecting import Line
 from .options import ReadOptions
+from .priority import Rests
 from .ranges import Range
 
 BUDGET = 16 * 1_048_576
@@ -28,12 +29,13 @@ LARGE = 16_384
 def read(wanted: Range, batches: Batches, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     """The rows of a range. Raises ``LogGap`` if it has fewer than were planned, unless that is allowed.
 
-    A server that goes away is waited for, as ``Line`` does: the same page is read again.
+    A server that goes away is waited for, as ``Line`` does: the same page is read again. A process that gives way
+    leaves the server time for others between pages.
     """
-    reader, line, seen = Reader(wanted, batches, options), Line(options.connecting), 0
+    reader, line, rests, seen = Reader(wanted, batches, options), Line(options.connecting), Rests(), 0
     try:
         while not reader.done:
-            page = line.run(reader.page)
+            page = line.run(lambda using: rests.between(reader.page, using))
             if page is not None:
                 seen += page.num_rows
                 yield page

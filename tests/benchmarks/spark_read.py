@@ -19,7 +19,7 @@ GROWTH = 16.0
 """MiB that ten times the rows may add to each part of the driver: what comes and goes by chance."""
 
 DESCRIPTION = """\
-Fills a topic on a private server; reads it to Parquet on local[2], in turns by format("mqueue") and by format("jdbc")
+Fills a topic on a private server; reads it to Parquet on local[N], in turns by format("mqueue") and by format("jdbc")
 with MariaDB's connector: the same rows, as many partitions, the same compression. Tells the medians, and their ratio.
 Then reads a topic ten times as long, and tells what that adds to the driver's memory.
 Exit code 1: slower than JDBC, or the driver grew.
@@ -34,6 +34,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     stage.count(parser, "--rows", 1_000_000, "of the race")
     stage.count(parser, "--times", 5, "each reads")
     stage.count(parser, "--partitions", 6, "of either")
+    stage.count(parser, "--cores", 2, "of the machine's that Spark gives tasks to")
     parser.add_argument("--compression", default="snappy", help="of Parquet (default: %(default)s)")
     parser.add_argument("--traced", action="store_true", help="no two messages have the same headers")
     parser.add_argument("--only", choices=["rate", "memory"], help="the race alone, or the memory alone")
@@ -60,7 +61,7 @@ def run(options: argparse.Namespace, server: Served, folder: Path) -> int:
     say(f"{long_topic.row_bytes()} bytes a row")
     connections.close_all()
     spark = session(
-        "reading", master="local[2]", memory=options.memory,
+        "reading", master=f"local[{options.cores}]", memory=options.memory,
         config={"spark.jars": str(JAR), "spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false"},
     )  # fmt: skip
     failed = False
