@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,17 +19,30 @@ from .system_packages import provide
 
 
 @dataclass(frozen=True)
+class Pins:
+    """Versions of what the project asks for, narrower than it does."""
+
+    name: str
+    requirements: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class VirtualEnvironment:
-    """One for each interpreter and Django: ``django`` is its minor version, as in ``5.2``."""
+    """One for each interpreter and Django: ``django`` is its minor version, as in ``5.2``.
+
+    ``pins``: requirements beyond the project's own, by the name that the environment has for them.
+    """
 
     interpreter: Interpreter
     django: str
     extras: tuple[str, ...]
     home: Path = LOCAL / "venvs"
+    pins: Pins | None = None
 
     @property
     def name(self) -> str:
-        return f"python{self.interpreter.minor}-django{self.django}"
+        beside = f"-{self.pins.name}" if self.pins else ""
+        return f"python{self.interpreter.minor}-django{self.django}{beside}"
 
     @property
     def directory(self) -> Path:
@@ -49,10 +63,14 @@ class VirtualEnvironment:
     def _stamp(self) -> Path:
         return self.directory / "installed"
 
+    @property
+    def _pinned(self) -> Sequence[str]:
+        return self.pins.requirements if self.pins else ()
+
     def _wanted(self) -> str:
         """What the stamp holds once all of this is installed."""
         project = (ROOT / "pyproject.toml").read_bytes()
-        origin = f"{self.interpreter.path} {self.interpreter.full} {self.django} {ROOT}"
+        origin = f"{self.interpreter.path} {self.interpreter.full} {self.django} {self._pinned} {ROOT}"
         return f"{hashlib.sha256(project + origin.encode()).hexdigest()} {' '.join(sorted(self.extras))}"
 
     def _is_current(self) -> bool:
@@ -65,7 +83,8 @@ class VirtualEnvironment:
     def _install(self) -> None:
         provide(for_building(self.interpreter))
         extras = self._extras_with_earlier()
-        step(f"installing into {self.directory.relative_to(ROOT)}: {', '.join(extras)}, Django {self.django}")
+        what = ", ".join([*extras, f"Django {self.django}", *self._pinned])
+        step(f"installing into {self.directory.relative_to(ROOT)}: {what}")
         self._stamp.unlink(missing_ok=True)
         if not self._has_pip():
             shutil.rmtree(self.directory, ignore_errors=True)
@@ -79,7 +98,7 @@ class VirtualEnvironment:
             "--no-input",
             "--quiet",
         ]
-        run([*pip, "--editable", f"{ROOT}[{','.join(extras)}]", f"Django~={self.django}.0"])
+        run([*pip, "--editable", f"{ROOT}[{','.join(extras)}]", f"Django~={self.django}.0", *self._pinned])
         self._stamp.write_text(self._wanted().split()[0] + " " + " ".join(extras))
 
     def _extras_with_earlier(self) -> list[str]:

