@@ -228,6 +228,16 @@ def test_an_archive_that_lacks_the_topic_is_told_and_nothing_is_held(
     assert list(Offset.objects.order_by("pk").values()) == before
 
 
+def test_a_topic_that_never_was_is_told_and_nothing_is_held(options: dict[str, str]) -> None:
+    """Mistyped: a replay of it would store nothing, and be finished for ever."""
+    publish_many("orders", range(3))
+    before = list(Offset.objects.order_by("pk").values())
+    ways: dict[str, Any] = {"group": "guard", "begun": False, "gap_is_error": True}
+    with pytest.raises(NoSuchTopic, match="no topic 'orderz'.* Did you mean 'orders'"):
+        originals.hold("default", "orderz", None, SPARK, options, **ways)
+    assert list(Offset.objects.order_by("pk").values()) == before
+
+
 def test_without_an_archive_all_is_the_log_s(options: dict[str, str]) -> None:
     publish_many("orders", range(3))
     ways: dict[str, Any] = {"group": "guard", "begun": False, "gap_is_error": True}

@@ -13,7 +13,7 @@ from ...service.following import Place
 from ...store import log, offsets
 from ..errors import ArchiveError
 from ..options import read_options
-from ..planning import settled
+from ..planning import settled, topics_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -76,6 +76,8 @@ def look(
         archive.chosen(topic)  # Mistyped, perhaps: that is said before anything is registered for it.
     if not live:
         return Originals(topic, archive, archived, archived, live)
+    if not archived:
+        topics_of(using, read_options({**options, "topic": topic}))
     found = settle(using, topic, options)
     known = max(offsets.settled(using, topic), log.newest(using, topic))
     if archived > known:
