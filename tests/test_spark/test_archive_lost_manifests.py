@@ -10,6 +10,7 @@ from django.core.management import call_command
 from django.test import override_settings
 
 from django_mqueue import Subscription, publish_many, subscribe
+from django_mqueue.exceptions import LogGap
 from django_mqueue.spark.archiving.layout import data_path, manifest_path, manifests_of
 from django_mqueue.spark.errors import ArchiveError
 from tests.support.subscribers import QUICK, consume, settle
@@ -61,6 +62,55 @@ def test_a_batch_that_leaves_no_gap_in_offsets_is_missed(
     run()
     assert len(run.offsets()) == 6
     assert verify(spark, run.place)[0].problems == []
+
+
+@pytest.fixture
+def three(spark: SparkSession, options: dict[str, str], tmp_path: Path) -> Runs:
+    """Of three batches, one message each."""
+    run = Runs(spark, options, tmp_path / "archive")
+    for number in range(3):
+        publish_many("orders", [number])
+        assert run(history_after=0)[0].batches == 1
+    return run
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@override_settings(MQUEUE=QUICK)
+def test_a_run_does_not_write_anew_what_a_lost_manifest_named(three: Runs, strict: bool) -> None:
+    """Whatever gap is allowed. When they are put back all goes on."""
+    assert left() == []
+    kept = {}
+    there = data_files(three.place)
+    for number, told in ((3, "that of batch 3 is missing"), (2, "there are files of batch 3")):
+        lost = three.place / manifest_path("orders", f"{number:010d}")
+        kept[lost] = lost.read_bytes()
+        lost.unlink()
+        publish_many("orders", [number])
+        with pytest.raises(ArchiveError, match=f"{told}.*Put it back"):
+            three(fail_on_data_loss=strict)
+        assert data_files(three.place) == there
+    for path, data in kept.items():
+        path.write_bytes(data)
+    three()
+    assert len(three.offsets()) == 5
+
+
+@override_settings(MQUEUE=QUICK)
+def test_files_of_what_the_log_has_still_hold_up_no_run(three: Runs) -> None:
+    """As of a run that went on over a gap, and was killed; one of them is not written to its end."""
+    subscribe("orders", "billing")
+    publish_many("orders", [3])
+    three(history_after=0)
+    offsets = three.offsets()
+    (three.place / manifest_path("orders", "0000000004")).unlink()
+    half = three.place / data_path("messages", "orders", "2026-11-21", 4, "killed", 0)
+    half.parent.mkdir(exist_ok=True)
+    half.write_bytes(b"PAR1")
+    assert left()
+    with pytest.raises(LogGap, match="manifests are missing"):
+        three(history_after=0)
+    three(history_after=0, fail_on_data_loss=False)
+    assert three.offsets() == offsets
 
 
 @pytest.fixture

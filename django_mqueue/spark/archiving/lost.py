@@ -1,21 +1,35 @@
 """Manifests that are lost, as far as the files tell that they named.
 
 Before the last one numbers tell (see ``catalog``). Behind it, and where none is left, only what lies there does: a
-batch writes its files when the manifest of the one before it is there.
+batch writes its files when the manifest of the one before it is there. Files of the batch that comes next may be of a
+lost manifest, or of a run that was killed before it wrote one; the group is moved after a manifest, and only then does
+the log forget what they hold.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ...service.following import Place
+from ..errors import ArchiveError
 from .catalog import Archive
-from .files import Found
+from .files import Files, Found
 from .layout import TABLES, folder_of, topic_of
+from .standing import Standing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_WAYS_OUT = (
+    "Put it back from a copy of the archive; without one, keep this folder, and begin another archive with a group of"
+    " its own"
+)
 
 _BATCH = re.compile(r"([0-9]{10})-[^/]*\.parquet")
 
@@ -37,10 +51,39 @@ def behind_the_last(
         Archive.open(archive.files.uri, spark), topic
     )  # Runs may have gone on until the files were listed.
     if newest > last + 1:
-        yield (
-            f"topic {topic!r}: there are files of batch {newest}, but the last manifest is of batch {last}: those"
-            " behind it are missing"
-        )
+        yield _behind(topic, newest, last)
+
+
+def check_none_lost(
+    spark: SparkSession,
+    archive: Archive,
+    standing: Standing,
+    place: Place | None,
+    held: Callable[[int, int], int],
+) -> None:
+    """Raise ``ArchiveError`` if a manifest behind the last one is lost, as far as that can be told.
+
+    ``place``: the group's, from before. ``held``: how many messages the log has above one offset and up to another.
+    """
+    topic, files, last = standing.topic, archive.files, standing.batch
+    there = [found for table in TABLES for found in files.list(f"{table}/{folder_of(topic)}", deep=True)]
+    if all(batch_of(found.path) <= last for found in there):
+        return
+    last = _last(Archive.open(files.uri, spark), topic)  # As in ``behind_the_last``.
+    unnamed = [found.path for found in there if batch_of(found.path) > last]
+    newest = max(map(batch_of, unnamed), default=0)
+    if newest > last + 1:
+        raise ArchiveError(f"{files.uri}: {_behind(topic, newest, last)}. {_WAYS_OUT}")
+    if last > standing.batch or _holds_back(standing, place):
+        return  # Another run has been at work just now; or whatever is not in the archive is in the log.
+    for path in unnamed:
+        offsets = None if path.startswith("dead_letters/") else _offsets(files, path)
+        if offsets and held(offsets[0] - 1, offsets[1]) < offsets[2]:
+            raise ArchiveError(
+                f"{files.uri}: topic {topic!r}: {path} is of messages that the log does not have any more, and the last"
+                f" manifest is of batch {last}: that of batch {newest} is missing. {_WAYS_OUT}. If a run was killed"
+                f" before it wrote that manifest, move the files of batch {newest} elsewhere, and run it again"
+            )
 
 
 def without_manifests(spark: SparkSession, archive: Archive) -> dict[str, list[str]]:
@@ -65,3 +108,31 @@ def without_manifests(spark: SparkSession, archive: Archive) -> dict[str, list[s
 def _last(archive: Archive, topic: str) -> int:
     """The last batch that has a manifest."""
     return max((manifest.batch for manifest in archive.all_manifests(topic)), default=0)
+
+
+def _behind(topic: str, newest: int, last: int) -> str:
+    return (
+        f"topic {topic!r}: there are files of batch {newest}, but the last manifest is of batch {last}: those behind it"
+        " are missing"
+    )
+
+
+def _holds_back(standing: Standing, place: Place | None) -> bool:
+    """Whether the group is where the last manifest has it, or before that: nothing behind that was deleted."""
+    if place is None or place.above > standing.position:
+        return False
+    return standing.batch == 0 or place.life == standing.life
+
+
+def _offsets(files: Files, path: str) -> tuple[int, int, int] | None:
+    """The first, the last, and how many; None for a file without any, or that was never written to its end."""
+    try:
+        with files.open(path) as stream:
+            offsets = pq.ParquetFile(stream).read(columns=["offset"])["offset"]
+    except pa.ArrowInvalid:
+        return None
+    except OSError as error:
+        raise ArchiveError(f"{files.uri}/{path} cannot be read: {error}") from error
+    if not len(offsets):
+        return None
+    return pc.min(offsets).as_py(), pc.max(offsets).as_py(), pc.count_distinct(offsets).as_py()

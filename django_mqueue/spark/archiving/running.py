@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from ...exceptions import LogGap
 from ...service import following
-from ...store import unfinished
+from ...store import bulk, unfinished
 from ...store.leases import Holder
 from ..connecting import Line
 from ..errors import ArchiveError, NoArchive, NoSuchTopic
@@ -34,6 +34,7 @@ from .hadoop import HadoopFiles
 from .indirect import probe, written
 from .jobs import parallelism, spread
 from .layout import MARKER, TABLES, manifest_path
+from .lost import check_none_lost
 from .manifest import FileEntry, Manifest, Marker, Part, now_told
 from .membership import Membership
 from .standing import Standing, check, check_last, check_log, move, settle, still, told
@@ -83,6 +84,7 @@ class Run:
             topics = self._line.run(self._topics)
             archive = self._opened(database)
             for topic in topics:
+                self._check_none_lost(archive, topic)
                 self._look(archive, topic)
                 self._goals[topic] = self._line.run(partial(self._goal, topic))
             self._probe(is_new=archive is None)
@@ -111,6 +113,17 @@ class Run:
             named = ", ".join(map(repr, there[:5])) + (" and more" if len(there) > 5 else "")
             raise NoSuchTopic(f"no topic matches {options.pattern!r} as a whole: there is {named or 'none'}")
         return found
+
+    def _check_none_lost(self, archive: Archive | None, topic: str) -> None:
+        """Also where a gap is allowed: what lies there is not to be written anew without what the log forgot."""
+        if archive is None:
+            return
+
+        def held(above: int, upto: int) -> int:
+            return self._line.run(lambda using: bulk.count(using, topic, above, upto, None))
+
+        place = self._line.run(lambda using: following.place(topic, self._group, using=using))
+        check_none_lost(self._spark, archive, told(archive, topic, self._group), place, held)
 
     def _look(self, archive: Archive | None, topic: str) -> Standing:
         """Where a topic stands. Raises ``LogGap`` if the manifests and the group do not fit together."""

@@ -80,6 +80,15 @@ MUTATIONS: tuple[Mutation, ...] = (
         "test_spark/test_archive_catalog.py::test_every_batch_must_be_there_whatever_it_holds[middle]",
     ),
     mutation(
+        "a run that finds files behind the last manifest looks whether the log has what they hold",
+        "a last manifest that is lost is written anew without the messages that were deleted, if a gap is allowed",
+        "spark/archiving/running.py",
+        "                self._check_none_lost(archive, topic)\n",
+        "",
+        "test_spark/test_archive_lost_manifests.py::test_a_run_does_not_write_anew_what_a_lost_manifest_named[False]",
+        "test_spark/test_archive_lost_manifests.py::test_a_run_does_not_write_anew_what_a_lost_manifest_named[True]",
+    ),
+    mutation(
         "a group that goes on with its archive begins no higher than what is settled",
         "in a database that was set back new messages count as settled before they are stored, and come to no group",
         "spark/archiving/standing.py",
