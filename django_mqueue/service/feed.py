@@ -174,12 +174,14 @@ class Feed:
             tail.stale = False  # Whatever failed before: all is read.
 
     def _open_again(self, tail: Tail) -> None:
+        # What is settled comes first: it is to be committed before the listeners read, for no hole tells of it.
+        tail.settler.start_over()
+        settled = tail.settler.settled
         tail.position = log.newest(self.using, tail.topic)
         for listener in list(tail.listeners):
             listener.read_anew(tail.position)
-        tail.settler.start_over()
         tail.promoter, tail.holes = Promoter(self.using, tail.topic), Holes()
-        tail.holes.add(tail.settler.settled + 1, tail.position)
+        tail.holes.add(settled + 1, tail.position)
         tail.sweep_at = tail.settle_at = -math.inf
         tail.sweep_from = tail.compacted_to = 0
         tail.compacted = False

@@ -22,6 +22,9 @@ QUICK: dict[str, Any] = {
 }
 """For ``override_settings(MQUEUE=QUICK)``: everything periodic happens within tens of milliseconds."""
 
+CALM = {**QUICK, "DISCOVERY_INTERVAL": 3600, "LEASE_DURATION": 36_000, "LEASE_RENEWAL_INTERVAL": 3600}
+"""Nothing periodic is due but settling, watermarks and deletion."""
+
 
 def engine_of(subscription: Subscription) -> Engine:
     engine = subscription._engine

@@ -16,6 +16,7 @@ from django_mqueue.store import offsets
 from tests.support.processes import FAST, Workers
 from tests.support.set_back import Earlier
 from tests.support.subscribers import (
+    CALM,
     QUICK,
     collect,
     consume,
@@ -32,8 +33,6 @@ from tests.support.transactions import HeldTransaction, wait_until
 pytestmark = pytest.mark.django_db(transaction=True)
 
 TOPIC, GROUP = "orders", "billing"
-CALM = {**QUICK, "DISCOVERY_INTERVAL": 3600, "LEASE_DURATION": 36_000, "LEASE_RENEWAL_INTERVAL": 3600}
-"""Nothing periodic is due but settling, watermarks and deletion."""
 
 
 def five(first: int, key: str = "k") -> list[OutgoingMessage]:

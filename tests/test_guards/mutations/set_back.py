@@ -5,6 +5,7 @@ from __future__ import annotations
 from .mutation import Mutation, mutation
 
 _SET_BACK = "test_settling/test_set_back.py"
+_ANEW = "test_settling/test_read_anew.py"
 
 MUTATIONS: tuple[Mutation, ...] = (
     mutation(
@@ -46,5 +47,15 @@ MUTATIONS: tuple[Mutation, ...] = (
         "        is_new = self._connection.is_new() and",
         "        is_new = False and",
         f"{_SET_BACK}::test_what_others_have_settled_meanwhile_is_found_by_a_new_connection",
+    ),
+    mutation(
+        "what is settled is looked up before all is read anew",
+        "what commits in between is in no hole: in strict order what was sent after it comes first",
+        "service/feed.py",
+        "            listener.read_anew(tail.position)\n",
+        "            listener.read_anew(tail.position)\n"
+        "        tail.settler.start_over()\n"
+        "        settled = tail.settler.settled\n",
+        f"{_ANEW}::test_what_commits_while_all_is_read_anew_comes_before_what_is_sent_then",
     ),
 )
