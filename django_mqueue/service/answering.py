@@ -12,7 +12,7 @@ from .. import conf
 from ..exceptions import StaleDelivery
 from ..policy.durations import to_ms
 from ..policy.ids import new_token
-from ..store import answers, dead, leases, session
+from ..store import answers, dead, session
 from ..store.answers import Deliveries
 from ..store.failures import clip
 from ..store.state import Ticket
@@ -252,9 +252,7 @@ class Answering:
         return True
 
     def _not_mine(self, cursor: CursorWrapper, tickets: Sequence[Ticket]) -> set[Ticket]:
-        there = answers.look(cursor, Deliveries(self.context.me, tickets))
-        held = leases.mine(cursor, self.context.me, sorted({t.partition for t in tickets}))
-        return {t for t in tickets if t.partition not in held or t not in there or not there[t][1]}
+        return set(tickets) - answers.mine(cursor, Deliveries(self.context.me, tickets))
 
     def _repeated(self, delivery: Delivery, verb: str) -> bool:
         """Whether this very answer was given; raises ``StaleDelivery`` if another one was."""

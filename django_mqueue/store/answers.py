@@ -95,6 +95,25 @@ def lock_free(cursor: CursorWrapper, deliveries: Deliveries) -> set[Ticket]:
     return {Ticket(p, int(o), int(t)) for p, o, t in cursor.fetchall()}
 
 
+def mine(cursor: CursorWrapper, deliveries: Deliveries) -> set[Ticket]:
+    """Those that are open and whose lease is the holder's, now: in a caller's transaction a read without locks would
+    show them as they were at its first."""
+    which = " OR ".join(
+        ["(s.partition_key = %s AND s.message_offset = %s AND s.delivery_token = %s)"]
+        * len(deliveries.tickets)
+    )
+    cursor.execute(
+        "SELECT s.partition_key, s.message_offset, s.delivery_token"
+        " FROM queue_delivery_state s FORCE INDEX (PRIMARY) STRAIGHT_JOIN queue_partition_leases l"
+        " FORCE INDEX (queue_leases_partition) ON l.consumer_group = s.consumer_group AND l.topic = s.topic"
+        " AND l.partition_key = s.partition_key AND l.holder = %s"
+        f" WHERE s.consumer_group = %s AND s.topic = %s AND ({which})"
+        " AND s.acked = 0 AND s.in_flight = 1 LOCK IN SHARE MODE",
+        [deliveries.me.incarnation, deliveries.me.group, deliveries.me.topic, *deliveries.values()],
+    )
+    return {Ticket(p, int(o), int(t)) for p, o, t in cursor.fetchall()}
+
+
 def hand_over(cursor: CursorWrapper, deliveries: Deliveries) -> int:
     """Note that handlers now start on what had been claimed ahead: how many were the holder's."""
     return deliveries.update(cursor, "s.handed = 1")

@@ -101,17 +101,6 @@ def _take_over(
     return [partition for _, partition in taken]
 
 
-def mine(cursor: CursorWrapper, me: Holder, partitions: Sequence[str]) -> list[str]:
-    """Those of the partitions whose lease is mine."""
-    cursor.execute(
-        "SELECT partition_key FROM queue_partition_leases FORCE INDEX (queue_leases_partition)"
-        " WHERE consumer_group = %s AND topic = %s"
-        f" AND partition_key IN ({marks(partitions)}) AND holder = %s",
-        [me.group, me.topic, *partitions, me.incarnation],
-    )
-    return [partition for (partition,) in cursor.fetchall()]
-
-
 def lock_mine(cursor: CursorWrapper, me: Holder, life: int, partitions: Sequence[str]) -> set[str]:
     """Lock the registration and those leases that are mine until this transaction ends; which they are.
 

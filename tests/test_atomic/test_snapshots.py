@@ -11,9 +11,19 @@ from typing import Any
 
 import pytest
 from django.db import OperationalError, connection, transaction
+from django.db.models import F
 from django.test import override_settings
 
-from django_mqueue import Message, OutgoingMessage, Subscription, cancel, publish, publish_many, reschedule
+from django_mqueue import (
+    Message,
+    OutgoingMessage,
+    StaleDelivery,
+    Subscription,
+    cancel,
+    publish,
+    publish_many,
+    reschedule,
+)
 from django_mqueue.models import DeliveryState, PartitionLease
 from django_mqueue.models import Message as Row
 from tests.shop.models import Sale
@@ -83,6 +93,24 @@ def test_an_answer_in_a_transaction_of_the_callers(verb: str) -> None:
             assert getattr(delivery, verb)(*([60] if verb == "extend" else []))
         state = DeliveryState.objects.get()
         assert (state.acked, state.in_flight) == (verb in ("ack", "reject"), verb == "extend")
+
+
+@pytest.mark.parametrize("change", ["stolen", "delivered again", "finished"])
+def test_more_time_for_what_became_anothers_after_the_first_read(change: str) -> None:
+    """The snapshot still shows it as the caller's own."""
+    publish("orders", 1)
+    with Subscription("orders", "g") as subscription:
+        (delivery,) = wait_until(subscription.poll, "it comes")
+        changes: dict[str, Callable[[], Any]] = {
+            "stolen": lambda: PartitionLease.objects.update(holder="another"),
+            "delivered again": lambda: DeliveryState.objects.update(delivery_token=F("delivery_token") + 1),
+            "finished": lambda: DeliveryState.objects.update(acked=True, in_flight=False),
+        }
+        with transaction.atomic():
+            assert DeliveryState.objects.get().in_flight
+            elsewhere(changes[change])
+            with pytest.raises(StaleDelivery):
+                delivery.extend(60)
 
 
 @pytest.mark.parametrize("many", [False, True])

@@ -139,6 +139,17 @@ MUTATIONS: tuple[Mutation, ...] = (
         "test_guards/test_incarnations.py::test_only_the_younger_one_of_a_name_beats",
     ),
     mutation(
+        "extend: asks what is committed whose a delivery is",
+        "in a transaction that has read before, the handler is told that it has more time for what another one runs",
+        "store/answers.py",
+        "s.in_flight = 1 LOCK IN SHARE MODE",
+        "s.in_flight = 1",
+        *(
+            f"test_atomic/test_snapshots.py::test_more_time_for_what_became_anothers_after_the_first_read[{change}]"
+            for change in ("stolen", "delivered again", "finished")
+        ),
+    ),
+    mutation(
         "deadlocks are tried again",
         "an answer is lost, and its message delivered a second time, whenever the server chooses it as the victim",
         "store/dialect.py",
