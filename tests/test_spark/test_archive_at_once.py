@@ -11,6 +11,7 @@ a compaction is killed without a manifest, or with it  anything (in ``test_archi
 verification has read everything                       a compaction that stood still is done after all
 cleaning knows what is useless, and stands still       the same
 two cleanings know the same                            one of them takes the number
+one goes on with a second topic, or verifies it        that one was compacted and cleaned since it began
 =====================================================  ================================================================
 """
 
@@ -37,6 +38,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.once]
 
 LATE = "another compaction or cleaning of topic 'orders' was done meanwhile: this one has changed nothing"
 ALL = 1 << 30
+
+Seen = list[tuple[int, int]]
 
 
 @pytest.fixture
@@ -211,3 +214,59 @@ def test_of_two_cleanings_one_deletes(
     assert cleaned(spark, folder) == 0
     assert compact(spark, str(folder))[0].manifests == 3
     assert names(folder) == ["compaction-0000000002"]
+
+
+def compact_and_clean(spark: SparkSession, folder: Path) -> Callable[[int, int], None]:
+    """Progress that once, when some of ``orders`` is about to be done, compacts and cleans ``parcels``."""
+    todo = [True]
+
+    def progress(done: int, total: int) -> None:
+        if todo:
+            todo.pop()
+            assert compact(spark, str(folder), topics="parcels")[0].manifests == 2
+            age(folder)
+            (found,) = verify(spark, str(folder), topics="parcels", clean=True)
+            assert (found.problems, found.deleted) == ([], 4)
+
+    return progress
+
+
+@pytest.fixture
+def parcels(folder: Path) -> Path:
+    """The same folder with two topics, of which ``parcels`` comes last."""
+    for number in (1, 2):
+        batch(folder, "parcels", number, number - 1, [number])
+    return folder
+
+
+def test_a_topic_that_was_compacted_and_cleaned_before_its_turn_is_verified_as_it_is_then(
+    parcels: Path, spark: SparkSession
+) -> None:
+    seen: Seen = []
+    first = compact_and_clean(spark, parcels)
+
+    def progress(done: int, total: int) -> None:
+        seen.append((done, total))
+        first(done, total)
+
+    found = verify(spark, str(parcels), progress=progress)
+    assert [(each.topic, each.problems, each.files) for each in found] == [
+        ("orders", [], 3),
+        ("parcels", [], 1),
+    ]
+    assert seen == [(0, 5), (3, 5), (4, 4)]
+
+
+def test_a_topic_that_was_compacted_and_cleaned_before_its_turn_holds_up_no_other(
+    parcels: Path, spark: SparkSession
+) -> None:
+    orders, parcel = compact(spark, str(parcels), progress=compact_and_clean(spark, parcels))
+    assert (orders.manifests, parcel.manifests) == (3, 0)
+    assert verify(spark, str(parcels))[1].problems == []
+
+
+def test_a_damaged_topic_does_not_hold_up_those_before_it(parcels: Path, spark: SparkSession) -> None:
+    (parcels / "manifests/parcels/0000000001.json").unlink()
+    with pytest.raises(ArchiveError, match=r"topic 'parcels'.* missing"):
+        compact(spark, str(parcels))
+    assert names(parcels) == ["compaction-0000000001"]

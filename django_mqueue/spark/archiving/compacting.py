@@ -16,6 +16,7 @@ import threading
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -72,15 +73,28 @@ def compacted(
 ) -> list[Compacted]:
     """Topic by topic, until ``stopping`` is set."""
     done = [Compacted(topic) for topic in topics]
-    todo = [(found, some) for found in done for some in _together(archive.manifests(found.topic), bytes)]
-    total = sum(_files(some) for _, some in todo)
+    expected = {topic: _expected(archive, topic, bytes) for topic in topics}
+    total = sum(expected.values())
     progress(0, total)
-    for found, some in todo:
+    for found in done:
         if stopping.is_set():
             break
-        _compact(spark, Archive.open(archive.files.uri, spark), some, found)
-        progress(sum(each.files for each in done), total)
+        # Anew: what was counted may be compacted and deleted since.
+        todo = list(_together(Archive.open(archive.files.uri, spark).manifests(found.topic), bytes))
+        total += sum(map(_files, todo)) - expected[found.topic]
+        for some in todo:
+            if stopping.is_set():
+                break
+            _compact(spark, Archive.open(archive.files.uri, spark), some, found)
+            progress(sum(each.files for each in done), total)
     return done
+
+
+def _expected(archive: Archive, topic: str, bytes: int) -> int:
+    """How many files are to be compacted, as it looks now."""
+    with suppress(ArchiveError):  # It is raised when the topic's turn comes.
+        return sum(map(_files, _together(archive.manifests(topic), bytes)))
+    return 0
 
 
 def next_compaction(archive: Archive, topic: str) -> tuple[int, set[str]]:
