@@ -84,6 +84,10 @@ class Engine:
             context.tail = position
             self.membership.read_anew()
 
+    def keep_up(self) -> None:
+        """Keep the leases and the place in the group, whatever else takes long."""
+        self.membership.keep_up()
+
     def tick(self) -> None:
         """What is due of membership, watermarks and collection."""
         with self.context.lock:

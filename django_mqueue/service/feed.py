@@ -48,6 +48,9 @@ class Listener(Protocol):
     def read_anew(self, position: int) -> None:
         """The tail was opened again, at ``position``: what is remembered of the log may be of another one."""
 
+    def keep_up(self) -> None:
+        """Something takes long: do in between what others would miss as a sign of life."""
+
 
 @dataclass
 class Tail:
@@ -170,8 +173,15 @@ class Feed:
                 )
             tail.stale = tail.stale or is_new or tail.settler.went_back
         for tail in [tail for tail in self.tails.values() if tail.stale]:
+            self.keep_up()
             self._open_again(tail)
             tail.stale = False  # Whatever failed before: all is read.
+
+    def keep_up(self) -> None:
+        """While much is read, for one listener or another: others would take all of this process for dead."""
+        for tail in self.tails.values():
+            for listener in tail.listeners:
+                listener.keep_up()
 
     def _open_again(self, tail: Tail) -> None:
         # What is settled comes first: it is to be committed before the listeners read, for no hole tells of it.

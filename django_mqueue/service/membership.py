@@ -107,6 +107,15 @@ class Membership:
         """Seconds until a heartbeat or a renewal is due."""
         return max(min(self._beat_at, self._renew_at) - time.monotonic(), 0)
 
+    def keep_up(self) -> None:
+        """Renew and beat if it is time to, and nothing else."""
+        context, now = self.context, time.monotonic()
+        if now >= self._renew_at:
+            if leases.renew(context.using, context.me) != len(context.partitions):
+                context.doubt = True
+            heartbeats.beat(context.using, context.me)
+            self._renew_at = now + float(conf.get("LEASE_RENEWAL_INTERVAL", context.topic))
+
     def _renew(self) -> None:
         context = self.context
         if leases.renew(context.using, context.me) != len(context.partitions):
@@ -154,9 +163,13 @@ class Membership:
         return self._free_for > 0
 
     def read_anew(self) -> None:
-        """All that is remembered may be of another database: leases, and what is in partitions, mine or nobody's."""
+        """All that is remembered may be of another database: leases, and what is in partitions, mine or nobody's.
+
+        After an outage the leases have not long to live, and a server that has just started is slow.
+        """
         self._compare()
         for some in batches(list(self.context.partitions)):
+            self.feed.keep_up()
             load_again(self.context, some)
         self._scan_at = self._beat_at = self._renew_at = -math.inf
 

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from django.db import connection
 from django.test import override_settings
 
-from django_mqueue import Subscription, publish
+from django_mqueue import OutgoingMessage, Subscription, publish, publish_many, subscribe
+from django_mqueue.models import PartitionLease, SubscriberHeartbeat
+from django_mqueue.service.context import Options
+from django_mqueue.service.engine import Engine
+from django_mqueue.service.feed import Feed
 from django_mqueue.service.settling import Settler
 from tests.support.subscribers import CALM, consume, engine_of, settle
-from tests.support.transactions import HeldTransaction, wait_until
+from tests.support.threads import RawConnection, raw_connection
+from tests.support.transactions import HeldTransaction, wait, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -33,6 +39,9 @@ class Witness:
     def read_anew(self, position: int) -> None:
         self.times += 1
         self.seen()
+
+    def keep_up(self) -> None:
+        pass
 
 
 @override_settings(MQUEUE=CALM)
@@ -57,3 +66,50 @@ def test_what_commits_while_all_is_read_anew_comes_before_what_is_sent_then() ->
             connection.close()
             assert [delivery.payload for delivery in consume(subscription, 2)] == [1, 2]
             assert witness.times == 1
+
+
+@override_settings(MQUEUE={**CALM, "LEASE_RENEWAL_INTERVAL": 0.01})
+def test_reading_anew_outlasts_no_lease() -> None:
+    """Of a process with two groups, after an outage: before each part of what is read leases are renewed, and both
+    are seen to be alive. Between two parts as much time passes as a lease lasts.
+    """
+    publish_many(TOPIC, [OutgoingMessage(n, key=f"k{n}") for n in range(450)])
+    feed = Feed("default")
+    for group in ("one", "two"):
+        subscribe(TOPIC, group)
+    engines = [
+        Engine(TOPIC, group, "me", Options("default"), feed, expires=False) for group in ("one", "two")
+    ]
+    for engine in engines:
+        engine.start()
+        engine.tick()
+        assert len(engine.context.partitions) == 450
+    alive: list[bool] = []
+    with raw_connection() as other:
+        time_passes(other)
+
+        def look(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:
+            if sql.startswith("SELECT partition_key, offset_acked, scan_offset"):
+                leased = PartitionLease.objects.filter(lease_renewed_at=LONG_AGO).exists()
+                beaten = SubscriberHeartbeat.objects.filter(heartbeat_at=LONG_AGO).exists()
+                alive.append(not (leased or beaten))
+                time_passes(other)
+            return execute(sql, params, many, context)
+
+        connection.close()
+        with connection.execute_wrapper(look):
+            feed.tick()
+    assert alive == [True] * 6
+    for engine in engines:
+        engine.stop()
+
+
+LONG_AGO = 1
+
+
+def time_passes(other: RawConnection) -> None:
+    """So much that leases have run out, and heartbeats."""
+    other.execute("UPDATE queue_partition_leases SET lease_renewed_at = %s", [LONG_AGO])
+    other.execute("UPDATE queue_subscriber_heartbeats SET heartbeat_at = %s", [LONG_AGO])
+    other.commit()
+    wait(0.02)  # It is time to renew.

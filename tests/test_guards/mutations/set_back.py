@@ -58,4 +58,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         "        settled = tail.settler.settled\n",
         f"{_ANEW}::test_what_commits_while_all_is_read_anew_comes_before_what_is_sent_then",
     ),
+    mutation(
+        "who reads all anew renews its leases in between",
+        "after an outage they run out meanwhile, others take all, and what handlers have in hand is run twice",
+        "service/membership.py",
+        "            self.feed.keep_up()\n            load_again",
+        "            load_again",
+        f"{_ANEW}::test_reading_anew_outlasts_no_lease",
+    ),
 )
