@@ -13,6 +13,7 @@ from ..exceptions import NotARequest
 from ..policy.encoding import encode
 from ..policy.requests import box_in, box_of
 from ..store import replies, session
+from ..store.beside import committed_now
 from ..store.failures import clip
 
 if TYPE_CHECKING:
@@ -42,12 +43,21 @@ def reply(delivery: Delivery, payload: Any, kind: str, headers: Mapping[str, Any
         replies.fill(cursor, box, content)
         return True
 
-    while not session.run(using, work):
-        found = replies.look(using, box)
-        if found is None or found.failures is not None or found.left_ms <= 0:
-            return False
-        _pause.wait(AGAIN)
-    return True
+    if session.run(using, work):
+        return True
+    found = replies.look(using, box)
+    if found is not None and found.failures is not None:
+        return False  # Perhaps filled in this very transaction: nobody else sees that yet.
+    with committed_now(using) as now:
+        while _is_open(replies.look(now, box)):
+            _pause.wait(AGAIN)
+            if session.run(using, work):
+                return True
+    return False
+
+
+def _is_open(found: replies.Content | None) -> bool:
+    return found is not None and found.failures is None and found.left_ms > 0
 
 
 def tell_failure(cursor: CursorWrapper, offset: int, metadata: str, group: str, error: str) -> None:

@@ -6,13 +6,12 @@ it is so at any level; the tests run there, too.)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from django.db import OperationalError, connection, transaction
 from django.db.models import F
-from django.test import override_settings
 
 from django_mqueue import (
     Message,
@@ -27,34 +26,20 @@ from django_mqueue import (
 from django_mqueue.models import DeliveryState, PartitionLease
 from django_mqueue.models import Message as Row
 from tests.shop.models import Sale
-from tests.support.processes import FAST, database_ms, wait_until
+from tests.support.fixtures import repeatable_read
+from tests.support.processes import database_ms, wait_until
 from tests.support.running import Seen, registered, run
 from tests.support.transactions import Background
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("repeatable_read")]
+
+__all__ = ["repeatable_read"]
 
 RECORD_CHANGED = 1020
 
 
 def is_mariadb() -> bool:
     return bool(connection.mysql_is_mariadb)  # type: ignore[attr-defined]
-
-
-@pytest.fixture
-def repeatable_read() -> Iterator[None]:
-    """In all of this process's connections."""
-    options = connection.settings_dict["OPTIONS"]
-    before = dict(options)
-    options["isolation_level"] = "repeatable read"
-    if is_mariadb():
-        options["init_command"] = "SET SESSION innodb_snapshot_isolation = ON"
-    connection.close()
-    connection.ensure_connection()
-    with override_settings(MQUEUE={**FAST, "LEASE_RENEWAL_INTERVAL": 0.1}):
-        yield
-    options.clear()
-    options.update(before)
-    connection.close()
 
 
 def newest_renewal() -> int:

@@ -9,6 +9,7 @@ _FIRST, _LATE, _FAILED = (
     "test_request/test_leftovers.py",
     "test_request/test_failures.py",
 )
+_SNAPSHOTS = "test_request/test_snapshots.py"
 
 MUTATIONS: tuple[Mutation, ...] = (
     mutation(
@@ -39,9 +40,25 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a reply whose box is locked waits for who has it",
         "an answer is lost where another's, given first, is rolled back",
         "service/replying.py",
-        "if found is None or found.failures is not None or found.left_ms <= 0:",
-        "if found is None or found.failures is not None or found.left_ms <= 1 << 40:",
+        "found.failures is None and found.left_ms > 0",
+        "found.failures is None and found.left_ms > 1 << 40",
         f"{_FIRST}::test_two_groups_at_once_the_second_waits_until_the_first_has_ended[False]",
+    ),
+    mutation(
+        "who waits with a reply looks at what is committed now",
+        "in a transaction that has read before, it stands still until the deadline, for a box that is gone",
+        "service/replying.py",
+        "_is_open(replies.look(now, box))",
+        "_is_open(replies.look(using, box))",
+        f"{_SNAPSHOTS}::test_a_second_group_s_reply_is_none_at_once",
+    ),
+    mutation(
+        "a second reply in the same transaction is none at once",
+        "at REPEATABLE READ it stands still until the deadline, for a box that it has filled itself",
+        "service/replying.py",
+        "if found is not None and found.failures is not None:",
+        "if found is not None and found.failures == -1:",
+        f"{_SNAPSHOTS}::test_a_second_reply_in_the_same_transaction_is_none_at_once",
     ),
     mutation(
         "a requester looks once more at its deadline",

@@ -1,0 +1,36 @@
+"""A second connection for a moment, for what the snapshot of the caller's transaction does not show."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.db import connections
+
+from . import session
+from .latest import WITHOUT_SNAPSHOTS
+
+_numbers = itertools.count(1)
+
+
+@contextmanager
+def committed_now(using: str) -> Iterator[str]:
+    """An alias whose reads, without locks, go by what is committed at the time of each.
+
+    ``using`` itself, unless the caller's transaction reads the same again and again; then nothing of what that has
+    written is seen. Opened by the first read.
+    """
+    connection = connections[using]
+    if not session.in_transaction(using) or getattr(connection, "isolation_level", None) in WITHOUT_SNAPSHOTS:
+        yield using
+        return
+    alias = f"django_mqueue.beside.{next(_numbers)}"
+    wrapper = connection.copy(alias)
+    wrapper.settings_dict["AUTOCOMMIT"] = True
+    connections[alias] = wrapper
+    try:
+        yield alias
+    finally:
+        wrapper.close()
+        del connections[alias]
