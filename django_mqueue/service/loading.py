@@ -52,11 +52,17 @@ def _load(context: Context, names: Sequence[str]) -> None:
     places = offsets.positions(context.using, context.group, context.topic, names, context.start)
     left = state.in_flight(context.using, context.group, context.topic, names)
     mine = {d.hold.ticket: d for d in context.flying.values() if d.hold.ticket.partition in places}
-    for name in names:
-        place = places[name]
-        # Its last owner may have finished what is not settled yet, up to the tail at most.
-        context.partitions[name] = Partition(name, place.acked, place.scanned, place.scanned, context.tail)
     now = time.monotonic()
+    known = set[Ticket]()
+    for name in names:
+        place, before = places[name], context.partitions.get(name)
+        # Its last owner may have finished what is not settled yet, up to the tail at most.
+        new = Partition(name, place.acked, place.scanned, place.scanned, context.tail, idle_since=now)
+        if before:
+            # Reading it is no work: what is read anew again and again is to be given up one day, too.
+            new.idle_since = before.idle_since
+            known.update(suspect.ticket for suspect in before.suspects)
+        context.partitions[name] = new
     for name, offset, _, _, token, _, alone, failures in left:
         ticket = Ticket(name, int(offset), int(token))
         if mine.pop(ticket, None):
@@ -64,17 +70,17 @@ def _load(context: Context, names: Sequence[str]) -> None:
             continue
         context.partitions[name].suspects.append(Suspect(ticket, bool(alone), int(failures)))
         context.suspected[name] = None
-        logger.warning(
-            "%s: group %s, topic %s: offset %s was left unanswered by its last worker; it will run alone",
-            context.me.name, context.group, context.topic, offset,
-        )  # fmt: skip
+        if ticket not in known:
+            logger.warning(
+                "%s: group %s, topic %s: offset %s was left unanswered by its last worker; it will run alone",
+                context.me.name, context.group, context.topic, offset,
+            )  # fmt: skip
     for ticket, delivery in mine.items():
         delivery.hold.lost = True
         del context.flying[ticket.offset]
     read_waiting(context, names)
     read_fresh(context, names)
     for name in names:
-        context.partitions[name].idle_since = now
         context.mark_dirty(name)
 
 

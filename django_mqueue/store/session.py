@@ -189,17 +189,20 @@ def explained(using: str) -> Iterator[None]:
 
 
 class Watched:
-    """Tells when this thread has another connection than the one that was noted: perhaps to another server."""
+    """Tells when this thread has a connection that was never noted: perhaps to another server.
+
+    Each thread has one of its own; those who take turns come again with the same ones.
+    """
 
     def __init__(self, using: str) -> None:
         self.using = using
-        self._noted: Callable[[], Any] = lambda: None
+        self._noted = weakref.WeakSet[Any]()
 
     def note(self) -> None:
-        self._noted = weakref.ref(self._now())
+        self._noted.add(self._now())
 
     def is_new(self) -> bool:
-        return self._noted() is not self._now()
+        return self._now() not in self._noted
 
     def _now(self) -> Any:
         connection = connections[self.using]

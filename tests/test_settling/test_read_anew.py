@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import pytest
-from django.db import connection
+from django.db import connection, connections
 from django.test import override_settings
 
 from django_mqueue import OutgoingMessage, Subscription, publish, publish_many, subscribe
 from django_mqueue.models import PartitionLease, SubscriberHeartbeat
+from django_mqueue.service import feed as feed_module
 from django_mqueue.service.context import Options
 from django_mqueue.service.engine import Engine
 from django_mqueue.service.feed import Feed
 from django_mqueue.service.settling import Settler
-from tests.support.subscribers import CALM, consume, engine_of, settle
+from tests.support.subscribers import CALM, QUICK, consume, engine_of, poll_until, settle
 from tests.support.threads import RawConnection, raw_connection
 from tests.support.transactions import HeldTransaction, wait, wait_until
 
@@ -66,6 +69,61 @@ def test_what_commits_while_all_is_read_anew_comes_before_what_is_sent_then() ->
             connection.close()
             assert [delivery.payload for delivery in consume(subscription, 2)] == [1, 2]
             assert witness.times == 1
+
+
+@override_settings(MQUEUE=QUICK)
+def test_a_drained_partition_is_given_up_by_who_has_many_connections() -> None:
+    """Reading it anew, a few times within the time after which it is given up, is no work on it."""
+    with Subscription(TOPIC, GROUP) as subscription, patch.object(feed_module, "AGAIN_AFTER", 0.2):
+        publish(TOPIC, 0, key="k")
+        consume(subscription, 1)
+        witness = Witness()
+        engine_of(subscription).feed.join(TOPIC, witness)
+
+        def is_given_up() -> bool:
+            connection.close()
+            assert subscription.poll() == []
+            return not PartitionLease.objects.exists()
+
+        wait_until(is_given_up, "nobody leases it")
+        assert witness.times > 3
+
+
+@override_settings(MQUEUE=CALM)
+def test_threads_that_poll_in_turn_have_nothing_read_anew() -> None:
+    """Each has a connection of its own, which is new once."""
+    with (
+        Subscription(TOPIC, GROUP) as subscription,
+        patch.object(feed_module, "AGAIN_AFTER", 0),
+        ThreadPoolExecutor(1) as another,
+    ):
+        witness = Witness()
+        engine_of(subscription).feed.join(TOPIC, witness)
+        try:
+            for _ in range(3):
+                subscription.poll()
+                another.submit(subscription.poll).result()
+        finally:
+            another.submit(connections.close_all).result()
+        assert witness.times == 1
+
+
+@override_settings(MQUEUE=CALM)
+def test_what_is_left_unanswered_by_hand_is_not_told_of_each_time(caplog: pytest.LogCaptureFixture) -> None:
+    with (
+        Subscription(TOPIC, GROUP, visibility_timeout=0.05) as subscription,
+        patch.object(feed_module, "AGAIN_AFTER", 0),
+    ):
+        publish_many(TOPIC, [OutgoingMessage(n, key="k") for n in range(2)])
+        left, kept = poll_until(subscription, 2)
+        kept.extend(600)
+        wait_until(lambda: subscription.poll() == [] and engine_of(subscription).has_suspects, "time is up")
+        for _ in range(3):
+            connection.close()
+            assert subscription.poll() == []
+            assert engine_of(subscription).has_suspects
+        assert not [record for record in caplog.records if "left unanswered" in record.getMessage()]
+        assert left.ack()
 
 
 @override_settings(MQUEUE={**CALM, "LEASE_RENEWAL_INTERVAL": 0.01})
