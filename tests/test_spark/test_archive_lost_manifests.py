@@ -139,9 +139,32 @@ def test_a_topic_without_any_manifest_is_missed(
     said = capsys.readouterr().out
     assert "parcels: whole, 3 rows" in said
     assert "orders: NOT whole, 0 rows in 0 files of 0.0 MiB; 3 files belong to nothing\n" in said
-    assert "no manifest names any: its manifests are missing, or" in said
+    assert "there are files of batch 3, but no manifest: all are missing" in said
     assert data_files(folder) == there
     assert [found.topic for found in verify(spark, folder, topics="parcels")] == ["parcels"]
+
+
+@pytest.mark.once
+def test_a_first_batch_that_may_be_under_way_is_no_problem(folder: Path, spark: SparkSession) -> None:
+    """The first of its files may be old. When all are, nobody goes on with it."""
+    for number in (1, 2, 3):
+        (folder / manifest_path("orders", f"{number:010d}")).unlink()
+    first, second, third = sorted(data_files(folder / "messages/orders"))
+    third.unlink()
+    second.rename(first.with_name("0000000001-running-0.parquet"))
+    for hours in (0, 1):
+        if hours:
+            age(folder)
+            (folder / data_path("messages", "orders", "2026-11-21", 1, "running", 1)).write_bytes(b"")
+        parcels, orders = verify(spark, folder, clean=True)
+        assert (orders.topic, orders.problems, len(orders.orphans)) == ("orders", [], 2 + hours)
+        assert parcels.problems == []
+    age(folder)
+    there = data_files(folder)
+    (told,) = verify(spark, folder, clean=True)[1].problems
+    assert "no manifest names any: it is missing, or a run was killed in the topic's first batch" in told
+    assert "if there is to be none, delete these files" in told
+    assert data_files(folder) == there
 
 
 @pytest.mark.once

@@ -29,7 +29,7 @@ from .hadoop import HadoopFiles
 from .indirect import WRITING, problems
 from .jobs import parallelism, spread
 from .layout import MANIFESTS, MARKER, TABLES, folder_of, manifest_path
-from .lost import batch_of, behind_the_last, without_manifests
+from .lost import all_lost, batch_of, behind_the_last, without_manifests
 from .manifest import FileEntry, Manifest, counting, now_told
 from .parquet import problem
 
@@ -91,12 +91,9 @@ def verified(
         total += _files(archive, topic) - expected[topic]
         found.append(_Check(spark, archive, topic, step).run(clean=clean))
     if topics is None and not stopping.is_set():
-        for topic, paths in without_manifests(spark, archive).items():
-            problem = (
-                f"topic {topic!r}: there are files of it, and no manifest names any: its manifests are missing, or its"
-                " first batch is being written, or was when its run was killed, and the next run writes it anew"
-            )
-            found.append(Verified(topic, problems=[problem], orphans=paths))
+        for topic, files in without_manifests(spark, archive).items():
+            wrong = list(all_lost(topic, files, time.time() - KEEP_FOR))
+            found.append(Verified(topic, problems=wrong, orphans=[each.path for each in files]))
     if clean:
         _clean_beside(archive.files)
     return found

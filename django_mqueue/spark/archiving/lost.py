@@ -86,23 +86,38 @@ def check_none_lost(
             )
 
 
-def without_manifests(spark: SparkSession, archive: Archive) -> dict[str, list[str]]:
+def without_manifests(spark: SparkSession, archive: Archive) -> dict[str, list[Found]]:
     """Data files by the topic, or the topic's folder where that does not tell, that has no manifest at all."""
     named = {folder_of(topic) for topic in archive.topics()}
-    found: dict[str, list[str]] = {}
+    found: dict[str, list[Found]] = {}
     for table in TABLES:
         for path, is_folder in archive.files.look(table):
             folder = path.rpartition("/")[2]
             if is_folder and folder not in named:
-                there = [each.path for each in archive.files.list(path, deep=True) if batch_of(each.path)]
+                there = [each for each in archive.files.list(path, deep=True) if batch_of(each.path)]
                 found.setdefault(folder, []).extend(there)
     if any(found.values()):  # The first manifest may have come until the files were listed.
         named = {folder_of(topic) for topic in Archive.open(archive.files.uri, spark).topics()}
     return {
-        topic_of(folder) or folder: sorted(paths)
-        for folder, paths in sorted(found.items())
-        if paths and folder not in named
+        topic_of(folder) or folder: sorted(files, key=lambda each: each.path)
+        for folder, files in sorted(found.items())
+        if files and folder not in named
     }
+
+
+def all_lost(topic: str, files: Sequence[Found], since: float) -> Iterator[str]:
+    """What is wrong if a topic has these files and no manifest: nothing as long as its first batch may be under way.
+
+    ``since``: what was changed after that may be of a run that goes on.
+    """
+    newest = max(batch_of(found.path) for found in files)
+    if newest > 1:
+        yield _behind(topic, newest, 0)
+    elif max(found.modified for found in files) <= since:
+        yield (
+            f"topic {topic!r}: there are files of it, and no manifest names any: it is missing, or a run was killed in"
+            " the topic's first batch. The next run archives that anew; if there is to be none, delete these files"
+        )
 
 
 def _last(archive: Archive, topic: str) -> int:
@@ -111,10 +126,8 @@ def _last(archive: Archive, topic: str) -> int:
 
 
 def _behind(topic: str, newest: int, last: int) -> str:
-    return (
-        f"topic {topic!r}: there are files of batch {newest}, but the last manifest is of batch {last}: those behind it"
-        " are missing"
-    )
+    known = f"the last manifest is of batch {last}: those behind it" if last else "no manifest: all"
+    return f"topic {topic!r}: there are files of batch {newest}, but {known} are missing"
 
 
 def _holds_back(standing: Standing, place: Place | None) -> bool:
