@@ -5,12 +5,15 @@ A failover to a server that was behind does that, and a power cut where commits 
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import pytest
 from django.db import connection, connections
 from django.test import override_settings
 
 from django_mqueue import OutgoingMessage, StaleDelivery, Subscription, publish, publish_many
 from django_mqueue.models import DeliveryState, Message
+from django_mqueue.policy import solitude
 from django_mqueue.service.settling import Settler
 from django_mqueue.store import offsets
 from tests.support.processes import FAST, Workers
@@ -232,8 +235,8 @@ def test_an_offset_that_is_another_partition_s_now_is_its_owner_s() -> None:
 
 @override_settings(MQUEUE=QUICK)
 def test_a_new_connection_takes_nothing_from_handlers() -> None:
-    """A delivery that is open stays so: it is not delivered a second time, and its answer counts."""
-    with Subscription(TOPIC, GROUP) as subscription:
+    """A delivery that is open stays so, however long: it is not delivered a second time, and its answer counts."""
+    with patch.object(solitude, "PATIENCE", 0), Subscription(TOPIC, GROUP) as subscription:
         publish_many(TOPIC, five(0))
         left, *others = sorted(poll_until(subscription, 5), key=lambda delivery: delivery.offset)
         subscription.ack(others)
@@ -241,6 +244,7 @@ def test_a_new_connection_takes_nothing_from_handlers() -> None:
         connections.close_all()
         publish_many(TOPIC, five(5))
         assert payloads(consume(subscription, 5)) == [5, 6, 7, 8, 9]
+        assert not engine_of(subscription).has_suspects
         assert left.ack()
         settle(subscription)
         assert watermark(TOPIC, GROUP, "k") == Message.objects.latest("offset").offset

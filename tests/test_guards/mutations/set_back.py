@@ -66,4 +66,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         "            load_again",
         f"{_ANEW}::test_reading_anew_outlasts_no_lease",
     ),
+    mutation(
+        "what handlers have in hand stays theirs when partitions are read anew",
+        "each connection that is lost has messages handled twice at the same time",
+        "service/loading.py",
+        "        if mine.pop(ticket, None):\n",
+        "        if mine.pop(ticket, None) and not ticket.token:\n",
+        f"{_SET_BACK}::test_a_new_connection_takes_nothing_from_handlers",
+    ),
 )
