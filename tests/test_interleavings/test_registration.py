@@ -10,6 +10,7 @@ from django.test import override_settings
 from django_mqueue import Delivery, StaleDelivery, Subscription, publish, subscribe, unsubscribe
 from django_mqueue.models import Offset, PartitionLease
 from django_mqueue.service.registration import is_registered
+from django_mqueue.store import session
 from tests.support.subscribers import consume, engine_of, in_log, poll_until, settle, watermark, with_state
 from tests.support.transactions import Background, HeldTransaction, wait_for_lock_wait
 
@@ -31,7 +32,9 @@ def still() -> Iterator[None]:
 
 
 @pytest.fixture
-def worker() -> Iterator[Subscription]:
+def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Subscription]:
+    """One to whom the threads of the sides, each with a connection of its own, are no reason to read all anew."""
+    monkeypatch.setattr(session.Watched, "is_new", lambda watched: False)
     with Subscription(TOPIC, GROUP) as subscription:
         yield subscription
 
