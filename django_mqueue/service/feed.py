@@ -14,6 +14,7 @@ from ..policy.holes import Holes, gaps
 from ..policy.names import key_of
 from ..store import log, session
 from . import telling
+from .collecting import is_kept
 from .loading import batches
 from .promoting import Promoter, Promotion
 from .settling import Settler
@@ -58,7 +59,8 @@ class Tail:
 
     ``sweep_from``: where the pass over the holes goes on, 0 between passes; ``sweep_settled``: what was settled when it
     began; ``compacted``: other topics' messages have been taken out of the holes in this pass, up to ``compacted_to``.
-    ``stale``: what is remembered may be of another log, and is to be read anew.
+    ``stale``: what is remembered may be of another log, and is to be read anew; ``anew_at``: not before, if what was
+    taken out of the topic looks like that.
     """
 
     topic: str
@@ -74,6 +76,7 @@ class Tail:
     compacted_to: int = 0
     settle_at: float = -math.inf
     stale: bool = False
+    anew_at: float = -math.inf
 
     def tell(self, rows: Sequence[tuple[int, str, str]]) -> None:
         if rows:
@@ -165,17 +168,27 @@ class Feed:
             self._connection.note()
             self._anew_at = now + AGAIN_AFTER
         for tail in list(self.tails.values()):
-            if tail.settler.went_back and not tail.stale:
-                logger.warning(
-                    "topic %s: the log has lost what was read of it. Was the database set back (by a failover to a"
-                    " server that was behind, or by a backup), or the newest message deleted? All is read anew",
-                    tail.topic,
-                )
-            tail.stale = tail.stale or is_new or tail.settler.went_back
+            tail.stale = tail.stale or is_new or self._has_lost(tail, now)
         for tail in [tail for tail in self.tails.values() if tail.stale]:
             self.keep_up()
             self._open_again(tail)
             tail.stale = False  # Whatever failed before: all is read.
+
+    def _has_lost(self, tail: Tail, now: float) -> bool:
+        """Whether the log seems to be an earlier one."""
+        settler = tail.settler
+        if settler.went_back or (settler.ends_early and not is_kept(tail.topic)):
+            logger.warning(
+                "topic %s: the log has lost what was read of it. Was the database set back (by a failover to a"
+                " server that was behind, or by a backup), or the newest message deleted? All is read anew",
+                tail.topic,
+            )
+            return True
+        if settler.ends_early and now >= tail.anew_at:
+            # Most likely a dead letter was sent back: that is done with settled ones and others alike.
+            tail.anew_at = now + AGAIN_AFTER
+            return True
+        return False
 
     def keep_up(self) -> None:
         """While much is read, for one listener or another: others would take all of this process for dead."""

@@ -15,13 +15,14 @@ class Settler:
     """Finds the settled offset of one topic, a little with each call, and shares it with all workers.
 
     ``told``: as much of it as the topic's row says. Both move back with a database that is set back, as by a failover
-    to a server that was behind. ``went_back``: that, or something like it, has shown; for who has more in memory.
+    to a server that was behind. For who has more in memory: ``went_back``: that has shown; ``ends_early``: the log ends
+    before what was read of it, and that has not been settled: so it is then, or what was read was taken out.
     """
 
     def __init__(self, using: str, topic: str) -> None:
         self.using, self.topic = using, topic
         self.settled = 0
-        self.went_back = False
+        self.went_back = self.ends_early = False
         self.told = 0
         self._noted = (0, "")
         self._busy: set[str] = set()
@@ -46,9 +47,10 @@ class Settler:
             self.hear(offsets.settled(self.using, self.topic))
             return self.settled
         if not self._busy:
-            self.hear(offsets.settled(self.using, self.topic))
             self._noted = log.newest_with_id(self.using, self.topic)
-            self.went_back = self.went_back or max(self._noted[0], self.told) < seen
+            # The row comes second: it has what was settled, and then deleted, while this process stood still here.
+            self.hear(offsets.settled(self.using, self.topic))
+            self.ends_early = self.ends_early or max(self._noted[0], self.told) < seen
             if self._noted[0] <= self.settled:
                 self._tell()
                 return self.settled
@@ -76,7 +78,7 @@ class Settler:
         """Forget all, and go on with what the topic's row says."""
         self._forget()
         self.hear(offsets.settled(self.using, self.topic))
-        self.went_back = False
+        self.went_back = self.ends_early = False
 
     def _forget(self) -> None:
         self.settled = self.told = 0

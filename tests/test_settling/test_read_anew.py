@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,15 +13,24 @@ import pytest
 from django.db import connection, connections
 from django.test import override_settings
 
-from django_mqueue import OutgoingMessage, Subscription, publish, publish_many, subscribe
+from django_mqueue import OutgoingMessage, Subscription, publish, publish_many, purge, subscribe
 from django_mqueue.models import PartitionLease, SubscriberHeartbeat
 from django_mqueue.service import feed as feed_module
 from django_mqueue.service.context import Options
 from django_mqueue.service.engine import Engine
 from django_mqueue.service.feed import Feed
 from django_mqueue.service.settling import Settler
-from tests.support.subscribers import CALM, QUICK, consume, engine_of, poll_until, settle
-from tests.support.threads import RawConnection, raw_connection
+from tests.support.subscribers import (
+    CALM,
+    QUICK,
+    consume,
+    engine_of,
+    in_log,
+    poll_until,
+    settle,
+    settle_and_collect,
+)
+from tests.support.threads import Background, RawConnection, raw_connection
 from tests.support.transactions import HeldTransaction, wait, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -124,6 +134,55 @@ def test_what_is_left_unanswered_by_hand_is_not_told_of_each_time(caplog: pytest
             assert engine_of(subscription).has_suspects
         assert not [record for record in caplog.records if "left unanswered" in record.getMessage()]
         assert left.ack()
+
+
+@override_settings(MQUEUE=CALM)
+def test_what_others_settle_and_delete_meanwhile_was_not_lost() -> None:
+    """This worker stands still between its look at the log and the one at what is settled."""
+    with Subscription(TOPIC, GROUP) as subscription:
+        publish(TOPIC, 0, key="k")
+        consume(subscription, 1)
+        settle(subscription)
+        settler = Settler("default", TOPIC)
+        settler.advance()
+        seen = publish(TOPIC, 1, key="k").offset
+        consume(subscription, 1)
+
+        def stand_still(execute: Callable[..., Any], *statement: Any) -> Any:
+            result = execute(*statement)
+            if not others:
+                others.append(Background(lambda: settle_and_collect(subscription)).result())
+            return result
+
+        others: list[int] = []
+        with connection.execute_wrapper(stand_still):
+            settler.advance(seen)
+        assert others == [seen]
+        assert in_log(TOPIC) == []
+        assert not settler.went_back
+        assert not settler.ends_early
+
+
+@override_settings(MQUEUE=CALM)
+def test_dead_letters_that_are_taken_out_are_nothing_lost(caplog: pytest.LogCaptureFixture) -> None:
+    """The newest one was read, and was not settled yet."""
+    letters = f"{TOPIC}_dlq"
+    with Subscription(TOPIC, GROUP) as subscription, Subscription(letters, "clerk") as clerk:
+        witness = Witness()
+        engine_of(clerk).feed.join(letters, witness)
+        tail = engine_of(clerk).feed.tails[letters]
+        for n in range(3):
+            tail.settle_at = math.inf
+            publish(TOPIC, n, key="k")
+            for delivery in poll_until(subscription, 1):
+                assert delivery.reject("no")
+            consume(clerk, 1)
+            assert purge(TOPIC) == 1
+            tail.settle_at = -math.inf
+            clerk.poll()
+            clerk.poll()
+        assert witness.times == 1
+    assert not [record for record in caplog.records if "set back" in record.getMessage()]
 
 
 @override_settings(MQUEUE={**CALM, "LEASE_RENEWAL_INTERVAL": 0.01})
