@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from django.db.backends.utils import CursorWrapper
@@ -28,6 +28,9 @@ ALIVE_MS = 30_000
 
 READER = "spark-"
 """How the names of those begin who read by themselves: ``join`` knows what to do with these."""
+
+Alive = dict[tuple[str, str], int]
+"""When others last said that they live, by topic and name."""
 
 LOOK_EVERY = 0.2
 FORGET_DEAD_MS = 86_400_000
@@ -171,38 +174,63 @@ def join(me: Holder, *, using: str) -> None:
     Waits up to 30 s to see whether another one still lives; raises ``GroupTaken`` as soon as it shows that it does. One
     that does not is the reader no more, if it should come back; nor is, at once, an earlier incarnation of this name.
     """
+    join_all([me], using=using)
 
-    def work(cursor: CursorWrapper) -> dict[str, int]:
-        offsets.lock_topic(using, cursor, me.topic)
-        others = heartbeats.beats(cursor, me, ALIVE_MS)
-        others.pop(me.name, None)
+
+def join_all(
+    new: Sequence[Holder],
+    held: Sequence[Holder] = (),
+    *,
+    using: str,
+    before: Callable[[], object] = lambda: None,
+) -> None:
+    """``join`` for several topics, for all or none; and none if one of ``held``, which it had joined, is not its own.
+
+    Of two of one name, whichever was started first, one is thus the reader of all in the end. ``before`` is called when
+    nothing stands in the way, with the topics locked: if it raises, nobody's place is taken.
+    """
+
+    def work(cursor: CursorWrapper) -> Alive:
+        # In one order, whoever does it: two at once do not wait for each other.
+        for topic in sorted({me.topic for me in (*new, *held)}):
+            offsets.lock_topic(using, cursor, topic)
+        for me in held:
+            check_reader(me, using=using)
+        others = {key: at for me in new for key, at in _beats(cursor, me).items() if key[1] != me.name}
         if not others:
-            heartbeats.forget_silent(cursor, me)
-            heartbeats.announce(cursor, me)
+            before()
+            for me in new:
+                heartbeats.forget_silent(cursor, me)
+                heartbeats.announce(cursor, me)
         return others
 
-    heartbeats.forget_dead(using, me.group, me.topic, FORGET_DEAD_MS)
-    _wait_for_silence(me, lambda: session.run(using, work))
+    for me in new:
+        heartbeats.forget_dead(using, me.group, me.topic, FORGET_DEAD_MS)
+    _wait_for_silence(new[0].group, lambda: session.run(using, work))
 
 
 def wait_for_silence(topic: str, group: str, *, using: str) -> None:
     """As ``join``, for one that has no name yet, and changes nothing."""
     me = Holder(group, topic, "", "")
-    _wait_for_silence(
-        me, lambda: session.single(using, lambda cursor: heartbeats.beats(cursor, me, ALIVE_MS))
-    )
+    _wait_for_silence(group, lambda: session.single(using, lambda cursor: _beats(cursor, me)))
 
 
-def _wait_for_silence(me: Holder, look: Callable[[], dict[str, int]]) -> None:
-    """Look until no others are alive, by name and when they last said so."""
+def _beats(cursor: CursorWrapper, me: Holder) -> Alive:
+    return {(me.topic, name): at for name, at in heartbeats.beats(cursor, me, ALIVE_MS).items()}
+
+
+def _wait_for_silence(group: str, look: Callable[[], Alive]) -> None:
+    """Look until no others are alive."""
     pause, deadline = threading.Event(), time.monotonic() + ALIVE_MS / 1000
     first = others = look()
     while others:
-        if time.monotonic() > deadline or any(first.get(name) != at for name, at in others.items()):
-            names = sorted(others)
+        late = time.monotonic() > deadline
+        if alive := sorted(key for key, at in others.items() if late or first.get(key) != at):
+            topic = alive[0][0]
+            names = sorted(name for where, name in others if where == topic)
             raise GroupTaken(
-                me.topic,
-                me.group,
+                topic,
+                group,
                 f"{', '.join(names[:5])} consumes or reads for it, and is alive. Stop that one, or take another"
                 " group: each query needs a group of its own",
                 names,

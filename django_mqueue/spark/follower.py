@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from django.db import DatabaseError
@@ -64,9 +64,8 @@ class Follower:
         Of the topics that are still read: a checkpoint names others for ever.
         """
         topics = [topic for topic in self._read(begun) if topic not in self._resumed]
-        for topic in topics:
-            if topic not in self._members:
-                self._join(using, topic, begun.query)
+        if new := [topic for topic in topics if topic not in self._members]:
+            self._join(using, new, begun)
         for topic in topics:
             self._resume(using, topic, begun)
             self._resumed.add(topic)
@@ -147,9 +146,7 @@ class Follower:
 
     def _begin_anew(self, using: str, topic: str, above: int) -> None:
         """In another life of the group, as its reader, unless another one is that by now."""
-        me = self._members[topic]
-        following.check_reader(me, using=using)
-        following.join(me, using=using)
+        following.join_all([self._members[topic]], list(self._members.values()), using=using)
         self._places[topic] = following.follow(topic, self.group, above, 0, using=using)
 
     def _follow_checkpoint(self, using: str) -> None:
@@ -203,11 +200,20 @@ class Follower:
             " group stands now; 'failOnDataLoss' set to false goes on from the checkpoint with what is there"
         )
 
-    def _join(self, using: str, topic: str, query: str) -> None:
-        me = Holder(self.group, topic, f"{following.READER}{query[:12]}", self._incarnation)
-        following.join(me, using=using)
-        self._query = query
-        self._members[topic] = me
+    def _join(self, using: str, topics: Sequence[str], begun: Offsets) -> None:
+        """Whose checkpoint is behind its group takes nobody's place: a process that stood still, perhaps."""
+        name = f"{following.READER}{begun.query[:12]}"
+        new = {topic: Holder(self.group, topic, name, self._incarnation) for topic in topics}
+
+        def before() -> None:
+            for topic in topics if self.options.fail_on_data_loss else ():
+                found = following.place(topic, self.group, using=using)
+                self._tell(self._gap(topic, found, begun.lives.get(topic), begun.above(topic)))
+
+        held = list(self._members.values())
+        following.join_all(list(new.values()), held, using=using, before=before)
+        self._query = begun.query
+        self._members |= new
         if self._beating is None:
             self._beating = threading.Thread(target=self._beat, name="mqueue-heartbeat", daemon=True)
             self._beating.start()

@@ -95,6 +95,28 @@ def test_two_become_the_reader_at_once() -> None:
             second.result()
 
 
+def test_two_processes_of_one_query_join_its_topics_at_once() -> None:
+    """A: is about to join the second topic, stands. B: joins, and waits for A. B is the reader of both."""
+
+    def every(process: str) -> list[Holder]:
+        return [Holder(GROUP, topic, f"{following.READER}q", process) for topic in ("orders", "payments")]
+
+    def join_all(process: str) -> None:
+        following.join_all(every(process), using="default")
+
+    with (
+        Stopped(lambda: join_all("a"), "INSERT INTO queue_offsets", skip=1) as first,
+        Background(lambda: join_all("b")) as second,
+    ):
+        wait_for_lock_wait(second)
+        first.go()
+        second.result()
+    for theirs, mine in zip(every("a"), every("b"), strict=True):
+        following.check_reader(mine, using="default")
+        with pytest.raises(GroupTaken, match="was started again since"):
+            following.check_reader(theirs, using="default")
+
+
 def test_a_silent_reader_moves_while_its_place_is_taken() -> None:
     """A: takes the place of B, which was silent for long, and stands. B: moves, and waits for A. It is told."""
     offset = publish(TOPIC, 1).offset

@@ -223,6 +223,41 @@ def test_a_process_whose_successor_reads_moves_nothing(make: Make) -> None:
     assert stands_at(GROUP) == newest()
 
 
+@pytest.mark.usefixtures("beats_never")
+def test_a_process_that_is_back_joins_no_new_topic_in_place_of_its_successor(make: Make) -> None:
+    """It stood still after a batch whose end has a new topic, and its checkpoint was started anew meanwhile."""
+    publish_many("orders-1", range(10))
+    old, again = (make(subscribePattern="orders-.*") for _ in range(2))
+    begun = old.latest(old.initial(), 4)
+    old.done(begun)
+    publish_many("orders-2", range(10))
+    wait_until(lambda: len(old.latest(begun, 4).next) == 2, "the new topic is seen")
+    ended = old.latest(begun, 4)
+    later = again.latest(ended, None)
+    with pytest.raises(GroupTaken, match="was started again since, in another process"):
+        old.latest(ended, None)
+    old.stop()
+    left = [offset for topic in later.next for offset in in_log(topic) if offset > ended.above(topic)]
+    assert rows(again, ended, later) == len(left) > 10
+    again.done(later)
+
+
+@pytest.mark.usefixtures("beats_never")
+def test_a_process_that_is_back_behind_its_successor_leaves_it_alone(make: Make) -> None:
+    """It stood still before it had joined, with a checkpoint that its successor has read on from."""
+    first, ended = cut_off(make())
+    old, again = make(), make()
+    again.done(ended)
+    with pytest.raises(LogGap, match="another query has read for it since"):
+        old.done(first)
+    old.stop()
+    publish("orders", 11)
+    later = again.latest(ended, None)
+    assert rows(again, ended, later) == 1
+    again.done(later)
+    assert stands_at(GROUP) == newest()
+
+
 def test_a_reader_that_was_silent_and_not_replaced_goes_on(make: Make) -> None:
     publish_many("orders", range(10))
     query = make()
