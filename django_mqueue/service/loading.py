@@ -45,7 +45,8 @@ def load_again(context: Context, names: Sequence[str]) -> None:
 
     If the connection fails half-way, what is remembered is little, and nothing wrong.
     """
-    _load(context, [name for name in names if name in context.partitions])
+    if mine := [name for name in names if name in context.partitions]:
+        _load(context, mine)
 
 
 def _load(context: Context, names: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ from ..store import leases, session, watermarks
 from ..store.offsets import Position
 from .context import Context
 from .feed import Feed
-from .loading import PER_STATEMENT
+from .loading import PER_STATEMENT, load_again
 from .partition import Partition
 
 EVERY = 0.1
@@ -24,12 +24,12 @@ SHARE = 0.2
 class _Look:
     """What one transaction found out about some partitions. ``settled``: so much is, as all workers know it.
 
-    ``went_back``: the database was set back since memory was read.
+    ``went_back``: the database was set back since memory was read. ``forgotten``: partitions whose position is gone.
     """
 
     settled: int
-    mine: set[str] = field(default_factory=set)
     went_back: bool = False
+    forgotten: list[str] = field(default_factory=list)
     places: dict[str, Position] = field(default_factory=dict)
     missed: list[tuple[str, int]] = field(default_factory=list)
 
@@ -88,9 +88,12 @@ class Watermarks:
         if look.went_back:
             self.feed.doubt(context.topic)
             return
+        load_again(context, look.forgotten)
         for name in names:
+            if name in look.forgotten:
+                continue  # Its watermark may move as before.
             context.dirty.pop(name, None)
-            if name in look.mine:
+            if name in look.places:
                 self._note(partitions[name], look.places[name], look.settled)
             elif name in context.partitions:
                 context.unsettled[name] = None
@@ -108,11 +111,19 @@ class Watermarks:
         above = [(name, partition.watermark) for name, partition in partitions.items()]
         found = watermarks.standing(cursor, context.group, context.topic, above, settled, context.start)
         settled = min(settled, found.settled)
-        look = _Look(settled, set(partitions))
+        look = _Look(settled)
         look.went_back = any(
             place.acked < partitions[name].watermark or place.scanned < partitions[name].scanned
             for name, place in found.places.items()
         )
+        # A collection that found the partition empty was about to commit when memory was read.
+        never = Position(context.start, context.start)
+        look.forgotten = [
+            name
+            for name, partition in partitions.items()
+            if name not in found.places and _remembered(partition) != never
+        ]
+        partitions = {name: one for name, one in partitions.items() if name not in look.forgotten}
         opens = {name: (offset, known) for name, (offset, known) in found.opens.items() if offset <= settled}
         stuck: list[tuple[str, int]] = []
         for name, partition in partitions.items():

@@ -30,7 +30,7 @@ def first_open(
 
 @dataclass(frozen=True)
 class Standing:
-    """What a group has before it, in one snapshot: ``settled`` and ``places`` are what the tables say.
+    """What a group has before it, in one snapshot: ``settled`` and ``places`` are what the tables say, if anything.
 
     ``opens``: of each partition the first message above a position that is not done, as (offset, has state); those
     where all is done are not in it.
@@ -66,7 +66,7 @@ def standing(
             found[partition] = position(start, offset, more)
         else:
             known = int(offset)
-    return Standing(opens, {name: found.get(name, Position(start, start)) for name in names}, known)
+    return Standing(opens, found, known)
 
 
 def first_undelivered(

@@ -107,3 +107,31 @@ class TestEmptiedPartitions:
         (offset,) = in_log(TOPIC)
         wait_until(lambda: not worker.poll() and watermark(TOPIC, "g", "k") == offset, "it is written")
         assert consume_for(worker, 0.1) == []
+
+    def test_a_position_that_goes_under_its_new_owner_holds_up_no_other_one(
+        self, worker: Subscription, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A (collection): as before. B: publishes 2 to k and 3 to another partition, takes k, acks both. A: commits.
+        B: writes the other one's watermark at once, and reads k anew, for its position is gone.
+        """
+        finished(worker, 1)
+        give_up(worker, "k")
+
+        def begin_anew() -> None:
+            publish(TOPIC, 2, key="k")
+            publish(TOPIC, 3, key="other")
+            consume(worker, 2)
+
+        with Stopped(lambda: collect_page(TOPIC), COMMIT) as collection:
+            ends(begin_anew)
+            collection.go()
+        of_k, of_other = in_log(TOPIC)
+        engine = engine_of(worker)
+        wait_until(lambda: engine.feed.settle(TOPIC) >= of_other, "it is settled")
+        assert {"k", "other"} <= engine.context.dirty.keys()
+        move(worker)
+        assert watermark(TOPIC, "g", "other") == of_other
+        assert not engine.feed.tails[TOPIC].stale
+        move(worker)
+        assert watermark(TOPIC, "g", "k") >= of_k
+        assert not caplog.records
