@@ -11,9 +11,10 @@ from django.test import override_settings
 
 from django_mqueue import Subscription, publish_many, subscribe
 from django_mqueue.exceptions import LogGap
+from django_mqueue.models import Message
 from django_mqueue.spark.archiving.layout import data_path, manifest_path, manifests_of
 from django_mqueue.spark.errors import ArchiveError
-from tests.support.subscribers import QUICK, consume, settle
+from tests.support.subscribers import QUICK, consume, poll_until, settle
 
 from .archive_runs import Runs, left
 from .archives import age, batch, begin
@@ -93,6 +94,41 @@ def test_a_run_does_not_write_anew_what_a_lost_manifest_named(three: Runs, stric
         path.write_bytes(data)
     three()
     assert len(three.offsets()) == 5
+
+
+@override_settings(MQUEUE=QUICK)
+def test_cleaning_leaves_what_the_archive_has_nowhere_else(
+    spark: SparkSession, options: dict[str, str], tmp_path: Path
+) -> None:
+    """A batch of dead letters does not move the group: no run knows that there was one, and they were purged."""
+    run = Runs(spark, options, tmp_path / "archive")
+    subscribe("orders", "billing")
+
+    def reject() -> None:
+        with Subscription("orders", "billing") as subscription:
+            for delivery in poll_until(subscription, 1):
+                delivery.reject("no such customer")
+            settle(subscription)
+
+    publish_many("orders", [1])
+    run(history_after=0)
+    reject()
+    assert run()[0].rows == {"messages": 0, "dead_letters": 1, "deliveries": 0}
+    (only,) = data_files(run.place / "dead_letters")
+    (run.place / manifest_path("orders", "0000000002")).unlink()
+    Message.objects.filter(topic="orders_dlq").delete()
+    publish_many("orders", [2])
+    reject()
+    assert run()[0].rows["dead_letters"] == 1
+    (named,) = data_files(run.place / "dead_letters") - {only}
+    killed, half = (only.with_name(f"0000000002-{name}-0.parquet") for name in ("killed", "half"))
+    killed.write_bytes(named.read_bytes())
+    half.write_bytes(named.read_bytes()[:100])
+    age(run.place)
+    for deleted in (2, 0):
+        (found,) = verify(spark, run.place, clean=True)
+        assert (found.problems, found.deleted) == ([], deleted)
+        assert data_files(run.place / "dead_letters") == {only, named}
 
 
 @override_settings(MQUEUE=QUICK)

@@ -6,6 +6,9 @@ compaction has replaced may still be read by somebody for a while. What no manif
 under way, however old it is: so the next compaction's number is taken first, with a manifest of no files, after which
 that one comes too late. If the number is taken already, that one was faster.
 
+A file that no manifest names may have been named by one that was lost, before its batch was archived anew. So it stays
+if it holds a row that the archive has not.
+
 Nothing is deleted of a topic with a problem.
 """
 
@@ -24,6 +27,7 @@ from ..options import Table
 from .asking import Progress
 from .catalog import Archive, read_parquet
 from .compacting import next_compaction
+from .copies import keys, only_copies
 from .files import HIDDEN, Files, Found, files_at
 from .hadoop import HadoopFiles
 from .indirect import WRITING, problems
@@ -188,7 +192,7 @@ class _Check:
         doubtful = overlapping(entries)
         if not doubtful:
             return
-        by = ["offset", "group"] if table == "deliveries" else ["offset"]
+        by = keys(table)
         paths = [self._files.spark_path(entry.path) for entry in doubtful]
         rows = read_parquet(self._spark, table, paths)
         for row in rows.groupBy(*by).count().where("count > 1").orderBy("offset").limit(5).collect():
@@ -220,6 +224,8 @@ class _Check:
                 useless.append(orphan)
             elif 0 < batch_of(name) <= last:
                 doubtful.append(orphan)  # Else a run may be about to name it.
+        only = only_copies(self._spark, archive, self._topic, [each.path for each in doubtful])
+        doubtful = [each for each in doubtful if each.path not in only]
         if doubtful and self._take_number(archive):
             useless += doubtful
         for orphan in useless:

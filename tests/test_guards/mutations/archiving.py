@@ -89,6 +89,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "test_spark/test_archive_lost_manifests.py::test_a_run_does_not_write_anew_what_a_lost_manifest_named[True]",
     ),
     mutation(
+        "cleaning leaves files with a row that the archive has nowhere else",
+        "what a last manifest named that was lost, and moved no group, is deleted when its batch was archived anew",
+        "spark/archiving/checking.py",
+        "        doubtful = [each for each in doubtful if each.path not in only]\n",
+        "",
+        "test_spark/test_archive_lost_manifests.py::test_cleaning_leaves_what_the_archive_has_nowhere_else",
+    ),
+    mutation(
         "a group that goes on with its archive begins no higher than what is settled",
         "in a database that was set back new messages count as settled before they are stored, and come to no group",
         "spark/archiving/standing.py",
