@@ -24,8 +24,15 @@ DATA_EXCEPTION = "22"
 IN_UTC = {"spark.sql.session.timeZone": "UTC"}
 """What a time in a condition means must not depend on where it is asked: a run may go on elsewhere."""
 
+NOT_OF_CONDITION = ("38", "KD")
+"""... of what a source of data has met: a Spark Connect server asks it only when it looks at the condition, too."""
+
 VALUE = "value"
 """A column for conditions: the payload as text, null for one that was published as bytes."""
+
+
+class Unanswered(OptionError):
+    """A condition that one of the messages cannot answer."""
 
 
 @dataclass(frozen=True)
@@ -95,17 +102,16 @@ class Choice:
 
     @contextmanager
     def asked(self, spark: SparkSession) -> Iterator[None]:
-        """While Spark asks each message whether it is chosen. Raises ``OptionError`` for a condition that one of them
-        cannot answer."""
+        """While Spark asks each message whether it is chosen. Raises ``Unanswered``."""
         from pyspark.errors import PySparkException
 
         try:
             with configured(spark, {} if self.where is None else IN_UTC):
                 yield
         except PySparkException as error:
-            if self.where is None or not _is_of_data(error):
+            if self.where is None or not _state(error).startswith(DATA_EXCEPTION):
                 raise
-            raise OptionError(
+            raise Unanswered(
                 f"where is {self.where!r}, which one of the messages cannot answer: {_first(error)}"
             ) from error
 
@@ -118,6 +124,8 @@ def _where(frame: DataFrame, condition: str) -> DataFrame:
             found = frame.where(condition)
             found.schema  # noqa: B018 (a Spark Connect server looks at the condition only now)
     except PySparkException as error:
+        if not _is_of_condition(error):
+            raise
         raise OptionError(
             f"where is {condition!r}, which is no condition over the columns {', '.join(frame.columns)}:"
             f" {_first(error)}"
@@ -129,8 +137,19 @@ def _first(error: BaseException) -> str:
     return str(error).strip().splitlines()[0]
 
 
-def _is_of_data(error: PySparkException) -> bool:
+def _is_of_condition(error: PySparkException) -> bool:
+    """Whether it is what was asked that is wrong. A Spark Connect server that is away is such an exception, too."""
+    from pyspark.errors import AnalysisException
+
+    state = _state(error)
+    if isinstance(error, AnalysisException):
+        return not state.startswith(NOT_OF_CONDITION)
+    return state.startswith(DATA_EXCEPTION)
+
+
+def _state(error: PySparkException) -> str:
+    """Its SQLSTATE; nothing where it has none."""
     try:
-        return (error.getSqlState() or "").startswith(DATA_EXCEPTION)
+        return error.getSqlState() or ""
     except Exception:  # It asks Spark's Java, which may have ended.
-        return False
+        return ""

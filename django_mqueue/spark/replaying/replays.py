@@ -17,10 +17,10 @@ from ...service import copying, following, registration
 from ...service.copying import Run
 from ...store import session
 from ...store.copies import Mark
-from ..errors import ArchiveError, OptionError, ReplayBegun
+from ..errors import ArchiveError, ReplayBegun
 from . import guards
 from .asking import check_replay
-from .choice import Choice
+from .choice import Choice, Unanswered
 from .held import Held, hash_of
 from .originals import Originals
 from .preview import Preview, preview
@@ -164,7 +164,7 @@ class _Replay(Held):
                 # A Spark Connect server may keep what it has made of the condition when the table was put together.
                 wanted = stored(self.choice.of(frame), Orders(self.how, run, self.topic, rate))
                 numbers = computed(self.spark, wanted, stopping, tell)
-        except OptionError:
+        except Unanswered:  # And nothing else: the condition itself was looked at before it was begun.
             self.line.run(lambda using: self._give_up(using, run))
             raise
         if numbers is None:
@@ -234,8 +234,9 @@ class _Replay(Held):
         session.run(using, work)
 
     def _give_up(self, using: str, run: Run) -> None:
-        """Leave nothing of a run whose condition cannot be asked: its name is free for a better one. Together with what
-        holds its messages, so that nobody who begins at this moment relies on that. Not if anything is stored."""
+        """Leave nothing of a run whose condition some message cannot answer: its name is free for a better one.
+        Together with what holds its messages, so that nobody who begins at this moment relies on that. Not if anything
+        is stored."""
 
         def work(cursor: CursorWrapper) -> None:
             head = copying.lock_head(using, cursor, run)

@@ -9,6 +9,7 @@ _SEAM = "test_spark/test_backfilling.py"
 _BORDER = "test_spark/test_originals.py"
 _AGAIN = "test_spark/test_replay_again.py"
 _SETTINGS = "test_spark/test_session_settings.py"
+_LOST = "test_spark/test_replay_lost_server.py"
 
 MUTATIONS: tuple[Mutation, ...] = (
     mutation(
@@ -157,6 +158,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         'IN_UTC = {"spark.sql.session.timeZone": "UTC"}\n',
         "IN_UTC: dict[str, str] = {}\n",
         f"{_SETTINGS}::test_times_in_a_condition_are_utc_wherever_it_is_asked[compared]",
+    ),
+    mutation(
+        "a replay is given up where a message cannot answer its condition, and for nothing else",
+        "a Spark Connect server that is away for a moment lets go what is to be replayed, and it is deleted",
+        "spark/replaying/replays.py",
+        "        except Unanswered:  # And nothing else: the condition itself was looked at before it was begun.\n",
+        "        except Exception:\n",
+        f"{_LOST}::test_a_server_that_is_lost_gives_no_replay_up[server]",
     ),
     mutation(
         "who gives up a run locks its lanes",

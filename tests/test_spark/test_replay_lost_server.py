@@ -1,0 +1,70 @@
+"""A server of Spark that is lost while it looks at a condition: the replay stays begun, and its messages held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import AnalysisException, PySparkException
+
+from django_mqueue import publish, publish_many
+from django_mqueue.messages import OutgoingMessage
+from django_mqueue.models import Offset
+from django_mqueue.service import following
+from django_mqueue.spark import replay
+from django_mqueue.spark.errors import OptionError
+
+from .test_replay import done
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
+
+POSITIVE = "offset > 0"
+
+
+def losing(
+    spark: SparkSession, patch: pytest.MonkeyPatch, error: Exception, when: Callable[[], bool]
+) -> None:
+    """Spark meets an error when it is to look at a condition."""
+    frame = type(spark.range(1))
+    real = frame.where
+
+    def where(self: DataFrame, condition: Any) -> DataFrame:
+        if isinstance(condition, str) and condition == POSITIVE and when():
+            raise error
+        return real(self, condition)
+
+    patch.setattr(frame, "where", where)
+
+
+@pytest.mark.parametrize("met", [PySparkException, AnalysisException], ids=["server", "source"])
+def test_a_server_that_is_lost_gives_no_replay_up(
+    spark: SparkSession, options: dict[str, str], monkeypatch: pytest.MonkeyPatch, met: type[PySparkException]
+) -> None:
+    """A Spark Connect server may go, or its source of data fail, when it is asked to look at the condition again."""
+    publish_many("orders", [OutgoingMessage({"n": n}, key=f"k{n}") for n in range(3)])
+    ways: dict[str, Any] = {"to": "again", "where": POSITIVE, "options": options, "dry_run": False}
+
+    def is_held() -> bool:
+        return following.place("orders", "replay-spring-into-again", using="default") is not None
+
+    with monkeypatch.context() as patch:
+        losing(spark, patch, met("the server is away"), is_held)
+        with pytest.raises((PySparkException, OptionError), match="the server is away"):
+            replay(spark, "orders", "spring", **ways)
+    assert is_held(), "what is to be read may be deleted"
+    assert Offset.objects.filter(partition_key__startswith="replay-").exists(), "it was forgotten"
+    assert done(replay(spark, "orders", "spring", **ways)).total == 3
+
+
+def test_a_server_that_is_lost_is_not_called_a_wrong_condition(
+    spark: SparkSession, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is told so mends what is right, and the replay is refused for having been begun with another."""
+    publish("orders", {})
+    losing(spark, monkeypatch, PySparkException("the server is away"), lambda: True)
+    with pytest.raises(PySparkException, match=r"^the server is away$"):
+        replay(spark, "orders", "spring", where=POSITIVE, options=options)
