@@ -233,7 +233,7 @@ def test_a_topic_that_never_was_is_told_and_nothing_is_held(options: dict[str, s
     publish_many("orders", range(3))
     before = list(Offset.objects.order_by("pk").values())
     ways: dict[str, Any] = {"group": "guard", "begun": False, "gap_is_error": True}
-    with pytest.raises(NoSuchTopic, match="no topic 'orderz'.* Did you mean 'orders'"):
+    with pytest.raises(NoSuchTopic, match=r"no topic 'orderz'.* Did you mean 'orders'"):
         originals.hold("default", "orderz", None, SPARK, options, **ways)
     assert list(Offset.objects.order_by("pk").values()) == before
 
