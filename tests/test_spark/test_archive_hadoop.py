@@ -18,6 +18,7 @@ from django_mqueue.spark import Archive, archive, backfill, compact, replay, rep
 from django_mqueue.spark.errors import ArchiveError, NoArchive, OptionError
 from tests.support.subscribers import QUICK, collect, consume, in_log, poll_until, settle
 
+from .archives import age
 from .mounts import mounted
 
 if TYPE_CHECKING:
@@ -205,7 +206,7 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("before", ["the names", "the manifest", "the move"])
 def test_a_run_that_ended_anywhere_is_gone_on_with(
-    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch, before: str
+    run: Run, uri: str, place: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, before: str
 ) -> None:
     from django_mqueue.spark.archiving import indirect, running
     from django_mqueue.spark.archiving.hadoop import HadoopFiles
@@ -238,6 +239,10 @@ def test_a_run_that_ended_anywhere_is_gone_on_with(
     run(batch_rows=20)
     assert offsets(place) == wanted
     assert log() == []
+    age(place)
+    (found,) = verify(spark, uri, clean=True)
+    assert (found.problems, len(found.orphans)) == ([], found.deleted)
+    assert bool(found.deleted) == (before == "the manifest")
 
 
 @pytest.mark.once
