@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 
-from django.db import connections, transaction
+from django.db import Error, connections, transaction
 from django.db.backends.utils import CursorWrapper
 
 from .. import conf
@@ -71,6 +72,19 @@ class Answering:
     def note_ack(self, deliveries: Sequence[Delivery]) -> None:
         """Memory of an ack that was committed with other things."""
         self._ended(deliveries, "ack", told=End())
+
+    def note_unheard(self, deliveries: Sequence[Delivery]) -> None:
+        """Memory of acks whose COMMIT was lost on its way back: what comes behind them waits for them no longer."""
+        using, tickets = self.context.using, _ordered(d.hold.ticket for d in deliveries)
+        if session.in_transaction(using):
+            return
+        with suppress(Error):
+            there = session.run(
+                using, lambda cursor: answers.look(cursor, Deliveries(self.context.me, tickets))
+            )
+            self.note_ack(
+                [d for d in deliveries if there.get(d.hold.ticket) == (True, False, d.hold.failures)]
+            )
 
     def nack(self, delivery: Delivery, delay: float | timedelta, error: str) -> bool:
         delay_ms = to_ms("delay", delay)

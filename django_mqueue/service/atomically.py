@@ -37,16 +37,20 @@ def atomically(deliveries: Sequence[Delivery]) -> Iterator[None]:
     answering = deliveries[0].hold.answering
     using = answering.context.using
     acked = False
-    with session.ended_whole(using), _writes_to(using), transaction.atomic(using=using):
-        # The first of the hooks: should one of the block's own raise, what is committed is known all the same.
-        transaction.on_commit(lambda: answering.note_ack(deliveries) if acked else None, using=using)
-        with _still_there(), transaction.atomic(using=using):
-            yield
-            if transaction.get_rollback(using=using):
-                raise BrokenTransaction("something in it failed, and it can only be rolled back")
-        if overdue := [delivery for delivery in deliveries if delivery.hold.overdue]:
-            raise StaleDelivery(overdue, "ack")
-        acked = answering.ack(deliveries, whole=True)
+    try:
+        with session.ended_whole(using), _writes_to(using), transaction.atomic(using=using):
+            # The first of the hooks: should one of the block's own raise, what is committed is known all the same.
+            transaction.on_commit(lambda: answering.note_ack(deliveries) if acked else None, using=using)
+            with _still_there(), transaction.atomic(using=using):
+                yield
+                if transaction.get_rollback(using=using):
+                    raise BrokenTransaction("something in it failed, and it can only be rolled back")
+            if overdue := [delivery for delivery in deliveries if delivery.hold.overdue]:
+                raise StaleDelivery(overdue, "ack")
+            acked = answering.ack(deliveries, whole=True)
+    except StaleDelivery:
+        answering.note_unheard(deliveries)
+        raise
 
 
 @contextmanager

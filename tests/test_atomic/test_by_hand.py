@@ -19,7 +19,7 @@ from django_mqueue import (
 from django_mqueue.models import DeliveryState, Message, PartitionLease
 from tests.shop.models import Sale
 from tests.support.threads import lost_after_its_commit
-from tests.support.transactions import statements, wait_until
+from tests.support.transactions import Background, statements, wait_until
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "other"]),
@@ -138,6 +138,26 @@ def test_a_connection_that_is_lost_after_the_commit() -> None:
     assert [sale.number for sale in Sale.objects.all()] == [1]
     assert all(state.acked for state in DeliveryState.objects.all())
     assert not PartitionLease.objects.exclude(holder="").exists()
+
+
+def test_a_strict_subscription_goes_on_behind_an_ack_whose_commit_was_not_heard_of() -> None:
+    """As soon as a second block has found out, not when the delivery's time is over. The blocks run in a thread, and
+    the connection of the one that polls was not lost."""
+    publish_many("orders", [OutgoingMessage(number, key="k") for number in (1, 2)])
+    with Subscription("orders", "billing", strict=True, visibility_timeout=600) as subscription:
+        (delivery,) = wait_until(subscription.poll, "it comes")
+
+        def twice() -> None:
+            with lost_after_its_commit(), pytest.raises(OperationalError), delivery.atomic():
+                Sale.objects.create(number=1)
+            with pytest.raises(StaleDelivery), delivery.atomic():
+                Sale.objects.create(number=2)
+
+        with Background(twice) as background:
+            background.result()
+        (following,) = wait_until(subscription.poll, "the next one comes")
+        assert (following.payload, following.ack()) == (2, True)
+    assert [sale.number for sale in Sale.objects.all()] == [1]
 
 
 def test_a_block_that_ends_the_transaction() -> None:

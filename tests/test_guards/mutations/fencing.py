@@ -175,6 +175,15 @@ MUTATIONS: tuple[Mutation, ...] = (
         "test_atomic/test_by_hand.py::test_a_connection_that_is_lost_after_the_commit",
     ),
     mutation(
+        "who finds out that an ack was committed unheard takes note of it",
+        "a strict key stands still until the delivery's time is over, though its message is done",
+        "service/atomically.py",
+        "        answering.note_unheard(deliveries)\n",
+        "",
+        "test_atomic/test_by_hand.py"
+        "::test_a_strict_subscription_goes_on_behind_an_ack_whose_commit_was_not_heard_of",
+    ),
+    mutation(
         "a connection that is lost behind a COMMIT is not taken for an open transaction",
         "no poll works any more, and leases stay until they run out",
         "service/atomically.py",
