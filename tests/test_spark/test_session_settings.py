@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,10 @@ from django_mqueue.models import DeliveryState, Message
 from django_mqueue.spark import Archive, archive, replay
 from django_mqueue.spark.configuring import configured
 from django_mqueue.spark.replaying.preview import Preview
+from django_mqueue.spark.replaying.replays import Replayed
 from django_mqueue.spark.reporting import report
 from tests.support.subscribers import QUICK, poll_until
+from tests.support.threads import Background
 
 from .archives import batch, begin
 from .test_replay import done, numbers
@@ -125,6 +128,33 @@ def test_times_in_a_condition_are_utc_wherever_it_is_asked(
             done(replay(spark, "orders", "spring", **ways, dry_run=False))
             assert spark.conf.get(ZONE) == zone, "the session is not as it was"
         assert sorted(numbers(ways["to"])) == [1, 2, 3], zone
+
+
+def test_replays_at_once_leave_the_session_as_it_was(spark: SparkSession, options: dict[str, str]) -> None:
+    """The second begins after the first, and ends after it: it finds the time zone that the first has set."""
+    for n in range(6):
+        publish("orders", {"n": n}, key=str(n))
+    ways: dict[str, Any] = {"where": "offset > 0", "rate": 2, "options": options, "dry_run": False}
+    inside, ended = threading.Event(), threading.Event()
+    others: list[Background[Preview | Replayed]] = []
+
+    def second(_: int) -> None:
+        inside.set()
+        assert ended.wait(100)
+
+    def first(_: int) -> None:
+        if not others:
+            work = lambda: replay(spark, "orders", "second", to="b", watch=second, **ways)  # noqa: E731
+            others.append(Background(work))
+            assert inside.wait(100)
+
+    with configured(spark, {ZONE: "Europe/Berlin"}):
+        done(replay(spark, "orders", "first", to="a", watch=first, **ways))
+        assert spark.conf.get(ZONE) == "UTC", "the other one has not ended"
+        ended.set()
+        done(others[0].result(100))
+        assert spark.conf.get(ZONE) == "Europe/Berlin"
+    assert sorted(numbers("a")) == sorted(numbers("b")) == list(range(6))
 
 
 def test_a_damaged_file_is_an_error_though_the_session_ignores_such(
