@@ -16,7 +16,7 @@ from ..policy.ids import new_token
 from ..store import answers, dead, session
 from ..store.answers import Deliveries
 from ..store.failures import clip
-from ..store.state import Ticket
+from ..store.state import Ticket, ordered
 from . import telling
 from .aside import is_long, set_aside
 from .context import Context
@@ -52,7 +52,7 @@ class Answering:
             if todo:
                 stale = self._finish(cursor, {d.hold.ticket: d.hold.failures for d in todo}, whole=whole)
             if starting:
-                tickets = _ordered(d.hold.ticket for d in starting)
+                tickets = ordered(d.hold.ticket for d in starting)
                 if answers.hand_over(cursor, Deliveries(context.me, tickets)) < len(tickets):
                     stale |= self._not_mine(cursor, tickets)
             return stale
@@ -75,7 +75,7 @@ class Answering:
 
     def note_unheard(self, deliveries: Sequence[Delivery]) -> None:
         """Memory of acks whose COMMIT was lost on its way back: what comes behind them waits for them no longer."""
-        using, tickets = self.context.using, _ordered(d.hold.ticket for d in deliveries)
+        using, tickets = self.context.using, ordered(d.hold.ticket for d in deliveries)
         if session.in_transaction(using):
             return
         with suppress(Error):
@@ -134,10 +134,10 @@ class Answering:
         context = self.context
 
         def work(cursor: CursorWrapper) -> set[Ticket]:
-            every = Deliveries(context.me, _ordered(d.hold.ticket for d in deliveries))
+            every = Deliveries(context.me, ordered(d.hold.ticket for d in deliveries))
             mine = answers.lock_free(cursor, every)
             if mine:
-                answers.extend(cursor, Deliveries(context.me, _ordered(mine)), visible_ms)
+                answers.extend(cursor, Deliveries(context.me, ordered(mine)), visible_ms)
             return mine
 
         extended = session.run(context.using, work)
@@ -152,7 +152,7 @@ class Answering:
         todo = [d for d in deliveries if not d.hold.answer]
 
         def work(cursor: CursorWrapper) -> set[Ticket]:
-            tickets = _ordered(d.hold.ticket for d in todo)
+            tickets = ordered(d.hold.ticket for d in todo)
             moved = answers.extend(cursor, Deliveries(context.me, tickets), visible_ms)
             return set() if moved == len(tickets) else self._not_mine(cursor, tickets)
 
@@ -173,7 +173,7 @@ class Answering:
             return
 
         def work(cursor: CursorWrapper) -> None:
-            mine = Deliveries(self.context.me, _ordered(d.hold.ticket for d in deliveries))
+            mine = Deliveries(self.context.me, ordered(d.hold.ticket for d in deliveries))
             answers.put_back(cursor, mine, delay_ms=0, failed=False)
 
         session.run(self.context.using, work)
@@ -221,20 +221,20 @@ class Answering:
         return set()
 
     def _finish(self, cursor: CursorWrapper, failures: Mapping[Ticket, int], *, whole: bool) -> set[Ticket]:
-        ordered = _ordered(failures)
-        done = answers.finish(cursor, Deliveries(self.context.me, ordered))
-        if done == len(ordered):
+        tickets = ordered(failures)
+        done = answers.finish(cursor, Deliveries(self.context.me, tickets))
+        if done == len(tickets):
             return set()
         stale = self._unfinished(cursor, failures)
         # One that was finished before has its effects: those of this transaction would be there a second time.
-        return stale or set(ordered) if whole else stale
+        return stale or set(tickets) if whole else stale
 
     def _unfinished(self, cursor: CursorWrapper, failures: Mapping[Ticket, int]) -> set[Ticket]:
         """Those that were not finished by their token either, in an earlier try that was committed unseen.
 
         ``failures``: how many each has if it was that. An ack and a rejection at once are told apart by them.
         """
-        there = answers.look(cursor, Deliveries(self.context.me, _ordered(failures)))
+        there = answers.look(cursor, Deliveries(self.context.me, ordered(failures)))
         return {t for t in failures if there.get(t) != (True, False, failures[t])}
 
     def _answer(
@@ -341,11 +341,6 @@ class Answering:
                         context.stale_waiting[ticket.partition] = None
                         context.mark_dirty(ticket.partition)
                         context.touch(partition)
-
-
-def _ordered(tickets: object) -> list[Ticket]:
-    """One order for all who lock rows: no deadlocks between them."""
-    return sorted(tickets, key=lambda t: (t.partition, t.offset))  # type: ignore[call-overload, no-any-return]
 
 
 def _check_text(argument: str, value: object) -> None:

@@ -11,8 +11,8 @@ from ..exceptions import StaleDelivery
 from ..policy.durations import to_ms
 from ..store import answers, session
 from ..store.answers import Deliveries
-from ..store.state import Ticket
-from .answering import Answering, _ordered
+from ..store.state import Ticket, ordered
+from .answering import Answering
 from .delivery import Delivery
 from .telling import End
 
@@ -28,7 +28,7 @@ def put_back(
     verb = "postpone" if error is None else "nack"
     todo = [d for d in deliveries if not d.hold.answer]
     failures = {d.hold.ticket: d.hold.failures + (error is not None) for d in todo}
-    tickets = _ordered(failures)
+    tickets = ordered(failures)
 
     def work(cursor: CursorWrapper) -> set[Ticket]:
         mine = Deliveries(context.me, tickets)
@@ -61,9 +61,9 @@ def if_free(
     tickets = [d.hold.ticket for d in deliveries]
 
     def work(cursor: CursorWrapper) -> tuple[list[Delivery], Sequence[Delivery]]:
-        free = answers.lock_free(cursor, Deliveries(context.me, _ordered(tickets)))
+        free = answers.lock_free(cursor, Deliveries(context.me, ordered(tickets)))
         rest = [ticket for ticket in tickets if ticket not in free]
-        there = answers.look(cursor, Deliveries(context.me, _ordered(rest))) if rest else {}
+        there = answers.look(cursor, Deliveries(context.me, ordered(rest))) if rest else {}
         open_still = {ticket for ticket, (_, in_flight, _) in there.items() if in_flight}
         locked = [d for d in deliveries if d.hold.ticket in open_still and not d.hold.answer]
         return locked, answer([d for d in deliveries if d not in locked])

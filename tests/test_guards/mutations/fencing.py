@@ -170,7 +170,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "an atomic block for what is acked already is rolled back",
         "who has only heard of an error, and runs the block again, has its writes committed twice",
         "service/answering.py",
-        "return stale or set(ordered) if whole else stale",
+        "return stale or set(tickets) if whole else stale",
         "return stale",
         "test_atomic/test_by_hand.py::test_a_connection_that_is_lost_after_the_commit",
     ),
