@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,8 +56,9 @@ def test_a_batch_that_leaves_no_gap_in_offsets_is_missed(
     publish_many("orders", range(3))
     age(run.place)
     (found,) = verify(spark, run.place, clean=True)
-    assert "manifest 0000000002 begins with batch 2: one before it is missing" in found.problems[0]
-    with pytest.raises(ArchiveError, match="begins with batch 2: one before it is missing"):
+    missing = "manifest 0000000002 begins with batch 2: one before it is missing|those before it are missing"
+    assert re.search(missing, found.problems[0])  # The first offset that anything has here may be 1, or not.
+    with pytest.raises(ArchiveError, match=missing):
         run()
     assert data_files(run.place) == there
     lost.write_bytes(kept)
