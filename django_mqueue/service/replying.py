@@ -49,10 +49,13 @@ def reply(delivery: Delivery, payload: Any, kind: str, headers: Mapping[str, Any
     if found is not None and found.failures is not None:
         return False  # Perhaps filled in this very transaction: nobody else sees that yet.
     with committed_now(using) as now:
-        while _is_open(replies.look(now, box)):
+        if now != using:
+            found = replies.look(now, box)
+        while _is_open(found):
             _pause.wait(AGAIN)
             if session.run(using, work):
                 return True
+            found = replies.look(now, box)
     return False
 
 
