@@ -105,12 +105,13 @@ class Open:
 
 
 def open_ones(using: str, group: str, rows: Sequence[history.Place], acked: dict[str, int]) -> list[Open]:
-    """Those of the rows that are for the group, above their partition's watermark, and not done."""
-    mine = [
+    """Those of the rows that are for the group, above their partition's watermark, and not done: in offset order."""
+    # A survey asks in this order, too: what a page has looked at for one of its numbers it does not ask for again.
+    mine = sorted(
         (offset, name)
         for offset, name, target in rows
         if target in ("", group) and offset > acked.get(name, 0)
-    ]
+    )
     found = []
     for some in batches(mine, ROWS):
         states = samples.states(using, group, [offset for offset, _ in some])
