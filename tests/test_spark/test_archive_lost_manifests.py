@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from django.core.management import call_command
 from django.test import override_settings
@@ -13,15 +16,17 @@ from django.test import override_settings
 from django_mqueue import Subscription, publish_many, subscribe
 from django_mqueue.exceptions import LogGap
 from django_mqueue.models import Message
-from django_mqueue.spark.archiving.layout import data_path, manifest_path, manifests_of
+from django_mqueue.spark.archiving.layout import TABLES, data_path, manifest_path, manifests_of
 from django_mqueue.spark.errors import ArchiveError
 from tests.support.subscribers import QUICK, consume, poll_until, settle
 
 from .archive_runs import Runs, left
-from .archives import age, batch, begin
+from .archives import DAY, age, batch, begin, copy_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from django_mqueue.spark.options import Table
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
@@ -131,6 +136,35 @@ def test_cleaning_leaves_what_the_archive_has_nowhere_else(
         (found,) = verify(spark, run.place, clean=True)
         assert (found.problems, found.deleted) == ([], deleted)
         assert data_files(run.place / "dead_letters") == {only, named}
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("table", TABLES)
+def test_cleaning_leaves_what_had_the_archive_s_offsets_before_a_set_back(
+    spark: SparkSession, tmp_path: Path, table: Table
+) -> None:
+    """A batch that was written and not named: what the database gave its offsets to then is archived in its place."""
+    folder = begin(tmp_path / "archive")
+    now, before = (
+        pa.table(
+            {
+                "offset": pa.array([4, 5], pa.int64()),
+                "id": [f"{time}-4", f"{time}-5"],
+                "group": ["billing"] * 2,
+                "delivered_at": pa.array([None, DAY], pa.timestamp("us", "UTC")),
+                "done_at": pa.array([None, DAY + timedelta(seconds=seconds)], pa.timestamp("us", "UTC")),
+            }
+        )
+        for seconds, time in enumerate(("now", "before"))
+    )
+    copy_of(folder, "orders", {"messages": (now, 5), table: (now, 5)})
+    for name, each in (("same", now), ("before", before)):
+        pq.write_table(each, folder / data_path(table, "orders", "2026-11-21", 1, name, 0))
+    age(folder)
+    (found,) = verify(spark, folder, clean=True)
+    assert (found.problems, len(found.orphans), found.deleted) == ([], 2, 1)
+    left = {path.name.split("-")[1] for path in data_files(folder / table)}
+    assert left == {"hand", "before"}
 
 
 @override_settings(MQUEUE=QUICK)

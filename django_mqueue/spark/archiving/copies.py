@@ -22,8 +22,13 @@ if TYPE_CHECKING:
 
 
 def keys(table: Table) -> list[str]:
-    """The columns by which a row is known."""
+    """The columns by which a row is known, of one time of the log."""
     return ["offset", "group"] if table == "deliveries" else ["offset"]
+
+
+def identity(table: Table) -> list[str]:
+    """The columns by which a row is known, whatever the log gives its offset to after a set-back."""
+    return [*keys(table), *(["delivered_at", "done_at"] if table == "deliveries" else ["id"])]
 
 
 def only_copies(spark: SparkSession, archive: Archive, topic: str, paths: Iterable[str]) -> set[str]:
@@ -52,9 +57,11 @@ def only_copies(spark: SparkSession, archive: Archive, topic: str, paths: Iterab
 def _with_more(
     spark: SparkSession, archive: Archive, topic: str, table: Table, paths: list[str]
 ) -> list[str]:
-    by, files = keys(table), archive.files
+    by, files = identity(table), archive.files
+    # None is null, which equals nothing: a history may lack a time.
+    by_value = [f"coalesce(cast(`{name}` AS STRING), '') AS `{name}`" for name in by if name != "offset"]
     rows = read_parquet(spark, table, [files.spark_path(path) for path in paths])
-    rows = rows.selectExpr(*(f"`{name}`" for name in by), "_metadata.file_name AS name")
+    rows = rows.selectExpr("offset", *by_value, "_metadata.file_name AS name")
     first, last = rows.selectExpr("min(offset)", "max(offset)").collect()[0]
     if first is None:
         return []
@@ -64,6 +71,6 @@ def _with_more(
         if entry.first <= last and entry.last >= first
     ]
     if counted:
-        rows = rows.join(read_parquet(spark, table, counted).select(*by), by, "left_anti")
+        rows = rows.join(read_parquet(spark, table, counted).selectExpr("offset", *by_value), by, "left_anti")
     names = {row["name"] for row in rows.select("name").distinct().collect()}
     return [path for path in paths if path.rpartition("/")[2] in names]

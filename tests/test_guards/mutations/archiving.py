@@ -8,6 +8,8 @@ from .mutation import Mutation, mutation
 _STANDING = "test_spark/test_archive_standing.py"
 _SET_BACK = "test_spark/test_archive_set_back.py"
 _AT_ONCE = "test_spark/test_archive_at_once.py"
+_LOST = "test_spark/test_archive_lost_manifests.py"
+_BEFORE = "test_cleaning_leaves_what_had_the_archive_s_offsets_before_a_set_back"
 
 MUTATIONS: tuple[Mutation, ...] = (
     mutation(
@@ -95,6 +97,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "        doubtful = [each for each in doubtful if each.path not in only]\n",
         "",
         "test_spark/test_archive_lost_manifests.py::test_cleaning_leaves_what_the_archive_has_nowhere_else",
+    ),
+    mutation(
+        "cleaning takes a row for the archive's if it is the same one, not another one at its offset",
+        "what had been archived, and not named, when a database was set back is deleted when others have its offsets",
+        "spark/archiving/copies.py",
+        '["delivered_at", "done_at"] if table == "deliveries" else ["id"]',
+        "[]",
+        *(f"{_LOST}::{_BEFORE}[{table}]" for table in ("messages", "dead_letters", "deliveries")),
     ),
     mutation(
         "a group that goes on with its archive begins no higher than what is settled",
