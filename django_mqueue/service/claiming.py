@@ -196,7 +196,7 @@ class Claiming:
             mine, handed, rows = session.run(context.using, work)
         except DatabaseError as error:
             self._undo(choice)
-            if session.is_lost(error):
+            if session.is_in_doubt(error):
                 self._unsure = (claim.token, choice)
             raise
         if not mine and self._is_paused():
@@ -272,7 +272,7 @@ class Claiming:
                 context.touch(partition)
 
     def make_sure(self) -> None:
-        """The server went away at a COMMIT: if the claim was made after all, nobody was handed anything of it."""
+        """A COMMIT is in doubt: if the claim was made after all, nobody was handed anything of it."""
         if self._unsure:
             token, choice = self._unsure
             state.unclaim(

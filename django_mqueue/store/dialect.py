@@ -50,8 +50,12 @@ _FULL = {
 _READ_ONLY = {1290, 1792, 1836}
 _TOO_MANY = {1037, 1038, 1040, 1041, 1135, 1203, 1206, 1226, 1637}
 _ENDED = {1317, 1969, 3024}
-_NOT_REPLICATED = {3100, 3101}  # In both cases MySQL rolls back what was to be committed.
-REFUSED = frozenset(_FULL | _READ_ONLY | _TOO_MANY | _ENDED | _NOT_REPLICATED)
+
+NOT_REPLICATED = frozenset({3100, 3101})
+"""The replication group took no COMMIT of this server: the transaction is rolled back here. If the server leaves the
+group at this moment, it may have sent it before, and the others commit it all the same."""
+
+REFUSED = NOT_REPLICATED | _FULL | _READ_ONLY | _TOO_MANY | _ENDED
 """The server cannot do it now, and has done nothing: its disk is full, it is read-only (a failover), it has too many
 connections or too little of something else, somebody ended the statement, or its replication group took no COMMIT."""
 

@@ -15,7 +15,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 
 from ..exceptions import NotMigrated
-from .dialect import LOST, NO_GATE, NO_TABLE, REFUSED, RETRIABLE
+from .dialect import LOST, NO_GATE, NO_TABLE, NOT_REPLICATED, REFUSED, RETRIABLE
 from .latest import latest_rows
 
 Result = TypeVar("Result")
@@ -38,6 +38,11 @@ def is_lost(error: BaseException) -> bool:
     return isinstance(error, InterfaceError) or (
         isinstance(error, DatabaseError) and error_code(error) in LOST
     )
+
+
+def is_in_doubt(error: BaseException) -> bool:
+    """Whether a COMMIT in flight may have taken effect: for this server's clients, or on one that takes its place."""
+    return is_lost(error) or (isinstance(error, DatabaseError) and error_code(error) in NOT_REPLICATED)
 
 
 def is_retriable(error: BaseException) -> bool:

@@ -12,6 +12,8 @@ from tests.support.threads import raw_connection
 
 Act = Callable[[], object]
 
+LOST = 2013
+
 
 @contextmanager
 def before_statement(beginning: str, act: Act, *, holding: str = "", times: int = 1) -> Iterator[list[str]]:
@@ -49,8 +51,9 @@ def killed_at(beginning: str, *, holding: str = "") -> Iterator[None]:
 
 
 @contextmanager
-def lost_answer_to_commit(beginning: str) -> Iterator[None]:
-    """The first transaction with a statement that begins so is committed, but the answer to its COMMIT is lost."""
+def lost_answer_to_commit(beginning: str, code: int = LOST) -> Iterator[None]:
+    """The first transaction with a statement that begins so is committed, but the answer to its COMMIT is lost with the
+    connection; or is another error, as of a server whose place another has taken."""
     connection: Any = connections["default"]
     armed: list[bool] = []
     commit = connection._commit
@@ -59,8 +62,9 @@ def lost_answer_to_commit(beginning: str) -> Iterator[None]:
         commit()
         if armed == [True]:
             armed.append(False)
-            kill_own_connection()
-            raise OperationalError(2013, "Lost connection to server during query")
+            if code == LOST:
+                kill_own_connection()
+            raise OperationalError(code, "the answer to COMMIT was not heard")
 
     with before_statement(beginning, lambda: armed.append(True)):
         connection._commit = commit_and_lose_the_answer

@@ -112,6 +112,17 @@ MUTATIONS: tuple[Mutation, ...] = (
         "                pass\n",
         "test_guards/test_doubt.py::test_what_a_doubtful_claim_took_is_delivered_at_once",
     ),
+    mutation(
+        "a claim that the replication group did not take is in doubt",
+        "the same, after a failover to a member that was sent it and has committed it",
+        "store/session.py",
+        "    return is_lost(error) or (isinstance(error, DatabaseError) and error_code(error) in NOT_REPLICATED)",
+        "    return is_lost(error)",
+        "test_guards/test_doubt.py"
+        "::test_what_the_others_of_a_replication_group_committed_is_delivered_at_once[3100]",
+        "test_guards/test_doubt.py"
+        "::test_what_the_others_of_a_replication_group_committed_is_delivered_at_once[3101]",
+    ),
     *map(_without_token, _STATEMENTS),
     *map(_without_holder, _STATEMENTS),
     mutation(
