@@ -48,20 +48,27 @@ class Watermarks:
         context = self.context
         if context.paused or (started < self._next and not force):
             return
-        settled = self.feed.told(context.topic)
-        if settled != self._settled:
-            self._settled = settled
-            context.dirty.update(context.unsettled)
-            context.unsettled.clear()
+        settled = self._hear_settled()
         names = [name for name in list(context.dirty)[:PER_STATEMENT] if name in context.partitions]
         if names:
             self._advance(names, settled)
             now = time.monotonic()
             self._next = now + max(EVERY, (now - started) / SHARE)
 
+    def _hear_settled(self) -> int:
+        """As much as all workers know; where it is more than before, watermarks that waited for that may move."""
+        context = self.context
+        settled = self.feed.told(context.topic)
+        if settled != self._settled:
+            self._settled = settled
+            context.dirty.update(context.unsettled)
+            context.unsettled.clear()
+        return settled
+
     def finish(self) -> None:
         """Before stopping: settle what can be settled now and move all watermarks once."""
         self.feed.settle(self.context.topic)
+        self._hear_settled()
         while self.context.dirty and not self.context.paused:
             before = len(self.context.dirty)
             self.tick(force=True)

@@ -5,8 +5,16 @@ from __future__ import annotations
 import pytest
 
 from django_mqueue import OutgoingMessage, Subscription, publish, publish_many
-from tests.support.subscribers import consume, consume_for, poll_until, settle, watermark, with_state
-from tests.support.transactions import HeldTransaction
+from tests.support.subscribers import (
+    consume,
+    consume_for,
+    engine_of,
+    poll_until,
+    settle,
+    watermark,
+    with_state,
+)
+from tests.support.transactions import HeldTransaction, wait_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("kept")]
 
@@ -35,3 +43,18 @@ def test_what_is_done_behind_an_open_message_stays_done() -> None:
         assert len(with_state(TOPIC, GROUP)) == 5
     with Subscription(TOPIC, GROUP) as heir:
         assert [delivery.payload for delivery in consume_for(heir, 0.3)] == [0]
+
+
+def test_who_leaves_moves_the_watermarks_that_waited_for_an_open_transaction() -> None:
+    """It has ended just before, and nobody has looked since."""
+    with Subscription(TOPIC, GROUP) as subscription:
+        with HeldTransaction(lambda: publish(TOPIC, "open", key="k")):
+            done = publish(TOPIC, "done", key="k").offset
+            consume(subscription, 1)
+            memory = engine_of(subscription).context
+            wait_until(
+                lambda: subscription.poll() == [] and memory.unsettled and not memory.dirty,
+                "the watermark waits",
+            )
+        assert watermark(TOPIC, GROUP, "k") < done
+    assert watermark(TOPIC, GROUP, "k") == done

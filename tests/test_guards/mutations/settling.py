@@ -76,6 +76,15 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
         ("test_guards/test_watermark.py::test_a_watermark_stays_below_an_open_transaction",),
     ),
+    mutation(
+        "who leaves moves the watermarks that waited for settling",
+        "what a worker has done before it ended is kept until another one works for the group",
+        "service/watermarks.py",
+        "        self._hear_settled()\n",
+        "",
+        "test_guards/test_watermark.py"
+        "::test_who_leaves_moves_the_watermarks_that_waited_for_an_open_transaction",
+    ),
     Mutation(
         "a start stays at or below what is settled",
         "a group that begins with the newest never gets a message that commits late",
