@@ -54,7 +54,7 @@ _BESIDE = re.compile(rf"{re.escape(HIDDEN)}{{1,2}}(probe-|{re.escape(MARKER)}\.)
 class Verified:
     """Of one topic. ``orphans``: files that do not count, or not any more; ``deleted``: how many of these are gone now.
 
-    ``problems`` are sentences.
+    ``problems`` are sentences; so is ``kept``: which of the orphans cleaning has left for what is in them, and why.
     """
 
     topic: str
@@ -64,6 +64,7 @@ class Verified:
     problems: list[str] = field(default_factory=list)
     orphans: list[str] = field(default_factory=list)
     deleted: int = 0
+    kept: list[str] = field(default_factory=list)
 
 
 def verified(
@@ -224,7 +225,8 @@ class _Check:
                 useless.append(orphan)
             elif 0 < batch_of(name) <= last:
                 doubtful.append(orphan)  # Else a run may be about to name it.
-        only = only_copies(self._spark, archive, self._topic, [each.path for each in doubtful])
+        only = only_copies(archive, self._topic, [each.path for each in doubtful])
+        self._found.kept = list(only.values())
         doubtful = [each for each in doubtful if each.path not in only]
         if doubtful and self._take_number(archive):
             useless += doubtful

@@ -15,6 +15,9 @@ from .verbs import Job, Stopped, Verb
 if TYPE_CHECKING:
     from ..archiving.checking import Verified
 
+SHOWN = 10
+"""Files of a topic that are told with why they are kept."""
+
 
 def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--to", required=True, metavar="PATH", help="The archive's folder.")
@@ -53,12 +56,17 @@ def run(job: Job) -> int:
 def _tell(job: Job, found: Verified) -> None:
     orphans = f"; {len(found.orphans):,} files belong to nothing" if found.orphans else ""
     deleted = f", {found.deleted:,} of them deleted" if found.deleted else ""
+    kept = f", {len(found.kept):,} kept for what is in them" if found.kept else ""
     job.tell(
         f"{found.topic}: {'NOT whole' if found.problems else 'whole'}, {found.rows:,} rows in {found.files:,} files of"
-        f" {found.bytes / 1_048_576:,.1f} MiB{orphans}{deleted}"
+        f" {found.bytes / 1_048_576:,.1f} MiB{orphans}{deleted}{kept}"
     )
     for problem in found.problems:
         job.tell(f"  {problem}")
+    for kept_for in found.kept[:SHOWN]:
+        job.tell(f"  {kept_for}")
+    if len(found.kept) > SHOWN:
+        job.tell(f"  and {len(found.kept) - SHOWN:,} more, which --json tells")
 
 
 VERB = Verb(
