@@ -9,6 +9,7 @@ from __future__ import annotations
 from django.db.backends.utils import CursorWrapper
 
 from ..store import gates, log, offsets, session
+from ..store.log import Mark
 
 
 class Settler:
@@ -24,9 +25,9 @@ class Settler:
         self.settled = 0
         self.went_back = self.ends_early = False
         self.told = 0
-        self._noted = (0, "")
+        self._noted = Mark(0)
         self._busy: set[str] = set()
-        self._untold: tuple[int, str] | None = None
+        self._untold: Mark | None = None
 
     @property
     def pending(self) -> bool:
@@ -47,11 +48,11 @@ class Settler:
             self.hear(offsets.settled(self.using, self.topic))
             return self.settled
         if not self._busy:
-            self._noted = log.newest_with_id(self.using, self.topic)
+            self._noted = log.newest_mark(self.using, self.topic)
             # The row comes second: it has what was settled, and then deleted, while this process stood still here.
             self.hear(offsets.settled(self.using, self.topic))
-            self.ends_early = self.ends_early or max(self._noted[0], self.told) < seen
-            if self._noted[0] <= self.settled:
+            self.ends_early = self.ends_early or max(self._noted.offset, self.told) < seen
+            if self._noted.offset <= self.settled:
                 self._tell()
                 return self.settled
             self._busy = gates.slots(gates.gate_of(self.topic))
@@ -61,8 +62,8 @@ class Settler:
             return gates.free_slots(cursor, wanted)
 
         self._busy -= session.run(self.using, look)
-        if not self._busy and self._noted[0] > self.settled:
-            self.settled, self._untold = self._noted[0], self._noted
+        if not self._busy and self._noted.offset > self.settled:
+            self.settled, self._untold = self._noted.offset, self._noted
             self._tell()
         return self.settled
 
@@ -88,8 +89,8 @@ class Settler:
     def _tell(self) -> None:
         if self._untold is None:
             return
-        offset, id = self._untold
-        known = offsets.note_settled(self.using, self.topic, offset, id)
+        offset = self._untold.offset
+        known = offsets.note_settled(self.using, self.topic, self._untold)
         if known is None:
             return
         self._untold = None

@@ -120,15 +120,25 @@ def newest(using: str, topic: str) -> int:
     return int(rows[0][0]) if rows else 0
 
 
-def newest_with_id(using: str, topic: str) -> tuple[int, str]:
-    """The same and the message's id, by which it is known again."""
+@dataclass(frozen=True)
+class Mark:
+    """A message as it is known again: one that is published once more after a set-back may have its offset and its id,
+    and has another time."""
+
+    offset: int
+    id: str = ""
+    published_at: int = 0
+
+
+def newest_mark(using: str, topic: str) -> Mark:
+    """The newest committed message of a topic; the offset is 0 where there is none."""
     rows = session.fetch(
         using,
-        "SELECT `offset`, id FROM queue_messages FORCE INDEX (queue_messages_tail) WHERE topic = %s"
+        "SELECT `offset`, id, published_at FROM queue_messages FORCE INDEX (queue_messages_tail) WHERE topic = %s"
         " ORDER BY `offset` DESC LIMIT 1",
         [topic],
     )
-    return (int(rows[0][0]), str(rows[0][1])) if rows else (0, "")
+    return Mark(int(rows[0][0]), str(rows[0][1]), int(rows[0][2])) if rows else Mark(0)
 
 
 DUE = 0

@@ -9,6 +9,7 @@ from django.db.backends.utils import CursorWrapper
 
 from . import session
 from .dialect import NOW_MS, marks
+from .log import Mark
 
 COLUMNS = "(consumer_group, topic, partition_key, offset_acked, scan_offset, paused, updated_at)"
 
@@ -107,30 +108,30 @@ def settled(using: str, topic: str) -> int:
     return int(rows[0][0]) if rows else 0
 
 
-def note_settled(using: str, topic: str, offset: int, id: str) -> int | None:
+def note_settled(using: str, topic: str, newest: Mark) -> int | None:
     """Tell all workers: what the topic's row says then. Waits for nobody: None if the row is taken, try again.
 
-    The message at ``offset`` has this ``id``. If the log has it no more, it may be an earlier one, of a database that
-    was set back, in which the offset is yet to be given: nothing is told then.
+    If the log has the message ``newest`` no more, it may be an earlier one, of a database that was set back, in which
+    offsets up to that one are yet to be given, or were given to transactions that are open: nothing is told then.
     """
 
     def work(cursor: CursorWrapper) -> int | None:
         # The subselect locks nothing: it is no part of what is read for update.
         cursor.execute(
             "SELECT offset_acked, EXISTS (SELECT 1 FROM queue_messages m FORCE INDEX (PRIMARY)"
-            " WHERE m.`offset` = %s AND m.topic = %s AND m.id = %s)"
+            " WHERE m.`offset` = %s AND m.topic = %s AND m.id = %s AND m.published_at = %s)"
             " FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
             " WHERE consumer_group = '' AND topic = %s AND partition_key = '' FOR UPDATE SKIP LOCKED",
-            [offset, topic, id, topic],
+            [newest.offset, topic, newest.id, newest.published_at, topic],
         )
         row = cursor.fetchone()
         if row is None:
             return None
         known, there = int(row[0]), bool(row[1])
-        if known >= offset or not there:
+        if known >= newest.offset or not there:
             return known
-        raise_settled(cursor, topic, offset)
-        return offset
+        raise_settled(cursor, topic, newest.offset)
+        return newest.offset
 
     return session.run(using, work)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .mutation import Mutation, mutation
 
 _SET_BACK = "test_settling/test_set_back.py"
+_HIDDEN = "test_settling/test_hidden_set_back.py"
 _ANEW = "test_settling/test_read_anew.py"
 
 MUTATIONS: tuple[Mutation, ...] = (
@@ -28,9 +29,18 @@ MUTATIONS: tuple[Mutation, ...] = (
         "what is told as settled was noted in this log",
         "a round that was begun before the set-back settles offsets that are yet to be given, for all workers",
         "store/offsets.py",
-        "if known >= offset or not there:",
-        "if known >= offset:",
+        "if known >= newest.offset or not there:",
+        "if known >= newest.offset:",
         f"{_SET_BACK}::test_a_round_of_settling_that_was_begun_before_tells_nothing",
+    ),
+    mutation(
+        "a message is known again by its time, too",
+        "published once more with the same ids, messages have the same offsets: slots that were free before count, and"
+        " one that is not committed yet is lost",
+        "store/offsets.py",
+        " AND m.published_at = %s",
+        " AND %s",
+        f"{_HIDDEN}::test_a_round_of_settling_is_of_no_use_where_the_same_is_published_again",
     ),
     mutation(
         "a claim takes what is of the partitions that it has locked",

@@ -1,0 +1,66 @@
+"""A database that was set back behind a proxy that tells nobody: workers keep their connections, and what they know."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import connection
+from django.test import override_settings
+
+from django_mqueue import OutgoingMessage, Subscription, publish, publish_many
+from django_mqueue.store import gates, offsets
+from django_mqueue.store.dialect import NOW_MS
+from tests.support.set_back import Earlier
+from tests.support.subscribers import CALM, collect, consume, in_log, settle
+from tests.support.threads import RawConnection, raw_connection
+from tests.support.transactions import HeldTransaction
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TOPIC, GROUP = "orders", "billing"
+
+
+def hold_a_slot(held: RawConnection) -> None:
+    """One that publishers come to in six seconds, and not before."""
+    name = gates.slot_name(gates.gate_of(TOPIC), 0)[:-2]
+    held.execute(
+        "SELECT 1 FROM queue_offsets FORCE INDEX (queue_offsets_partition) WHERE consumer_group = '' AND topic = ''"
+        f" AND partition_key = CONCAT(%s, LPAD(({NOW_MS} DIV {gates.SLOT_MS} + 32) MOD {gates.SLOTS}, 2, '0'))"
+        " LOCK IN SHARE MODE",
+        [name],
+    )
+
+
+def publish_one(message: OutgoingMessage) -> None:
+    publish(TOPIC, message.payload, key=message.key, id=message.id)
+
+
+@override_settings(MQUEUE=CALM)
+def test_a_round_of_settling_is_of_no_use_where_the_same_is_published_again() -> None:
+    """With the same ids and in the same order, as after a set-back it is to be: each has the offset that it had. Slots
+    that were found free before are held now."""
+    # The first one's key is no neighbour of the others' in the index of ids: none waits for what it has locked there.
+    again = [OutgoingMessage(n, key="k" if n > 5 else "a", id=f"id-{n}") for n in range(5, 10)]
+    with Subscription(TOPIC, GROUP) as subscription:
+        publish_many(TOPIC, [OutgoingMessage(n, key="b") for n in range(5)])
+        consume(subscription, 5)
+        settled = settle(subscription)
+        earlier = Earlier()
+        with raw_connection() as held:
+            hold_a_slot(held)
+            for message in again:
+                publish_one(message)
+            before = in_log(TOPIC)
+            consume(subscription, 5)
+            assert settle(subscription) == settled == earlier.newest
+        earlier.set_back()
+        with HeldTransaction(lambda: publish_one(again[0])) as late:
+            for message in again[1:]:
+                publish_one(message)
+            assert in_log(TOPIC)[-1] == before[-1]
+            settle(subscription)
+            assert offsets.settled("default", TOPIC) == settled
+            late.commit()
+        assert in_log(TOPIC) == before
+        collect(TOPIC)
+        connection.close()
+        assert sorted(delivery.payload for delivery in consume(subscription, 5)) == [5, 6, 7, 8, 9]
