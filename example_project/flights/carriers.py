@@ -1,4 +1,4 @@
-"""Flights per carrier and hour, as Spark computes them: the same over a stream as over a batch.
+"""Flights per carrier and hour, as Spark computes them: the same over a stream as over a batch. And per day.
 
 The hour is that of the scheduled departure: an event's own time, whenever its message comes.
 """
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from .hours import DELAYED
+from .hours import DELAYED, Totals
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -51,3 +51,10 @@ def by_hour(flights: DataFrame) -> DataFrame:
         )
     )
     return totals.withColumn("hour", F.col("hour.start").cast("long"))
+
+
+def by_day(flights: DataFrame) -> DataFrame:
+    """One row for each carrier and day of UTC, whatever the time zone of Spark's session; of a batch."""
+    day = F.date_from_unix_date(F.floor(F.col("hour") / 86_400).cast("int")).cast("string")
+    totals = [F.sum(name).alias(name) for name in Totals._fields]
+    return by_hour(flights).groupBy("carrier", day.alias("day")).agg(*totals)

@@ -1,7 +1,7 @@
-"""The two groups. Each sees every flight; neither knows of the other.
+"""The two groups of the flights: each sees every one, and neither knows of the other. And one of the carriers' days.
 
 A message can come again: its worker may have died between the handler's write and the acknowledgement. Both
-handlers are written so that the second time changes nothing, and at one statement for each message.
+handlers of flights are written so that the second time changes nothing, and at one statement for each message.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 from django.db import IntegrityError
 from django.db.models import F
 
-from django_mqueue import Delivery, consumer
+from django_mqueue import Delivery, FixedDelay, RetryOn, consumer
 
-from .events import REPLAYED, TOPIC, FlightEvent
+from .bulletins import LineBusy, tell
+from .events import BULLETINS, DAYS, REPLAYED, TOPIC, CarrierDay, FlightEvent
 from .models import Aircraft, Delay, Unassigned, Violation
 
 
@@ -100,3 +101,10 @@ def delays(message: Delivery) -> None:
         )
     except IntegrityError:
         Delay.objects.filter(offset=message.offset).update(redelivered=F("redelivered") + 1)
+
+
+@consumer(DAYS, group=BULLETINS, strict=True, retry=RetryOn(LineBusy, policy=FixedDelay(0.1)))
+def bulletin(message: Delivery) -> None:
+    """Tell a carrier of its days, in their order. Once more where the line is busy; else it is a dead letter."""
+    day: CarrierDay = message.payload
+    tell(day, tried=bool(message.last_error))

@@ -14,12 +14,16 @@ if TYPE_CHECKING:
 TOPIC = "flights"
 REPLAYED = "flights-replayed"
 """Where the pipeline puts the flights once more, out of the archive."""
+DAYS = "carrier-days"
+"""Where Spark publishes what the flights of each carrier came to, day by day."""
 
 GROUPS = ("board", "delays")
 CARRIERS, ARCHIVE = "carriers", "archive"
 """The groups that Spark's streaming query and archive runs are."""
 LATE, LATE_GUARD = "latecomers", "backfill-latecomers"
 """A group that comes when the log is empty, and is given the past; and who holds back deletion while it is."""
+BULLETINS = "bulletins"
+"""The group that tells carriers of their days."""
 
 
 class FlightEvent(TypedDict):
@@ -35,6 +39,17 @@ class FlightEvent(TypedDict):
     departure_delay: int | None
     arrival_delay: int | None
     cancelled: bool
+
+
+class CarrierDay(TypedDict):
+    """``day``: of UTC, as ISO 8601 has it. The numbers are those of ``hours.Totals``."""
+
+    carrier: str
+    day: str
+    flights: int
+    delayed: int
+    departed: int
+    delay: int
 
 
 def id_prefix(run: Run) -> str:

@@ -1,28 +1,37 @@
-"""The flights' whole way: log, streaming query, archive, deletion, replay, backfill; the same answers at each place.
+"""The flights' whole way: log, stream, archive, deletion, sink, replay, backfill; the same answers at each place.
 
-Each step is what one verb of ``manage.py mqueue_spark`` does, called from Python, in one session of Spark's.
+The archive is written by ``manage.py mqueue_spark``, as a user's timer would start it. The other steps, its other verbs
+among them, are called from Python, in one session of Spark's.
 """
 
 from __future__ import annotations
 
+import os
+import shlex
+import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from django_mqueue import MQueueError, subscribe, unsubscribe
-from django_mqueue.inspect import messages
-from django_mqueue.spark import Archive, archive, backfill, compact, replay, report, verify
+from django_mqueue import MQueueError, purge, subscribe, unsubscribe
+from django_mqueue.inspect import groups, messages
+from django_mqueue.spark import Archive, backfill, compact, replay, report, verify
+from example_project.environment.layout import ROOT
+from example_project.environment.processes import forward
 from example_project.workers import Workers
 
-from .carriers import COLUMNS, by_hour, flights_of
-from .events import ARCHIVE, CARRIERS, GROUPS, LATE, REPLAYED, TOPIC
-from .hours import Hours, computed_hours, different_hours, expected_hours, kept_hours
+from .carriers import COLUMNS, by_day, by_hour, flights_of
+from .days import Fate, days_of, different_days, fates_of, letters_of, out_of_order
+from .events import ARCHIVE, BULLETINS, CARRIERS, DAYS, GROUPS, LATE, REPLAYED, TOPIC
+from .hours import Hours, Totals, computed_hours, different_hours, expected_hours, kept_hours
 from .models import Run
 from .progress import Progress, consumed
 from .publishing import forget_made
 from .report import check
+from .sink import deliveries, letters, publish_days, stored_days, times
 from .streaming import start
 
 if TYPE_CHECKING:
@@ -42,12 +51,17 @@ class Stuck(MQueueError):
     """The workers do not come to their end."""
 
 
+class VerbFailed(MQueueError):
+    """A run of ``manage.py mqueue_spark`` has ended badly, and has said why."""
+
+
 def register() -> None:
-    """All who read the flights, before any is published; and those who read them once they are replayed."""
-    for topic, groups in ((TOPIC, (CARRIERS, ARCHIVE)), (REPLAYED, GROUPS)):
-        for group in groups:
+    """All who read the flights, before any is published; and those who read what is made of them."""
+    for topic, readers in ((TOPIC, (CARRIERS, ARCHIVE)), (REPLAYED, GROUPS), (DAYS, (BULLETINS,))):
+        for group in readers:
             unsubscribe(topic, group)
             subscribe(topic, group, start="latest")
+    purge(DAYS)
 
 
 @dataclass
@@ -63,6 +77,7 @@ class Pipeline:
 
     def __post_init__(self) -> None:
         self.hours: Hours = expected_hours(self.run.flights)
+        self.days = days_of(self.hours)
         self.folder = str(self.place / "archive")
 
     def run_all(self) -> int:
@@ -72,6 +87,8 @@ class Pipeline:
         self.archive()
         self.wait_until_deleted()
         self.compact()
+        self.publish()
+        self.bulletins()
         self.replay()
         self.consume(REPLAYED)
         self.backfill()
@@ -101,7 +118,8 @@ class Pipeline:
 
     def archive(self) -> None:
         """All of the topic into Parquet files; and the answer from these."""
-        archive(self.spark, TOPIC, self.folder, batch_rows=-(-self.run.flights // BATCHES))
+        rows = -(-self.run.flights // BATCHES)
+        self._command("archive", "--topic", TOPIC, "--to", self.folder, "--batch-rows", str(rows))
         kept = Archive.open(self.folder)
         files, history = kept.entries(TOPIC), kept.entries(TOPIC, "deliveries")
         size = sum(each.bytes for each in (*files, *history)) / 1e6
@@ -125,6 +143,40 @@ class Pipeline:
             f" {done.manifests_now}; {found.rows:,} rows read",
             found.problems,
             "as the manifests say",
+        )
+
+    def publish(self) -> None:
+        """Each carrier's days, computed from the archive, become messages; and when it is done again, no more."""
+        days = by_day(flights_of(self.run.pk, Archive.open(self.folder).frame(self.spark, TOPIC)))
+        publish_days(self.run, days)
+        publish_days(self.run, days)
+        found = stored_days(self.spark, self.run).orderBy("offset").collect()
+        stored = [((row.carrier, row.day), Totals(*(row[name] for name in Totals._fields))) for row in found]
+        self._compare(
+            f"Sink: days of carriers computed from the archive, published twice to the topic {DAYS}, {len(stored):,}"
+            " messages there",
+            [*different_days(self.days, dict(stored)), *out_of_order(day for day, _ in stored)],
+        )
+
+    def bulletins(self) -> None:
+        """The workers tell carriers of these days. What became of the messages are tables, too."""
+        self._wait(_oldest_day, "the workers tell carriers of their days")
+        found = deliveries(self.spark, self.run)
+        fates = {(row.carrier, row.day): Fate(row.done, row.failures) for row in found.collect()}
+        self._compare(
+            f"Deliveries: {BULLETINS} is done with {sum(fate.done or 0 for fate in fates.values()):,} days",
+            different_days(fates_of(self.days), fates),
+        )
+        for row in times(found).collect():
+            self.say(
+                f"  {row.days:,} at attempt {row.attempts}: half of them within {_seconds(row.half)} of publication,"
+                f" all within {_seconds(row.all)}"
+            )
+        dead = {(row.carrier, row.day): row.error for row in letters(self.spark, self.run).collect()}
+        errors = Counter(dead.values())
+        self._compare(
+            f"Dead letters: {', '.join(f'{count:,} by {name}' for name, count in errors.items()) or 'none'}",
+            different_days(letters_of(self.days), dead),
         )
 
     def replay(self) -> None:
@@ -154,11 +206,11 @@ class Pipeline:
 
     def report(self) -> None:
         """What happened to the flights, in numbers, over archive and log as one; and a page with drawings."""
-        found, page = report(self.spark, TOPIC, archive=self.folder), self.place / "report.html"
+        found, page = report(self.spark, (TOPIC, DAYS), archive=self.folder), self.place / "report.html"
         page.write_text(found.to_html(), encoding="utf-8")
         unsubscribe(TOPIC, LATE)  # Nobody consumes for it here, and deletion would wait for it.
-        groups = {one.group: one for one in found.groups}
-        counts = {name: (groups[name].finished, groups[name].dead) for name in GROUPS}
+        by_name = {one.group: one for one in found.groups}
+        counts = {name: (by_name[name].finished, by_name[name].dead) for name in GROUPS}
         self._compare(
             f"Report: over archive and log, {' and '.join(GROUPS)} finished {self.run.flights:,} flights each",
             [
@@ -168,12 +220,19 @@ class Pipeline:
             ],
         )
         for name in GROUPS:
-            took = groups[name].ack
+            took = by_name[name].ack
             self.say(
                 f"  {name}: half of them within {_seconds(took.p50)} of publication, 99 % within {_seconds(took.p99)}"
             )
-        self.say(f"  {LATE}: {groups[LATE].lag:,} messages wait for it")
+        self.say(f"  {LATE}: {by_name[LATE].lag:,} messages wait for it")
         self.say(f"  all of it, with drawings: {page.absolute()}")
+
+    def _command(self, verb: str, *arguments: str) -> None:
+        """As somebody would type it; it starts a Spark of its own."""
+        line = ["mqueue_spark", verb, *arguments, "--master", "local[2]", "--nice", "0"]
+        self.say(f"$ python manage.py {shlex.join(line)}")
+        if code := forward([sys.executable, ROOT / "manage.py", *line], env=os.environ, cwd=Path.cwd()):
+            raise VerbFailed(f"manage.py mqueue_spark {verb} has ended with exit code {code}")
 
     def _computed(self, found: DataFrame) -> Hours:
         return computed_hours(by_hour(flights_of(self.run.pk, found)).collect())
@@ -207,6 +266,11 @@ def _oldest() -> int:
     """The offset of the first message; 0 when there is none."""
     found = messages(TOPIC, limit=1).messages
     return found[0].offset if found else 0
+
+
+def _oldest_day() -> int:
+    """The offset of the first that the group is not done with; 0 when there is none."""
+    return next((one.oldest or 0 for one in groups(DAYS) if one.group == BULLETINS), 0)
 
 
 def _seconds(milliseconds: int | None) -> str:

@@ -110,3 +110,4 @@ def flights(transactional_db: None, _flights_tables: None) -> Iterator[None]:
     for group in ("board", "delays"):
         for topic in ("flights", "flights-replayed"):
             unregister(topic, group)
+    unregister("carrier-days", "bulletins")

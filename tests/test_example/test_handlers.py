@@ -1,4 +1,4 @@
-"""The two handlers, given messages in and out of order, once and again."""
+"""The handlers, given messages in and out of order, once and again."""
 
 from __future__ import annotations
 
@@ -35,6 +35,13 @@ def board(flights: None) -> Handler:
     from example_project.flights.consumers import board
 
     return board
+
+
+@pytest.fixture
+def bulletin(flights: None) -> Handler:
+    from example_project.flights.consumers import bulletin
+
+    return bulletin
 
 
 @pytest.fixture
@@ -124,3 +131,25 @@ def test_delays_notes_a_message_once(delays: Handler, django_assert_num_queries:
         "offset", "carrier", "departure", "arrival", "redelivered"
     )
     assert list(rows) == [(7, "AA", 4, None, 1), (8, "AA", 4, None, 0)]
+
+
+def day(carrier: str, date: str, last_error: str = "") -> SimpleNamespace:
+    payload = {"carrier": carrier, "day": date, "flights": 1, "delayed": 0, "departed": 1, "delay": 3}
+    return SimpleNamespace(key=carrier, payload=payload, last_error=last_error)
+
+
+def test_bulletins_are_told_once_more_where_the_line_is_busy(bulletin: Handler) -> None:
+    from example_project.flights.bulletins import LineBusy
+
+    bulletin(day("UA", "2013-01-02"))
+    with pytest.raises(LineBusy, match="UA is on the phone"):
+        bulletin(day("UA", "2013-02-01"))
+    bulletin(day("UA", "2013-02-01", last_error="LineBusy: UA is on the phone"))
+
+
+@pytest.mark.parametrize("last_error", ["", "LineBusy: HA is on the phone"])
+def test_a_carrier_without_a_number_is_never_told(bulletin: Handler, last_error: str) -> None:
+    from example_project.flights.bulletins import NoNumber
+
+    with pytest.raises(NoNumber, match="no number of HA"):
+        bulletin(day("HA", "2013-01-02", last_error))

@@ -1,5 +1,5 @@
-"""The flights' whole way, as a user starts it: log, streaming query, archive, deletion, replay, consumed again, given
-to a new group, and reported on."""
+"""The flights' whole way, as a user starts it: log, streaming query, archive, deletion, days published and told of,
+replay, consumed again, given to a new group, and reported on."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ FLIGHTS = 600
 
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_the_same_answers_come_out_at_each_place(example: Example, tmp_path: Path) -> None:
     example.environment["SPARK_CONF_DIR"] = str(defaults(tmp_path))
     with example.start("pipeline", "--flights", str(FLIGHTS), "--place", str(tmp_path)) as process:
         try:
-            output, _ = process.communicate(timeout=550)
+            output, _ = process.communicate(timeout=850)
         except subprocess.TimeoutExpired:
             process.terminate()
             output, _ = process.communicate()
@@ -34,17 +34,30 @@ def test_the_same_answers_come_out_at_each_place(example: Example, tmp_path: Pat
         "Streaming query",
         "Topic flights",
         "Archive",
+        "Sink",
+        "Deliveries",
+        "Dead letters",
         "Replay",
         "Topic flights-replayed",
         "Backfill",
         "Report",
     ]
     assert [line.partition(":")[0] for line in said] == begins, output
+    assert f"$ python manage.py mqueue_spark archive --topic flights --to {tmp_path}" in output
+    assert f"\nflights: {FLIGHTS} messages, 0 dead letters, {2 * FLIGHTS:,} deliveries in " in output
     assert f"Archive: {FLIGHTS} messages and {2 * FLIGHTS:,} deliveries" in output
     assert "Log: the topic flights is empty" in output
     assert re.search(
         r"Compacted and verified: \d+ files of 5 batches are \d+ of 1; 1,800 rows read: as the man", output
     )
+    assert "published twice to the topic carrier-days, 14 messages there" in output
+    assert "Deliveries: bulletins is done with 14 days" in output
+    for days, attempt in ((1, 1), (13, 2)):
+        assert re.search(
+            rf"\n  {days} at attempt {attempt}: half of them within [\d.]+ s of publication, all within [\d.]+ s\n",
+            output,
+        ), output
+    assert "Dead letters: 1 by NoNumber: as" in output
     assert f"Backfill: {FLIGHTS} messages from the archive for a new group, latecomers" in output
     assert "WRONG" not in output
     assert re.search(r"board: half of them within [\d.]+ s of publication", output), output
@@ -53,6 +66,7 @@ def test_the_same_answers_come_out_at_each_place(example: Example, tmp_path: Pat
     assert f"all of it, with drawings: {page}" in output
     assert "<svg" in (text := page.read_text(encoding="utf-8"))
     assert "latecomers" in text
+    assert "example_project.flights.bulletins.NoNumber" in text
 
 
 @pytest.mark.slow

@@ -1,8 +1,9 @@
-"""``manage.py pipeline``: the flights through log, streaming query, archive, deletion, replay and backfill; the same
-answers, and a report."""
+"""``manage.py pipeline``: the flights through log, streaming query, archive, deletion, sink, replay and backfill; the
+same answers, and a report."""
 
 from __future__ import annotations
 
+import os
 import time
 from argparse import ArgumentParser
 from pathlib import Path
@@ -15,7 +16,7 @@ from django_mqueue.spark.launching import check_pyspark
 from example_project.environment.layout import LOCAL
 from example_project.workers import workers
 
-from ...events import REPLAYED, TOPIC
+from ...events import DAYS, REPLAYED, TOPIC
 from ...hours import IN_ORDER
 from ...publishing import start_run
 from ..arguments import add_flights
@@ -26,8 +27,8 @@ WORKERS, THREADS = 2, "32"
 
 class Command(BaseCommand):
     help = (
-        "Publish flights, keep an aggregate of them, archive them, let them be deleted, replay and consume them, give"
-        " them to a new group, and report on it all."
+        "Publish flights, keep an aggregate of them, archive them, let them be deleted, publish what they come to by"
+        " the day, replay and consume them, give them to a new group, and report on it all."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -70,8 +71,9 @@ class Command(BaseCommand):
         publish(self, run)
         names = [f"pipeline-{run.token}-{number + 1}" for number in range(WORKERS)]
         # No retention: what all groups are done with is deleted at once.
-        variables = {"FLIGHTS_RETENTION": "0"}
-        arguments = (TOPIC, REPLAYED, "--threads", THREADS, "--verbosity", "0")
+        # And no log of failures: some attempts to tell a carrier of its day must fail, and are told of as tables.
+        variables = {"FLIGHTS_RETENTION": "0", "LOG_LEVEL": os.environ.get("LOG_LEVEL", "ERROR")}
+        arguments = (TOPIC, REPLAYED, DAYS, "--threads", THREADS, "--verbosity", "0")
         with workers(names, *arguments, variables=variables) as started:
             spark = session("pipeline", master="local[2]", config=CONFIG)
             try:
