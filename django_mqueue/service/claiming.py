@@ -16,7 +16,7 @@ from .answering import WORKER_DIED, Answering
 from .context import Context
 from .delivery import Delivery, Hold, make_delivery
 from .loading import read_on, refill
-from .partition import Suspect
+from .partition import Partition, Suspect
 
 logger = logging.getLogger("django_mqueue")
 
@@ -254,18 +254,24 @@ class Claiming:
         for name, offset in choice.messages():
             partition = context.partitions.get(name)
             if partition and (name, offset) not in got:
-                partition.in_flight.discard(offset)
+                self._let_go(partition, offset)
                 partition.waiting_more = True
                 context.stale_waiting[name] = None
                 context.set_timer(name, soon)
                 context.mark_dirty(name)
+
+    def _let_go(self, partition: Partition, offset: int) -> None:
+        """Of what was chosen and not claimed; but a handler of this worker may have it in hand all the while."""
+        flying = self.context.flying.get(offset)
+        if flying is None or flying.hold.ticket.partition != partition.name:
+            partition.in_flight.discard(offset)
 
     def _undo(self, choice: Choice) -> None:
         """The claim failed: what was chosen can be chosen again."""
         context = self.context
         for name, offset in [*choice.due, *choice.fresh]:
             if partition := context.partitions.get(name):
-                partition.in_flight.discard(offset)
+                self._let_go(partition, offset)
                 partition.late(offset)
                 partition.waiting_more = True
                 context.stale_waiting[name] = None

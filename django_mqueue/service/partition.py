@@ -58,6 +58,10 @@ class Partition:
         if offset > self.read_to:
             if self.more:
                 return False
+            if self._is_known(offset):
+                # After the partition was read anew: what was delivered before that is told as news once more.
+                self.read_to = offset
+                return False
             if len(self.fresh) >= READ_AHEAD:
                 self.more = True
                 return False
@@ -68,17 +72,21 @@ class Partition:
 
     def late(self, offset: int) -> bool:
         """A message at or below what was read: it committed later. Known ones are ignored."""
-        if offset <= self.watermark or offset in self.in_flight or offset in self.fresh:
-            return False
-        if any(offset == known for _, known in self.waiting):
-            return False
-        if any(offset == suspect.ticket.offset for suspect in self.suspects):
+        if offset <= self.watermark or offset in self.fresh or self._is_known(offset):
             return False
         if not self.fresh or offset > self.fresh[-1]:
             self.fresh.append(offset)
         else:
             insort(self.fresh, offset)
         return True
+
+    def _is_known(self, offset: int) -> bool:
+        """Whether a message was delivered that is not done."""
+        return (
+            offset in self.in_flight
+            or any(offset == known for _, known in self.waiting)
+            or any(offset == suspect.ticket.offset for suspect in self.suspects)
+        )
 
     def read(self, offsets: list[int], limit: int, tail: int) -> None:
         """Take what was read from the log above ``read_to``; what lies above ``tail`` will come as news, too."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
 
@@ -13,7 +13,7 @@ import pytest
 from django.db import connection, connections
 from django.test import override_settings
 
-from django_mqueue import OutgoingMessage, Subscription, publish, publish_many, purge, subscribe
+from django_mqueue import Delivery, OutgoingMessage, Subscription, publish, publish_many, purge, subscribe
 from django_mqueue.models import PartitionLease, SubscriberHeartbeat
 from django_mqueue.service import feed as feed_module
 from django_mqueue.service.context import Options
@@ -45,9 +45,10 @@ class Witness:
     seen: Callable[[], object] = lambda: None
     strict: bool = False
     times: int = 0
+    heard: set[int] = field(default_factory=set)
 
     def arrived(self, rows: Sequence[tuple[int, str, str]]) -> None:
-        pass
+        self.heard.update(offset for offset, _, _ in rows)
 
     def read_anew(self, position: int) -> None:
         self.times += 1
@@ -79,6 +80,43 @@ def test_what_commits_while_all_is_read_anew_comes_before_what_is_sent_then() ->
             connection.close()
             assert [delivery.payload for delivery in consume(subscription, 2)] == [1, 2]
             assert witness.times == 1
+
+
+@override_settings(MQUEUE=QUICK)
+def test_what_a_handler_has_in_hand_is_its_own_though_it_is_told_as_news_again() -> None:
+    """As all is that is not settled: another publisher's transaction is open. The partition stays until it is done."""
+    with (
+        HeldTransaction(lambda: publish(TOPIC, "open", key="other")),
+        Subscription(TOPIC, GROUP, "z") as mine,
+    ):
+        publish(TOPIC, 1, key="k")
+        (left,) = poll_until(mine, 1)
+        told = Witness()
+        connection.close()
+        engine_of(mine).feed.join(TOPIC, told)
+        wait_until(lambda: mine.poll() or left.offset in told.heard, "it is told again")
+        assert [mine.poll() for _ in range(3)] == [[], [], []]
+        with Subscription(TOPIC, GROUP, "a") as other:
+            partitions = engine_of(mine).context.partitions
+
+            def shared() -> bool:
+                assert [*mine.poll(), *other.poll()] == []
+                return any(partition.leaving for partition in partitions.values())
+
+            wait_until(shared, "the other one has a share")
+            for _ in range(20):
+                assert [*mine.poll(), *other.poll()] == []
+                wait(0.02)
+            assert left.ack()
+            publish(TOPIC, 2, key="k")
+            got: list[Delivery] = []
+
+            def goes_on() -> bool:
+                got.extend([*mine.poll(), *other.poll()])
+                return bool(got)
+
+            wait_until(goes_on, "the next one is delivered")
+            assert [delivery.payload for delivery in got] == [2]
 
 
 @override_settings(MQUEUE=QUICK)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .mutation import Mutation, mutation
+from .mutation import Edit, Mutation, mutation
 
 _SET_BACK = "test_settling/test_set_back.py"
 _HIDDEN = "test_settling/test_hidden_set_back.py"
@@ -83,5 +83,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         "        if mine.pop(ticket, None):\n",
         "        if mine.pop(ticket, None) and not ticket.token:\n",
         f"{_SET_BACK}::test_a_new_connection_takes_nothing_from_handlers",
+    ),
+    Mutation(
+        "what a handler has in hand stays so when it is told as news again",
+        "each connection that is lost while a transaction is open has its partitions shared out, and it is run twice",
+        (
+            Edit(
+                "service/partition.py",
+                "            if self._is_known(offset):\n",
+                "            if self._is_known(offset) and offset < 0:\n",
+            ),
+            Edit(
+                "service/claiming.py", "if flying is None or flying", "if offset or flying is None or flying"
+            ),
+        ),
+        (f"{_ANEW}::test_what_a_handler_has_in_hand_is_its_own_though_it_is_told_as_news_again",),
     ),
 )
