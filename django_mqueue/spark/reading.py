@@ -13,6 +13,7 @@ from .batches import Batches, Unclear
 from .connecting import Line
 from .options import ReadOptions
 from .priority import Rests
+from .processes import keep_memory
 from .ranges import Range
 
 BUDGET = 16 * 1_048_576
@@ -32,6 +33,7 @@ def read(wanted: Range, batches: Batches, options: ReadOptions) -> Iterator[pa.R
     A server that goes away is waited for, as ``Line`` does: the same page is read again. A process that gives way
     leaves the server time for others between pages.
     """
+    keep_memory()
     reader, line, rests, seen = Reader(wanted, batches, options), Line(options.connecting), Rests(), 0
     try:
         while not reader.done:
