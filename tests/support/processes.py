@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -77,6 +78,10 @@ def database_url(alias: str = "default", **more: str) -> str:
     return f"mysql://{user}@{place}/{found['NAME']}?{urlencode({**options, **more})}"
 
 
+marks: dict[int, str] = {}
+"""What stands in the environment of a worker, and of all that it starts, by its process."""
+
+
 class Worker:
     """One ``runconsumer`` process, or another Python ``program``."""
 
@@ -86,11 +91,17 @@ class Worker:
         environment: Mapping[str, str],
         program: tuple[str, ...] = ("django", "runconsumer"),
     ) -> None:
+        mark = uuid.uuid4().hex
         self._log: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
         self.process = subprocess.Popen(
             [sys.executable, "-m", *program, *arguments],
             cwd=ROOT,
-            env={**os.environ, "DJANGO_SETTINGS_MODULE": "tests.support.worker_settings", **environment},
+            env={
+                **os.environ,
+                "DJANGO_SETTINGS_MODULE": "tests.support.worker_settings",
+                "MQUEUE_TEST_MARK": mark,
+                **environment,
+            },
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=subprocess.STDOUT,
@@ -98,6 +109,7 @@ class Worker:
             preexec_fn=die_with_parent(signal.SIGKILL),
         )
         self.pid = self.process.pid
+        marks[self.pid] = mark
 
     @property
     def running(self) -> bool:

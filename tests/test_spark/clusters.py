@@ -18,7 +18,7 @@ from django_mqueue.spark.java import find_java
 from example_project.environment.lineage import die_with_parent
 from tests.support.processes import ROOT, wait_until
 
-from .commands import session_of
+from .commands import started_by
 
 HOME = Path(pyspark.__file__).parent
 FAST = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -65,7 +65,7 @@ class Service:
         return wait_until(found, f"{pattern} is said", timeout=PATIENCE)[1]
 
     def close(self) -> None:
-        for pid in session_of(self.process.pid):
+        for pid in started_by(self.process.pid):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait(PATIENCE)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tests.support.processes import Worker, wait_until
+from tests.support.processes import Worker, marks, wait_until
 
 from .jobs import FAST_JVM
 
@@ -28,7 +28,7 @@ NO_DJANGO = {"DJANGO_SETTINGS_MODULE": ""}
 def command(
     program: tuple[str, ...], arguments: tuple[str, ...], environment: dict[str, str]
 ) -> Iterator[Worker]:
-    """The process, the leader of a session; whatever is left of that is killed at the end."""
+    """The process; whatever is left of what it has started is killed at the end."""
     worker = Worker(arguments, environment, program=program)
     try:
         yield worker
@@ -36,19 +36,23 @@ def command(
         error.add_note(worker.output()[-6000:])
         raise
     finally:
-        for pid in session_of(worker.pid):
+        for pid in started_by(worker.pid):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         worker.close()
 
 
-def session_of(leader: int) -> dict[int, str]:
-    """The processes that a session's leader has started, and itself: their command lines. Zombies are none."""
-    found = {}
+def started_by(leader: int) -> dict[int, str]:
+    """The processes that a session's leader has started, and itself: their command lines. Zombies are none.
+
+    Those that a ``Worker`` has started are known in sessions of their own, too.
+    """
+    found, mark = {}, marks.get(leader, "").encode()
     for place in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             state, _, _, session = (place / "stat").read_text().rpartition(")")[2].split()[:4]
-            if int(session) == leader and state != "Z":
+            theirs = int(session) == leader or (mark and mark in (place / "environ").read_bytes())
+            if theirs and state != "Z":
                 found[int(place.name)] = (
                     (place / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 )
@@ -56,4 +60,4 @@ def session_of(leader: int) -> dict[int, str]:
 
 
 def wait_for_nothing_left(leader: int, timeout: float = 30) -> None:
-    wait_until(lambda: not session_of(leader), f"nothing is left: {session_of(leader)}", timeout)
+    wait_until(lambda: not started_by(leader), f"nothing is left: {started_by(leader)}", timeout)

@@ -23,7 +23,7 @@ from tests.support.processes import Worker, wait_until
 from tests.support.threads import Background
 from tests.support.transactions import HeldTransaction
 
-from .commands import session_of
+from .commands import started_by
 from .streams import committed, ended, stands_at
 
 SOURCE = Path(django_mqueue.__file__).parent / "spark" / "default_source.py"
@@ -91,7 +91,7 @@ class Processes:
 
     def pids(self, what: str = "") -> list[int]:
         """Its processes whose command line holds that: those of its session, whatever groups they are in."""
-        return [pid for pid, line in session_of(self.worker.pid).items() if what in line]
+        return [pid for pid, line in started_by(self.worker.pid).items() if what in line]
 
     def kill(self, what: str = "") -> int:
         """SIGKILL of them all, at once; without ``what`` until there are none: how many these were."""

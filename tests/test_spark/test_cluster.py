@@ -15,7 +15,7 @@ from django_mqueue.spark.archiving import Archive
 from tests.support.processes import Worker, wait_until
 
 from .clusters import FAST, Service, connect_server, standalone
-from .commands import NO_DJANGO, command, session_of
+from .commands import NO_DJANGO, command, started_by
 from .streams import stands_at
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
@@ -50,7 +50,7 @@ def at_work(crew: list[Service]) -> set[int]:
     return {
         number
         for number, each in enumerate(crew)
-        if any("CoarseGrainedExecutorBackend" in line for line in session_of(each.process.pid).values())
+        if any("CoarseGrainedExecutorBackend" in line for line in started_by(each.process.pid).values())
     }
 
 
@@ -107,7 +107,7 @@ def test_a_server_elsewhere_reads_archives_and_tells_errors(
             assert worker.wait(200) == 0
             assert f"ok  Spark:         {__import__('pyspark').__version__}, Spark Connect" in worker.output()
             assert "ok  executor:" in worker.output()
-            assert not any("java" in line for line in session_of(worker.pid).values())
+            assert not any("java" in line for line in started_by(worker.pid).values())
         asked = ("archive", "--topic", "orders", "--to", str(tmp_path / "archive"))
         with command(MODULE, (*asked, *database, "--remote", url), {**NO_DJANGO, **password}) as worker:
             assert worker.wait(200) == 0, worker.output()

@@ -17,7 +17,7 @@ from django_mqueue import publish
 from django_mqueue.spark.command import running
 from tests.support.processes import Worker, database_url
 
-from .commands import NO_DJANGO, SMALL, command, session_of, wait_for_nothing_left
+from .commands import NO_DJANGO, SMALL, command, started_by, wait_for_nothing_left
 from .trying import VERBS
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def command_lines(worker: Worker) -> Iterator[set[str]]:
 
     def look() -> None:
         while not stop.wait(0.2):
-            seen.update(session_of(worker.pid).values())
+            seen.update(started_by(worker.pid).values())
 
     thread = threading.Thread(target=look)
     thread.start()
@@ -93,7 +93,7 @@ def test_the_database_is_reached_from_an_executor_and_the_password_is_nowhere(
     with command(program, ("doctor", *database, *SMALL, *log), environment) as worker:
         with command_lines(worker) as lines:
             assert worker.wait(200) == 0
-        assert not session_of(worker.pid)
+        assert not started_by(worker.pid)
         said, ran = worker.output(), "\n".join(lines)
     assert "ok  topics:        orders" in said
     assert f"ok  Spark:         {__import__('pyspark').__version__}, local[2]" in said
