@@ -32,7 +32,8 @@ SETTLE_AT_START = 0.5
 SHARE = 0.2
 """Of the time: at most this part goes into second looks."""
 AGAIN_AFTER = 30.0
-"""Seconds between two times that all is read anew for a new connection: some have one for each poll."""
+"""Seconds between two times that all is read anew for a new connection where none was lost: some have one for each
+poll."""
 
 
 class Listener(Protocol):
@@ -163,7 +164,7 @@ class Feed:
         by now, nothing else tells. (No decision rests on it: whatever memory says, watermarks go by the tables.)
         """
         now = time.monotonic()
-        is_new = self._connection.is_new() and now >= self._anew_at
+        is_new = self._connection.is_new() and (now >= self._anew_at or self._connection.was_lost())
         if is_new:
             self._connection.note()
             self._anew_at = now + AGAIN_AFTER

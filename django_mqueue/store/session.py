@@ -86,6 +86,7 @@ def run(
             with transaction.atomic(using=using), connection.cursor() as cursor:
                 return work(cursor)
         except Error as error:
+            _note_lost(using, error)
             _close_half_ended(connection)
             if not isinstance(error, DatabaseError) or error_code(error) not in again_after:
                 raise
@@ -99,7 +100,8 @@ def ended_whole(using: str) -> Iterator[None]:
     connection, joined = connections[using], in_transaction(using)
     try:
         yield
-    except Error:
+    except Error as error:
+        _note_lost(using, error)
         if not joined:
             _close_half_ended(connection)
         raise
@@ -168,11 +170,22 @@ def single(using: str, work: Work[Result], *, latest: bool = False) -> Result:
                 connections[using].cursor() as cursor,
             ):
                 return work(cursor)
-        except DatabaseError as error:
-            if joined:
+        except Error as error:
+            _note_lost(using, error)
+            if joined or not isinstance(error, DatabaseError):
                 raise
             _again(error, attempt)
     raise AssertionError("unreachable")
+
+
+_lost: dict[str, object] = {}
+"""By database: another object after each failure of a connection."""
+
+
+def _note_lost(using: str, error: Error) -> None:
+    """A server that refuses what it did before is as one that is gone: a failover may have made it a replica."""
+    if passes(error) and not is_retriable(error):
+        _lost[using] = object()
 
 
 def _again(error: DatabaseError, attempt: int) -> None:
@@ -202,12 +215,18 @@ class Watched:
     def __init__(self, using: str) -> None:
         self.using = using
         self._noted = weakref.WeakSet[Any]()
+        self._lost = _lost.get(using)
 
     def note(self) -> None:
+        self._lost = _lost.get(self.using)
         self._noted.add(self._now())
 
     def is_new(self) -> bool:
         return self._now() not in self._noted
+
+    def was_lost(self) -> bool:
+        """Whether a connection failed since one was noted: not all were closed on purpose."""
+        return _lost.get(self.using) is not self._lost
 
     def _now(self) -> Any:
         connection = connections[self.using]

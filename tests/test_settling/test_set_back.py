@@ -172,6 +172,28 @@ def test_what_others_have_settled_meanwhile_is_found_by_a_new_connection() -> No
 
 
 @override_settings(MQUEUE=CALM)
+def test_each_connection_that_is_lost_has_all_read_anew() -> None:
+    """Also soon after another one, as in a failover: in strict order what is known of the log before is no use."""
+    with Subscription(TOPIC, GROUP, strict=True) as subscription:
+        publish_many(TOPIC, five(0))
+        consume(subscription, 5)
+        settle(subscription)
+        earlier = Earlier()
+        with HeldTransaction(lambda: publish(TOPIC, "held up", key="settling")):
+            publish_many(TOPIC, five(5))
+            consume(subscription, 5)
+            settle(subscription)
+        connection.close()
+        subscription.poll()
+        earlier.set_back()
+        with raw_connection() as killer:
+            killer.execute("KILL %s", [connection.connection.thread_id()])
+        sent = [OutgoingMessage(n, key="k") for n in range(19, 27)]
+        Background(lambda: publish_many(TOPIC, sent)).result()
+        assert [delivery.payload for delivery in consume(subscription, 8)] == [*range(19, 27)]
+
+
+@override_settings(MQUEUE=CALM)
 def test_a_round_of_settling_that_was_begun_before_tells_nothing() -> None:
     """It noted an offset that is yet to be given: in the log that is there now nothing is known of it."""
     publish_many(TOPIC, five(0))

@@ -59,6 +59,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_SET_BACK}::test_what_others_have_settled_meanwhile_is_found_by_a_new_connection",
     ),
     mutation(
+        "for each connection that is lost all is read anew",
+        "a failover that loses two within half a minute leaves what is known of the other log: order is broken",
+        "service/feed.py",
+        " or self._connection.was_lost())",
+        ")",
+        f"{_SET_BACK}::test_each_connection_that_is_lost_has_all_read_anew",
+    ),
+    mutation(
         "what is settled is looked up before all is read anew",
         "what commits in between is in no hole: in strict order what was sent after it comes first",
         "service/feed.py",
