@@ -15,6 +15,7 @@ from django_mqueue import OutgoingMessage, Subscription, publish, publish_many, 
 from django_mqueue.exceptions import LogGap
 from django_mqueue.models import Message, Offset
 from django_mqueue.spark import Archive, archive, backfill, compact, replay, report, verify
+from django_mqueue.spark.archiving.layout import data_path
 from django_mqueue.spark.errors import ArchiveError, NoArchive, OptionError
 from tests.support.subscribers import QUICK, collect, consume, in_log, poll_until, settle
 
@@ -336,6 +337,38 @@ def test_a_file_that_was_not_stored_as_it_was_written_is_not_named(
     assert (offsets(place), left_behind(place)) == ([], [])
     monkeypatch.setattr(there, offsets_of)
     assert run().rows["messages"] == 10
+
+
+@pytest.mark.once
+def test_a_walk_takes_as_many_calls_of_java_s_however_many_files_there_are(
+    place: Path, uri: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each run makes one of each table, to see that no manifest is lost."""
+    from django_mqueue.spark.archiving.files import LocalFiles, files_at
+
+    client = spark.sparkContext._gateway._gateway_client
+    send, calls = client.send_command, 0
+
+    def counted(command: str, *more: Any, **named: Any) -> Any:
+        nonlocal calls
+        calls += not command.startswith("m")  # What Python lets go of.
+        return send(command, *more, **named)
+
+    monkeypatch.setattr(client, "send_command", counted)
+    files, told = files_at(uri, spark), []
+    for day in ("2026-11-20", "2026-11-21"):
+        for number in range(40):
+            path = place / data_path("messages", "a b%2F/c", day, 1, "killed", number)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"1" * number)
+        calls = 0
+        found = files.list("messages", deep=True)
+        told.append(calls)
+        known = LocalFiles(str(place)).list("messages", deep=True)
+        assert [(each.path, each.bytes) for each in found] == [(each.path, each.bytes) for each in known]
+        assert [each.modified for each in found] == pytest.approx([each.modified for each in known], abs=0.01)
+    assert len(found) == 80
+    assert max(told) < 100, told
 
 
 @pytest.mark.once

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ import pyarrow as pa
 from ..errors import OptionError
 from .files import HIDDEN, Found
 from .places import PREFIX
+from .walking import Walk
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,14 +51,17 @@ class HadoopFiles:
         self._place = uri.removeprefix(PREFIX).rstrip("/")
         with _told(self._place):
             java: Any = spark._jvm
+            self._java = java
             configuration = spark._jsparkSession.sessionState().newHadoopConf()
+            self._walk: Walk | None = None
             self._path = java.org.apache.hadoop.fs.Path
             self._digests = java.org.apache.commons.codec.digest.DigestUtils
             self._system = self._full("").getFileSystem(configuration)
             self._system.exists(self._full(""))  # Asks, and so finds out whether there is anybody.
 
     def list(self, folder: str, *, deep: bool = False) -> list[Found]:
-        return sorted(self._under(folder, deep), key=lambda each: each.path)
+        found = self._below(folder) if deep else self._under(folder, deep)
+        return sorted(found, key=lambda each: each.path)
 
     def look(self, folder: str) -> Iterator[tuple[str, bool]]:
         for path, each in self._there(folder):
@@ -140,7 +144,20 @@ class HadoopFiles:
     def spark_path(self, path: str) -> str:
         return f"{self._place}/{path}"
 
+    def _below(self, folder: str) -> Iterable[Found]:
+        try:
+            with _told(folder):
+                self._walk = self._walk or Walk(self._java)
+                there = self._walk.below(self._system, self._full(folder))
+        except (
+            OSError,
+            TypeError,
+        ):  # No such folder, or a part of it went meanwhile, or Hadoop is an older one.
+            return self._under(folder, deep=True)
+        return [Found(str(PurePosixPath(folder) / path), size, modified) for path, size, modified in there]
+
     def _under(self, folder: str, deep: bool) -> Iterator[Found]:
+        """Folder by folder, and file by file."""
         for path, each in self._there(folder):
             if not each.isDirectory():
                 yield Found(path, int(each.getLen()), each.getModificationTime() / 1000)
