@@ -141,11 +141,13 @@ def test_the_second_signal_ends_it_at_once() -> None:
         assert "Traceback" not in worker.output()
 
 
-def test_nothing_stays_of_a_driver_that_was_killed() -> None:
-    with command(TRYING, ("steps", "100", *SMALL), NO_DJANGO) as worker:
+@pytest.mark.parametrize("options", [SMALL, FITTING], ids=["in its session", "in one of its own"])
+def test_nothing_stays_of_a_driver_that_was_killed(options: tuple[str, ...]) -> None:
+    """Its Java may have a session of its own."""
+    with command(TRYING, ("steps", "100", *options), NO_DJANGO) as worker:
         busy(worker)
         worker.kill()
-        wait_for_nothing_left(worker.pid)
+        wait_for_nothing_left(worker.pid, timeout=120)
 
 
 @pytest.mark.long
