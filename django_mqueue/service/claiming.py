@@ -167,18 +167,23 @@ class Claiming:
         return choice
 
     def _claim(self, choice: Choice, start_now: int, *, alone: bool) -> list[Delivery]:
+        """Claim what was chosen, as far as it is as memory has it.
+
+        In a database that was set back an offset may be that of a message of another of the chosen partitions. Of that
+        one nothing new is claimed: what it has is read from the log first.
+        """
         context, options = self.context, self.context.options
         wanted = choice.messages()
         if not wanted:
             return []
         claim = Claim(context.group, context.topic, context.me.name, new_token(), options.visible_ms, alone)
 
-        def work(cursor: CursorWrapper) -> tuple[set[str], set[int], list[dict[str, Any]]]:
+        def work(cursor: CursorWrapper) -> tuple[set[str], set[int], list[dict[str, Any]], set[str]]:
             mine = leases.lock_mine(cursor, context.me, context.life, sorted({name for name, _ in wanted}))
             allowed = choice.within(mine)
             offsets = sorted(offset for _, offset in allowed.messages())
             if not offsets:
-                return mine, set(), []
+                return mine, set(), [], set()
             handed = offsets if options.batch else offsets[:start_now]
             if allowed.fresh:
                 state.claim_fresh(cursor, claim, allowed.fresh, handed)
@@ -186,14 +191,19 @@ class Claiming:
                 tickets = [suspect.ticket for suspect in allowed.suspects]
                 state.claim_again(cursor, claim, allowed.due, tickets, handed)
             rows = state.claimed(cursor, context.group, offsets, claim.token)
-            got = _places(rows)
-            if gone := [message for message in allowed.fresh if message not in got]:
-                # Perhaps done long ago and deleted at this moment: the INSERT still saw it, and waited for that.
+            got, wanted_now = _places(rows), set(allowed.messages())
+            # Perhaps done long ago and deleted at this moment: the INSERT still saw it, and waited for that.
+            gone = [message for message in allowed.fresh if message not in got]
+            if mixed_up := {name for name, _ in got - wanted_now}:
+                again = wanted_now - set(allowed.fresh)
+                rows = [row for row in rows if row["partition"] not in mixed_up or _place(row) in again]
+                gone += sorted(got - _places(rows))
+            if gone:
                 state.forget_claim(cursor, claim, gone)
-            return mine, set(handed), rows
+            return mine, set(handed), rows, mixed_up
 
         try:
-            mine, handed, rows = session.run(context.using, work)
+            mine, handed, rows, mixed_up = session.run(context.using, work)
         except DatabaseError as error:
             self._undo(choice)
             if session.is_in_doubt(error):
@@ -205,6 +215,9 @@ class Claiming:
         if rows:
             context.clock.set(int(rows[-1]["now"]))
         self._note_missing(choice, mine, _places(rows))
+        for partition in [context.partitions[name] for name in mixed_up]:
+            partition.forget_news()
+            context.touch(partition)
         # What was to be handed over and was not got leaves no place to another: that one is not marked as handed.
         claimed = [self._delivery(claim, row, int(row["offset"]) in handed) for row in rows]
         deliveries = [delivery for delivery in claimed if delivery]
@@ -288,4 +301,8 @@ class Claiming:
 
 
 def _places(rows: list[dict[str, Any]]) -> set[tuple[str, int]]:
-    return {(row["partition"], int(row["offset"])) for row in rows}
+    return {_place(row) for row in rows}
+
+
+def _place(row: dict[str, Any]) -> tuple[str, int]:
+    return row["partition"], int(row["offset"])

@@ -98,6 +98,11 @@ class Partition:
                     self.ahead.add(offset)
         self.more = len(offsets) >= limit
 
+    def forget_news(self) -> None:
+        """What was read is not what is there now: it is to be read again, from where all was delivered."""
+        self.fresh.clear()
+        self.read_to, self.more = self.scanned, True
+
     def wait(self, offset: int, due: int) -> None:
         """Remember a message that was put back; beyond the horizon the table does, and is read again in time."""
         if self.waiting_more and self.horizon is not None and due > self.horizon:

@@ -51,7 +51,8 @@ def claim_fresh(
     """Mark messages that have no state as delivered; those that have some are left as they are.
 
     In a database that was set back an offset may be that of a message of another partition, which somebody else owns,
-    or for another group: that one is left, too.
+    or for another group: that one is left, too. (One of another of these partitions is the caller's to
+    find, and to take back by ``forget_claim``: it has to read that partition again.)
     """
     names, offsets = sorted({name for name, _ in fresh}), [offset for _, offset in fresh]
     cursor.execute(

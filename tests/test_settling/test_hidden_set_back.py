@@ -10,9 +10,9 @@ from django_mqueue import OutgoingMessage, Subscription, publish, publish_many
 from django_mqueue.store import gates, offsets
 from django_mqueue.store.dialect import NOW_MS
 from tests.support.set_back import Earlier
-from tests.support.subscribers import CALM, collect, consume, in_log, settle
+from tests.support.subscribers import CALM, collect, consume, engine_of, in_log, settle
 from tests.support.threads import RawConnection, raw_connection
-from tests.support.transactions import HeldTransaction
+from tests.support.transactions import HeldTransaction, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -32,6 +32,37 @@ def hold_a_slot(held: RawConnection) -> None:
 
 def publish_one(message: OutgoingMessage) -> None:
     publish(TOPIC, message.payload, key=message.key, id=message.id)
+
+
+@override_settings(MQUEUE=CALM)
+def test_two_of_a_strict_key_are_not_delivered_at_once() -> None:
+    """Where memory has one offset of each of two keys, and both are the second one's now."""
+    keys = ("a", "b")
+    with Subscription(TOPIC, GROUP, strict=True) as subscription:
+        publish_many(TOPIC, [OutgoingMessage(0, key=key) for key in keys])
+        consume(subscription, 2)
+        settle(subscription)
+        earlier = Earlier()
+        publish_many(TOPIC, [OutgoingMessage(1, key=key) for key in keys])
+        engine = engine_of(subscription)
+        engine.feed.tick()
+        assert [len(engine.context.partitions[key].fresh) for key in keys] == [1, 1]
+        before = in_log(TOPIC)
+        earlier.set_back()
+        publish_many(TOPIC, [OutgoingMessage(n, key="b") for n in (5, 6)])
+        assert in_log(TOPIC) == before
+        got: list[int] = []
+
+        def one_by_one() -> bool:
+            together = subscription.poll()
+            assert len(together) <= 1
+            for delivery in together:
+                assert delivery.ack()
+                got.append(delivery.payload)
+            return len(got) == 2
+
+        wait_until(one_by_one, "both are delivered")
+        assert got == [5, 6]
 
 
 @override_settings(MQUEUE=CALM)

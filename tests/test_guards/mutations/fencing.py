@@ -100,8 +100,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a claim is one transaction",
         "its leases are free again before it has marked anything",
         "service/claiming.py",
-        "rows = session.run(context.using, work)",
-        "rows = session.single(context.using, work)",
+        "mixed_up = session.run(context.using, work)",
+        "mixed_up = session.single(context.using, work)",
         f"{_HELD}::test_a_claim_holds_its_lease",
     ),
     mutation(

@@ -51,6 +51,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_SET_BACK}::test_an_offset_that_is_another_partition_s_now_is_its_owner_s",
     ),
     mutation(
+        "a claim takes each message for the partition that it was chosen in",
+        "two offsets that memory has in two partitions are of one by now: two of a strict key are out at once",
+        "service/claiming.py",
+        "for name, _ in got - wanted_now}",
+        "for name, _ in got - got}",
+        f"{_HIDDEN}::test_two_of_a_strict_key_are_not_delivered_at_once",
+    ),
+    mutation(
         "for a new connection all is read anew",
         "the same, where other workers have settled as much again before this one looks",
         "service/feed.py",
