@@ -48,8 +48,8 @@ class Engine:
             self.claiming.make_sure()
             self.answering.release(unstarted)
             self.watermarks.finish()
-            self.leave_feed()
             self.membership.stop(patient=patient)
+            self.leave_feed()  # Last: who has lost the connection until then begins anew, and settles by the feed.
 
     def leave_feed(self) -> None:
         self.feed.leave(self.context.topic, self)

@@ -15,10 +15,11 @@ from django.test import override_settings
 from django_mqueue import ClosedSubscription, Subscription, publish
 from django_mqueue.models import DeliveryState, PartitionLease, SubscriberHeartbeat
 from tests.support.processes import FAST, Workers
+from tests.support.running import Seen, registered, run
 from tests.support.subscribers import QUICK, consume, poll_until
 from tests.support.transactions import PATIENCE, Background, wait_until
 
-from .breaking import before_statement
+from .breaking import before_statement, killed_at
 from .proxy import Proxy
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -128,6 +129,32 @@ def test_a_graceful_stop_whose_connection_has_died_releases_all() -> None:
         assert worker.stop() == 0
         assert "Traceback" not in worker.output()
     assert_nothing_is_held()
+
+
+@override_settings(MQUEUE={**QUICK, "LEASE_DURATION": 60})
+def test_who_loses_the_connection_in_the_middle_of_leaving_leaves_by_a_new_one() -> None:
+    """When it is about to say that it is gone."""
+    publish(TOPIC, 1, key="k")
+    subscription = Subscription(TOPIC, GROUP).open()
+    consume(subscription, 1)
+    with killed_at("UPDATE queue_subscriber_heartbeats", holding="SET deregistered_at"):
+        subscription.close()
+    assert_nothing_is_held()
+
+
+@override_settings(MQUEUE={**QUICK, "LEASE_DURATION": 60})
+def test_a_worker_that_loses_the_connection_in_the_middle_of_leaving_leaves_all_groups() -> None:
+    """The second of which is left after that."""
+    publish(TOPIC, 1, key="k")
+    publish("parcels", 1, key="k")
+    with (
+        registered(TOPIC, seen := Seen(), "one"),
+        registered("parcels", seen, "two"),
+        killed_at("UPDATE queue_subscriber_heartbeats", holding="SET deregistered_at"),
+    ):
+        assert "stopped: ack 2" in run()
+    assert_nothing_is_held("one")
+    assert_nothing_is_held("two")
 
 
 def wait_until_its_handler_runs() -> None:
