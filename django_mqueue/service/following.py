@@ -157,9 +157,20 @@ def check_reader(me: Holder, *, using: str) -> None:
             " that one, or take another group: each query needs a group of its own"
         )
     else:
-        why = f"{me.name} was started again since, in another process, which goes on in its place"
+        why = _started_again(me)
     alive = session.single(using, lambda cursor: heartbeats.beats(cursor, me, ALIVE_MS))
     raise GroupTaken(me.topic, me.group, why, sorted(alive))
+
+
+def check_newest(me: Holder, is_later: Callable[[str], bool], *, using: str) -> None:
+    """Raise ``GroupTaken`` if one of my name is alive whose incarnation is a later one than mine."""
+    found = heartbeats.living(using, me, ALIVE_MS)
+    if found is not None and is_later(found):
+        raise GroupTaken(me.topic, me.group, _started_again(me), [me.name])
+
+
+def _started_again(me: Holder) -> str:
+    return f"{me.name} was started again since, in another process, which goes on in its place"
 
 
 def place(topic: str, group: str, *, using: str) -> Place | None:

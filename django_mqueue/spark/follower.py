@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import uuid
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -14,8 +13,10 @@ from ..exceptions import GroupTaken, LogGap, MQueueError, NotRegistered
 from ..service import following
 from ..service.following import Place
 from ..store.leases import Holder
+from . import incarnations
 from .checkpoint import Checkpoint
 from .connecting import connected
+from .incarnations import Birth
 from .offsets import Offsets
 from .options import ReadOptions
 
@@ -26,7 +27,8 @@ GO_ON = "'failOnDataLoss' set to false goes on with what is there"
 class Follower:
     """One query's part in its group, over all its topics."""
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: ReadOptions, made: float | None = None) -> None:
+        """``made``: when this process was, by ``incarnations.clock``; None: now."""
         assert options.group is not None
         self.group, self.options = options.group, options
         self._places: dict[str, Place] = {}
@@ -34,7 +36,9 @@ class Follower:
         self._resumed: set[str] = set()
         self._checkpoint = Checkpoint(options.checkpoint) if options.checkpoint else None
         self._query = ""
-        self._incarnation = uuid.uuid4().hex
+        self._made = incarnations.clock() if made is None else made
+        self._birth: Birth | None = None
+        self._incarnation = ""
         """Of this process: one that was started from the same checkpoint has the same name, and is another."""
         self._planned: Offsets | None = None
         self._is_ours = False
@@ -201,11 +205,18 @@ class Follower:
         )
 
     def _join(self, using: str, topics: Sequence[str], begun: Offsets) -> None:
-        """Whose checkpoint is behind its group takes nobody's place: a process that stood still, perhaps."""
+        """Who was made before the reader of this checkpoint, or whose checkpoint is behind its group, takes nobody's
+        place: a process that stood still, perhaps."""
         name = f"{following.READER}{begun.query[:12]}"
+        if self._birth is None:
+            self._birth = Birth.of(self._made, using)
+            self._incarnation = self._birth.incarnation()
+        birth = self._birth
         new = {topic: Holder(self.group, topic, name, self._incarnation) for topic in topics}
 
         def before() -> None:
+            for me in new.values():
+                following.check_newest(me, birth.is_before, using=using)
             for topic in topics if self.options.fail_on_data_loss else ():
                 found = following.place(topic, self.group, using=using)
                 self._tell(self._gap(topic, found, begun.lives.get(topic), begun.above(topic)))

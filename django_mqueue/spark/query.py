@@ -23,11 +23,12 @@ TOPICS_EVERY = 1.0
 class Query:
     """Plans the batches of one streaming query. Called by one thread."""
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: ReadOptions, made: float | None = None) -> None:
+        """``made``: see ``Follower``."""
         self.options = options
         self.reported: Offsets | None = None
         self._line = Line(options.connecting)
-        self._follower = Follower(options) if options.group else None
+        self._follower = Follower(options, made) if options.group else None
         self._settlers: dict[tuple[str, str], Settler] = {}
         self._topics: list[str] = []
         self._topics_at = self._idle_at = float("-inf")

@@ -26,6 +26,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from . import incarnations
 from .offsets import parsed
 from .options import ReadOptions
 from .query import Query
@@ -38,13 +39,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
         self.wanted, self.options = schema, options
         self._query: Query | None = None
+        self._made = incarnations.clock()  # Before Spark asks anything of it.
         self._ends_by_signal = False
 
     @property
     def query(self) -> Query:
         """Made where it is first asked for: readers are also sent to executors, which need none."""
         if self._query is None:
-            self._query = Query(self.options)
+            self._query = Query(self.options, self._made)
             self._say_goodbye_when_ended()
         return self._query
 

@@ -51,6 +51,17 @@ def incarnation(using: str, me: Holder) -> str | None:
     return str(rows[0][0]) if rows else None
 
 
+def living(using: str, me: Holder, alive_ms: int) -> str | None:
+    """Whose the row is, if that one is alive."""
+    rows = session.fetch(
+        using,
+        f"SELECT incarnation FROM queue_subscriber_heartbeats{_ROW} AND deregistered_at IS NULL"
+        f" AND heartbeat_at > {NOW_MS} - %s",
+        [me.group, me.topic, me.name, alive_ms],
+    )
+    return str(rows[0][0]) if rows else None
+
+
 def members(using: str, group: str, topic: str, lease_ms: int) -> list[str]:
     """Names of the subscribers that are alive, sorted."""
     rows = session.fetch(

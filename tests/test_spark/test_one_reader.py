@@ -17,7 +17,7 @@ from django_mqueue import Subscription, publish, publish_many, subscribe, unsubs
 from django_mqueue.exceptions import GroupTaken, LogGap
 from django_mqueue.models import Message, Offset, SubscriberHeartbeat
 from django_mqueue.service import following
-from django_mqueue.spark import follower, planning
+from django_mqueue.spark import follower, incarnations, planning
 from django_mqueue.spark.offsets import Offsets
 from django_mqueue.spark.options import read_options
 from django_mqueue.spark.query import Query
@@ -256,6 +256,52 @@ def test_a_process_that_is_back_behind_its_successor_leaves_it_alone(make: Make)
     assert rows(again, ended, later) == 1
     again.done(later)
     assert stands_at(GROUP) == newest()
+
+
+@pytest.mark.usefixtures("beats_never")
+@pytest.mark.parametrize("strict", ["true", "false"])
+def test_a_process_that_is_back_in_its_successor_s_first_batch_leaves_it_alone(
+    make: Make, monkeypatch: pytest.MonkeyPatch, strict: str
+) -> None:
+    """It stood still before it had joined; the group is where its checkpoint says until that batch is done, and ahead
+    then."""
+    first, ended = cut_off(make())
+    old = make(failOnDataLoss=strict)
+    clock = incarnations.clock
+    monkeypatch.setattr(incarnations, "clock", lambda: clock() + 60)
+    again = make(failOnDataLoss=strict)
+    assert rows(again, first, ended) == 6
+    with pytest.raises(GroupTaken, match="was started again since, in another process"):
+        old.done(first)
+    again.done(ended)
+    with pytest.raises(GroupTaken, match="was started again since, in another process"):
+        old.done(first)
+    old.stop()
+    assert stands_at(GROUP) == ended.above("orders")
+    third = make(failOnDataLoss=strict)
+    third.done(ended)
+    with pytest.raises(GroupTaken, match="was started again since, in another process"):
+        again.ranges(ended, ended)
+    publish("orders", 11)
+    assert rows(third, ended, third.latest(ended, None)) == 1
+
+
+@pytest.mark.usefixtures("beats_never")
+def test_a_process_takes_the_place_of_a_later_one_that_is_dead_or_has_left(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, ended = cut_off(make())
+    old, other = make(), make()
+    clock = incarnations.clock
+    monkeypatch.setattr(incarnations, "clock", lambda: clock() + 60)
+    left, dead = make(), make()
+    left.ranges(first, ended)
+    left.stop()
+    assert rows(old, first, ended) == 6
+    dead.ranges(first, ended)
+    SubscriberHeartbeat.objects.update(heartbeat_at=F("heartbeat_at") - 60_000)
+    assert rows(other, first, ended) == 6
+    other.done(ended)
 
 
 def test_a_reader_that_was_silent_and_not_replaced_goes_on(make: Make) -> None:

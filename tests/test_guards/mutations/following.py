@@ -159,6 +159,15 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_ONE}::test_a_process_that_is_back_behind_its_successor_leaves_it_alone",
     ),
     mutation(
+        "of two processes of one checkpoint the one that was made later reads",
+        "a process that stood still ends its successor in its first batch, and Spark ends it itself",
+        "spark/follower.py",
+        "                following.check_newest(me, birth.is_before, using=using)\n",
+        "                pass\n",
+        f"{_ONE}::test_a_process_that_is_back_in_its_successor_s_first_batch_leaves_it_alone[true]",
+        f"{_ONE}::test_a_process_that_is_back_in_its_successor_s_first_batch_leaves_it_alone[false]",
+    ),
+    mutation(
         "a query joins its topics all or none",
         "of two processes that are started at once each takes a topic from the other, and both end",
         "service/following.py",
