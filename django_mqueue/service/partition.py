@@ -58,8 +58,8 @@ class Partition:
         if offset > self.read_to:
             if self.more:
                 return False
-            if self._is_known(offset):
-                # After the partition was read anew: what was delivered before that is told as news once more.
+            if offset <= self.top and self._is_known(offset):
+                # The partition was read anew: what was delivered before that is told as news once more.
                 self.read_to = offset
                 return False
             if len(self.fresh) >= READ_AHEAD:

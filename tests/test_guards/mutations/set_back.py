@@ -106,8 +106,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             Edit(
                 "service/partition.py",
-                "            if self._is_known(offset):\n",
-                "            if self._is_known(offset) and offset < 0:\n",
+                "            if offset <= self.top and self._is_known(offset):\n",
+                "            if offset <= min(self.top, 0) and self._is_known(offset):\n",
             ),
             Edit(
                 "service/claiming.py", "if flying is None or flying", "if offset or flying is None or flying"
