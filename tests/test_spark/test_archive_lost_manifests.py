@@ -13,7 +13,7 @@ import pytest
 from django.core.management import call_command
 from django.test import override_settings
 
-from django_mqueue import Subscription, publish_many, subscribe
+from django_mqueue import Subscription, publish, publish_many, subscribe
 from django_mqueue.exceptions import LogGap
 from django_mqueue.models import Message
 from django_mqueue.spark.archiving.layout import TABLES, data_path, manifest_path, manifests_of
@@ -101,6 +101,20 @@ def test_a_run_does_not_write_anew_what_a_lost_manifest_named(three: Runs, stric
         path.write_bytes(data)
     three()
     assert len(three.offsets()) == 5
+
+
+@override_settings(MQUEUE=QUICK)
+def test_a_run_does_not_write_others_at_the_offsets_that_a_lost_manifest_named(three: Runs) -> None:
+    """The database was set back, and has given them anew: the log has as many messages there."""
+    offset = three.offsets()[-1]
+    (three.place / manifest_path("orders", "0000000003")).unlink()
+    assert left() == []
+    new = publish("orders", "new").offset
+    Message.objects.filter(offset=new).update(offset=offset)
+    there = data_files(three.place)
+    with pytest.raises(ArchiveError, match=r"does not have any more.* that of batch 3 is missing"):
+        three(fail_on_data_loss=False)
+    assert data_files(three.place) == there
 
 
 @override_settings(MQUEUE=QUICK)

@@ -60,10 +60,12 @@ def check_none_lost(
     standing: Standing,
     place: Place | None,
     held: Callable[[int, int], int],
+    name_at: Callable[[int], tuple[str, str] | None],
 ) -> None:
     """Raise ``ArchiveError`` if a manifest behind the last one is lost, as far as that can be told.
 
-    ``place``: the group's, from before. ``held``: how many messages the log has above one offset and up to another.
+    ``place``: the group's, from before. ``held``: how many messages the log has above one offset and up to another;
+    ``name_at``: topic and id of what it has at an offset. After a set-back these may be others than the files'.
     """
     topic, files, last = standing.topic, archive.files, standing.batch
     there = [found for table in TABLES for found in files.list(f"{table}/{folder_of(topic)}", deep=True)]
@@ -77,8 +79,11 @@ def check_none_lost(
     if last > standing.batch or _holds_back(standing, place):
         return  # Another run has been at work just now; or whatever is not in the archive is in the log.
     for path in unnamed:
-        offsets = None if path.startswith("dead_letters/") else _offsets(files, path)
-        if offsets and held(offsets[0] - 1, offsets[1]) < offsets[2]:
+        there_was = None if path.startswith("dead_letters/") else _offsets(files, path)
+        if there_was is None:
+            continue
+        first, upto, count, id = there_was
+        if held(first - 1, upto) < count or (id is not None and name_at(upto) != (topic, id)):
             raise ArchiveError(
                 f"{files.uri}: topic {topic!r}: {path} is of messages that the log does not have any more, and the last"
                 f" manifest is of batch {last}: that of batch {newest} is missing. {_WAYS_OUT}. If a run was killed"
@@ -137,15 +142,20 @@ def _holds_back(standing: Standing, place: Place | None) -> bool:
     return standing.batch == 0 or place.life == standing.life
 
 
-def _offsets(files: Files, path: str) -> tuple[int, int, int] | None:
-    """The first, the last, and how many; None for a file without any, or that was never written to its end."""
+def _offsets(files: Files, path: str) -> tuple[int, int, int, str | None] | None:
+    """The first, the last, how many, and of messages the last one's id, which is another if any is, since what a
+    database gives anew comes last. None for a file without any, or that was never written to its end."""
+    id = None
     try:
         with files.open(path) as stream:
-            offsets = pq.ParquetFile(stream).read(columns=["offset"])["offset"]
+            file = pq.ParquetFile(stream)
+            offsets = file.read(columns=["offset"])["offset"]
+            if len(offsets) and path.startswith("messages/"):
+                id = file.read_row_group(file.num_row_groups - 1, columns=["id"])["id"][-1].as_py()
     except pa.ArrowInvalid:
         return None
     except OSError as error:
         raise ArchiveError(f"{files.uri}/{path} cannot be read: {error}") from error
     if not len(offsets):
         return None
-    return pc.min(offsets).as_py(), pc.max(offsets).as_py(), pc.count_distinct(offsets).as_py()
+    return pc.min(offsets).as_py(), pc.max(offsets).as_py(), pc.count_distinct(offsets).as_py(), id

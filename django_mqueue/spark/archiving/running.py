@@ -122,8 +122,11 @@ class Run:
         def held(above: int, upto: int) -> int:
             return self._line.run(lambda using: bulk.count(using, topic, above, upto, None))
 
+        def name_at(offset: int) -> tuple[str, str] | None:
+            return self._line.run(lambda using: bulk.name_at(using, offset))
+
         place = self._line.run(lambda using: following.place(topic, self._group, using=using))
-        check_none_lost(self._spark, archive, told(archive, topic, self._group), place, held)
+        check_none_lost(self._spark, archive, told(archive, topic, self._group), place, held, name_at)
 
     def _look(self, archive: Archive | None, topic: str) -> Standing:
         """Where a topic stands. Raises ``LogGap`` if the manifests and the group do not fit together."""

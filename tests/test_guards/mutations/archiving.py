@@ -91,6 +91,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "test_spark/test_archive_lost_manifests.py::test_a_run_does_not_write_anew_what_a_lost_manifest_named[True]",
     ),
     mutation(
+        "and whether these are the same messages",
+        "the same, in a database that was set back, and has given their offsets to others",
+        "spark/archiving/lost.py",
+        " or (id is not None and name_at(upto) != (topic, id)):",
+        ":",
+        f"{_LOST}::test_a_run_does_not_write_others_at_the_offsets_that_a_lost_manifest_named",
+    ),
+    mutation(
         "cleaning leaves files with a row that the archive has nowhere else",
         "what a last manifest named that was lost, and moved no group, is deleted when its batch was archived anew",
         "spark/archiving/checking.py",
