@@ -95,7 +95,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a message that commits late, below a batch's end, is in no batch",
         "spark/query.py",
         "        settler.advance()\n",
-        "        settler.advance()\n        return settler._noted[0]\n",
+        "        settler.advance()\n        return settler._noted.offset\n",
         f"{_FOLLOWING}::test_a_batch_does_not_pass_what_may_still_commit",
     ),
     mutation(
