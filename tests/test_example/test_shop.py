@@ -87,7 +87,8 @@ def test_each_handler_is_one_of_the_groups_that_are_waited_for() -> None:
         "0",
         "-c",
         "from django_mqueue.workers.registry import *; autodiscover();"
-        "print(sorted(f'{h.topic}:{h.group}' for h in handlers() if not h.topic.startswith('flights')))",
+        "print(sorted(f'{h.topic}:{h.group}' for h in handlers()"
+        " if not h.topic.startswith(('flights', 'carrier-days'))))",
     )
     assert code == 0, output
     assert output.strip() == str(sorted(f"{topic}:{group}" for topic in GROUPS for group in GROUPS[topic]))
