@@ -15,6 +15,7 @@ from django_mqueue.spark import priority, reading
 from django_mqueue.spark.launching import settings_options
 from django_mqueue.spark.options import ReadOptions, read_options
 from django_mqueue.spark.planning import batch
+from django_mqueue.spark.processes import keep_memory
 from tests.own_server import OwnServer
 
 if TYPE_CHECKING:
@@ -93,6 +94,13 @@ def test_a_connection_that_is_killed_between_pages_is_made_again(options: dict[s
         cursor.execute(f"KILL {theirs:d}")
     found += [payload for page in pages for payload in payloads(page)]
     assert sorted(map(int, found)) == list(range(count))
+
+
+def test_who_reads_keeps_the_memory_of_a_page(options: dict[str, str]) -> None:
+    publish_many("orders", range(3))
+    keep_memory.cache_clear()
+    assert list(pages_of("default", read_options({**options, "topic": "orders"})))
+    assert keep_memory.cache_info().currsize == 1
 
 
 class Rested:
