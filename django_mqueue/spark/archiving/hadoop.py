@@ -149,10 +149,8 @@ class HadoopFiles:
             with _told(folder):
                 self._walk = self._walk or Walk(self._java)
                 there = self._walk.below(self._system, self._full(folder))
-        except (
-            OSError,
-            TypeError,
-        ):  # No such folder, or a part of it went meanwhile, or Hadoop is an older one.
+        except (OSError, TypeError):
+            # No such folder, or a part of it went meanwhile, or Hadoop is an older one.
             return self._under(folder, deep=True)
         return [Found(str(PurePosixPath(folder) / path), size, modified) for path, size, modified in there]
 
