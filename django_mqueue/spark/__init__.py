@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .archiving import compact as compact
     from .archiving import verify as verify
     from .explaining import explained as explained
+    from .exporting import export as export
     from .launching import session as session
     from .launching import settings_options as settings_options
     from .ordering import keep_order as keep_order
@@ -35,6 +36,7 @@ _HOME = {
     "report": "reporting",
     "backfill": "replaying",
     "explained": "explaining",
+    "export": "exporting",
     "replay": "replaying",
     "session": "launching",
     "settings_options": "launching",
@@ -49,6 +51,7 @@ __all__ = [
     "backfill",
     "compact",
     "explained",
+    "export",
     "keep_order",
     "replay",
     "report",

@@ -35,5 +35,9 @@ class ArchiveError(MQueueError):
     """An archive cannot be written, or is not what its manifests say, or is of a newer version."""
 
 
+class ExportError(MQueueError):
+    """An export's folder is not empty, or cannot be written."""
+
+
 class ReplayBegun(MQueueError):
     """A replay of this name was begun with other conditions: its name says what was stored already."""

@@ -33,15 +33,21 @@ def explained(error: BaseException) -> str | None:
     return None
 
 
+def raised(error: BaseException) -> tuple[str, str] | None:
+    """The name and the text of the queue's own error that one of Spark's processes has met, if it was one."""
+    found = _OURS.findall(_told(error))
+    return found[-1] if found else None
+
+
 def _sparks(error: BaseException) -> bool:
     """Whether it is raised by PySpark, or by what it is made of."""
     return any(kind.__module__.split(".")[0] in ("pyspark", "py4j", "grpc") for kind in type(error).__mro__)
 
 
 def _of_spark(error: BaseException) -> str:
+    if ours := raised(error):
+        return ours[1]
     text = _told(error)
-    if found := _OURS.findall(text):
-        return str(found[-1][1])
     if found := _PYTHON.findall(text.partition("Driver stacktrace")[0]):
         return f"Spark: {found[-1][0]}: {found[-1][1]}"
     if found := _JAVA.findall(text):

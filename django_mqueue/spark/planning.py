@@ -6,6 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 
 from ..policy.names import REPLIES_SUFFIX, SCHEDULED_SUFFIX
@@ -48,6 +49,16 @@ def topics_of(using: str, options: ReadOptions) -> list[str]:
                 )
             )
     return [suffixes.letters(topic) if letters else topic for topic in options.topics]
+
+
+def some_topics(using: str, options: ReadOptions) -> list[str]:
+    """As ``topics_of``. Raises ``NoSuchTopic`` also for a pattern that matches none: it may be mistyped."""
+    found = topics_of(using, options)
+    if not found:
+        there = topics_of(using, replace(options, pattern=".*"))
+        named = ", ".join(map(repr, there[:5])) + (" and more" if len(there) > 5 else "")
+        raise NoSuchTopic(f"no topic matches {options.pattern!r} as a whole: there is {named or 'none'}")
+    return found
 
 
 def settled(using: str, topic: str, options: ReadOptions, *, told: bool = False) -> int:

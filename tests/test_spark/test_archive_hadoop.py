@@ -416,7 +416,7 @@ def test_what_cannot_be_written_is_told_before_anything_is_changed(
         with pytest.raises(error, match=message):
             run(place)
     monkeypatch.setattr(
-        "django_mqueue.spark.archiving.indirect._AS_ARROW_WRITES", {"spark.sql.files.maxRecordsPerFile": "x"}
+        "django_mqueue.spark.archiving.indirect.AS_ARROW_WRITES", {"spark.sql.files.maxRecordsPerFile": "x"}
     )
     with pytest.raises(ArchiveError, match="cannot be written: "):
         run()

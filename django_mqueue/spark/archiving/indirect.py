@@ -46,7 +46,7 @@ PLACE = "mqueue_place"
 TOLD = "told"
 """The place of what a task says of its rows, in place of a day."""
 
-_AS_ARROW_WRITES = {
+AS_ARROW_WRITES = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.writeLegacyFormat": "false",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
@@ -162,7 +162,7 @@ class _Folder:
         order = [PLACE, "offset"] + (["group"] if table == "deliveries" else [])
         writer = frame.sortWithinPartitions(*order).write.partitionBy(PLACE).option("compression", "zstd")
         try:
-            with configured(spark, _AS_ARROW_WRITES):
+            with configured(spark, AS_ARROW_WRITES):
                 writer.option("maxRecordsPerFile", rows_per_file).parquet(self._files.spark_path(goal))
         except Exception as error:
             raise ArchiveError(f"a task failed: {last_line(error)}") from error

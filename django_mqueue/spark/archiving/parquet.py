@@ -15,25 +15,13 @@ import pyarrow.parquet as pq
 from ..errors import ArchiveError
 from ..options import Table
 from .files import Files
+from .groups import Groups
 from .layout import data_path
 from .manifest import FileEntry
-
-ROWS_PER_GROUP = 100_000
-BYTES_PER_GROUP = 64 * 1_048_576
-"""A group of rows is compressed as a whole: with its columns it is what a writer holds in memory."""
 
 BYTES_PER_FILE = 512 * 1_048_576
 OPEN_DAYS = 2
 """Days whose files are open at once: around midnight messages of two days alternate."""
-
-REPEATED = (
-    "topic", "partition", "key", "kind", "encoding", "target", "original_topic", "failed_group", "last_error",
-    "group", "delivered_to",
-)  # fmt: skip
-"""Columns with values that come again, kept once in each group of rows."""
-
-WITH_BOUNDS = ("offset", "published_at", "created_at", "failed_at", "delivered_at", "done_at")
-"""Columns whose bounds stand in each group of rows, so that readers can leave groups out."""
 
 _DAY = 86_400_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -113,16 +101,8 @@ class _File:
         self._files, self._path, self._date = files, path, date
         self._stack = ExitStack()
         self._stream = _Digesting(self._stack.enter_context(files.create(path)))
-        self._writer = pq.ParquetWriter(
-            self._stream,
-            schema,
-            compression="zstd",
-            use_dictionary=[name for name in REPEATED if name in schema.names],
-            write_statistics=[name for name in WITH_BOUNDS if name in schema.names],
-            sorting_columns=[pq.SortingColumn(schema.get_field_index("offset"))],
-        )
-        self._held: list[pa.RecordBatch] = []
-        self._held_rows = self._held_bytes = self._rows = self._first = self._last = 0
+        self._groups = Groups(self._stream, schema)
+        self._first = self._last = 0
 
     @property
     def size(self) -> int:
@@ -131,35 +111,29 @@ class _File:
     def add(self, rows: pa.RecordBatch | pa.Table) -> None:
         self._first = self._first or rows.column("offset")[0].as_py()
         self._last = rows.column("offset")[-1].as_py()
-        self._rows += rows.num_rows
-        self._held += rows.to_batches() if isinstance(rows, pa.Table) else [rows]
-        self._held_rows += rows.num_rows
-        self._held_bytes += rows.nbytes
-        if self._held_rows >= ROWS_PER_GROUP or self._held_bytes >= BYTES_PER_GROUP:
-            self._flush()
+        self._groups.add(rows)
 
     def close(self) -> FileEntry:
-        self._flush()
-        self._writer.close()
+        self._groups.close()
         self._stack.close()
         return FileEntry(
-            self._path, self._rows, self._first, self._last, self._date, self.size, self._stream.digest()
+            self._path,
+            self._groups.rows,
+            self._first,
+            self._last,
+            self._date,
+            self.size,
+            self._stream.digest(),
         )
 
     def abandon(self) -> None:
         """After an error: no more of it, and the file is deleted, if that can be done."""
         with suppress(OSError, pa.ArrowException):
-            self._writer.close()
+            self._groups.abandon()
         with suppress(OSError, pa.ArrowException):
             self._stack.close()
         with suppress(OSError):
             self._files.delete(self._path)
-
-    def _flush(self) -> None:
-        if self._held:
-            # A table's groups are as large as it is, at most a million rows.
-            self._writer.write_table(pa.Table.from_batches(self._held), row_group_size=self._held_rows)
-            self._held, self._held_rows, self._held_bytes = [], 0, 0
 
 
 class _Digesting:

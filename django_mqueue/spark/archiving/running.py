@@ -23,9 +23,9 @@ from ...service import following
 from ...store import bulk, unfinished
 from ...store.leases import Holder
 from ..connecting import Line
-from ..errors import ArchiveError, NoArchive, NoSuchTopic
+from ..errors import ArchiveError, NoArchive
 from ..options import Table
-from ..planning import settled, topics_of
+from ..planning import settled, some_topics
 from .asking import Asked, Progress
 from .batches import Goal, Planner
 from .catalog import Archive
@@ -81,7 +81,7 @@ class Run:
     def run(self) -> list[Archived]:
         try:
             database = self._line.run(unfinished.database)
-            topics = self._line.run(self._topics)
+            topics = self._line.run(lambda using: some_topics(using, self._options["messages"]))
             archive = self._opened(database)
             for topic in topics:
                 self._check_none_lost(archive, topic)
@@ -103,16 +103,6 @@ class Run:
         finally:
             self._line.close()
         return [self._done[topic] for topic in sorted(self._done)]
-
-    def _topics(self, using: str) -> list[str]:
-        """Raises ``NoSuchTopic``: also a run by the clock whose pattern is mistyped must not seem to archive."""
-        options = self._options["messages"]
-        found = topics_of(using, options)
-        if not found:
-            there = topics_of(using, replace(options, pattern=".*"))
-            named = ", ".join(map(repr, there[:5])) + (" and more" if len(there) > 5 else "")
-            raise NoSuchTopic(f"no topic matches {options.pattern!r} as a whole: there is {named or 'none'}")
-        return found
 
     def _check_none_lost(self, archive: Archive | None, topic: str) -> None:
         """Also where a gap is allowed: what lies there is not to be written anew without what the log forgot."""

@@ -17,6 +17,7 @@ MODULES = (
     "archive",
     "compact",
     "verify",
+    "export",
     "report",
     "replay",
     "backfill",

@@ -6,6 +6,7 @@ import re
 from argparse import ArgumentTypeError
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 
 from .verbs import BadArguments
 
@@ -26,3 +27,14 @@ def whole(text: str) -> int:
     if not re.fullmatch("[0-9]{1,15}", text) or int(text) < 1:
         raise ArgumentTypeError(f"must be a whole number, at least 1, not {text!r}")
     return int(text)
+
+
+def moment(text: str) -> datetime:
+    """Of an argument that is a time; in UTC, unless it says."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise ArgumentTypeError(
+            f"must be a time like 2026-05-03T12:00 or 2026-05-03T12:00+02:00, not {text!r}"
+        ) from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)

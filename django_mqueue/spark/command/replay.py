@@ -6,13 +6,13 @@ import argparse
 import json
 from argparse import ArgumentParser
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ...drawing.printing import on_a_line
 from ..replaying.asking import check_replay
 from ..replaying.choice import Choice
-from .checking import checked
+from .checking import checked, moment
 from .verbs import Job, Verb
 
 if TYPE_CHECKING:
@@ -165,16 +165,6 @@ def tell_preview(job: Job, found: Preview) -> None:
             told = f"offset {one['offset']}, key {one['key']!r}, kind {one['kind']!r}, id {one['id']}: {one['payload']}"
             job.tell(f"  {on_a_line(told)}")
     job.tell("nothing was changed: --yes does it")
-
-
-def moment(text: str) -> datetime:
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"must be a time like 2026-05-03T12:00 or 2026-05-03T12:00+02:00, not {text!r}"
-        ) from None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def _rate(text: str) -> float:

@@ -1,0 +1,115 @@
+"""``export``: what topics hold as Parquet files, once, for other tools. The log stays as it is."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser, Namespace
+from dataclasses import asdict
+from datetime import datetime
+
+from ..archiving.layout import by_arrow
+from ..archiving.places import check_place
+from ..exporting.asking import COMPRESSIONS, asked
+from ..exporting.calls import export
+from .checking import moment
+from .verbs import BadArguments, Job, Stopped, Verb
+
+TABLES = ("messages", "dead_letters", "deliveries")
+
+
+def arguments(parser: ArgumentParser) -> None:
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--topic", action="append", help="A topic; as often as needed.")
+    which.add_argument("--pattern", help="All topics that this regular expression matches as a whole.")
+    parser.add_argument(
+        "--to",
+        required=True,
+        metavar="PATH",
+        help="A folder that is empty or not there yet: a path, or a URI as s3a://bucket/folder.",
+    )
+    parser.add_argument(
+        "--table", choices=TABLES, default="messages", help="What of the topics (default messages)."
+    )
+    parser.add_argument(
+        "--columns",
+        metavar="A,B,…",
+        help="Only these columns, in this order (default: all but headers).",
+    )
+    parser.add_argument(
+        "--since",
+        type=moment,
+        metavar="TIME",
+        help="Published then or later; ISO 8601, in UTC unless it says.",
+    )
+    parser.add_argument("--until", type=moment, metavar="TIME", help="Published before then.")
+    parser.add_argument("--targeted", action="store_true", help="Also messages that are for one group alone.")
+    parser.add_argument(
+        "--allow-gaps",
+        action="store_true",
+        help="Go on where messages are deleted meanwhile; an error without it.",
+    )
+    parser.add_argument(
+        "--compression", choices=COMPRESSIONS, default="zstd", help="Of the files (default zstd)."
+    )
+    parser.add_argument("--json", action="store_true", help="How much there is now, as JSON.")
+
+
+def run(job: Job) -> int:
+    given = job.arguments
+    check_place(given.to)
+    options = job.options | _reading(given)
+    columns = None if given.columns is None else [name.strip() for name in given.columns.split(",")]
+    asked(options, columns, given.compression)
+    with job.counted("files") as told:
+
+        def progress(done: int, total: int) -> None:
+            told(done, total)
+            if job.stopping.is_set() and done < total:
+                raise Stopped("stopped before the end: what was written is deleted")
+
+        found = export(
+            job.spark, given.to, options=options, columns=columns, compression=given.compression, progress=progress
+        )  # fmt: skip
+    if given.json:
+        job.tell(json.dumps(asdict(found), indent=2))
+    else:
+        job.tell(
+            f"{found.rows:,} rows in {found.files:,} file{'' if found.files == 1 else 's'} of"
+            f" {found.bytes / 1_048_576:,.1f} MiB in {given.to}"
+        )
+    return 0
+
+
+def _reading(given: Namespace) -> dict[str, str]:
+    """The arguments as options of the format."""
+    found = {"table": given.table}
+    if given.pattern is not None:
+        found["subscribePattern"] = given.pattern
+    elif len(given.topic) == 1:
+        found["topic"] = given.topic[0]
+    else:
+        if odd := [name for name in given.topic if "," in name]:
+            raise BadArguments(f"--topic: {odd[0]!r} has a comma in its name: give it alone")
+        found["subscribe"] = ",".join(given.topic)
+    for name, when in (("startingTimestamp", given.since), ("endingTimestamp", given.until)):
+        if when is not None:
+            found[name] = _milliseconds(when)
+    if given.targeted:
+        found["includeTargeted"] = "true"
+    if given.allow_gaps:
+        found["failOnDataLoss"] = "false"
+    return found
+
+
+def _milliseconds(when: datetime) -> str:
+    return str(int(when.timestamp() * 1000))
+
+
+VERB = Verb(
+    "export",
+    "Write what topics hold into Parquet files, for other tools; the log stays as it is.",
+    arguments,
+    run,
+    light=lambda arguments: by_arrow(arguments.to),
+    answers=True,
+)

@@ -1,0 +1,20 @@
+"""Topics as Parquet files, once: what a batch of ``format("mqueue")`` reads, without a way through Spark's Java."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .calls import export as export
+    from .running import Exported as Exported
+
+_HOME = {"Exported": "running", "export": "calls"}
+
+__all__ = ["Exported", "export"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_HOME[name]}", __name__), name)
