@@ -1,7 +1,7 @@
-"""The flights' whole way: log, stream, archive, deletion, sink, replay, backfill; the same answers at each place.
+"""The flights' whole way: log, stream, files, deletion, sink, replay, backfill; the same answers at each place.
 
-The archive is written by ``manage.py mqueue_spark``, as a user's timer would start it. The other steps, its other verbs
-among them, are called from Python, in one session of Spark's.
+Export and archive are written by ``manage.py mqueue_spark``, as a user or a timer would start it. The other steps, its
+other verbs among them, are called from Python, in one session of Spark's.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from example_project.workers import Workers
 from .carriers import COLUMNS, by_day, by_hour, flights_of
 from .days import Fate, days_of, different_days, fates_of, letters_of, out_of_order
 from .events import ARCHIVE, BULLETINS, CARRIERS, DAYS, GROUPS, LATE, REPLAYED, TOPIC
+from .exported import COLUMNS as EXPORTED
+from .exported import carriers_of, different_carriers
 from .hours import Hours, Totals, computed_hours, different_hours, expected_hours, kept_hours
 from .models import Run
 from .progress import Progress, consumed
@@ -84,6 +86,7 @@ class Pipeline:
         """How many answers are wrong."""
         self.stream()
         self.consume(TOPIC)
+        self.export()
         self.archive()
         self.wait_until_deleted()
         self.compact()
@@ -114,6 +117,16 @@ class Pipeline:
         self._compare(
             f"Topic {topic}: {self.run.flights:,} messages consumed by {' and '.join(GROUPS)}, in the order of keys",
             check(self.run).wrong,
+        )
+
+    def export(self) -> None:
+        """What the topic holds, for whoever has neither Spark nor the queue."""
+        folder = self.place / "export"
+        self._command("export", "--topic", TOPIC, "--columns", EXPORTED, "--to", str(folder))
+        carriers = carriers_of(self.run.pk, folder)
+        self._compare(
+            f"Export: {carriers.total():,} flights of {len(carriers)} carriers, counted by Arrow alone",
+            different_carriers(self.hours, carriers),
         )
 
     def archive(self) -> None:

@@ -1,12 +1,13 @@
-"""Two ways to read the same rows with Spark, in turns."""
+"""Ways to read the same rows with Spark, and to write them to Parquet, in turns."""
 
 from __future__ import annotations
 
 import shutil
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ TAKEN_OUT = "JSON_VALUE(metadata, '$.kind') AS kind, JSON_VALUE(metadata, '$.enc
 class Columns:
     """``schema``: what the source is asked for; ``jdbc``: the same as the table has it.
 
-    ``then``: what Spark makes of JDBC's, so that both write the same; empty: nothing. ``counts``: whether the target is
+    ``then``: what Spark makes of JDBC's, so that all write the same; empty: nothing. ``counts``: whether the target is
     about these.
     """
 
@@ -46,7 +47,7 @@ _SCHEMA = (
 _MOMENTS = [f"timestamp_millis({name}) AS {name}" for name in ("published_at", "created_at")]
 _SAME = ["topic", "partition", "offset", "id", "kind", "encoding", "payload", "target", *_MOMENTS]
 FIRST = 3
-"""Turns that do not count: until then Java still compiles what both need."""
+"""Turns that do not count: until then Java still compiles what they need."""
 
 KINDS = (
     Columns("ten columns", _SCHEMA, _ALL.format(f"{TAKEN_OUT},"), _SAME),
@@ -54,6 +55,7 @@ KINDS = (
         "three columns",
         "offset BIGINT, partition STRING, payload BINARY",
         "`offset`, partition_key AS `partition`, payload",
+        counts=False,
     ),
     Columns("ten columns, JDBC as the table has them", _SCHEMA, _ALL.format("metadata,"), counts=False),
 )
@@ -69,17 +71,22 @@ class Race:
     folder: Path
 
     def run(self, times: int, most: float, say: Callable[[str], None]) -> bool:
-        """Whether no kind of columns that counts takes more than ``most`` of JDBC's time."""
+        """Whether no kind of columns that counts takes ``export`` more than ``most`` of JDBC's time."""
         met = True
         for columns in KINDS:
-            ways = {"mqueue": self.ours, "jdbc": self.theirs}
+            ways = {
+                "export": partial(self._by_export, columns),
+                "mqueue": partial(self._by_mqueue, columns),
+                "jdbc": partial(self._by_jdbc, columns),
+            }
             spent: dict[str, list[float]] = {name: [] for name in ways}
             cpu: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
             for turn in range(FIRST + times):
                 for name, way in ways.items():
+                    shutil.rmtree(self.folder / name, ignore_errors=True)
                     meter = Meter(self.server.pid)
                     begun = time.perf_counter()
-                    self._write(way(columns), name)
+                    way()
                     seconds = time.perf_counter() - begun
                     if turn >= FIRST:
                         spent[name].append(seconds)
@@ -87,7 +94,7 @@ class Race:
                     elif not turn:  # Nothing is compiled, and no process runs.
                         say(f"{columns.name}: {name} for the first time {seconds:.2f} s")
                 if not turn:
-                    self._compare()
+                    self._compare(ways)
             medians = {name: statistics.median(values) for name, values in spent.items()}
             for name, values in spent.items():
                 parts = ", ".join(
@@ -95,16 +102,15 @@ class Race:
                 )
                 told = " ".join(f"{value:.2f}" for value in sorted(values))
                 say(f"{columns.name}: {name:7}{medians[name]:6.2f} s (of {told}); CPU: {parts}")
-            ratio = medians["mqueue"] / medians["jdbc"]
-            good = ratio <= most or not columns.counts
-            say(f"{columns.name}: {ratio:.2f} of JDBC's time{'' if good else f', more than {most:g}'}")
+            ratios = {name: medians[name] / medians["jdbc"] for name in ("export", "mqueue")}
+            good = ratios["export"] <= most or not columns.counts
+            told = ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items())
+            say(f"{columns.name}, of JDBC's time: {told}{'' if good else f'; export should have {most:g}'}")
             met &= good
         return met
 
     def ours(self, columns: Columns) -> DataFrame:
-        reader = self.spark.read.format("mqueue").options(**connection(self.server), topic=TOPIC)
-        reader = reader.option("minPartitions", self.partitions).option("endingOffsets", self.rows + 1)
-        return reader.schema(columns.schema).load()
+        return self.spark.read.format("mqueue").options(**self._options()).schema(columns.schema).load()
 
     def theirs(self, columns: Columns) -> DataFrame:
         """As one writes it who knows the table: MySQL would look up each row by another index."""
@@ -125,22 +131,41 @@ class Race:
         frame = reader.load()
         return frame.selectExpr(*columns.then) if columns.then else frame
 
-    def _write(self, frame: DataFrame, name: str) -> None:
-        target = self.folder / name
-        shutil.rmtree(target, ignore_errors=True)
-        frame.write.option("compression", self.compression).parquet(str(target))
+    def _options(self) -> dict[str, str]:
+        return {
+            **connection(self.server),
+            "topic": TOPIC,
+            "minPartitions": str(self.partitions),
+            "endingOffsets": str(self.rows + 1),
+        }
 
-    def _compare(self) -> None:
-        """Raise ``AssertionError`` unless both have written the same."""
+    def _by_export(self, columns: Columns) -> None:
+        from django_mqueue.spark import export
+
+        names = [word.split()[0] for word in columns.schema.split(", ")]
+        place, options = str(self.folder / "export"), self._options()
+        export(self.spark, place, options=options, columns=names, compression=self.compression)
+
+    def _by_mqueue(self, columns: Columns) -> None:
+        self._write(self.ours(columns), "mqueue")
+
+    def _by_jdbc(self, columns: Columns) -> None:
+        self._write(self.theirs(columns), "jdbc")
+
+    def _write(self, frame: DataFrame, name: str) -> None:
+        frame.write.option("compression", self.compression).parquet(str(self.folder / name))
+
+    def _compare(self, ways: Iterable[str]) -> None:
+        """Raise ``AssertionError`` unless all have written the same."""
         found = [
             self.spark.read.parquet(str(self.folder / name))
             .selectExpr(
                 "count(*)", "count(DISTINCT offset)", "sum(xxhash64(offset, partition, payload) >> 16)"
             )
             .first()
-            for name in ("mqueue", "jdbc")
+            for name in ways
         ]
-        assert found[0] == found[1], found
+        assert len(set(found)) == 1, found
         assert found[0] is not None
         assert found[0][0] == found[0][1] == self.rows, found
 

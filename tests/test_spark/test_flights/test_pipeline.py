@@ -1,5 +1,5 @@
-"""The flights' whole way, as a user starts it: log, streaming query, archive, deletion, days published and told of,
-replay, consumed again, given to a new group, and reported on."""
+"""The flights' whole way, as a user starts it: log, streaming query, export, archive, deletion, days published and
+told of, replay, consumed again, given to a new group, and reported on."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ def test_the_same_answers_come_out_at_each_place(example: Example, tmp_path: Pat
     begins = [
         "Streaming query",
         "Topic flights",
+        "Export",
         "Archive",
         "Sink",
         "Deliveries",
@@ -43,6 +44,13 @@ def test_the_same_answers_come_out_at_each_place(example: Example, tmp_path: Pat
         "Report",
     ]
     assert [line.partition(":")[0] for line in said] == begins, output
+    assert (
+        f"$ python manage.py mqueue_spark export --topic flights --columns headers,payload --to {tmp_path}"
+        in output
+    )
+    assert re.search(rf"Export: {FLIGHTS} flights of \d+ carriers, counted by Arrow alone: as", output), (
+        output
+    )
     assert f"$ python manage.py mqueue_spark archive --topic flights --to {tmp_path}" in output
     assert f"\nflights: {FLIGHTS} messages, 0 dead letters, {2 * FLIGHTS:,} deliveries in " in output
     assert f"Archive: {FLIGHTS} messages and {2 * FLIGHTS:,} deliveries" in output

@@ -1,0 +1,111 @@
+"""The verb export: what cannot be is refused before Spark is started. No Spark here but where a test says so."""
+
+from __future__ import annotations
+
+import json
+import threading
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_mqueue import publish_many
+from django_mqueue.models import Message
+from django_mqueue.spark.command import running
+from django_mqueue.spark.command.export import VERB
+from django_mqueue.spark.command.output import Output
+from django_mqueue.spark.command.verbs import Job, Stopped
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def main(*arguments: str) -> int:
+    """The exit code, also of a parser that ends the program."""
+    try:
+        return running.main(["export", *arguments])
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else -1
+
+
+ORDERS = ("--topic", "orders", "--to", "there")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("--to", "there"), "--topic --pattern is required"),
+        (("--topic", "orders"), "--to"),
+        (("--topic", "a", "--pattern", "b", "--to", "there"), "not allowed with"),
+        (("--topic", " a", "--to", "there"), "' a' cannot be one"),
+        (("--topic", "a,b", "--topic", "c", "--to", "there"), "'a,b' has a comma in its name: give it alone"),
+        (("--pattern", "(", "--to", "there"), "must be a regular expression"),
+        ((*ORDERS, "--columns", "offset,total"), "has no column 'total'; it has topic, partition"),
+        ((*ORDERS, "--columns", "offset,offset"), "none twice"),
+        ((*ORDERS, "--columns", ""), "has no column ''"),
+        ((*ORDERS, "--table", "letters"), "invalid choice"),
+        ((*ORDERS, "--compression", "zip"), "invalid choice"),
+        ((*ORDERS, "--since", "yesterday"), "must be a time like"),
+        ((*ORDERS, "--since", "2026-03-02", "--until", "2026-03-01"), "would end before it begins"),
+        (("--topic", "orders", "--to", ""), "place is empty"),
+        (("--topic", "orders", "--to", "s3://id:key@bucket/there"), "keys do not belong"),
+    ],
+    ids=str,
+)
+def test_bad_arguments_are_one_line_and_exit_code_2(
+    arguments: tuple[str, ...], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(*arguments) == 2
+    out, err = capsys.readouterr()
+    assert named in err
+    assert out == ""
+    assert "Traceback" not in err
+
+
+def job(spark: Any, options: dict[str, str], *words: str, stopping: threading.Event | None = None) -> Job:
+    parser = ArgumentParser()
+    VERB.arguments(parser)
+    return Job(parser.parse_args(words), options, lambda: spark, Output(), stopping)
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_what_it_says(
+    spark: SparkSession, options: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By times, which are in UTC; and as JSON."""
+    publish_many("orders", range(10))
+    last = Message.objects.order_by("offset").last()
+    assert last is not None
+    Message.objects.exclude(pk=last.pk).update(published_at=1_772_323_200_000)  # 2026-03-01
+    Message.objects.filter(pk=last.pk).update(published_at=1_772_409_600_000)  # a day later
+    for number, (words, rows) in enumerate(
+        [([], 10), (["--since", "2026-03-02"], 1), (["--until", "2026-03-02"], 9)]
+    ):
+        place = str(tmp_path / str(number))
+        assert VERB.run(job(spark, options, "--topic", "orders", "--to", place, *words)) == 0
+        assert f"{rows} rows in 1 file of 0.0 MiB in {place}\n" == capsys.readouterr().out
+    place = str(tmp_path / "last")
+    assert VERB.run(job(spark, options, "--pattern", "ord.*", "--to", place, "--json")) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["rows"], told["files"]) == (10, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_the_first_signal_ends_it_and_nothing_is_left(
+    spark: SparkSession, options: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two rounds of tasks; of one that has come to its end all stays."""
+    monkeypatch.setattr("django_mqueue.spark.exporting.running.ROUND", 1)
+    stopping = threading.Event()
+    stopping.set()
+    for topic in ("a", "b", "c"):
+        publish_many(topic, range(10))
+    with pytest.raises(Stopped, match="what was written is deleted"):
+        VERB.run(
+            job(spark, options, "--pattern", "[abc]", "--to", str(tmp_path / "three"), stopping=stopping)
+        )
+    assert not list((tmp_path / "three").iterdir())
+    assert VERB.answers
