@@ -67,6 +67,11 @@ def files(place: Path) -> list[Path]:
     return sorted(place.glob("*.parquet"))
 
 
+def left(place: Path) -> list[Path]:
+    """What attempts of tasks have written, and readers pass over."""
+    return sorted(place.glob(".writing/*/*/*.parquet"))
+
+
 def is_whole(path: Path) -> bool:
     data = path.read_bytes()
     return len(data) > 8 and data.endswith(b"PAR1")
@@ -186,13 +191,18 @@ def test_topics_that_there_are_not(run: Export, place: Path) -> None:
     assert not place.exists()
 
 
-def test_messages_that_are_deleted_meanwhile(run: Export, place: Path) -> None:
+def test_messages_that_are_deleted_meanwhile(
+    run: Export, place: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """An error, and nothing is left; where that is allowed, what there is."""
     publish_many("orders", range(10))
     hook = f"{hooks.__name__}:deleting"
     with pytest.raises(LogGap, match="were deleted since the read was planned"):
         run(topic="orders", connectionHook=hook)
     assert not list(place.iterdir())
+    assert (
+        "Traceback" not in capfd.readouterr().err
+    )  # Of a task's process, in which nothing closes what is closed.
     left = Message.objects.count()
     done = run(topic="orders", connectionHook=hook, failOnDataLoss="false")
     assert done.rows == left - hooks.TAKEN == len(rows(place))
@@ -202,7 +212,7 @@ def test_what_a_lost_attempt_has_left_does_not_count(run: Export, spark: SparkSe
     """Each task's process ends once when its file is begun."""
     publish_many("orders", range(10))
     done = run(topic="orders", minPartitions="3", connectionHook=f"{hooks.__name__}:dying")
-    assert (done.rows, done.files, len(files(place))) == (10, 3, 3)
+    assert (done.rows, done.files, len(files(place)), left(place)) == (10, 3, 3, [])
     assert sorted(int(row["payload"]) for row in rows(place)) == list(range(10))
 
 
@@ -211,7 +221,7 @@ def test_an_export_that_is_stopped_leaves_nothing(run: Export, place: Path) -> N
 
     def stop(done: int, total: int) -> None:
         if done:
-            assert files(place)
+            assert left(place)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -228,13 +238,22 @@ def test_where_only_hadoop_has_a_way_to_it_is_the_same(
     with mounted(spark, tmp_path) as uri:
         with pytest.raises(NoSuchTopic):
             run(f"{uri}/there", topic="nothing")
-        done = run(f"{uri}/there", topic="orders", includeHeaders="true", maxRecordsPerPartition="50")
+        progress: list[tuple[int, int]] = []
+        done = run(
+            f"{uri}/there", topic="orders", includeHeaders="true", maxRecordsPerPartition="50",
+            progress=lambda *each: progress.append(each),
+        )  # fmt: skip
     run(topic="orders", includeHeaders="true", maxRecordsPerPartition="50")
     there = tmp_path / "there"
     assert rows(there) == rows(place)
     assert (done.rows, done.files) == (151, len(files(there)))
     assert done.bytes == sum(path.stat().st_size for path in files(there))
-    assert (there / "_SUCCESS").exists()
+    told = json.loads((there / "_SUCCESS").read_bytes())
+    assert (told["rows"], [each["path"] for each in told["files"]]) == (
+        151,
+        [path.name for path in files(there)],
+    )
+    assert progress == [(0, 1), (1, 1)]
     mine, theirs = (pq.ParquetFile(files(each)[0]).schema_arrow.remove_metadata() for each in (place, there))
     assert [(field.name, field.type) for field in mine] == [(field.name, field.type) for field in theirs]
 
@@ -245,7 +264,112 @@ def test_messages_deleted_meanwhile_are_the_same_error_where_only_hadoop_has_a_w
     publish_many("orders", range(10))
     with mounted(spark, tmp_path) as uri, pytest.raises(LogGap, match="deleted since the read was planned"):
         run(f"{uri}/there", topic="orders", connectionHook=f"{hooks.__name__}:deleting")
-    assert not (tmp_path / "there" / "_SUCCESS").exists()
+    assert [path.name for path in (tmp_path / "there").iterdir() if not path.name.endswith(".crc")] == []
+
+
+def test_a_late_attempt_adds_nothing(run: Export, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a task that was held to be lost: it ends when the others have their names, and when all is done."""
+    from django_mqueue.spark.exporting import running
+
+    def late(folder: str) -> None:
+        path = place / folder / "late" / "0.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"PAR1")
+
+    name_them = running.Run._name_them
+
+    def named(self: running.Run, *found: Any) -> None:
+        name_them(self, *found)
+        late(self._folder)
+
+    monkeypatch.setattr(running.Run, "_name_them", named)
+    publish_many("orders", range(10))
+    run(topic="orders")
+    assert left(place) == []
+    late(".writing/a-run")
+    assert sorted(path.name for path in place.iterdir()) == [".writing", "_SUCCESS", files(place)[0].name]
+    assert len(rows(place)) == 10
+
+
+@pytest.mark.parametrize("when", ["_check_seen", "_name_them"])
+def test_of_two_exports_into_one_folder_one_is_told(
+    run: Export, place: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """The other one begins when the first has written its files, or has looked whether it is alone."""
+    from django_mqueue.spark.exporting import running
+
+    publish_many("orders", range(10))
+    publish_many("other", range(5))
+    once, check = [True], getattr(running.Run, when)
+
+    def other(self: running.Run, *found: Any) -> None:
+        if when == "_name_them":
+            check(self, *found)
+        if once.pop():
+            once.append(False)
+            (place / "_SUCCESS").write_text("{}")
+        if when != "_name_them":
+            check(self, *found)
+
+    monkeypatch.setattr(running.Run, when, other)
+    with pytest.raises(ExportError, match="another export has been written there meanwhile"):
+        run(topic="orders")
+    assert [path.name for path in place.iterdir()] == ["_SUCCESS"]
+
+
+def test_one_that_was_written_meanwhile_is_left_as_it_is(run: Export, place: Path) -> None:
+    """Another run has come to its end between this one's first task and its last."""
+    publish_many("orders", range(10))
+    publish_many("other", range(5))
+
+    def progress(done: int, total: int) -> None:
+        if done == total:
+            run(topic="other")
+
+    with pytest.raises(ExportError, match="is not empty"):
+        run(topic="orders", progress=progress)
+    assert [int(row["payload"]) for row in rows(place)] == list(range(5))
+    assert len(list(place.iterdir())) == 2
+
+
+def test_dead_letters_by_a_pattern_where_there_are_none(run: Export, place: Path) -> None:
+    fill()
+    done = run(subscribePattern=".*", table="dead_letters", columns=["offset", "last_error"])
+    assert (done.rows, done.files) == (0, 1)
+
+
+def test_a_store_that_arrow_knows(run: Export, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver's way there is that of an object store."""
+    from pyarrow import fs
+
+    from django_mqueue.spark.archiving.files import StoreFiles
+
+    place.mkdir(parents=True)
+    files = StoreFiles(str(place), fs.LocalFileSystem(), str(place))
+    monkeypatch.setattr("django_mqueue.spark.archiving.files.files_at", lambda to, spark=None: files)
+    publish_many("orders", range(10))
+    assert run(topic="orders").rows == 10
+    assert sorted(int(row["payload"]) for row in rows(place)) == list(range(10))
+
+
+def test_long_ranges_become_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from django_mqueue.spark.archiving.files import LocalFiles
+    from django_mqueue.spark.exporting import writing
+
+    monkeypatch.setattr(writing, "BYTES_PER_FILE", 3)
+    schema = pa.schema([("offset", pa.int64())])
+    with writing._Made(LocalFiles(str(tmp_path)), "mine", schema, "none") as made:
+        for number in range(3):
+            made.add(pa.RecordBatch.from_pydict({"offset": [number]}, schema=schema))
+    assert [(one.path, one.rows) for one in made.found] == [
+        ("mine/0.parquet", 1), ("mine/1.parquet", 1), ("mine/2.parquet", 1),
+    ]  # fmt: skip
+    for one in made.found:
+        path = tmp_path / one.path
+        assert (pq.read_metadata(path).num_rows, path.stat().st_size) == (one.rows, one.bytes)
 
 
 @pytest.mark.timeout(300)
@@ -259,9 +383,10 @@ def test_a_killed_export_does_not_count(run: Export, options: dict[str, str], pl
     environment = {**NO_DJANGO, "MQUEUE_PASSWORD": str(connection.settings_dict["PASSWORD"])}
     with command(("django_mqueue.spark",), tuple(words), environment) as worker:
         running = Processes(worker)
-        running.until(lambda: any(map(is_whole, files(place))), "a file is written")
+        running.until(lambda: any(map(is_whole, left(place))), "a file is written")
         running.kill()
-    assert files(place)
-    assert not (place / "_SUCCESS").exists()
-    with pytest.raises(ExportError, match="without _SUCCESS was not finished, and can be deleted"):
-        run(topic="orders")
+    assert left(place)
+    assert not files(place)
+    done = run(subscribe="orders,other")  # What was killed is passed over, and may be begun anew there.
+    assert (done.rows, len(rows(place)), done.files) == (20, 20, 2)
+    assert left(place)

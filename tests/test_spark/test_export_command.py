@@ -40,6 +40,7 @@ ORDERS = ("--topic", "orders", "--to", "there")
         (("--topic", "a", "--pattern", "b", "--to", "there"), "not allowed with"),
         (("--topic", " a", "--to", "there"), "' a' cannot be one"),
         (("--topic", "a,b", "--topic", "c", "--to", "there"), "'a,b' has a comma in its name: give it alone"),
+        (("--topic", "a", "--topic", "", "--to", "there"), "'' cannot be one"),
         (("--pattern", "(", "--to", "there"), "must be a regular expression"),
         ((*ORDERS, "--columns", "offset,total"), "has no column 'total'; it has topic, partition"),
         ((*ORDERS, "--columns", "offset,offset"), "none twice"),

@@ -73,6 +73,9 @@ class Files(Protocol):
     def create(self, path: str) -> Any:
         """A context with a stream for writing a new file; durable when it ends without an error."""
 
+    def move(self, path: str, goal: str) -> None:
+        """Give a file another name, of which there is none. Where stores have no renaming, by a copy."""
+
     def delete(self, path: str) -> None: ...
 
     def discard(self, folder: str) -> None:
@@ -145,6 +148,10 @@ class LocalFiles:
             yield stream
         _sync(goal)
         _sync(goal.parent)
+
+    def move(self, path: str, goal: str) -> None:
+        os.rename(self._folder / path, self._folder / goal)
+        _sync((self._folder / goal).parent)
 
     def delete(self, path: str) -> None:
         file = self._folder / path
@@ -229,6 +236,9 @@ class StoreFiles:
             self._system.create_dir(self._full(path).rpartition("/")[0], recursive=True)
         with self._system.open_output_stream(self._full(path)) as stream:
             yield stream
+
+    def move(self, path: str, goal: str) -> None:
+        self._system.move(self._full(path), self._full(goal))
 
     def delete(self, path: str) -> None:
         self._system.delete_file(self._full(path))

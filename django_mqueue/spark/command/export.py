@@ -7,10 +7,13 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 from datetime import datetime
 
+from ...policy import names
 from ..archiving.layout import by_arrow
 from ..archiving.places import check_place
 from ..exporting.asking import COMPRESSIONS, asked
 from ..exporting.calls import export
+from ..launching import check_pyspark
+from ..options import TOPIC_MAX
 from .checking import moment
 from .verbs import BadArguments, Job, Stopped, Verb
 
@@ -56,6 +59,7 @@ def arguments(parser: ArgumentParser) -> None:
 
 def run(job: Job) -> int:
     given = job.arguments
+    check_pyspark()
     check_place(given.to)
     options = job.options | _reading(given)
     columns = None if given.columns is None else [name.strip() for name in given.columns.split(",")]
@@ -88,8 +92,8 @@ def _reading(given: Namespace) -> dict[str, str]:
     elif len(given.topic) == 1:
         found["topic"] = given.topic[0]
     else:
-        if odd := [name for name in given.topic if "," in name]:
-            raise BadArguments(f"--topic: {odd[0]!r} has a comma in its name: give it alone")
+        for name in given.topic:
+            _check(name)
         found["subscribe"] = ",".join(given.topic)
     for name, when in (("startingTimestamp", given.since), ("endingTimestamp", given.until)):
         if when is not None:
@@ -99,6 +103,16 @@ def _reading(given: Namespace) -> dict[str, str]:
     if given.allow_gaps:
         found["failOnDataLoss"] = "false"
     return found
+
+
+def _check(topic: str) -> None:
+    """Of several, which the format takes as one text."""
+    if "," in topic:
+        raise BadArguments(f"--topic: {topic!r} has a comma in its name: give it alone")
+    try:
+        names.check_topic(topic, TOPIC_MAX)
+    except (TypeError, ValueError) as error:
+        raise BadArguments(f"--topic: {topic!r} cannot be one: {error}") from None
 
 
 def _milliseconds(when: datetime) -> str:

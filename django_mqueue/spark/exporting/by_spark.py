@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow.parquet as pq
+
 from ...exceptions import LogGap, MQueueError
 from ..archiving.indirect import AS_ARROW_WRITES
 from ..archiving.jobs import last_line
@@ -11,6 +13,7 @@ from ..configuring import configured
 from ..errors import ExportError, NoConnection, NoSuchTopic, OptionError
 from ..explaining import raised
 from ..launching import register
+from .writing import Written
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,18 +26,23 @@ _ERRORS: dict[str, type[MQueueError]] = {
 }
 
 
-def by_spark(spark: SparkSession, files: HadoopFiles, wanted: Asked) -> int:
-    """How many rows there are now. The files are as Arrow would have written them, and ``_SUCCESS`` is Hadoop's."""
+def by_spark(spark: SparkSession, files: HadoopFiles, folder: str, wanted: Asked) -> list[Written]:
+    """The files, below ``folder``, by topic and offset; as Arrow would have written them."""
     register(spark)
     reader = spark.read.format("mqueue").options(**wanted.given).schema(wanted.schema)
-    place = files.spark_path("")
     try:
         with configured(spark, AS_ARROW_WRITES):
             writer = reader.load().write.option("compression", wanted.compression)
-            writer.mode("append").parquet(place)  # The folder may be there: it is empty.
-        return int(spark.read.schema(wanted.schema).parquet(place).count())
+            writer.parquet(files.spark_path(folder))
     except Exception as error:
         kind, text = raised(error) or ("", "")
         if kind in _ERRORS:
             raise _ERRORS[kind](text) from error
         raise ExportError(f"{files.uri}: {last_line(error)}") from error
+    there = [each for each in files.list(folder) if each.path.rpartition("/")[2].startswith("part-")]
+    return [Written(each.path, _rows(files, each.path), each.bytes) for each in there]
+
+
+def _rows(files: HadoopFiles, path: str) -> int:
+    with files.open(path) as stream:
+        return int(pq.ParquetFile(stream).metadata.num_rows)

@@ -30,8 +30,8 @@ def export(
 
     The rows do not pass through Spark's Java, which makes it faster than ``load().write.parquet(to)``. Each range of
     offsets is a file; names are in the order of topics and offsets. ``_SUCCESS`` is written last, and names the files:
-    where it is missing, the export was not finished. Killed or failed it is begun anew, in another folder, or when this
-    one was deleted; after an error its files are deleted, if that can be done.
+    where it is missing, the export was not finished, and is begun anew. After an error its files are deleted, if that
+    can be done.
 
     Raises ``OptionError``, ``NoConnection``, ``NoSuchTopic``, ``LogGap`` (messages were deleted meanwhile, unless
     ``failOnDataLoss`` is false) or ``ExportError`` (the folder is not empty, or cannot be written).

@@ -1,27 +1,34 @@
-"""The export run: planned as a batch, a file by each task, and at the end a file that says that all are there."""
+"""The export run: planned as a batch, written by tasks, and at the end a file that says that all is there.
+
+Attempts of tasks write below ``.writing``, which readers pass over. When all have ended, the driver gives the files
+that count their names: an attempt that comes late, of a process that was held to be lost, adds nothing to them.
+"""
 
 from __future__ import annotations
 
 import json
 import uuid
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from ..archiving.asking import Progress
-from ..archiving.files import HIDDEN, Files, Found
+from ..archiving.files import HIDDEN, Files
 from ..archiving.hadoop import HadoopFiles
+from ..archiving.indirect import READERS, WRITING
 from ..archiving.jobs import parallelism, spread
 from ..archiving.vacancy import held
 from ..connecting import Line
 from ..errors import ArchiveError, ExportError
 from ..planning import batch, some_topics
+from ..ranges import Range
 from .asking import Asked
 from .by_spark import by_spark
-from .writing import Task, Written, writing
+from .writing import Written, writing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,38 +55,40 @@ class Run:
     def __init__(self, spark: SparkSession, files: Files, wanted: Asked, progress: Progress) -> None:
         self._spark, self._files, self._wanted, self._progress = spark, files, wanted, progress
         self._name = uuid.uuid4().hex[:12]
+        self._folder = f"{WRITING}/{self._name}"
+        self._named: list[Written] = []
 
     def run(self) -> Exported:
-        self._check_free()
+        with self._told():
+            self._check_free()
         line = Line(self._wanted.options.connecting)
         try:
-            tasks = line.run(self._tasks)
+            ranges = line.run(self._ranges)
         finally:
             line.close()
-        self._check_writable()
-        if isinstance(self._files, HadoopFiles):
-            rows = by_spark(self._spark, self._files, self._wanted)
-            there = [each for each in self._files.list("") if each.path.endswith(".parquet")]
-            return Exported(rows, len(there), sum(each.bytes for each in there))
+        with self._told():
+            self._check_writable()
         try:
-            found = self._written(tasks)
+            found = self._written(ranges)
             with self._told():
-                self._tidy(found)
-                self._files.write(SUCCESS, _told_of(found))
+                self._check_free()  # Another run may have been at work here.
+                self._check_seen(found)
+                self._name_them(found)
+                self._files.write(SUCCESS, _told_of(self._named))
         except BaseException:
             self._discard()
             raise
+        self._tidy()
         return Exported(sum(one.rows for one in found), len(found), sum(one.bytes for one in found))
 
-    def _tasks(self, using: str) -> list[Task]:
-        some_topics(using, self._wanted.options)
-        ranges = batch(using, self._wanted.options)
-        return [Task(number, each) for number, each in enumerate(ranges or [None])]
+    def _ranges(self, using: str) -> list[Range | None]:
+        options = self._wanted.options
+        if options.pattern is not None:
+            some_topics(using, replace(options, table="messages"))
+        return [*batch(using, options)] or [None]
 
     def _check_free(self) -> None:
-        with self._told():
-            there = held(self._files)
-        if there:
+        if there := held(self._files):
             raise ExportError(
                 f"{self._files.uri} is not empty (it holds {', '.join(there[:3])}): give a folder that is empty, or not"
                 f" there yet. An export without {SUCCESS} was not finished, and can be deleted"
@@ -88,48 +97,69 @@ class Run:
     def _check_writable(self) -> None:
         """Before anything is read."""
         probe = f"{HIDDEN}probe-{self._name}"
-        with self._told():
-            self._files.write(probe, b"")
-            self._files.delete(probe)
+        self._files.write(probe, b"")
+        self._files.delete(probe)
 
-    def _written(self, tasks: Sequence[Task]) -> list[Written]:
-        work = writing(self._files.uri, self._name, self._wanted)
-        found: list[Written] = []
-        at_once = ROUND * parallelism(self._spark)
-        self._progress(0, len(tasks))
-        while len(found) < len(tasks):
+    def _written(self, ranges: Sequence[Range | None]) -> list[Written]:
+        if isinstance(self._files, HadoopFiles):
+            self._progress(0, 1)
+            with self._told():
+                made = by_spark(self._spark, self._files, self._folder, self._wanted)
+            self._progress(1, 1)
+            return made
+        work = writing(self._files.uri, self._folder, self._wanted)
+        done, found, at_once = 0, list[Written](), ROUND * parallelism(self._spark)
+        self._progress(0, len(ranges))
+        while done < len(ranges):
+            some = ranges[done : done + at_once]
             try:
-                found += spread(self._spark, work, tasks[len(found) : len(found) + at_once])
+                found += [one for made in spread(self._spark, work, some) for one in made]
             except ArchiveError as error:
                 raise ExportError(f"{self._files.uri}: {error}") from error
-            self._progress(len(found), len(tasks))
+            done += len(some)
+            self._progress(done, len(ranges))
         return found
 
-    def _tidy(self, found: Sequence[Written]) -> None:
-        """Delete what attempts have left that do not count. Raises ``ExportError`` if a file is not as written."""
-        there = {each.path: each.bytes for each in self._mine()}
+    def _check_seen(self, found: Sequence[Written]) -> None:
+        there = {each.path: each.bytes for each in self._files.list(self._folder, deep=True)}
         for one in found:
-            if there.pop(one.path, None) != one.bytes:
+            if there.get(one.path) != one.bytes:
                 raise ExportError(
                     f"{self._files.uri}: what an executor has written there ({one.path}, {one.bytes:,} bytes) is not"
                     " seen by the driver: give a place that all machines share"
                 )
-        for path in there:
-            self._files.delete(path)
 
-    def _mine(self) -> Iterator[Found]:
-        return (each for each in self._files.list("") if self._name in each.path)
+    def _name_them(self, found: Sequence[Written]) -> None:
+        kind = "" if self._wanted.compression == "none" else f".{self._wanted.compression}"
+        self._named = [
+            replace(one, path=f"part-{number:05d}-{self._name}{kind}.parquet")
+            for number, one in enumerate(found)
+        ]
+        with ThreadPoolExecutor(READERS) as pool:
+            list(pool.map(self._files.move, [one.path for one in found], [one.path for one in self._named]))
 
     def _discard(self) -> None:
+        for one in self._named:
+            with suppress(OSError, pa.ArrowException):
+                self._files.delete(one.path)
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Without what attempts have left that do not count."""
         with suppress(OSError, pa.ArrowException):
-            for each in list(self._mine()):
-                with suppress(OSError, pa.ArrowException):
-                    self._files.delete(each.path)
+            self._files.discard(self._folder)
+        with suppress(OSError, pa.ArrowException):
+            if not any(self._files.look(WRITING)):  # Another run's may be there.
+                self._files.discard(WRITING)
 
     @contextmanager
     def _told(self) -> Iterator[None]:
         try:
             yield
+        except FileExistsError as error:
+            raise ExportError(
+                f"{self._files.uri}: another export has been written there meanwhile: give each a folder of its own"
+            ) from error
         except (OSError, pa.ArrowException) as error:
             raise ExportError(f"{self._files.uri} cannot be written: {error}") from error
 

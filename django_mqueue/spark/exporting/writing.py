@@ -1,28 +1,21 @@
-"""What a task of an export does: it reads a range, and writes it into one file."""
+"""What a task of an export does: it reads a range, and writes it into files."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ..archiving.files import files_at
+from ..archiving.files import Files, files_at
 from ..archiving.groups import Groups
+from ..archiving.parquet import BYTES_PER_FILE
 from ..batches import Batches
 from ..ranges import Range
 from ..reading import read
 from .asking import Asked
-
-
-@dataclass(frozen=True)
-class Task:
-    """``range`` None: there is nothing, and the file tells the columns alone."""
-
-    number: int
-    range: Range | None
 
 
 @dataclass(frozen=True)
@@ -32,27 +25,58 @@ class Written:
     bytes: int
 
 
-def writing(to: str, run: str, asked: Asked) -> Callable[[Task], Written]:
-    """A function for executors. Each attempt of a task has a file of its own, and deletes it after an error.
+def writing(to: str, folder: str, asked: Asked) -> Callable[[Range | None], list[Written]]:
+    """A function for executors: the files, below ``folder``, that one attempt of a task has made, by offset.
 
-    ``run`` is another for each export, and stands in the names of all its files.
+    Of no range it is one that tells the columns alone. Nothing of them counts before they have their names.
     """
 
-    def written(task: Task) -> Written:
-        files, batches = files_at(to), Batches(asked.schema)
-        kind = "" if asked.compression == "none" else f".{asked.compression}"
-        path = f"part-{task.number:05d}-{run}-{uuid.uuid4().hex[:8]}{kind}.parquet"
-        try:
-            with files.create(path) as stream:
-                groups = Groups(stream, batches.schema, asked.compression)
-                if task.range is not None:
-                    for batch in read(task.range, batches, asked.options):
-                        groups.add(batch)
-                groups.close()
-                return Written(path, groups.rows, stream.tell())
-        except BaseException:
-            with suppress(OSError, pa.ArrowException):
-                files.delete(path)
-            raise
+    def written(wanted: Range | None) -> list[Written]:
+        batches = Batches(asked.schema)
+        with _Made(files_at(to), f"{folder}/{uuid.uuid4().hex}", batches.schema, asked.compression) as made:
+            if wanted is not None:
+                for batch in read(wanted, batches, asked.options):
+                    made.add(batch)
+        return made.found
 
     return written
+
+
+class _Made:
+    """A task's files, one after the other. A context, at whose end without an error they are closed and durable."""
+
+    def __init__(self, files: Files, folder: str, schema: pa.Schema, compression: str) -> None:
+        self._files, self._folder = files, folder
+        self._schema, self._compression = schema, compression
+        self.found: list[Written] = []
+
+    def __enter__(self) -> _Made:
+        self._begin()
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self._end()
+            return
+        with suppress(OSError, pa.ArrowException):
+            self._groups.abandon()
+        with suppress(OSError, pa.ArrowException):
+            self._stack.close()
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        if self._groups.rows and self._stream.tell() > BYTES_PER_FILE:
+            self._end()
+            self._begin()
+        self._groups.add(batch)
+
+    def _begin(self) -> None:
+        self._path = f"{self._folder}/{len(self.found)}.parquet"
+        self._stack = ExitStack()
+        self._stream = self._stack.enter_context(self._files.create(self._path))
+        self._groups = Groups(self._stream, self._schema, self._compression)
+
+    def _end(self) -> None:
+        self._groups.close()
+        size = self._stream.tell()
+        self._stack.close()
+        self.found.append(Written(self._path, self._groups.rows, size))
