@@ -47,7 +47,7 @@ ORDERS = ("--topic", "orders", "--to", "there")
         ((*ORDERS, "--columns", ""), "has no column ''"),
         ((*ORDERS, "--table", "letters"), "invalid choice"),
         ((*ORDERS, "--compression", "zip"), "invalid choice"),
-        ((*ORDERS, "--since", "yesterday"), "must be a time like"),
+        ((*ORDERS, "--since", "yesterday"), "must be a date, or a time like"),
         ((*ORDERS, "--since", "2026-03-02", "--until", "2026-03-01"), "would end before it begins"),
         (("--topic", "orders", "--to", ""), "place is empty"),
         (("--topic", "orders", "--to", "s3://id:key@bucket/there"), "keys do not belong"),

@@ -12,6 +12,7 @@ from ..archiving.calls import archive
 from ..archiving.layout import by_arrow
 from ..archiving.places import check_place
 from .checking import whole
+from .choosing import add_topics
 from .verbs import Job, Verb
 
 if TYPE_CHECKING:
@@ -19,9 +20,7 @@ if TYPE_CHECKING:
 
 
 def arguments(parser: ArgumentParser) -> None:
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--topic", action="append", help="A topic; as often as needed.")
-    which.add_argument("--pattern", help="All topics that this regular expression matches as a whole.")
+    add_topics(parser)
     parser.add_argument(
         "--to",
         required=True,

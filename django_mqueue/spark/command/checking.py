@@ -35,6 +35,6 @@ def moment(text: str) -> datetime:
         found = datetime.fromisoformat(text)
     except ValueError:
         raise ArgumentTypeError(
-            f"must be a time like 2026-05-03T12:00 or 2026-05-03T12:00+02:00, not {text!r}"
+            f"must be a date, or a time like 2026-05-03T12:00 or 2026-05-03T12:00+02:00, not {text!r}"
         ) from None
     return found if found.tzinfo else found.replace(tzinfo=UTC)

@@ -14,16 +14,14 @@ from ..exporting.asking import COMPRESSIONS, asked
 from ..exporting.calls import export
 from ..launching import check_pyspark
 from ..options import TOPIC_MAX
-from .checking import moment
+from .choosing import add_times, add_topics
 from .verbs import BadArguments, Job, Stopped, Verb
 
 TABLES = ("messages", "dead_letters", "deliveries")
 
 
 def arguments(parser: ArgumentParser) -> None:
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--topic", action="append", help="A topic; as often as needed.")
-    which.add_argument("--pattern", help="All topics that this regular expression matches as a whole.")
+    add_topics(parser)
     parser.add_argument(
         "--to",
         required=True,
@@ -38,13 +36,7 @@ def arguments(parser: ArgumentParser) -> None:
         metavar="A,B,…",
         help="Only these columns, in this order (default: all but headers).",
     )
-    parser.add_argument(
-        "--since",
-        type=moment,
-        metavar="TIME",
-        help="Published then or later; ISO 8601, in UTC unless it says.",
-    )
-    parser.add_argument("--until", type=moment, metavar="TIME", help="Published before then.")
+    add_times(parser)
     parser.add_argument("--targeted", action="store_true", help="Also messages that are for one group alone.")
     parser.add_argument(
         "--allow-gaps",

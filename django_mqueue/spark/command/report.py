@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction
-from datetime import UTC, datetime
+from argparse import ArgumentParser, BooleanOptionalAction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import OptionError
 from ..reporting.asking import STEPS, Wanted, wanted
+from .checking import moment
 from .verbs import BadArguments, Job, Stopped, Verb
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--live", action=BooleanOptionalAction, default=True, help="Also the log itself (default: yes)."
     )
-    moment = "YYYY-MM-DD[THH:MM[:SS]][+HH:MM]"
-    parser.add_argument("--since", type=_moment, metavar=moment, help="Count from this moment on (UTC).")
-    parser.add_argument("--until", type=_moment, metavar=moment, help="Count what was before this moment.")
+    form = "YYYY-MM-DD[THH:MM[:SS]][+HH:MM]"
+    parser.add_argument("--since", type=moment, metavar=form, help="Count from this moment on (UTC).")
+    parser.add_argument("--until", type=moment, metavar=form, help="Count what was before this moment.")
     parser.add_argument(
         "--by", choices=tuple(STEPS), default="hour", help="The steps of time (default hour)."
     )
@@ -139,17 +139,6 @@ def _write(job: Job, found: Report) -> None:
             failed.append(f"{name} cannot be written: {error}")
     if failed:
         raise OSError("; ".join(failed))
-
-
-def _moment(text: str) -> datetime:
-    """Without a zone it is UTC."""
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise ArgumentTypeError(
-            f"must be a date, or a date and a time, as 2026-03-01T12:00, not {text!r}"
-        ) from None
-    return found.replace(tzinfo=UTC) if found.utcoffset() is None else found
 
 
 VERB = Verb(
