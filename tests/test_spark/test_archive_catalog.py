@@ -435,6 +435,34 @@ def test_names_of_stores_are_those_that_spark_knows() -> None:
     assert path("gcs://b/x") == "gs://b/x/messages/a%2Fb/1.parquet"
 
 
+def test_a_store_that_lists_no_folders(tmp_path: Path) -> None:
+    """As Arrow has Google's: what is below tells them."""
+    from pyarrow import fs
+
+    from django_mqueue.spark.archiving.files import StoreFiles
+    from django_mqueue.spark.archiving.vacancy import held
+
+    class Objects:
+        """A disk of which only files are listed."""
+
+        type_name = "gcs"
+
+        def get_file_info(self, selector: fs.FileSelector) -> list[fs.FileInfo]:
+            found = fs.LocalFileSystem().get_file_info(selector)
+            return [info for info in found if info.type == fs.FileType.File]
+
+    files = StoreFiles("gs://box/x", Objects(), str(tmp_path))
+    assert held(files) == []
+    for path in ("2025/x.parquet", "2025/y/z.parquet", "2026", ".hidden/x"):
+        (tmp_path / path).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / path).write_bytes(b"1")
+    assert set(files.look("")) == {("2025", True), ("2026", False), (".hidden", True)}
+    assert set(files.look("2025")) == {("2025/x.parquet", False), ("2025/y", True)}
+    assert held(files) == ["2026"]
+    (tmp_path / "2026").unlink()
+    assert held(files) == ["2025/x.parquet"]
+
+
 @pytest.mark.slow
 def test_spark_reads_what_the_manifests_name(folder: Path, spark: SparkSession) -> None:
     """Older files without the newest columns too; names with signs of their own to Hadoop and to patterns."""

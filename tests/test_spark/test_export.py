@@ -69,7 +69,7 @@ def files(place: Path) -> list[Path]:
 
 def left(place: Path) -> list[Path]:
     """What attempts of tasks have written, and readers pass over."""
-    return sorted(place.glob(".writing/*/*/*.parquet"))
+    return sorted(place.glob(".writing-*/*/*.parquet"))
 
 
 def is_whole(path: Path) -> bool:
@@ -258,6 +258,23 @@ def test_where_only_hadoop_has_a_way_to_it_is_the_same(
     assert [(field.name, field.type) for field in mine] == [(field.name, field.type) for field in theirs]
 
 
+@pytest.mark.parametrize("compression", ["zstd", "snappy", "gzip", "lz4", "none"])
+def test_compressions_are_the_same_either_way(
+    run: Export, spark: SparkSession, place: Path, tmp_path: Path, compression: str
+) -> None:
+    import pyarrow.parquet as pq
+
+    publish_many("orders", range(10))
+    run(topic="orders", compression=compression)
+    with mounted(spark, tmp_path) as uri:
+        run(f"{uri}/there", topic="orders", compression=compression)
+    codecs = set()
+    for each in (place, tmp_path / "there"):
+        assert spark.read.parquet(str(each)).count() == 10
+        codecs.add(pq.read_metadata(files(each)[0]).row_group(0).column(0).compression)
+    assert len(codecs) == 1
+
+
 def test_messages_deleted_meanwhile_are_the_same_error_where_only_hadoop_has_a_way_to(
     run: Export, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -276,45 +293,78 @@ def test_a_late_attempt_adds_nothing(run: Export, place: Path, monkeypatch: pyte
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"PAR1")
 
-    name_them = running.Run._name_them
+    finish = running.Run._finish
 
-    def named(self: running.Run, *found: Any) -> None:
-        name_them(self, *found)
+    def finished(self: running.Run, *found: Any) -> None:
+        finish(self, *found)
         late(self._folder)
 
-    monkeypatch.setattr(running.Run, "_name_them", named)
+    monkeypatch.setattr(running.Run, "_finish", finished)
     publish_many("orders", range(10))
     run(topic="orders")
     assert left(place) == []
-    late(".writing/a-run")
-    assert sorted(path.name for path in place.iterdir()) == [".writing", "_SUCCESS", files(place)[0].name]
+    late(".writing-a-run")
+    assert sorted(path.name for path in place.iterdir()) == [
+        ".writing-a-run",
+        "_SUCCESS",
+        files(place)[0].name,
+    ]
     assert len(rows(place)) == 10
 
 
-@pytest.mark.parametrize("when", ["_check_seen", "_name_them"])
 def test_of_two_exports_into_one_folder_one_is_told(
-    run: Export, place: Path, monkeypatch: pytest.MonkeyPatch, when: str
+    run: Export, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other one begins when the first has written its files, or has looked whether it is alone."""
+    """The second one has written its files while the first one gives its own their names."""
     from django_mqueue.spark.exporting import running
 
     publish_many("orders", range(10))
     publish_many("other", range(5))
-    once, check = [True], getattr(running.Run, when)
+    finish = running.Run._finish
+    told: list[running.Run] = []
 
-    def other(self: running.Run, *found: Any) -> None:
-        if when == "_name_them":
-            check(self, *found)
-        if once.pop():
-            once.append(False)
-            (place / "_SUCCESS").write_text("{}")
-        if when != "_name_them":
-            check(self, *found)
+    def second(self: running.Run, *found: Any) -> None:
+        if not told:
+            told.append(self)
+            with pytest.raises(ExportError, match="another export gives its files their names there"):
+                run(topic="other")
+            assert not files(place)
+        finish(self, *found)
 
-    monkeypatch.setattr(running.Run, when, other)
-    with pytest.raises(ExportError, match="another export has been written there meanwhile"):
-        run(topic="orders")
-    assert [path.name for path in place.iterdir()] == ["_SUCCESS"]
+    monkeypatch.setattr(running.Run, "_finish", second)
+    run(topic="orders")
+    assert told
+    assert [int(row["payload"]) for row in rows(place)] == list(range(10))
+    assert len(list(place.iterdir())) == 2
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+@pytest.mark.parametrize("lands", [True, False])
+def test_an_error_when_success_is_written(
+    run: Export, place: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], lands: bool
+) -> None:
+    """What ``_SUCCESS`` names stays, whatever comes behind it; without it nothing does."""
+    from django_mqueue.spark.archiving.files import LocalFiles
+
+    write = LocalFiles.write
+
+    def written(self: LocalFiles, path: str, data: bytes) -> None:
+        if path != "_SUCCESS" or lands:
+            write(self, path, data)
+        if path == "_SUCCESS":
+            raise error("no answer")
+
+    monkeypatch.setattr(LocalFiles, "write", written)
+    publish_many("orders", range(10))
+    if error is OSError and lands:
+        assert run(topic="orders").rows == 10
+    else:
+        with pytest.raises(ExportError if error is OSError else error, match="no answer"):
+            run(topic="orders")
+    assert len(list(place.iterdir())) == (2 if lands else 0)
+    if lands:
+        named = json.loads((place / "_SUCCESS").read_bytes())["files"]
+        assert [each["path"] for each in named] == [path.name for path in files(place)]
 
 
 def test_one_that_was_written_meanwhile_is_left_as_it_is(run: Export, place: Path) -> None:

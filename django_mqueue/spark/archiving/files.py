@@ -189,9 +189,22 @@ class StoreFiles:
         )
 
     def look(self, folder: str) -> Iterator[tuple[str, bool]]:
+        if self._system.type_name == "gcs":
+            yield from self._first_level(folder)
+            return
         selector = fs.FileSelector(self._full(folder), allow_not_found=True)
         for info in self._system.get_file_info(selector):
             yield self._path(info), info.type == fs.FileType.Directory
+
+    def _first_level(self, folder: str) -> Iterator[tuple[str, bool]]:
+        """By all that is below: of a folder alone Arrow lists there no folders but those that an object stands for
+        (``GetFileInfo`` in its gcsfs.cc)."""
+        before, seen = f"{folder}/" if folder else "", set[str]()
+        for each in self.list(folder, deep=True):
+            name, slash, _ = each.path.removeprefix(before).partition("/")
+            if name not in seen:
+                seen.add(name)
+                yield before + name, bool(slash)
 
     def exists(self, path: str) -> bool:
         return bool(self._system.get_file_info(self._full(path)).type == fs.FileType.File)

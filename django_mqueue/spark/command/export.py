@@ -14,7 +14,8 @@ from ..exporting.asking import COMPRESSIONS, asked
 from ..exporting.calls import export
 from ..launching import check_pyspark
 from ..options import TOPIC_MAX
-from .choosing import add_times, add_topics
+from .checking import moment
+from .choosing import add_topics
 from .verbs import BadArguments, Job, Stopped, Verb
 
 TABLES = ("messages", "dead_letters", "deliveries")
@@ -36,7 +37,18 @@ def arguments(parser: ArgumentParser) -> None:
         metavar="A,B,…",
         help="Only these columns, in this order (default: all but headers).",
     )
-    add_times(parser)
+    parser.add_argument(
+        "--since",
+        type=moment,
+        metavar="TIME",
+        help="From the first message on that was published then or later; ISO 8601, in UTC unless it says.",
+    )
+    parser.add_argument(
+        "--until",
+        type=moment,
+        metavar="TIME",
+        help="Up to before the first message that was published then or later.",
+    )
     parser.add_argument("--targeted", action="store_true", help="Also messages that are for one group alone.")
     parser.add_argument(
         "--allow-gaps",

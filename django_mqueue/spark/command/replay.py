@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...drawing.printing import on_a_line
 from ..replaying.asking import check_replay
 from ..replaying.choice import Choice
-from .checking import checked
-from .choosing import add_times
+from .checking import checked, moment
 from .verbs import Job, Verb
 
 if TYPE_CHECKING:
@@ -35,7 +34,13 @@ def arguments(parser: ArgumentParser) -> None:
         required=True,
         help="Of this replay: run again under its name it goes on, and stores nothing twice.",
     )
-    add_times(parser)
+    parser.add_argument(
+        "--since",
+        type=moment,
+        metavar="TIME",
+        help="Published then or later; ISO 8601, in UTC unless it says.",
+    )
+    parser.add_argument("--until", type=moment, metavar="TIME", help="Published before then.")
     parser.add_argument("--key", action="append", default=[], help="Of this key; as often as needed.")
     parser.add_argument("--kind", action="append", default=[], help="Of this kind; as often as needed.")
     parser.add_argument(

@@ -25,6 +25,9 @@ _ERRORS: dict[str, type[MQueueError]] = {
     kind.__name__: kind for kind in (LogGap, NoConnection, NoSuchTopic, OptionError)
 }
 
+_CODECS = {"lz4": "lz4_raw"}
+"""What Spark calls them otherwise: its lz4 is a frame of Hadoop's, which others do not read."""
+
 
 def by_spark(spark: SparkSession, files: HadoopFiles, folder: str, wanted: Asked) -> list[Written]:
     """The files, below ``folder``, by topic and offset; as Arrow would have written them."""
@@ -32,7 +35,9 @@ def by_spark(spark: SparkSession, files: HadoopFiles, folder: str, wanted: Asked
     reader = spark.read.format("mqueue").options(**wanted.given).schema(wanted.schema)
     try:
         with configured(spark, AS_ARROW_WRITES):
-            writer = reader.load().write.option("compression", wanted.compression)
+            writer = reader.load().write.option(
+                "compression", _CODECS.get(wanted.compression, wanted.compression)
+            )
             writer.parquet(files.spark_path(folder))
     except Exception as error:
         kind, text = raised(error) or ("", "")

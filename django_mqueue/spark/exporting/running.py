@@ -1,6 +1,6 @@
 """The export run: planned as a batch, written by tasks, and at the end a file that says that all is there.
 
-Attempts of tasks write below ``.writing``, which readers pass over. When all have ended, the driver gives the files
+Attempts of tasks write into a hidden folder, which readers pass over. When all have ended, the driver gives the files
 that count their names: an attempt that comes late, of a process that was held to be lost, adds nothing to them.
 """
 
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 SUCCESS = "_SUCCESS"
 """As Hadoop's committers call it; some of them put a JSON into it, too, that names the files."""
 
+NAMING = f"{HIDDEN}naming"
+"""Is there while one run gives its files their names: no other one does."""
+
 ROUND = 8
 """Tasks for each that runs at once, between two looks at how far it is."""
 
@@ -55,7 +58,7 @@ class Run:
     def __init__(self, spark: SparkSession, files: Files, wanted: Asked, progress: Progress) -> None:
         self._spark, self._files, self._wanted, self._progress = spark, files, wanted, progress
         self._name = uuid.uuid4().hex[:12]
-        self._folder = f"{WRITING}/{self._name}"
+        self._folder = f"{WRITING}-{self._name}"
         self._named: list[Written] = []
 
     def run(self) -> Exported:
@@ -71,10 +74,9 @@ class Run:
         try:
             found = self._written(ranges)
             with self._told():
-                self._check_free()  # Another run may have been at work here.
                 self._check_seen(found)
-                self._name_them(found)
-                self._files.write(SUCCESS, _told_of(self._named))
+                with self._alone():
+                    self._finish(found)
         except BaseException:
             self._discard()
             raise
@@ -129,7 +131,24 @@ class Run:
                     " seen by the driver: give a place that all machines share"
                 )
 
-    def _name_them(self, found: Sequence[Written]) -> None:
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Raise ``ExportError`` if another run has been at work here, or is."""
+        try:
+            self._files.write(NAMING, self._name.encode())
+        except FileExistsError:
+            raise ExportError(
+                f"{self._files.uri}: another export gives its files their names there, or was killed when it did: give"
+                f" each a folder of its own. If none is at work, delete {NAMING} and what else is there"
+            ) from None
+        try:
+            self._check_free()
+            yield
+        finally:
+            with suppress(OSError, pa.ArrowException):
+                self._files.delete(NAMING)
+
+    def _finish(self, found: Sequence[Written]) -> None:
         kind = "" if self._wanted.compression == "none" else f".{self._wanted.compression}"
         self._named = [
             replace(one, path=f"part-{number:05d}-{self._name}{kind}.parquet")
@@ -137,33 +156,39 @@ class Run:
         ]
         with ThreadPoolExecutor(READERS) as pool:
             list(pool.map(self._files.move, [one.path for one in found], [one.path for one in self._named]))
+        try:
+            self._files.write(SUCCESS, self._said())
+        except (OSError, pa.ArrowException):
+            if not self._counts():
+                raise
+
+    def _said(self) -> bytes:
+        told = {"rows": sum(one.rows for one in self._named), "files": [asdict(one) for one in self._named]}
+        return json.dumps(told, indent=2).encode() + b"\n"
+
+    def _counts(self) -> bool:
+        """Whether the files that have their names are those of ``_SUCCESS``: an error may come behind that."""
+        try:
+            return bool(self._named) and self._files.read(SUCCESS) == self._said()
+        except FileNotFoundError:
+            return False
 
     def _discard(self) -> None:
-        for one in self._named:
-            with suppress(OSError, pa.ArrowException):
-                self._files.delete(one.path)
+        """Without what does not count. Where nobody knows whether it does, it stays."""
+        with suppress(OSError, pa.ArrowException):
+            for one in [] if self._counts() else self._named:
+                with suppress(OSError, pa.ArrowException):
+                    self._files.delete(one.path)
         self._tidy()
 
     def _tidy(self) -> None:
         """Without what attempts have left that do not count."""
         with suppress(OSError, pa.ArrowException):
             self._files.discard(self._folder)
-        with suppress(OSError, pa.ArrowException):
-            if not any(self._files.look(WRITING)):  # Another run's may be there.
-                self._files.discard(WRITING)
 
     @contextmanager
     def _told(self) -> Iterator[None]:
         try:
             yield
-        except FileExistsError as error:
-            raise ExportError(
-                f"{self._files.uri}: another export has been written there meanwhile: give each a folder of its own"
-            ) from error
         except (OSError, pa.ArrowException) as error:
             raise ExportError(f"{self._files.uri} cannot be written: {error}") from error
-
-
-def _told_of(found: Sequence[Written]) -> bytes:
-    told = {"rows": sum(one.rows for one in found), "files": [asdict(one) for one in found]}
-    return json.dumps(told, indent=2).encode() + b"\n"
