@@ -382,6 +382,30 @@ def test_one_that_was_written_meanwhile_is_left_as_it_is(run: Export, place: Pat
     assert len(list(place.iterdir())) == 2
 
 
+@pytest.mark.parametrize("how", ["missing", "short"])
+def test_files_that_are_not_as_they_were_written(
+    run: Export, place: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """As where each machine has a disk of its own under that name; or one that has lost something."""
+    from django_mqueue.spark.exporting import running
+
+    written = running.Run._written
+
+    def spoilt(self: running.Run, *ranges: Any) -> Any:
+        found = written(self, *ranges)
+        for path in left(place):
+            path.write_bytes(b"")
+            if how == "missing":
+                path.unlink()
+        return found
+
+    monkeypatch.setattr(running.Run, "_written", spoilt)
+    publish_many("orders", range(10))
+    with pytest.raises(ExportError, match="is not seen by the driver: give a place that all machines share"):
+        run(topic="orders")
+    assert not list(place.iterdir())
+
+
 def test_dead_letters_by_a_pattern_where_there_are_none(run: Export, place: Path) -> None:
     fill()
     done = run(subscribePattern=".*", table="dead_letters", columns=["offset", "last_error"])

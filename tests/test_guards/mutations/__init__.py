@@ -6,6 +6,7 @@ from . import (
     archiving,
     attempts,
     copying,
+    exporting,
     fencing,
     following,
     groups,
@@ -37,6 +38,7 @@ PARTS: dict[str, tuple[Mutation, ...]] = {
     "Request and reply": requests.MUTATIONS,
     "Reading the log": following.MUTATIONS,
     "Archives": archiving.MUTATIONS,
+    "Exports": exporting.MUTATIONS,
     "Storing the past": copying.MUTATIONS,
     "Rows and connections of Spark": sending.MUTATIONS,
 }
