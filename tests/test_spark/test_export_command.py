@@ -29,6 +29,9 @@ def main(*arguments: str) -> int:
         return end.code if isinstance(end.code, int) else -1
 
 
+_SPARK = pytest.mark.spark
+"""PySpark knows the columns."""
+
 ORDERS = ("--topic", "orders", "--to", "there")
 
 
@@ -42,9 +45,13 @@ ORDERS = ("--topic", "orders", "--to", "there")
         (("--topic", "a,b", "--topic", "c", "--to", "there"), "'a,b' has a comma in its name: give it alone"),
         (("--topic", "a", "--topic", "", "--to", "there"), "'' cannot be one"),
         (("--pattern", "(", "--to", "there"), "must be a regular expression"),
-        ((*ORDERS, "--columns", "offset,total"), "has no column 'total'; it has topic, partition"),
+        pytest.param(
+            (*ORDERS, "--columns", "offset,total"),
+            "has no column 'total'; it has topic, partition",
+            marks=_SPARK,
+        ),
         ((*ORDERS, "--columns", "offset,offset"), "none twice"),
-        ((*ORDERS, "--columns", ""), "has no column ''"),
+        pytest.param((*ORDERS, "--columns", ""), "has no column ''", marks=_SPARK),
         ((*ORDERS, "--table", "letters"), "invalid choice"),
         ((*ORDERS, "--compression", "zip"), "invalid choice"),
         ((*ORDERS, "--since", "yesterday"), "must be a date, or a time like"),
@@ -61,6 +68,15 @@ def test_bad_arguments_are_one_line_and_exit_code_2(
     out, err = capsys.readouterr()
     assert named in err
     assert out == ""
+    assert "Traceback" not in err
+
+
+def test_without_pyspark_it_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("django_mqueue.spark.launching.find_spec", lambda name: None)
+    assert main(*ORDERS) == 1
+    assert "pyspark is not installed: pip install" in (err := capsys.readouterr().err)
     assert "Traceback" not in err
 
 

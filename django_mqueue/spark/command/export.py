@@ -12,7 +12,6 @@ from ..archiving.layout import by_arrow
 from ..archiving.places import check_place
 from ..exporting.asking import COMPRESSIONS, asked
 from ..exporting.calls import export
-from ..launching import check_pyspark
 from ..options import TOPIC_MAX
 from .checking import moment
 from .choosing import add_topics
@@ -63,7 +62,6 @@ def arguments(parser: ArgumentParser) -> None:
 
 def run(job: Job) -> int:
     given = job.arguments
-    check_pyspark()
     check_place(given.to)
     options = job.options | _reading(given)
     columns = None if given.columns is None else [name.strip() for name in given.columns.split(",")]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
 from ..errors import OptionError
+from ..launching import check_pyspark
 from ..options import ReadOptions, read_options
 
 if TYPE_CHECKING:
@@ -27,10 +28,15 @@ class Asked:
 
 
 def asked(options: Mapping[str, str], columns: Sequence[str] | None, compression: str) -> Asked:
-    """Raises ``OptionError`` for what cannot be."""
+    """Raises ``OptionError`` for what cannot be; first for what can be told without PySpark."""
     if compression not in COMPRESSIONS:
         raise OptionError(f"compression is {compression!r}, but must be one of {', '.join(COMPRESSIONS)}")
     found = read_options(options, streaming=False)
+    if isinstance(columns, str):
+        raise OptionError(f"columns is {columns!r}, but must be a list of names")
+    if columns is not None and not len(set(columns)) == len(columns) > 0:
+        raise OptionError(f"columns is {list(columns)!r}, but must name at least one, and none twice")
+    check_pyspark()
     return Asked(dict(options), found, _schema(found, columns), compression)
 
 
@@ -41,14 +47,10 @@ def _schema(options: ReadOptions, columns: Sequence[str] | None) -> StructType:
 
     if columns is None:
         return schema_of(options)
-    if isinstance(columns, str):
-        raise OptionError(f"columns is {columns!r}, but must be a list of names")
     known = {field.name: field for field in schema_of(replace(options, include_headers=True))}
     for name in columns:
         if name not in known:
             raise OptionError(
                 f"columns: table {options.table!r} has no column {name!r}; it has {', '.join(known)}"
             )
-    if not columns or len(set(columns)) < len(columns):
-        raise OptionError(f"columns is {list(columns)!r}, but must name at least one, and none twice")
     return StructType([known[name] for name in columns])
