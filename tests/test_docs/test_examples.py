@@ -311,6 +311,7 @@ NEED_SPARK = {
     for page in (
         "give-a-new-group-the-past",
         "keep-an-aggregate",
+        "export-to-parquet",
         "publish-with-spark",
         "read-the-log-with-spark",
         "replay-from-an-archive",
