@@ -55,7 +55,6 @@ KINDS = (
         "three columns",
         "offset BIGINT, partition STRING, payload BINARY",
         "`offset`, partition_key AS `partition`, payload",
-        counts=False,
     ),
     Columns("ten columns, JDBC as the table has them", _SCHEMA, _ALL.format("metadata,"), counts=False),
 )
@@ -71,7 +70,7 @@ class Race:
     folder: Path
 
     def run(self, times: int, most: float, say: Callable[[str], None]) -> bool:
-        """Whether no kind of columns that counts takes ``export`` more than ``most`` of JDBC's time."""
+        """Whether no kind of columns that counts takes either of ours more than ``most`` of JDBC's time."""
         met = True
         for columns in KINDS:
             ways = {
@@ -103,10 +102,11 @@ class Race:
                 told = " ".join(f"{value:.2f}" for value in sorted(values))
                 say(f"{columns.name}: {name:7}{medians[name]:6.2f} s (of {told}); CPU: {parts}")
             ratios = {name: medians[name] / medians["jdbc"] for name in ("export", "mqueue")}
-            good = ratios["export"] <= most or not columns.counts
+            slow = [name for name, ratio in ratios.items() if columns.counts and ratio > most]
             told = ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items())
-            say(f"{columns.name}, of JDBC's time: {told}{'' if good else f'; export should have {most:g}'}")
-            met &= good
+            missed = f"; more than {most:g}: {', '.join(slow)}" if slow else ""
+            say(f"{columns.name}, of JDBC's time: {told}{missed}")
+            met &= not slow
         return met
 
     def ours(self, columns: Columns) -> DataFrame:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tests.benchmarks.served import Served
 
 MOST = 1.0
-"""Of the time that JDBC takes: ``export``, all of a message but its headers."""
+"""Of the time that JDBC takes."""
 
 GROWTH = 16.0
 """MiB that ten times the rows may add to each part of the driver: what comes and goes by chance."""
@@ -23,8 +23,7 @@ Fills a topic on a private server; reads it to Parquet on local[N], in turns by 
 format("mqueue") and format("jdbc") with MariaDB's connector, whose rows Spark's Java writes: the same rows, as many
 partitions, the same compression. Tells the medians, and their ratios.
 Then reads a topic ten times as long, and tells what that adds to the driver's memory.
-Exit code 1: export is slower than JDBC with ten columns, or the driver grew. format("mqueue"), and three columns, are
-told beside it.
+Exit code 1: one of ours is slower than JDBC, or the driver grew.
 
 All write the same rows: JDBC has the server take kind and encoding out of their JSON, and Spark make timestamps of
 its numbers. What JDBC takes for the table's own columns, as they are, is told beside it, and does not count.
