@@ -71,6 +71,7 @@ def main(name: str) -> None:
     ending = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ending.set())
     while not ending.is_set():
+        polled = now()
         try:
             with Subscription(
                 HAND.topic, HAND.name, name, max_attempts=MAX_ATTEMPTS, visibility_timeout=2 * VISIBILITY
@@ -81,7 +82,8 @@ def main(name: str) -> None:
                         ending.wait(0.05)
                     polled = pay_attention(polled)
         except (DatabaseError, InterfaceError) as error:
-            # What it had in hand it will not answer any more.
+            # What it had in hand it will not answer any more; it may have lost it before.
+            pay_attention(polled)
             history().write(Fault(now(), "abandoned", my_name()))
             print(f"starting again: {error}", flush=True)
             connection.close()

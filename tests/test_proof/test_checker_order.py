@@ -133,6 +133,7 @@ def test_a_former_owner_that_was_stalled_may_still_be_running() -> None:
     for tale in (
         overlapping().stopped(3.5, 8.5),
         overlapping().server_down(4, 7),
+        overlapping().fault(2.9, "silent", "w1").fault(8.5, "heard", "w1").fault(8.6, "abandoned", "w1"),
         overlapping().stolen(7.5),
         overlapping().stopped(1, 2.5),  # It woke just before it started what it had claimed.
         overlapping().stopped(2, 7.8, worker="w2"),  # The later one is the stalled one.
@@ -148,6 +149,7 @@ def test_what_was_before_or_after_excuses_no_overlap() -> None:
         overlapping().stolen(7.5, key="other"),
         overlapping().stopped(1, 5, worker="w2"),
         overlapping().fault(7, "disconnected", "w1"),
+        overlapping().fault(8.6, "abandoned", "w1"),
     ):
         assert tale.wrong() == {("overlap", "b")}
 

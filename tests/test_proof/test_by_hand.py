@@ -1,0 +1,50 @@
+"""What the process that consumes by hand writes down of itself, as the checker has to know it."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from django.db import connection
+
+from django_mqueue import publish, subscribe
+from tests.proof.crew import PROGRAMS
+from tests.proof.history import Fault, Started, read
+from tests.proof.plan import HAND, environment
+from tests.support.processes import Worker, database_url, wait_until
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
+
+NAME, LEASE = "hand-0.1", 2.0
+
+
+def test_a_batch_that_ends_with_an_error_was_silent_too(tmp_path: Path) -> None:
+    """Its handler was longer at work than a lease lasts, then the answer failed: others may have had it by then."""
+    subscribe(HAND.topic, HAND.name)
+    publish(HAND.topic, {"m": "a", "do": "overstay", "on": HAND.name}, key="k")
+    variables = {"DATABASE_URL": database_url(), **environment(tmp_path, NAME, LEASE)}
+
+    def started() -> list[Started]:
+        return [event for event in read(tmp_path) if isinstance(event, Started)]
+
+    def faults() -> list[Fault]:
+        return [event for event in read(tmp_path) if isinstance(event, Fault)]
+
+    with closing(Worker(("hand-0",), variables, PROGRAMS["hand"])):
+        wait_until(started, "the message is given")
+        disconnect_others()
+        wait_until(lambda: [fault for fault in faults() if fault.kind == "abandoned"], "the answer fails")
+    silent, heard, abandoned = faults()[:3]
+    assert [silent.kind, heard.kind, abandoned.kind] == ["silent", "heard", "abandoned"]
+    assert silent.at <= started()[0].at < heard.at <= abandoned.at
+
+
+def disconnect_others() -> None:
+    """``KILL`` of all connections to this database but our own."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()"
+        )
+        for (found,) in cursor.fetchall():
+            cursor.execute(f"KILL {found:d}")
