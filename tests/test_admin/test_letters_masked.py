@@ -22,12 +22,12 @@ RIGHTS = ("view_deadletter", "redrive_deadletter", "edit_deadletter", "purge_dea
 
 
 def no_card(message: Inspected) -> Inspected:
-    errors = tuple(replace(one, error=one.error.replace("4711", "….")) for one in message.errors)
+    errors = tuple(replace(one, error=one.error.replace("5105105105105100", "….")) for one in message.errors)
     return replace(message, payload={**message.payload, "card": "hidden"}, headers={}, errors=errors)
 
 
 def broken(message: Inspected) -> Inspected:
-    raise LookupError("4711")
+    raise LookupError("5105105105105100")
 
 
 @pytest.fixture(
@@ -42,8 +42,10 @@ def masked(request: pytest.FixtureRequest) -> Iterator[None]:
 def test_who_may_not_see_all_sees_nothing_of_it() -> None:
     """On no page, and by no question."""
     (letter,) = give_up(
-        OutgoingMessage({"n": 1, "card": "4711"}, id="order-1", headers={"card": "4711"}),
-        error="Declined: 4711 of {n}\n4711",
+        OutgoingMessage(
+            {"n": 1, "card": "5105105105105100"}, id="order-1", headers={"card": "5105105105105100"}
+        ),
+        error="Declined: 5105105105105100 of {n}\n5105105105105100",
     )
     client, other = staff(*RIGHTS), staff(*RIGHTS, "unmask_message", name="other")
     line = {"line": "Declined: # of #"}
@@ -55,14 +57,14 @@ def test_who_may_not_see_all_sees_nothing_of_it() -> None:
     ]
     for page, query in queries:
         html = html_of(client, url_of(page), query)
-        assert "4711" not in html, page
+        assert "5105105105105100" not in html, page
     assert "Declined" in html_of(client, url_of("deadletter_errors"), {"topic": TOPIC})
-    assert "4711" in html_of(other, url_of("deadletter"), {"offset": str(letter.pk)})
-    for query in ({"path": "card", "value": "4712"}, {"line": "Declined: nothing"}):
+    assert "5105105105105100" in html_of(other, url_of("deadletter"), {"offset": str(letter.pk)})
+    for query in ({"path": "card", "value": "5105105105105101"}, {"line": "Declined: nothing"}):
         shown = html_of(client, url_of("deadletter_list"), {"topic": TOPIC, **query})
         assert "order-1" in shown, "what is asked of masked things tells nothing"
         assert "order-1" not in html_of(other, url_of("deadletter_list"), {"topic": TOPIC, **query})
-    for asked in ({"path": "card", "value": "4711"}, line):
+    for asked in ({"path": "card", "value": "5105105105105100"}, line):
         for page in ("redrive_matching", "purge_matching"):
             response = client.get(url_of(page), {"topic": TOPIC, **asked})
             assert response.status_code == 409
@@ -79,4 +81,4 @@ def test_who_may_not_see_all_sees_nothing_of_it() -> None:
         "1 dead letter was sent back: topic orders (error Declined)."
     ]
     assert left() == []
-    assert "4711" not in str(written_down())
+    assert "5105105105105100" not in str(written_down())

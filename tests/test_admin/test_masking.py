@@ -17,9 +17,9 @@ from django_mqueue.inspect import Cut, FailedAttempt, Inspected
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 MESSAGE = Inspected(
-    offset=7, id="order-7", topic="orders", key="ada", kind="order", payload={"card": "4711", "order": 7},
+    offset=7, id="order-7", topic="orders", key="ada", kind="order", payload={"card": "5105105105105100", "order": 7},
     published_at=NOON, available_at=NOON, headers={"trace": "t-1"},
-    errors=(FailedAttempt(NOON, 1, "worker-1", "ValueError: 4711"),),
+    errors=(FailedAttempt(NOON, 1, "worker-1", "ValueError: 5105105105105100"),),
 )  # fmt: skip
 
 
@@ -103,9 +103,9 @@ BAD: list[Callable[[Inspected], Any]] = [
     lambda message: None,
     lambda message: message.payload,
     lambda message: replace(message, payload=object()),
-    lambda message: replace(message, headers=["4711"]),  # type: ignore[arg-type]
+    lambda message: replace(message, headers=["5105105105105100"]),  # type: ignore[arg-type]
     lambda message: replace(message, headers={"a": object()}),
-    lambda message: replace(message, errors=("4711",)),  # type: ignore[arg-type]
+    lambda message: replace(message, errors=("5105105105105100",)),  # type: ignore[arg-type]
     lambda message: replace(message, errors=None),  # type: ignore[arg-type]
 ]
 
@@ -118,7 +118,7 @@ def test_a_mask_that_fails_hides_all(mask: Any, caplog: pytest.LogCaptureFixture
     assert found.payload is FAILED
     assert found.headers == {}
     assert [one.error for one in found.errors] == [FAILED]
-    assert "4711" not in repr(found) + caplog.text
+    assert "5105105105105100" not in repr(found) + caplog.text
     assert "The mask of topic 'orders' failed" in caplog.text
 
 
