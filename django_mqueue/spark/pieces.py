@@ -6,6 +6,7 @@ with a connection of its own, take one after the other.
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -50,7 +51,7 @@ def counted(
     ways = 1 if gives_way() else ways
     spans = [(place, span) for place, stretch in enumerate(stretches) for span in _spans(stretch, ways)]
     found: list[list[Piece]] = [[] for _ in spans]
-    left = deque(range(len(spans)))
+    left, ended = deque(range(len(spans))), threading.Event()
 
     def count(alias: str) -> None:
         while True:
@@ -58,11 +59,16 @@ def counted(
                 number = left.popleft()
             except IndexError:
                 return
+            some = []
             try:
-                found[number] = list(_pieces(alias, spans[number][1], step, targets))
+                for piece in _pieces(alias, spans[number][1], step, targets):
+                    some.append(piece)
+                    if ended.is_set():
+                        return
             except BaseException:
                 left.append(number)
                 raise
+            found[number] = some
 
     def help() -> None:
         with suppress(DatabaseError, InterfaceError, NoConnection), connected(how) as alias:
@@ -75,6 +81,7 @@ def counted(
             count(using)
         except BaseException:
             left.clear()
+            ended.set()  # A span may take long.
             raise
     count(using)  # What helpers gave back.
     pieces: list[list[Piece]] = [[] for _ in stretches]

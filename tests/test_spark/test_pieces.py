@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
@@ -158,16 +160,29 @@ def test_where_no_more_connections_can_be_had_one_counts_all(
 def test_an_error_of_who_plans_is_told_and_ends_the_helpers(
     options: dict[str, str], stretches: list[Stretch], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """In the midst of their spans: each helper has asked once when the planner is about to wait for them."""
+    waiting, asked_by = threading.Event(), Counter[str]()
+
+    class Pool(ThreadPoolExecutor):
+        def shutdown(self, *args: Any, **kwargs: Any) -> None:
+            waiting.set()
+            super().shutdown(*args, **kwargs)
+
     class Refused(Gate):
         def _answer(self, using: str, *args: Any) -> int | None:
             if using == "default":
                 raise OperationalError(1142, "SELECT command denied")
+            asked_by[using] += 1
+            assert waiting.wait(30)
             return super()._answer(using, *args)
 
+    monkeypatch.setattr(pieces, "ThreadPoolExecutor", Pool)
+    monkeypatch.setattr(pieces, "SPANS", 3)
     before = connections_there()
     Refused(monkeypatch, pieces.WAYS)
     with pytest.raises(OperationalError, match="denied"):
         count(options, stretches)
+    assert list(asked_by.values()) == [1] * (pieces.WAYS - 1)
     wait_until(lambda: connections_there() == before, "the helpers' connections are closed")
 
 
