@@ -27,10 +27,6 @@ if TYPE_CHECKING:
 OLDEST, BELOW = (4, 2), (5, 0)
 _INSTALL = "pip install 'django-mqueue[spark]'"
 
-UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
-"""Spark's Java and its Python processes talk by these, from 4.1 on. By TCP's, which are Spark's default, each task of
-Python's waits some 40 ms for an acknowledgement: Java sends little pieces, and the system holds them back for it."""
-
 
 def session(
     name: str = "mqueue",
@@ -119,8 +115,6 @@ def _started(start: Callable[[], Any]) -> Any:
 
 def _settings(master: str, memory: str, config: Mapping[str, str]) -> dict[str, str]:
     local = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    if os.name == "posix":
-        local[UNIX_SOCKETS] = "true"
     return {
         "spark.driver.memory": memory,
         "spark.ui.enabled": "false",

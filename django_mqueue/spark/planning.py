@@ -16,11 +16,13 @@ from ..store import bulk, log, session
 from ..store import offsets as positions
 from .errors import NoSuchTopic
 from .options import EARLIEST, LATEST, Bound, ReadOptions
-from .pieces import STEP, WAYS, Stretch, counted
 from .ranges import Piece, Range, cuts, rows_each, shares
 
 SETTLE_FOR = 5.0
 """Seconds that a batch waits for transactions which may still commit a message below the newest one."""
+
+STEP = 10_000
+"""Rows between two looks at the index."""
 
 
 def topics_of(using: str, options: ReadOptions) -> list[str]:
@@ -97,7 +99,7 @@ def resolved(using: str, topic: str, bound: Bound, last: int, name: str) -> int 
 
 def batch(using: str, options: ReadOptions) -> list[Range]:
     """The ranges of a batch."""
-    found: list[Stretch] = []
+    found: list[tuple[str, int, int]] = []
     for topic in topics_of(using, options):
         name = options.named(topic)
         last = settled(using, topic, options)
@@ -107,14 +109,15 @@ def batch(using: str, options: ReadOptions) -> list[Range]:
     return ranges(using, options, found)
 
 
-def ranges(
-    using: str, options: ReadOptions, stretches: Sequence[Stretch], *, ways: int = WAYS
-) -> list[Range]:
-    """Stretches, cut so that all ranges have about as many rows. ``ways``: connections that may count them at once."""
+def ranges(using: str, options: ReadOptions, stretches: Sequence[tuple[str, int, int]]) -> list[Range]:
+    """Stretches, as (topic, above, up to), cut so that all ranges have about as many rows."""
     most = options.max_records_per_partition
-    cut = counted(using, options.connecting, stretches, min(STEP, most), options.targets, ways=ways)
-    each = rows_each(sum(piece.rows for pieces in cut for piece in pieces), most, options.min_partitions)
-    found = [piece for pieces in cut for piece in _even(using, pieces, each, options.targets)]
+    counted = [
+        list(_pieces(using, topic, above, upto, min(STEP, most), options.targets))
+        for topic, above, upto in stretches
+    ]
+    each = rows_each(sum(piece.rows for pieces in counted for piece in pieces), most, options.min_partitions)
+    found = [piece for pieces in counted for piece in _even(using, pieces, each, options.targets)]
     if options.table != "deliveries":
         return [Range(piece) for piece in found]
     groups = {topic: options.groups or groups_of(using, topic) for topic, _, _ in stretches}
@@ -140,7 +143,22 @@ def _even(using: str, pieces: Sequence[Piece], each: int, targets: Sequence[str]
     yield Piece(last.topic, above, last.upto, total - total * (number - 1) // number)
 
 
-def ends(using: str, options: ReadOptions, stretches: Sequence[Stretch], most: int | None) -> dict[str, int]:
+def _pieces(
+    using: str, topic: str, above: int, upto: int, step: int, targets: Sequence[str] | None
+) -> Iterator[Piece]:
+    while above < upto:
+        end = bulk.nth_above(using, topic, above, upto, step, targets)
+        if end is None:
+            if rest := bulk.count(using, topic, above, upto, targets):
+                yield Piece(topic, above, upto, rest)
+            return
+        yield Piece(topic, above, end, step)
+        above = end
+
+
+def ends(
+    using: str, options: ReadOptions, stretches: Sequence[tuple[str, int, int]], most: int | None
+) -> dict[str, int]:
     """Up to where each stretch is read in one go: to its end, or so far that all together have ``most`` rows."""
     if most is None:
         return {topic: upto for topic, _, upto in stretches}

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +11,6 @@ import pytest
 
 from django_mqueue.spark import launching
 from django_mqueue.spark.errors import NoSpark
-from django_mqueue.spark.launching import UNIX_SOCKETS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,29 +52,6 @@ def test_workers_are_of_this_interpreter_and_find_what_they_need(
     assert found["JAVA_HOME"] == str(tmp_path)
     package = str(Path(launching.__file__).parents[2])
     assert found["PYTHONPATH"].split(os.pathsep) == ["/somewhere", package, str(tmp_path)]
-
-
-@pytest.mark.slow
-@pytest.mark.spark
-def test_a_local_java_talks_with_its_workers_by_unix_sockets(spark: SparkSession) -> None:
-    def families() -> set[str]:
-        found = set()
-        for name in os.listdir("/proc/self/fd"):
-            with suppress(OSError), socket.socket(fileno=os.dup(int(name))) as one:
-                found.add(one.family.name)
-        return found
-
-    assert spark.range(1).rdd.map(lambda _: families()).collect() == [{"AF_UNIX"}]
-
-
-@pytest.mark.parametrize(
-    ("master", "config", "wanted"),
-    [("local[2]", {}, "true"), ("local[2]", {UNIX_SOCKETS: "false"}, "false"), ("spark://m:7077", {}, None)],
-)
-def test_unless_the_configuration_says_otherwise_or_it_is_a_cluster(
-    master: str, config: dict[str, str], wanted: str | None
-) -> None:
-    assert launching._settings(master, "1g", config).get(UNIX_SOCKETS) == wanted
 
 
 @pytest.mark.slow

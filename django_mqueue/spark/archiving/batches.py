@@ -67,10 +67,12 @@ class Planner:
     def tasks(self, using: str, standing: Standing, reached: Standing) -> list[Task]:
         """What lies between where a topic stands and what is reached with this batch."""
         topic, before, upto = standing.topic, standing.upto, reached.upto
+        messages = ranges(using, self._options["messages"], [(topic, before["messages"], upto["messages"])])
         letters_topic = self._options["messages"].suffixes.letters(topic)
-        messages = self._ranges(using, "messages", topic, before["messages"], upto["messages"])
-        letters = self._ranges(
-            using, "dead_letters", letters_topic, before["dead_letters"], upto["dead_letters"]
+        letters = ranges(
+            using,
+            self._options["dead_letters"],
+            [(letters_topic, before["dead_letters"], upto["dead_letters"])],
         )
         history = self._history(using, topic, before["deliveries"], upto["deliveries"])
         found: list[tuple[Table, list[Range]]] = [
@@ -108,13 +110,4 @@ class Planner:
         groups = tuple(sorted(unfinished.groups(using, topic))) if above < upto else ()
         if not groups:
             return []
-        return self._ranges(using, "deliveries", topic, above, upto, groups)
-
-    def _ranges(
-        self, using: str, table: Table, topic: str, above: int, upto: int, groups: tuple[str, ...] = ()
-    ) -> list[Range]:
-        """Counted by one connection alone: others publish and consume meanwhile, and a batch is not that long."""
-        options = self._options[table]
-        if groups:
-            options = replace(options, groups=groups)
-        return ranges(using, options, [(topic, above, upto)], ways=1)
+        return ranges(using, replace(self._options["deliveries"], groups=groups), [(topic, above, upto)])

@@ -319,14 +319,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_CHECKPOINT}::test_a_group_that_was_changed_by_hand_is_not_moved_by_a_checkpoint",
     ),
     mutation(
-        "what a helper could not count is counted without it",
-        "a span whose connection was lost while a batch was planned is missing in it, and nobody is told",
-        "spark/pieces.py",
-        "                left.append(number)\n",
-        "",
-        "test_spark/test_pieces.py::test_what_a_helper_cannot_do_is_done_without_it",
-    ),
-    mutation(
         "a page has as many lines as rows",
         "messages at the end of a page that the server cut off are not read, and nobody is told",
         "spark/batches.py",
