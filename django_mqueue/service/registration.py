@@ -109,12 +109,15 @@ def unsubscribe(topic: str, group: str, *, using: str | None = None) -> bool:
     return was
 
 
-def start_above(using: str, topic: str, start: Start, settle_for: float = SETTLE_FOR) -> tuple[int, int]:
-    """(offset above which a start lies, settled offset): the start may not lie above what is settled."""
+def start_above(using: str, topic: str, start: Start, settle_for: float | None = None) -> tuple[int, int]:
+    """(offset above which a start lies, settled offset): the start may not lie above what is settled.
+
+    It looks for a quiet moment for ``settle_for`` seconds, ``SETTLE_FOR`` unless told.
+    """
     if start == "earliest":
         return 0, 0
     settler = Settler(using, topic)
-    deadline, pause = time.monotonic() + settle_for, threading.Event()
+    deadline, pause = time.monotonic() + (SETTLE_FOR if settle_for is None else settle_for), threading.Event()
     goal = log.newest(using, topic)
     while settler.advance() < goal and time.monotonic() < deadline and not session.in_transaction(using):
         pause.wait(0.02)

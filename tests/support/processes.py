@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -133,10 +134,18 @@ class Worker:
             ) from None
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """Ask it to finish, and wait: the exit code."""
+        """Ask it to finish, once it can be asked, and wait: the exit code."""
+        # One that is still being started, where others did all the work, has no handler: the signal ends it.
+        wait_until(lambda: not self.running or self.can_be_asked, f"worker {self.pid} hears SIGTERM")
         if self.running:
             self.send(number)
         return self.wait()
+
+    @property
+    def can_be_asked(self) -> bool:
+        """Whether it has a handler for SIGTERM by now."""
+        caught = re.search(r"^SigCgt:\s*(\w+)", Path(f"/proc/{self.pid}/status").read_text(), re.MULTILINE)
+        return caught is not None and bool(int(caught[1], 16) >> (signal.SIGTERM - 1) & 1)
 
     def output(self) -> str:
         """All that it has written so far."""

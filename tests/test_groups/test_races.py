@@ -18,6 +18,7 @@ from django_mqueue import (
 )
 from django_mqueue.models import Offset, PartitionLease
 from django_mqueue.service import registration
+from django_mqueue.service.settling import Settler
 from django_mqueue.store import offsets
 from tests.support.subscribers import (
     QUICK,
@@ -87,11 +88,20 @@ def test_two_that_register_one_group_at_once_do_not_undo_each_other(
     """A slow registration (it looks for a quiet moment) ends after another worker has registered and consumed."""
     # It ends with the transaction, on a slow machine too.
     monkeypatch.setattr(registration, "SETTLE_FOR", PATIENCE)
+    looking = threading.Event()
+
+    class Looking(Settler):
+        def advance(self) -> int:
+            looking.set()
+            return super().advance()
+
+    monkeypatch.setattr(registration, "Settler", Looking)
     publish(TOPIC, "first", key="k")
     with ExitStack() as stack:
         held = stack.enter_context(HeldTransaction(lambda: publish(TOPIC, "late", key="other")))
         publish(TOPIC, "second", key="k")
         slow = stack.enter_context(Background(lambda: subscribe(TOPIC, "a", start="latest")))
+        assert looking.wait(PATIENCE), "it looks for a quiet moment, and has found no group"
         with Subscription(TOPIC, group="a") as subscription:
             assert payloads(subscription, 2) == ["first", "second"]
             assert not slow.is_done, "the slow one was not slow: this proves nothing"
