@@ -18,6 +18,7 @@ from .connecting import SSL
 from .errors import NoSpark
 from .java import find_java
 from .priority import start_java
+from .remote import check_client, check_server
 from .suffixes import BY_DEFAULT, OPTION, suffixes_of_settings
 from .write_options import ADAPTIVE_STREAMS
 
@@ -70,7 +71,8 @@ def plain_session(
 
     builder = SparkSession.builder.appName(name)
     if remote:
-        check_connect()
+        check_client()
+        check_server(remote)
         builder = builder.remote(remote)
         settings = dict(config)
     elif submitted():
@@ -135,17 +137,6 @@ def check_pyspark() -> None:
         raise NoSpark(
             f"PySpark is {version}, but must be at least {OLDEST[0]}.{OLDEST[1]} and below {BELOW[0]}: {_INSTALL}"
         )
-
-
-def check_connect() -> None:
-    """Raise ``NoSpark`` without what a client of Spark Connect needs besides."""
-    for module in ("grpc", "grpc_status", "google.rpc", "zstandard"):
-        try:
-            found = find_spec(module)
-        except ModuleNotFoundError:
-            found = None
-        if found is None:
-            raise NoSpark(f"Spark Connect: {module} is not installed: pip install 'pyspark[connect]'")
 
 
 def environment() -> dict[str, str]:

@@ -91,9 +91,9 @@ def test_two_that_register_one_group_at_once_do_not_undo_each_other(
     looking = threading.Event()
 
     class Looking(Settler):
-        def advance(self) -> int:
+        def advance(self, seen: int = 0) -> int:
             looking.set()
-            return super().advance()
+            return super().advance(seen)
 
     monkeypatch.setattr(registration, "Settler", Looking)
     publish(TOPIC, "first", key="k")

@@ -6,10 +6,12 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.test import override_settings
+from pyarrow import fs
 
 from django_mqueue import OutgoingMessage, Subscription, publish, publish_many, subscribe
 from django_mqueue.exceptions import LogGap
@@ -17,6 +19,7 @@ from django_mqueue.models import Message, Offset
 from django_mqueue.spark import Archive, archive, backfill, compact, replay, report, verify
 from django_mqueue.spark.archiving.layout import data_path
 from django_mqueue.spark.errors import ArchiveError, NoArchive, OptionError
+from django_mqueue.spark.explaining import explained
 from tests.support.subscribers import QUICK, collect, consume, in_log, poll_until, settle
 
 from .archives import age
@@ -442,6 +445,22 @@ def test_without_a_session_that_can_ask_hadoop_it_is_said_what_to_do() -> None:
         files_at("viewfs://x/y", Connected())
     with pytest.raises(OptionError, match="keys do not belong into the archive's place"):
         files_at("hadoop+s3a://me:secret@bucket/x")
+
+
+@pytest.mark.once
+def test_a_long_reason_leaves_the_way_out_in_what_a_command_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow names each place in which it has looked for Java: a command's line ends after some hundred characters."""
+
+    def from_uri(uri: str) -> object:
+        raise OSError("Unable to load libjvm " + "dlopen(/usr/lib/jvm/default-java/libjvm.so) failed: " * 20)
+
+    monkeypatch.setattr(fs, "FileSystem", SimpleNamespace(from_uri=from_uri))
+    with pytest.raises(OptionError) as caught:
+        Archive.open("viewfs://x/y")
+    said = explained(caught.value)
+    assert said is not None
+    assert "by pyarrow: Unable to load libjvm" in said
+    assert said.endswith("give it, as in Archive.open(to, spark)")
 
 
 def test_reports_replays_and_backfills_read_it(

@@ -113,7 +113,7 @@ def test_a_server_elsewhere_reads_archives_and_tells_errors(
             assert worker.wait(200) == 0, worker.output()
         elsewhere = (*asked[:3], "--to", "viewfs://x/y", *database, "--remote", url)
         with command(MODULE, elsewhere, {**NO_DJANGO, **password}) as worker:
-            assert worker.wait(200) == 1
+            assert worker.wait(200) == 2, worker.output()
             assert "cannot be asked through Spark Connect" in worker.output()
             assert "Traceback" not in worker.output()
         with command(

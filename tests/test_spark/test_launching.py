@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from django_mqueue.spark import launching
+from django_mqueue.spark import launching, remote
 from django_mqueue.spark.errors import NoSpark
 
 if TYPE_CHECKING:
@@ -31,6 +32,21 @@ def test_a_pyspark_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(launching, "import_module", lambda name: Old)
     with pytest.raises(NoSpark, match=r"PySpark is 4\.1\.4, but must be at least 4\.2 and below 5"):
         launching.check_pyspark()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("ending", ["", "/;use_ssl=true", "/;token=secret;use_ssl=true"])
+def test_a_server_that_does_not_answer_is_said_soon(monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
+    """PySpark would try for ten minutes. It is told what TLS has to do with it, and no token is shown."""
+    monkeypatch.setattr(remote, "PATIENCE", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        place = f"127.0.0.1:{taken.getsockname()[1]}"  # Who listens there never says a word.
+        with pytest.raises(NoSpark) as caught:
+            launching.session(remote=f"sc://{place}{ending}")
+    said = (
+        f"no Spark Connect server answers at {place} within 0.5 s: does it run there, and is it to be asked"
+    )
+    assert str(caught.value) == f"{said} {'with' if ending else 'without'} TLS (;use_ssl=true)?"
 
 
 def test_workers_are_of_this_interpreter_and_find_what_they_need(

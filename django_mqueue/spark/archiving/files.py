@@ -12,6 +12,7 @@ import hashlib
 import os
 import re
 import shutil
+import textwrap
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -34,6 +35,7 @@ HIDDEN = "."
 _CHECKSUM = re.compile(r"\..*\.crc")
 """What Hadoop writes beside each file of a local disk."""
 _CHUNK = 8 * 1_048_576
+_REASON = 160
 
 
 @dataclass(frozen=True)
@@ -294,7 +296,10 @@ def files_at(to: str | os.PathLike[str], spark: SparkSession | None = None) -> F
     except (pa.ArrowException, OSError, ValueError) as error:
         if known in ("s3", "gs"):  # Something is wrong with the URI.
             raise OptionError(f"{place}: no way to there by pyarrow: {error}") from error
-        return hadoop_at(place, spark, f"by pyarrow: {error}")
+        # Where Arrow looks for Hadoop itself it names every place it has looked at: the way out comes after that.
+        return hadoop_at(
+            place, spark, f"by pyarrow: {textwrap.shorten(str(error), _REASON, placeholder=' …')}"
+        )
     return LocalFiles(base) if isinstance(system, fs.LocalFileSystem) else StoreFiles(place, system, base)
 
 
