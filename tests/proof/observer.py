@@ -48,6 +48,11 @@ class Observer:
         except MySQLdb.Error:
             self._forget_connection()
 
+    def knows_all_groups(self) -> bool:
+        """Whether deletion waits for every group of the run by now."""
+        found = self._rows("SELECT DISTINCT consumer_group, topic FROM queue_offsets")
+        return {(group.name, group.topic) for group in GROUPS} <= set(found)
+
     def is_empty(self) -> bool:
         """Whether all is done and forgotten."""
         try:

@@ -14,13 +14,14 @@ from typing import Any
 
 from example_project.environment.server import PrivateServer
 from tests.proof.checker import Breach, Rules, Summary, check, summary
-from tests.proof.crew import Crew
+from tests.proof.crew import Crew, Kind
 from tests.proof.disk import Disk
 from tests.proof.faults import possible
 from tests.proof.history import Writer, now, read
 from tests.proof.observer import Observer
 from tests.proof.plan import GROUPS
 from tests.proof.scene import Scene
+from tests.support.processes import wait_until
 
 TICK = 0.05
 LOOK_EVERY = 0.5
@@ -111,13 +112,15 @@ class Run:
     def _begin(self) -> None:
         self.observer.prepare()
         self.history.write(*(group.registered(now()) for group in GROUPS))
-        for kind, count in (
-            ("worker", self.options.workers),
-            ("hand", self.options.hands),
-            ("publisher", self.options.publishers),
-        ):
-            for place in range(count):
-                self.crew.join(kind, f"{kind}-{place}")  # type: ignore[arg-type]
+        self._join("worker", self.options.workers)
+        self._join("hand", self.options.hands)
+        # What is published before is deleted as soon as those that are registered are done with it.
+        wait_until(self.observer.knows_all_groups, "all groups are registered", timeout=60)
+        self._join("publisher", self.options.publishers)
+
+    def _join(self, kind: Kind, count: int) -> None:
+        for place in range(count):
+            self.crew.join(kind, f"{kind}-{place}")
 
     def _under_faults(self) -> None:
         dice = self.scene.dice

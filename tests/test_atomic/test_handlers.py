@@ -252,7 +252,10 @@ def test_a_deadlock_that_the_handler_keeps_to_itself() -> None:
 
 def deadlock_with(other: RawConnection, first: int, second: int) -> int:
     """The error's number of this thread's statement, which closes a circle with the other connection's."""
-    waiting = Background(lambda: other.execute("UPDATE shop_sale SET number = 0 WHERE id = %s", [first]))
+    waiting = Background(
+        lambda: other.execute("UPDATE shop_sale SET number = 0 WHERE id = %s", [first]),
+        connection_id=other.connection_id,
+    )
     try:
         assert waiting.is_blocked
         with connection.cursor() as cursor:

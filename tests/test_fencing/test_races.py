@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from django.test import override_settings
 
-from django_mqueue import StaleDelivery, Subscription, publish
+from django_mqueue import Delivery, StaleDelivery, Subscription, publish
 from django_mqueue.models import DeliveryState, Message, PartitionLease
 from tests.support.processes import wait_until
 from tests.support.threads import Background, raw_connection
@@ -80,8 +80,15 @@ def test_a_theft_that_meets_an_uncommitted_claim_waits_for_it_and_finds_what_it_
             override_settings(MQUEUE={"DISCOVERY_INTERVAL": 0.02, "LEASE_DURATION": 0.1}),
             Subscription("t", "g", name="thief") as thief,
         ):
-            theft = Background(lambda: wait_until(thief.poll, "the thief gets it"))
-            assert theft.is_blocked
+            looks = []
+
+            def look() -> list[Delivery]:
+                looks.append(thief.poll())
+                return looks[-1]
+
+            theft = Background(lambda: wait_until(look, "the thief gets it"))
+            wait_until(lambda: len(looks) > 25, "it looks again and again after the lease has run out")
+            assert theft.is_alive()
             assert PartitionLease.objects.get().leased_by == "old"
             blocker.rollback()
             (claimed,) = claim.result()
