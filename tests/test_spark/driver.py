@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import SparkSession
 
 from django_mqueue.spark.launching import environment
+from django_mqueue.spark.write_options import ADAPTIVE_STREAMS
 
 from .jobs import FAST_JVM, start
 
@@ -35,7 +36,8 @@ def main(job: dict[str, Any]) -> None:
     """Spark finds the format by the name of its module: nothing is registered here."""
     os.environ.update(environment())
     builder = SparkSession.builder.master(job["master"]).config("spark.driver.memory", "600m")
-    for name, value in {**FAST_JVM, "spark.ui.enabled": "false"}.items():
+    settings = {**FAST_JVM, "spark.ui.enabled": "false", ADAPTIVE_STREAMS: "false"}  # The rows have no ids.
+    for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     target = Path(job["target"])

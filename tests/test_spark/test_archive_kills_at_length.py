@@ -35,7 +35,7 @@ from .crashing import JAVA, TASKS, Processes, collecting, crash, finish, publish
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(3000)]
 
-ROWS, BATCH = 300_000, "10000"
+ROWS, BATCH = 300_000, "4000"
 Way = Callable[[Processes, Path], object]
 
 
@@ -131,7 +131,9 @@ def clean(options: dict[str, str], place: Path, *, hadoop: bool = False) -> None
         os.utime(path, (0, 0))  # Of long ago: nobody reads or writes it any more.
     finish(lambda: verb("verify", options, place, "--clean", hadoop=hadoop))
     assert written(place) == set(named(place))
-    assert {path.stem for path in place.glob(f"manifests/{TOPIC}/*")} == set(manifests(place))
+    # A checksum of Hadoop's may outlive its manifest, where a kill came between the two.
+    left = {path.stem for path in place.glob(f"manifests/{TOPIC}/*") if path.suffix != ".crc"}
+    assert left == set(manifests(place))
 
 
 @pytest.mark.parametrize("hadoop", [False, True])
