@@ -18,6 +18,7 @@ from tests.support.transactions import (
     PATIENCE,
     Background,
     HeldTransaction,
+    is_waiting_for_lock,
     rolled_back,
     wait_for_lock_wait,
     wait_until,
@@ -165,8 +166,11 @@ class TestDuplicatesAndDeletion:
         """
         worker, published = first
         with Stopped(lambda: collect_page(TOPIC), COMMIT) as collection, Background(again) as publisher:
-            if not publisher.is_done_within(0.3):
-                wait_for_lock_wait(publisher)
+            wait_until(
+                lambda: publisher.is_done or is_waiting_for_lock(publisher.connection_id),
+                "it is told, or waits",
+                every=0.25,
+            )
             collection.go()
             result = publisher.result()
         assert result.created is (in_log(TOPIC) == [result.offset])

@@ -220,7 +220,8 @@ def test_two_releases_of_one_lease(pair: tuple[Subscription, Subscription]) -> N
     """One: has set it free, does not commit. The other: tries again. One: commits. The other: has nothing to do."""
     a, _ = pair
     (held,) = claim(a)
-    with Stopped(released, COMMIT) as one, Background(released) as other:
+    with Stopped(released, COMMIT) as one, Stopped(released, LOCKING) as other:
+        other.let_go()
         assert not other.is_done_within(0.3)
         assert one.go() == FREE
         assert other.result() == GONE
