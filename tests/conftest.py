@@ -44,6 +44,12 @@ ONCE = (
 """What says as much on one server as on two, marked ``once``: so are tests in a browser."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--sample", metavar="SEED", help="take a part of the exhaustive tests, which this word chooses"
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell starts programs in the background so, and all the processes of the tests would inherit it.
@@ -101,12 +107,25 @@ def pytest_unconfigure() -> None:
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """Name the server and its version, whatever it is."""
-    return [] if _runs_no_test(config) else [f"database: {version_of_run()}"]
+    if _runs_no_test(config):
+        return []
+    seed = config.getoption("--sample")
+    return [
+        f"database: {version_of_run()}",
+        f"exhaustive tests: {f'a sample, seed {seed}' if seed else 'all'}",
+    ]
 
 
 def _runs_no_test(config: pytest.Config) -> bool:
     option = config.option
     return bool(option.collectonly or option.help or option.version or option.markers or option.showfixtures)
+
+
+@pytest.fixture(scope="session")
+def seed(request: pytest.FixtureRequest) -> str | None:
+    """What chooses the sample of exhaustive tests (``tests/support/sampling.py``); None: nothing is left out."""
+    seed: str | None = request.config.getoption("--sample")
+    return seed
 
 
 @pytest.fixture

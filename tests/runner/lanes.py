@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -82,6 +83,15 @@ def run_lane(
     return of_pytest(combination.name, server, code, report, time.monotonic() - begun)
 
 
+def newest_commit() -> str:
+    """Return the commit's number, or "none" where Git does not know this folder."""
+    git = ["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"]
+    try:
+        return subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "none"
+
+
 def _arguments(combination: Combination, options: Options) -> Sequence[str | Path]:
     chosen: list[str | Path] = []
     marks = (
@@ -93,6 +103,8 @@ def _arguments(combination: Combination, options: Options) -> Sequence[str | Pat
     wanted += ["long"] if combination.long else ["spark"] * combination.spark
     if wanted:
         chosen += ["-m", " and ".join(wanted)]
+    if options.everything and not options.full:
+        chosen += ["--sample", options.seed or newest_commit()]
     if options.ci:
         chosen += ["--color=no", "--durations=15", "-p", "no:cacheprovider"]
     return [*chosen, *options.pytest]

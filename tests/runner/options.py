@@ -10,7 +10,8 @@ Runs the project's checks and tests, on private servers, in virtual environments
 ruff, mypy, missing migrations, then pytest on MariaDB and on MySQL, side by side, with the Python that
 runs this and Django 5.2, and the quick tests again with the newest Python found and Django 6.1 on MySQL
 (on MariaDB where there is no MySQL). What needs Spark runs with the newest one on MySQL, and with the
-oldest, and the oldest Java, on MariaDB.
+oldest, and the oldest Java, on MariaDB. Of the statement boundaries at which a process dies, and of the
+guards that are taken out of the code, it takes a sample that the newest commit chooses; --full takes all.
 With DATABASE_URL set, pytest runs on that server alone.
 """
 EPILOG = (
@@ -26,6 +27,8 @@ class Options:
     pytest: tuple[str, ...]
     spark: bool = False
     long: bool = False
+    full: bool = False
+    seed: str = ""
 
     @property
     def everything(self) -> bool:
@@ -58,7 +61,11 @@ def parse(arguments: list[str]) -> Options:
         action="store_true",
         help="nothing but what is marked long, which no other run has: minutes each, with Spark",
     )
+    parser.add_argument(
+        "--full", action="store_true", help="all statement boundaries and all guards, not a sample of them"
+    )
+    parser.add_argument("--seed", default="", help="what chooses the sample; default: the newest commit")
     known, rest = parser.parse_known_args(arguments)
     server = known.server or ("mariadb" if known.quick else "all")
     words = tuple(word for word in rest if word != "--")
-    return Options(known.quick, known.ci, server, words, known.spark, known.long)
+    return Options(known.quick, known.ci, server, words, known.spark, known.long, known.full, known.seed)

@@ -31,6 +31,8 @@ class Death:
     statement: str
     heard: list[tuple[int, int]]
     """(payload, attempt) of each message that its handlers were given."""
+    commits: list[int]
+    """The numbers of the boundaries at which a commit was sent and its answer was not read, if ``completed``."""
 
     def __str__(self) -> str:
         return "after the operation" if self.completed else f"{self.phase} {self.statement!r}"
@@ -61,7 +63,7 @@ class Zygote:
         )
         heard = [(payload, attempt) for payload, attempt in said["heard"]]
         where = said.get("phase", ""), said.get("statement", "")
-        return Death(completed, said.get("boundaries", 0), *where, heard)
+        return Death(completed, said.get("boundaries", 0), *where, heard, said.get("commits", []))
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from django_mqueue.models import DeliveryState
+from tests.support.sampling import first_of
 from tests.support.subscribers import in_log
 
 from .deaths import Death, Zygote
@@ -33,17 +34,21 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 MANY = 1000
 """More boundaries than a run has."""
+SAMPLE = 6
+"""A run with ``--sample`` walks one in so many of the boundaries."""
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_runner_that_dies_anywhere_breaks_no_promise(mother: Zygote) -> None:
-    walk_through(mother, run_until_drained.__name__, NUMBERS, step=1)
+def test_a_runner_that_dies_anywhere_breaks_no_promise(mother: Zygote, seed: str | None) -> None:
+    walk_through(mother, run_until_drained.__name__, NUMBERS, seed, step=1)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_runner_of_atomic_handlers_that_dies_anywhere_breaks_no_promise(mother: Zygote) -> None:
+def test_a_runner_of_atomic_handlers_that_dies_anywhere_breaks_no_promise(
+    mother: Zygote, seed: str | None
+) -> None:
     """Nor is there an effect without its ack, or an ack without its effect.
 
     Each sixth boundary: one message's are walked each by ``atomic_handlers_of_a_worker``.
@@ -53,20 +58,22 @@ def test_a_runner_of_atomic_handlers_that_dies_anywhere_breaks_no_promise(mother
         acked = [number for number, fate in (stage.first or {}).items() if fate == DONE]
         assert sorted(effects(topic)) == acked
 
-    walk_through(mother, run_atomic_handlers_until_drained.__name__, FEW, step=6, fits=effects_fit)
+    walk_through(mother, run_atomic_handlers_until_drained.__name__, FEW, seed, step=6, fits=effects_fit)
 
 
 def walk_through(
     mother: Zygote,
     name: str,
     numbers: range,
+    seed: str | None,
     *,
     step: int,
     fits: Callable[[str, Stage], None] = lambda topic, stage: None,
 ) -> None:
     """No two runs issue quite the same statements: the walk ends when three in a row have come through."""
     completed = 0
-    for die_at in range(0, MANY, step):
+    step = step if seed is None else max(step, SAMPLE)
+    for die_at in range(first_of(seed, name, step), MANY, step):
         topic = f"{name}-{die_at}"
         death = mother.walk(name, topic, die_at)
         try:

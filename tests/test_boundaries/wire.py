@@ -30,6 +30,8 @@ class Wire:
     last_words: Callable[[dict[str, Any]], None]
     counting: bool = False
     count: int = 0
+    commits: list[int] = field(default_factory=list)
+    """The numbers of the boundaries at which a commit was sent and its answer is not read."""
     connections: set[int] = field(default_factory=set)
     _one: threading.Lock = field(default_factory=threading.Lock)
     """Handlers send statements, too, from threads of their own: one of them dies, and dies once."""
@@ -69,6 +71,8 @@ class Wire:
         if not self.counting:
             return
         with self._one:
+            if phase == DURING:
+                self.commits.append(self.count)
             if self.count == self.die_at:
                 text = what.decode(errors="replace") if isinstance(what, bytes) else str(what)
                 self.last_words(

@@ -33,7 +33,9 @@ def child(request: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> Non
     wire.counting = True
     operate()
     wire.counting = False
-    wire.last_words({"boundaries": wire.count, "connections": sorted(wire.connections)})
+    wire.last_words(
+        {"boundaries": wire.count, "commits": wire.commits, "connections": sorted(wire.connections)}
+    )
 
 
 def spawn(request: dict[str, Any], with_parent: Callable[[], None]) -> dict[str, Any]:

@@ -8,9 +8,12 @@ import pytest
 
 from example_project.environment import unpacked
 from example_project.environment.errors import EnvironmentProblem
-from tests.runner import plan
+from example_project.environment.interpreters import running
+from tests.runner import lanes, plan
+from tests.runner.lanes import Combination
 from tests.runner.options import Options, parse
 from tests.runner.outcome import Outcome, missing, of_pytest, table, totals
+from tests.support.sampling import first_of, sample
 
 REPORT = (
     """<testsuites><testsuite name="pytest" errors="1" failures="2" skipped="3" tests="10"/></testsuites>"""
@@ -77,3 +80,24 @@ def test_without_apt_the_reason_is_told(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(EnvironmentProblem, match="there is no apt-get here"):
         unpacked.unpacked("mysql-server-core")
+
+
+def test_all_is_a_sample_that_the_commit_or_a_seed_chooses() -> None:
+    oldest = Combination(running(), "5.2", quick=False)
+    assert lanes._arguments(oldest, parse([]))[-2:] == ["--sample", lanes.newest_commit()]
+    assert lanes._arguments(oldest, parse(["--seed", "7"]))[-2:] == ["--sample", "7"]
+    assert "--sample" not in lanes._arguments(oldest, parse(["--full"]))
+    assert "--sample" not in lanes._arguments(oldest, parse(["tests/test_boundaries"]))
+
+
+def test_a_sample_is_the_same_for_the_same_seed_and_subject() -> None:
+    choices = range(600)
+    some = sample("seed", "walk", choices, 6, always={0, 599})
+    assert some == sample("seed", "walk", choices, 6, always={0, 599}) == sorted(some)
+    assert {0, 599} <= set(some)
+    assert 50 < len(some) < 200
+    assert some != sample("another", "walk", choices, 6)
+    assert some != sample("seed", "another", choices, 6)
+    assert sample(None, "walk", choices, 6) == list(choices)
+    assert first_of(None, "walk", 6) == 0
+    assert {first_of(str(number), "walk", 6) for number in range(100)} == set(range(6))

@@ -11,6 +11,7 @@ import pytest
 from django.db import connections
 from pytest_django import DjangoDbBlocker
 
+from tests.support.sampling import sample
 from tests.support.threads import raw_connection
 
 from .mutations import MUTATIONS
@@ -30,12 +31,19 @@ pytestmark = [pytest.mark.slow, pytest.mark.once, pytest.mark.timeout(900), pyte
 
 AT_ONCE = 2
 """Copies that are tested at a time, each with a database of its own."""
-NOTHING = Mutation(
-    "nothing is taken out",
-    "",
-    (),
-    tuple(sorted({t for m in MUTATIONS for t in m.tests if not needs_spark(t)})),
-)
+SAMPLE = 10
+"""A run with ``--sample`` takes out one in so many of the guards."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    mutations = sample(metafunc.config.getoption("--sample"), "guards", MUTATIONS, SAMPLE)
+    if metafunc.function is test_without_the_guard_its_tests_fail:
+        marks = [[pytest.mark.spark] if any(map(needs_spark, m.tests)) else [] for m in mutations]
+        cases = [pytest.param(m, marks=mark) for m, mark in zip(mutations, marks, strict=True)]
+    else:
+        tests = {test for m in mutations for test in m.tests if not needs_spark(test)}
+        cases = [pytest.param(Mutation("nothing is taken out", "", (), tuple(sorted(tests))))]
+    metafunc.parametrize("mutation", cases, ids=lambda mutation: mutation.guard)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +91,6 @@ def runs(
         pool.shutdown(cancel_futures=True)
 
 
-@pytest.mark.parametrize("mutation", [NOTHING], ids=lambda mutation: mutation.guard)
 def test_with_all_guards_these_tests_pass(
     mutation: Mutation, runs: dict[str, Future[tuple[Path, Run]]]
 ) -> None:
@@ -94,11 +101,6 @@ def test_with_all_guards_these_tests_pass(
     assert set(run.passed) == {f"tests/{test}" for test in mutation.tests}
 
 
-@pytest.mark.parametrize(
-    "mutation",
-    [pytest.param(m, marks=[pytest.mark.spark] if any(map(needs_spark, m.tests)) else []) for m in MUTATIONS],
-    ids=lambda mutation: mutation.guard,
-)
 def test_without_the_guard_its_tests_fail(
     mutation: Mutation, runs: dict[str, Future[tuple[Path, Run]]]
 ) -> None:
