@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from .policy.requests import box_of
+from .policy.requests import Box
 
 
 @dataclass(frozen=True)
@@ -108,8 +108,10 @@ class Message:
     failure_count: int | None = None
     original_topic: str | None = None
     failed_group: str | None = None
+    box: Box | None = field(default=None, repr=False)
+    """Where the reply to a request is stored; None for a message that is no request. Handlers use ``reply``."""
 
     @property
     def is_request(self) -> bool:
-        """Whether somebody asked with ``request``, and may wait for a reply."""
-        return box_of(self.headers) is not None
+        """Return whether ``request`` published this message, so that its requester may wait for a reply."""
+        return self.box is not None

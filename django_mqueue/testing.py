@@ -18,6 +18,7 @@ from .messages import Message
 from .models import Message as Row
 from .policy import encoding, names
 from .policy.durations import moment
+from .policy.requests import box_of, visible
 from .policy.solitude import Solitude
 from .service.context import Options
 from .service.delivery import Delivery
@@ -185,14 +186,15 @@ class _Outbox(Outbox):
 
 def _message(row: Row) -> Message:
     metadata = row.metadata if isinstance(row.metadata, dict) else json.loads(row.metadata)
+    id = row.message_id if row.original_id is None else row.original_id
     return Message(
         offset=row.offset,
-        id=row.message_id if row.original_id is None else row.original_id,
+        id=id,
         topic=row.topic,
         key=names.key_of(row.partition_key),
         payload=encoding.decode(bytes(row.payload), metadata["encoding"]),
         kind=metadata["kind"],
-        headers=metadata["headers"],
+        headers=visible(metadata["headers"]),
         group=row.consumer_group,
         attempt=0,
         published_at=moment(row.published_at),
@@ -201,4 +203,5 @@ def _message(row: Row) -> Message:
         failure_count=row.failure_count,
         original_topic=row.original_topic,
         failed_group=row.failed_group,
+        box=box_of(metadata["headers"], row.original_topic or row.topic, id),
     )

@@ -156,7 +156,7 @@ class EditLetter(Operation):
         """As it will be stored. Raises ``TypeError`` or ``ValueError`` for what cannot be."""
         message, size = letter.message, conf.get("MAX_PAYLOAD_BYTES", letter.row["original_topic"])
         try:
-            return encoding.encode(asked["content"], message.kind, message.headers, size)
+            return encoding.encode(asked["content"], message.kind, letter.metadata["headers"], size)
         except TypeError as problem:
             raise Refused(str(problem)) from None
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from .encoding import Encoded, described
-from .requests import REPLY_TO
+from .requests import visible
 
 HEADER = "mqueue-replay"
 """Holds the name of the replay; the names of the other headers that a copy has begin so, too."""
@@ -38,8 +38,8 @@ def copied(one: Original, topic: str, name: str) -> Encoded:
     """
     theirs = {
         key: value
-        for key, value in one.headers.items()
-        if key != REPLY_TO and key != HEADER and not key.startswith(f"{HEADER}-")
+        for key, value in visible(one.headers).items()
+        if key != HEADER and not key.startswith(f"{HEADER}-")
     }
     return described(one.body, one.kind, theirs, one.encoding, origin(one, topic, name))
 

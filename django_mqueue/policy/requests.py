@@ -1,4 +1,7 @@
-"""Where the answer to a request goes: the box that its requester has opened, as the request's headers name it."""
+"""The box that a requester opens for the reply, and the header of the request that names it.
+
+Handlers, pages and signals do not see the header. A box takes a reply to its own request alone.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 REPLY_TO = "mqueue-reply-to"
-"""The header that makes a message a request."""
+"""The header that makes a message a request. Only ``request`` stores it."""
 
 PARTITION = " replies"
 """Of all boxes: no key can be named so, and no keyless message's partition is."""
@@ -19,24 +22,45 @@ _BOX = re.compile(r"([0-9]{1,18}):([0-9a-f-]{36})")
 
 @dataclass(frozen=True)
 class Box:
-    """A row that waits for an answer: where it is in the table, and the id that only the request knows."""
+    """A row that waits for the reply to one request.
+
+    ``offset`` and ``id`` are the row's; ``topic`` and ``message`` are the request's topic and id.
+    """
 
     offset: int
     id: str
+    topic: str
+    message: str
 
     def __str__(self) -> str:
         return f"{self.offset}:{self.id}"
 
 
-def box_in(metadata: str) -> Box | None:
-    """``box_of`` for a message's metadata as the log stores it, whatever that is."""
+def box_in(metadata: str, topic: str, message: str) -> Box | None:
+    """Return ``box_of`` for a message's metadata as the log stores it; None if it holds no headers."""
     found = json.loads(metadata)
     headers = found.get("headers") if isinstance(found, Mapping) else None
-    return box_of(headers) if isinstance(headers, Mapping) else None
+    return box_of(headers, topic, message) if isinstance(headers, Mapping) else None
 
 
-def box_of(headers: Mapping[str, Any]) -> Box | None:
-    """The box that a message's headers name; None for a message that is no request."""
+def box_of(headers: Mapping[str, Any], topic: str, message: str) -> Box | None:
+    """Return the box that the stored headers of a message name; None for a message that is no request.
+
+    ``topic`` and ``message`` are the message's topic and id.
+    """
     named = headers.get(REPLY_TO)
     found = _BOX.fullmatch(named) if isinstance(named, str) else None
-    return Box(int(found[1]), found[2]) if found else None
+    return Box(int(found[1]), found[2], topic, message) if found else None
+
+
+def visible(headers: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the headers without the one that names a box."""
+    return {name: value for name, value in headers.items() if name != REPLY_TO}
+
+
+def check_headers(headers: Any) -> None:
+    """Raise ``ValueError`` for headers that name a box."""
+    if isinstance(headers, Mapping) and REPLY_TO in headers:
+        raise ValueError(
+            f"headers must not hold {REPLY_TO!r}: only request() sets it. Leave it out, or use request() to get a reply"
+        )

@@ -215,9 +215,9 @@ class Answering:
             # Finished before: by an ack, or by this with its copy.
             return self._unfinished(cursor, {ticket: failures})
         dead_topic = conf.dead_letter_topic(context.topic)
-        metadata = dead.copy(cursor, ticket.offset, context.group, dead_topic, failures, text)
-        if metadata is not None:
-            tell_failure(cursor, ticket.offset, metadata, context.group, text)
+        letter = dead.copy(cursor, ticket.offset, context.group, dead_topic, failures, text)
+        if letter is not None:
+            tell_failure(cursor, context.topic, ticket.offset, letter, context.group, text)
         return set()
 
     def _finish(self, cursor: CursorWrapper, failures: Mapping[Ticket, int], *, whole: bool) -> set[Ticket]:

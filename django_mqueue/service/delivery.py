@@ -14,6 +14,7 @@ from asgiref.sync import sync_to_async
 from ..messages import Message
 from ..policy import encoding, names
 from ..policy.durations import moment
+from ..policy.requests import box_of, visible
 from ..store.state import Ticket
 from .atomically import atomically
 from .replying import reply
@@ -97,14 +98,15 @@ def make_delivery(row: dict[str, Any], group: str, topic: str, hold: Hold) -> De
     """A delivery from a row of ``state.claimed``."""
     metadata = json.loads(row["metadata"])
     errors = json.loads(row["errors"]) if row["errors"] else []
+    id = row["original_id"] if row["original_id"] is not None else row["id"]
     return Delivery(
         offset=int(row["offset"]),
-        id=row["original_id"] if row["original_id"] is not None else row["id"],
+        id=id,
         topic=topic,
         key=names.key_of(row["partition"]),
         payload=encoding.decode(row["payload"], metadata["encoding"]),
         kind=metadata["kind"],
-        headers=metadata["headers"],
+        headers=visible(metadata["headers"]),
         group=group,
         attempt=int(row["retry_count"]) + 1,
         published_at=moment(int(metadata.get("retry", {}).get("published_at", row["published_at"]))),
@@ -113,5 +115,6 @@ def make_delivery(row: dict[str, Any], group: str, topic: str, hold: Hold) -> De
         failure_count=row["message_failure_count"],
         original_topic=row["original_topic"],
         failed_group=row["failed_group"],
+        box=box_of(metadata["headers"], row["original_topic"] or topic, id),
         hold=hold,
     )

@@ -10,6 +10,7 @@ from typing import Any
 from ..policy import encoding, names
 from ..policy.durations import moment
 from ..policy.history import DEAD, Cut, FailedAttempt, Inspected, Unreadable
+from ..policy.requests import visible
 from ..store.dead import FAILURES
 
 Row = dict[str, Any]
@@ -45,7 +46,7 @@ def told(row: Row, body: bytes | None, *, topic: str, group: str | None, place: 
         payload=payload(body, metadata["encoding"], int(row.get("size", 0))),
         published_at=time(row["published_at"]),
         available_at=time(row["available_at"]),
-        headers=metadata["headers"],
+        headers=visible(metadata["headers"]),
         target=row["target"] or None,
         group=group,
         status=row["status"],

@@ -15,11 +15,14 @@ from ..policy import names
 from ..policy.due import Due, due_of
 from ..policy.encoding import encode
 from ..policy.ids import uuid7
+from ..policy.requests import REPLY_TO, Box, check_headers
 from ..store import session
 from ..store.log import NewRow
 from ..store.schedule import ScheduledRow
 from . import telling
 from .storing import check_groups, known_groups, store_many, store_now, store_scheduled
+
+OnDuplicate = Literal["ignore", "error", "replace"]
 
 
 @tracing.sending
@@ -34,7 +37,7 @@ def publish(
     delay: float | timedelta | None = None,
     at: datetime | None = None,
     group: str | None = None,
-    on_duplicate: Literal["ignore", "error", "replace"] = "ignore",
+    on_duplicate: OnDuplicate = "ignore",
     using: str | None = None,
 ) -> Published:
     """Publish one message to a topic, in the caller's transaction: it exists exactly when that commits.
@@ -62,22 +65,31 @@ def publish(
     topic = names.check_publish_topic(topic, conf.dead_letter_suffixes())
     due = due_of(delay, at)
     row = _row(topic, OutgoingMessage(payload, key=key, id=id, kind=kind, headers=headers, group=group))
+    return _publish(topic, row, due, id is not None, on_duplicate, conf.database(using))
+
+
+@tracing.sending
+def publish_request(topic: str, message: OutgoingMessage, box: Box, using: str) -> Published:
+    """Publish a request whose reply goes into ``box``. Raise what ``publish`` raises, and ``DuplicateMessage``."""
+    row = _row(topic, message, box)
+    return _publish(topic, row, None, message.id is not None, "error", using)
+
+
+def _publish(
+    topic: str, row: NewRow, due: Due | None, given: bool, on_duplicate: OnDuplicate, alias: str
+) -> Published:
+    """Store one row. ``given``: its id is the caller's."""
     replace = on_duplicate == "replace"
 
     def store(cursor: CursorWrapper) -> Published:
         with known_groups(cursor, topic, [row]):
             if due is not None:
-                return store_scheduled(
-                    cursor, topic, ScheduledRow(row, due), given=id is not None, replace=replace
-                )
-            return store_now(cursor, topic, row, given=id is not None, replace=replace)
+                return store_scheduled(cursor, topic, ScheduledRow(row, due), given=given, replace=replace)
+            return store_now(cursor, topic, row, given=given, replace=replace)
 
-    alias = conf.database(using)
-    several = replace or (due is not None and id is not None)
+    several = replace or (due is not None and given)
     with session.explained(alias):
-        published = (
-            session.run(alias, store) if several else session.single(alias, store, latest=id is not None)
-        )
+        published = session.run(alias, store) if several else session.single(alias, store, latest=given)
     telling.published(alias, topic, [row], [due], [published])
     if on_duplicate == "error" and not published.created:
         raise DuplicateMessage(published)
@@ -134,12 +146,18 @@ def check(topic: str, message: OutgoingMessage) -> int:
     return len(_row(names.check_publish_topic(topic, conf.dead_letter_suffixes()), message).content.body)
 
 
-def _row(topic: str, message: OutgoingMessage) -> NewRow:
+def _row(topic: str, message: OutgoingMessage, box: Box | None = None) -> NewRow:
+    """Return the message as it is stored. ``box``: of a request, the row that takes the reply."""
+    check_headers(message.headers)
     if message.key is not None:
         names.check_name("key", message.key, names.KEY_MAX)
-    message_id = uuid7() if message.id is None else names.check_name("id", message.id, names.ID_MAX)
+    if message.id is not None:
+        message_id = names.check_name("id", message.id, names.ID_MAX)
+    else:
+        message_id = uuid7() if box is None else box.message
     limit, carried = conf.get("MAX_PAYLOAD_BYTES", topic), tracing.carried(message.headers)
-    content = encode(message.payload, message.kind, message.headers, limit, carried)
+    headers = message.headers if box is None else {**(message.headers or {}), REPLY_TO: str(box)}
+    content = encode(message.payload, message.kind, headers, limit, carried)
     partition = message.key
     if partition is None:
         partition = names.spread_partition(message_id, conf.get("SPREAD", topic))

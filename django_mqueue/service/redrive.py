@@ -18,6 +18,7 @@ from ..messages import Message
 from ..policy import encoding, names
 from ..policy.ids import uuid7
 from ..policy.letters import letter_filter
+from ..policy.requests import visible
 from ..store import dead, garbage, letters, log, session
 from ..store.letters import Return, Wanted
 from . import inspected, telling
@@ -242,7 +243,7 @@ class Letter:
             key=names.key_of(row["partition"]),
             payload=payload,
             kind=metadata["kind"],
-            headers=metadata["headers"],
+            headers=visible(metadata["headers"]),
             group=row["failed_group"],
             attempt=1,
             published_at=inspected.time(row["published_at"]),
@@ -259,7 +260,7 @@ def _return(letter: Letter, edit: Edit | None, max_bytes: int) -> Return:
     payload, metadata = bytes(row["payload"]), dead.without_failures(row["metadata"])
     if edit is not None:
         message = letter.message
-        content = encoding.encode(edit(message), message.kind, message.headers, max_bytes)
+        content = encoding.encode(edit(message), message.kind, letter.metadata["headers"], max_bytes)
         payload, metadata = content.body, content.metadata
     return Return(row["partition"], uuid7(), row["failed_group"], row["original_id"], payload, metadata)
 

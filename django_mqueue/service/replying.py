@@ -11,8 +11,8 @@ from django.db.backends.utils import CursorWrapper
 from .. import conf
 from ..exceptions import NotARequest
 from ..policy.encoding import encode
-from ..policy.requests import box_in, box_of
-from ..store import replies, session
+from ..policy.requests import box_in
+from ..store import dead, replies, session
 from ..store.beside import committed_now
 from ..store.failures import clip
 
@@ -24,12 +24,12 @@ AGAIN = 0.03
 
 
 def reply(delivery: Delivery, payload: Any, kind: str, headers: Mapping[str, Any] | None) -> bool:
-    """Fill the box that the delivery's message names, in the caller's transaction: whether this is the answer.
+    """Fill the box of the delivery's request, in the caller's transaction. Return whether this is the answer.
 
     While another fills it in a transaction that is not ended, this waits for it, until the request's deadline: it may
     be rolled back. Raises ``NotARequest``, or ``TypeError`` or ``ValueError`` for bad arguments.
     """
-    box = box_of(delivery.headers)
+    box = delivery.box
     if box is None:
         raise NotARequest(delivery)
     content = encode(
@@ -63,12 +63,14 @@ def _is_open(found: replies.Content | None) -> bool:
     return found is not None and found.failures is None and found.left_ms > 0
 
 
-def tell_failure(cursor: CursorWrapper, offset: int, metadata: str, group: str, error: str) -> None:
+def tell_failure(
+    cursor: CursorWrapper, topic: str, offset: int, letter: dead.Copied, group: str, error: str
+) -> None:
     """Where a dead letter was a request that no other group can answer now, its requester need not wait on.
 
     Belongs to the transaction that makes the letter, in a worker's loop: waits for nobody.
     """
-    box = box_in(metadata)
+    box = box_in(letter.metadata, topic, letter.original_id)
     if box is None or not replies.is_last_hope(cursor, offset, group):
         return
     if replies.lock_open(cursor, box):

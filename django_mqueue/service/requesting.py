@@ -19,13 +19,13 @@ from django.db.backends.utils import CursorWrapper
 from .. import conf
 from ..exceptions import MQueueError, RequestFailed, RequestTimeout
 from ..messages import OutgoingMessage, Published, Reply
-from ..policy import encoding, names
+from ..policy import encoding
 from ..policy.durations import to_ms
 from ..policy.ids import uuid7
-from ..policy.requests import REPLY_TO, Box
+from ..policy.requests import Box
 from ..store import replies, session
 from .leftovers import Leftovers
-from .publish import check, publish
+from .publish import check, publish_request
 
 FIRST_PAUSE, GROWTH = 0.005, 1.5
 LAST_LOOKS, LAST_PAUSE = 5, 0.02
@@ -163,18 +163,9 @@ class Question:
     def _publish(self, cursor: CursorWrapper) -> Published:
         message = self.message
         # Known before the commit, whose answer may get lost.
-        self._box = box = replies.open_box(cursor, names.replies_topic(self.topic), uuid7(), self.timeout_ms)
-        return publish(
-            self.topic,
-            message.payload,
-            key=message.key,
-            id=message.id,
-            kind=message.kind,
-            headers={**(message.headers or {}), REPLY_TO: str(box)},
-            group=message.group,
-            on_duplicate="error",
-            using=self.using,
-        )
+        id = uuid7() if message.id is None else message.id
+        self._box = replies.open_box(cursor, self.topic, id, uuid7(), self.timeout_ms)
+        return publish_request(self.topic, message, self._box, self.using)
 
     def _last_look(self) -> replies.Content | None:
         """Take the box as it is at the deadline. What is committed is counted, also what is just being committed."""

@@ -12,6 +12,7 @@ from ..messages import ScheduledMessage
 from ..policy import encoding, names
 from ..policy.due import due_of
 from ..policy.durations import moment, moment_ms
+from ..policy.requests import visible
 from ..store import schedule, session
 from ..store.log import Place
 
@@ -130,7 +131,7 @@ def _message(topic: str, row: dict[str, Any]) -> ScheduledMessage:
         group=row["group"],
         at=moment(int(row["available_at"])),
         created_at=moment(int(row["created_at"])),
-        headers=metadata["headers"],
+        headers=visible(metadata["headers"]),
         attempts=int(retry.get("count", 0)),
         last_error=errors[-1]["error"] if errors else "",
     )

@@ -22,6 +22,7 @@ from ..models import Message as Row
 from ..policy import names
 from ..policy.due import Due
 from ..policy.durations import moment
+from ..policy.requests import visible
 from ..signals import Event, TopicSignal
 from ..store import session
 from ..store.failures import clip
@@ -96,7 +97,7 @@ def published(
             metadata = json.loads(text)
             details = {
                 "using": using, "offset": result.offset, "id": result.id, "key": result.key,
-                "kind": metadata["kind"], "headers": MappingProxyType(metadata["headers"]), "group": group,
+                "kind": metadata["kind"], "headers": MappingProxyType(visible(metadata["headers"])), "group": group,
                 "scheduled": is_scheduled, "replaced": result.replaced,
             }  # fmt: skip
             Event(signals.published, topic, details).send()

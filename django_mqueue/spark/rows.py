@@ -25,6 +25,7 @@ from typing import Any
 
 from ..policy import names
 from ..policy.encoding import Encoded, JsonText, encode
+from ..policy.requests import visible
 from ..store.log import NewRow
 from .errors import OptionError, RowError
 from .write_options import ADAPTIVE_STREAMS, WriteOptions
@@ -116,6 +117,8 @@ class Rows:
             headers = json.loads(headers)
         elif headers is not None:
             headers = dict(headers)
+        if isinstance(headers, dict):
+            headers = visible(headers)  # A copy of a request is none.
         what = JsonText(payload) if isinstance(payload, str) else bytes(payload)
         return encode(what, kind, headers, self._options.max_payload_bytes)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 
 from django.db.backends.utils import CursorWrapper
 
@@ -11,10 +12,18 @@ from .dialect import NOW_MS
 from .gates import locking_topic
 
 
+@dataclass(frozen=True)
+class Copied:
+    """What the log says of a message that is a dead letter now."""
+
+    original_id: str
+    metadata: str
+
+
 def copy(
     cursor: CursorWrapper, offset: int, group: str, dead_topic: str, failures: int, error: str
-) -> str | None:
-    """Copy a message of the log into the dead-letter topic: its metadata, or None if the log no longer holds it.
+) -> Copied | None:
+    """Copy a message of the log into the dead-letter topic. Return None if the log no longer holds it.
 
     The copy's id is made of the original offset and the group, so that no two letters collide and a second copy
     of the same one is none. It goes through the gate like every row of the log. Why earlier attempts failed goes with
@@ -43,7 +52,7 @@ def copy(
             error, topic, group, original_id,
         ],
     )  # fmt: skip
-    return str(metadata)
+    return Copied(original_id, str(metadata))
 
 
 FAILURES = "failed"

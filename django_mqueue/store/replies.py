@@ -17,16 +17,19 @@ from typing import Any
 from django.db.backends.utils import CursorWrapper
 
 from ..policy.encoding import Encoded
+from ..policy.names import replies_topic
 from ..policy.requests import PARTITION, Box
 from . import session
 from .dialect import NOW_MS, values_table
-from .log import INSERT
 from .session import Row
 
 EMPTY = '{"kind": "", "headers": {}, "encoding": "json"}'
 
-_BOX = "FROM queue_messages FORCE INDEX (PRIMARY) WHERE `offset` = %s AND id = %s AND partition_key = %s"
-"""Headers are users': whatever they name, nothing but a box is read or filled."""
+_BOX = (
+    "FROM queue_messages FORCE INDEX (PRIMARY) WHERE `offset` = %s AND id = %s AND partition_key = %s"
+    " AND original_topic = %s AND original_id = %s"
+)
+"""Whatever a header names, a reply reads and fills only the box of its own request."""
 _CONTENT = f"SELECT failure_count, payload, metadata, last_error, available_at - {NOW_MS}"
 
 
@@ -41,13 +44,15 @@ class Content:
     left_ms: int
 
 
-def open_box(cursor: CursorWrapper, topic: str, id: str, timeout_ms: int) -> Box:
-    """Insert an empty one that may be filled for so long."""
+def open_box(cursor: CursorWrapper, topic: str, message: str, id: str, timeout_ms: int) -> Box:
+    """Insert an empty box for the reply to this message of the topic, which has ``timeout_ms`` to come."""
     cursor.execute(
-        f"{INSERT} (%s, %s, %s, '', 'null', %s, {NOW_MS} + %s, {NOW_MS}, {NOW_MS})",
-        [topic, PARTITION, id, EMPTY, timeout_ms],
+        "INSERT INTO queue_messages (topic, partition_key, id, consumer_group, payload, metadata, available_at,"
+        " created_at, published_at, original_topic, original_id)"
+        f" VALUES (%s, %s, %s, '', 'null', %s, {NOW_MS} + %s, {NOW_MS}, {NOW_MS}, %s, %s)",
+        [replies_topic(topic), PARTITION, id, EMPTY, timeout_ms, topic, message],
     )
-    return Box(int(cursor.lastrowid), id)
+    return Box(int(cursor.lastrowid), id, topic, message)
 
 
 def lock_open(cursor: CursorWrapper, box: Box) -> bool:
@@ -126,7 +131,7 @@ def is_last_hope(cursor: CursorWrapper, offset: int, group: str) -> bool:
 
 
 def _named(box: Box) -> list[Any]:
-    return [box.offset, box.id, PARTITION]
+    return [box.offset, box.id, PARTITION, box.topic, box.message]
 
 
 def _content(row: Row) -> Content:

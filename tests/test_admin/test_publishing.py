@@ -110,6 +110,7 @@ def test_each_error_is_at_its_field(client: Client) -> None:
         ({"headers": "[1]"}, "headers", "Headers are a JSON object"),
         ({"headers": '{"a": 99999999999999999999999}'}, "headers", "at most 64 bits"),
         ({"headers": '{"a": ' + "[" * 30 + "]" * 30 + "}"}, "headers", "nested at most 20 levels"),
+        ({"headers": '{"mqueue-reply-to": "1:a"}'}, "headers", "only request() sets it"),
         ({"headers": "{"}, "headers", "at line 1, column 2"),
         ({"payload": ""}, "payload", "This is not JSON: Expecting value at line 1, column 1."),
         ({"payload": '{"a": 1,\r\n "b": }'}, "payload", "at line 2, column 7"),

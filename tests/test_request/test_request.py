@@ -23,6 +23,7 @@ from django_mqueue import (
     arequest,
     consumer,
     publish,
+    publish_many,
     request,
     subscribe,
 )
@@ -45,7 +46,7 @@ def test_a_reply_by_hand() -> None:
             delivery = one(subscription)
             assert (delivery.payload, delivery.key, delivery.kind) == ({"of": "tea"}, "tea", "price?")
             assert delivery.is_request
-            assert delivery.headers["h"] == 1
+            assert delivery.headers == {"h": 1}
             assert delivery.reply({"price": 4}, kind="price", headers={"currency": "EUR"}) is True
             assert requester.result() == Reply({"price": 4}, "price", {"currency": "EUR"})
         delivery.ack()
@@ -213,23 +214,41 @@ def test_a_handler_of_a_request_may_request() -> None:
     assert boxes("outer") == boxes("inner") == []
 
 
-def test_whoever_gets_the_headers_of_a_request_may_answer_it() -> None:
-    """Passed on with them, it is answered by the next one's handler."""
-    with (
-        registered(
-            "first", lambda message: publish("second", message.payload, headers=message.headers) and None
-        ),
-        registered("second", lambda message: message.reply(message.payload + 1)),
-    ):
+def test_a_message_that_is_published_with_the_headers_of_a_request_is_no_request() -> None:
+    """Handlers do not see which box takes the reply, so they cannot pass it on."""
+    seen: list[tuple[bool, dict[str, Any]]] = []
+
+    def second(message: Any) -> None:
+        seen.append((message.is_request, message.headers))
+
+    def first(message: Any) -> None:
+        publish("second", message.payload, headers=message.headers)
+        message.reply(message.payload + 1)
+
+    with registered("first", first), registered("second", second):
         worker = Thread(lambda: run("first:g", "second:g", drain=False, max_messages=2))
-        assert request("first", 1, timeout=20).payload == 2
+        assert request("first", 1, headers={"h": 1}, timeout=60).payload == 2
         worker.result()
+    assert seen == [(False, {"h": 1})]
+
+
+def test_publish_refuses_the_header_that_names_a_box() -> None:
+    headers = {"mqueue-reply-to": "1:00000000-0000-0000-0000-000000000000"}
+    for publishing in (
+        lambda: publish("prices", 1, headers=headers),
+        lambda: publish_many("prices", [OutgoingMessage(1, headers=headers)]),
+        lambda: publish("prices", 1, headers=headers, delay=60),
+        lambda: request("prices", 1, headers=headers),
+    ):
+        with pytest.raises(ValueError, match="headers must not hold 'mqueue-reply-to': only request"):
+            publishing()
+    assert not Message.objects.exists()
 
 
 def test_a_message_that_is_no_request() -> None:
     with Subscription("prices", "shop") as subscription:
-        for headers in ({}, {"mqueue-reply-to": 7}, {"mqueue-reply-to": "1; DROP"}):
-            publish("prices", 1, headers=headers)
+        for header in (None, 7, "1; DROP"):
+            forge("prices", f"forged {header}", header)
             delivery = one(subscription)
             assert not delivery.is_request
             with pytest.raises(NotARequest, match=r"prices@\d+ \(id .*\) is no request"):
@@ -238,13 +257,40 @@ def test_a_message_that_is_no_request() -> None:
 
 
 def test_no_header_makes_another_message_a_box() -> None:
-    """Whoever can choose headers cannot have messages overwritten, whose offset and id he may know."""
+    """A writer of SQL who knows the offset and id of a message cannot have it overwritten."""
     there = publish("orders", "mine", id="0" * 36)
     Message.objects.update(available_at=1 << 45)  # As one that is scheduled, so that no deadline has passed.
+    Message.objects.update(original_topic="prices", original_id="forged")
     with Subscription("prices", "shop") as subscription:
-        publish("prices", 1, headers={"mqueue-reply-to": f"{there.offset}:{there.id}"})
+        forge("prices", "forged", f"{there.offset}:{there.id}")
         assert one(subscription).reply("yours") is False
     assert bytes(Message.objects.get(topic="orders").payload) == b'"mine"'
+
+
+@pytest.mark.parametrize(("topic", "id"), [("prices", "another"), ("other", "asked")])
+def test_a_box_takes_no_reply_to_another_message(topic: str, id: str) -> None:
+    """A reader of the table knows the box, and can write messages of another topic or id."""
+    with (
+        Subscription("prices", "shop") as shop,
+        Subscription(topic, "thief") as thief,
+        asked("prices", 1, id="asked", group="shop") as requester,
+    ):
+        delivery = one(shop)
+        [box] = Message.objects.filter(topic="prices_replies")
+        forge(topic, id, f"{box.offset}:{box.message_id}")
+        assert one(thief).reply("forged") is False
+        assert delivery.reply("real") is True
+        assert requester.result().payload == "real"
+
+
+def forge(topic: str, id: str, header: Any) -> None:
+    """Store a message as nobody can publish it: with this header of a request."""
+    publish(topic, 1, id=id, key="forged")
+    headers = {} if header is None else {"mqueue-reply-to": header}
+    metadata = {"kind": "", "headers": headers, "encoding": "json"}
+    assert Message.objects.filter(topic=topic, message_id=id, partition_key="forged").update(
+        metadata=metadata
+    )
 
 
 @pytest.mark.parametrize("manual", [False, True])

@@ -37,6 +37,23 @@ MUTATIONS: tuple[Mutation, ...] = (
         "test_request/test_request.py::test_no_header_makes_another_message_a_box",
     ),
     mutation(
+        "a box takes a reply to its own request alone",
+        "a reader of the table has the reply given by a message of another topic",
+        "store/replies.py",
+        " AND original_topic = %s AND original_id = %s",
+        " AND %s <> '' AND %s <> ''",
+        "test_request/test_request.py::test_a_box_takes_no_reply_to_another_message[prices-another]",
+        "test_request/test_request.py::test_a_box_takes_no_reply_to_another_message[other-asked]",
+    ),
+    mutation(
+        "publish refuses the header that names a box",
+        "a publisher can make a message that takes the reply of another's request",
+        "service/publish.py",
+        "    check_headers(message.headers)\n",
+        "",
+        "test_request/test_request.py::test_publish_refuses_the_header_that_names_a_box",
+    ),
+    mutation(
         "a reply whose box is locked waits for who has it",
         "an answer is lost where another's, given first, is rolled back",
         "service/replying.py",
