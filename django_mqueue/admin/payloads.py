@@ -102,8 +102,11 @@ def whole(body: bytes, length: int, encoding: str) -> SafeString:
     if len(body) < length:
         text = body.decode(errors="replace").rstrip("\ufffd")
         return _captioned(f"JSON, {_bytes(length)}", len(body), length, text)
-    text, kind = _indented(body)
-    return _captioned(f"{kind}, {_bytes(length)}", length, length, text)
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        return _captioned(f"not valid JSON, {_bytes(length)}", length, length, body.decode(errors="replace"))
+    return of_value(value, length)
 
 
 def document(value: Any) -> str:
@@ -120,13 +123,6 @@ def part(metadata: Any, name: str) -> Any:
 
 def encoding(metadata: Any) -> str:
     return BYTES if part(metadata, "encoding") == BYTES else JSON
-
-
-def _indented(body: bytes) -> tuple[str, str]:
-    try:
-        return json.dumps(json.loads(body), ensure_ascii=False, indent=2), "JSON"
-    except (ValueError, RecursionError):
-        return body.decode(errors="replace"), "not valid JSON"
 
 
 def _hex(body: bytes) -> str:

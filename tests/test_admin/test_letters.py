@@ -10,7 +10,9 @@ import pytest
 from django.test import Client, override_settings
 
 from django_mqueue import OutgoingMessage, Subscription, redrive, unsubscribe
+from django_mqueue.admin.payloads import BODY_CHARACTERS
 from django_mqueue.models import Message
+from django_mqueue.policy.encoding import JsonText
 from django_mqueue.policy.letters import Choice
 from tests.support.subscribers import QUICK, poll_until
 
@@ -428,3 +430,11 @@ def test_buttons_are_for_those_who_may_press_them() -> None:
         for right, part in offered.items():
             there = [f"/deadletter/{part}" in html for html in pages]
             assert any(there) == (right in rights), (rights, part)
+
+
+def test_the_page_of_a_deeply_nested_payload_is_bounded(client: Client) -> None:
+    """Each line of an indented payload is as long as its nesting is deep: the page shows it on one line then."""
+    (letter,) = give_up(OutgoingMessage(JsonText("[" * 190 + ",".join(["1"] * 130_000) + "]" * 190)))
+    html = html_of(client, url_of("deadletter"), {"offset": str(letter.offset)})
+    assert len(html) < 2 * BODY_CHARACTERS
+    assert "[1, 1, 1," in html
