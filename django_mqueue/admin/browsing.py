@@ -73,7 +73,7 @@ class MessagesPage(QueueView):
         test, everything = form.test(), sees_all(request, topic)
         return inspect.messages(
             **form.question(),
-            filter=None if test is None else as_seen(request, topic, test),
+            filter=None if test is None else as_seen(request, test),
             limit=ROWS,
             start=start,
             scan_limit=LOOKED_AT,

@@ -27,7 +27,7 @@ from .display import (
     quiet,
 )
 from .lookups import GROUP, KEY, TOPIC_OF_GROUP, Lookup
-from .masking import has_mask
+from .masking import may_hold_masked
 from .pages import ReadOnlyAdmin
 from .paginator import LIMIT, Found
 from .views import may
@@ -170,7 +170,7 @@ class DeliveryStateAdmin(ReadOnlyAdmin):
 
 
 def _is_masked(row: Any) -> bool:
-    return not row.sees_all and has_mask(row.topic)
+    return not row.sees_all and may_hold_masked(row.topic)
 
 
 def _errors(row: DeliveryState) -> list[dict[str, Any]]:

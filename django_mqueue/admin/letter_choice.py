@@ -14,6 +14,7 @@ from django.http import HttpRequest
 from .. import conf
 from ..policy import names
 from ..policy.durations import moment_ms
+from ..policy.errors import is_class
 from ..policy.letters import Choice
 from ..policy.matching import PAYLOAD, filter_of
 from ..service.registration import topic_limit
@@ -97,19 +98,24 @@ def choice(asked: Asked) -> Choice:
     )
 
 
-def words(asked: Asked) -> str:
-    """The choice as a sentence's part: ``topic orders (group billing, error TimeoutError)``; of those that were ticked
-    with what ``named`` says."""
+def words(asked: Asked, *, logged: bool = False) -> str:
+    """Return the choice as a part of a sentence: ``topic orders (group billing, error TimeoutError)``.
+
+    It lists what ``named`` says of letters that were ticked. ``logged``: without values of payloads and texts of
+    errors, because readers of the admin's log may not have the right to see them.
+    """
     said = [f"ticked: {asked['named']}"] if asked.get("named") else []
     for name, label in (
         ("group", "group"), ("error", "error"), ("line", "error like"), ("key", "key"), ("id", "original id"),
         ("kind", "kind"), ("after", "failed from"), ("before", "failed before"),
     ):  # fmt: skip
-        if value := asked.get(name):
+        if logged and (name == "line" or (name == "error" and not is_class(asked.get(name) or "X"))):
+            said += [f"{label} a text"] * bool(asked.get(name))
+        elif value := asked.get(name):
             text = f"{value:%Y-%m-%d %H:%M:%S %Z}" if isinstance(value, datetime) else f"{value}"
             said.append(f"{label} {text}")
     if asked.get("path"):
-        said.append(f"payload {asked['path']} = {asked.get('value', '')}")
+        said.append(f"payload {asked['path']} = {'a value' if logged else asked.get('value', '')}")
     return f"topic {asked['topic']}" + (f" ({', '.join(said)})" if said else "")
 
 

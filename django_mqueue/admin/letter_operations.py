@@ -189,8 +189,8 @@ class _OnLetters(Operation):
         text = f"{moved:,} {letter} {self.done}"
         asked = {**asked, "named": so_far["named"]}
         if more:
-            return f"{text} so far; {so_far['looked']:,} were looked at: {words(asked)}."
-        text += f": {words(asked)}."
+            return f"{text} so far; {so_far['looked']:,} were looked at: {words(asked, logged=True)}."
+        text += f": {words(asked, logged=True)}."
         if so_far["homeless"]:
             text += f" {so_far['homeless']:,} stayed: their group is not registered any more."
         if so_far["locked"]:

@@ -66,13 +66,9 @@ def seen_by(request: HttpRequest, topic: str, dead_topic: str) -> Seen:
 
 
 def shown(request: HttpRequest, letter: Letter) -> Inspected:
-    """The letter as the user may see it: a message of its original topic, and of the dead-letter topic, which may have
-    masks of their own."""
-    message = masking.shown(request, letter_story.as_message(letter))
-    return replace(
-        masking.shown(request, replace(message, topic=letter.topic)),
-        topic=message.topic,
-    )
+    """Return the letter as the user may see it: its original topic and its own topic may have different masks."""
+    message = letter_story.as_message(letter)
+    return replace(masking.shown(request, replace(message, topic=letter.topic)), topic=message.topic)
 
 
 def payload(letter: Letter, seen: Inspected, *, everything: bool) -> SafeString:

@@ -33,36 +33,47 @@ def shown(request: HttpRequest, message: Inspected) -> Inspected:
     return message if may(request, "unmask_message") else masked(message)
 
 
-def as_seen(
-    request: HttpRequest, topic: str, test: Callable[[Inspected], bool]
-) -> Callable[[Inspected], bool]:
-    """A filter that knows no more than the user: it is given what they may see."""
-    return test if sees_all(request, topic) else lambda message: test(masked(message))
+def as_seen(request: HttpRequest, test: Callable[[Inspected], bool]) -> Callable[[Inspected], bool]:
+    """Return a filter that is given what the user may see of each message."""
+    return test if may(request, "unmask_message") else lambda message: test(masked(message))
 
 
 def masked(message: Inspected) -> Inspected:
-    """As the mask of its topic gives it back: of that payload, headers and errors are taken, and nothing else.
+    """Return the message with the payload, headers and errors that the masks of its topics give back.
 
-    A mask that fails, or gives back what cannot be shown, hides all of them.
+    A dead letter also has the mask of the topic that its row names: its own topic may have an ending that the settings
+    no longer know. A mask that fails, or gives back what cannot be shown, hides all three.
     """
+    topics = {conf.original_topic(topic) for topic in (message.original_topic, message.topic) if topic}
     try:
-        mask = conf.mask(message.topic)
-        if mask is None:
-            return message
-        if isinstance(message.payload, Cut):
+        masks = {
+            mask: topic for topic in sorted(topics, reverse=True) if (mask := conf.mask(topic)) is not None
+        }
+        if masks and isinstance(message.payload, Cut):
             return _hidden(message, TOO_LONG)
-        return _taken(message, mask(replace(message, topic=conf.original_topic(message.topic))))
+        for mask, topic in masks.items():
+            message = _taken(message, mask(replace(message, topic=topic)))
+        return message
     except Exception as error:  # Whatever the project's function does. Its text may hold what it is to hide.
         logger.error("The mask of topic %r failed: %s", message.topic, type(error).__name__)
         return _hidden(message, FAILED)
 
 
 def has_mask(topic: str) -> bool:
-    """Whether the topic's messages are masked for who does not have the right."""
+    """Return whether the topic's messages are masked for users without the right to see everything."""
     try:
         return conf.mask(topic) is not None
     except Exception:  # It cannot be had: ``masked`` hides all.
         return True
+
+
+def may_hold_masked(topic: str) -> bool:
+    """Return whether the topic has a mask, or may hold dead letters of a topic that has one.
+
+    By its name alone: an earlier ``DLQ_SUFFIX`` made it longer than the name of the original topic.
+    """
+    endings = range(1, min(conf.DLQ_SUFFIX_MAX, len(topic) - 1) + 1)
+    return has_mask(topic) or any(has_mask(topic[:-cut]) for cut in endings)
 
 
 def _taken(message: Inspected, given: Any) -> Inspected:

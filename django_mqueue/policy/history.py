@@ -52,7 +52,8 @@ class Inspected:
     What follows ``group`` is about that group, where one was asked for: ``status`` is one of ``STATUSES``;
     ``attempts`` were given to a handler, ``failures`` of them failed, ``errors`` are the newest of these, oldest first;
     ``invisible_until``: not delivered (again) before; ``done_at``: when it was done or given up;
-    ``dead_letter``: the offset of its letter in the dead-letter topic.
+    ``dead_letter``: the offset of its letter in the dead-letter topic. ``original_topic``: of a dead letter, the topic
+    that the message was published to.
     """
 
     offset: int
@@ -76,6 +77,7 @@ class Inspected:
     done_at: datetime | None = None
     dead_letter: int | None = None
     size: int = 0
+    original_topic: str | None = None
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,7 @@ def told(row: Row, body: bytes | None, *, topic: str, group: str | None, place: 
         group=group,
         status=row["status"],
         size=int(row.get("size", 0)),
+        original_topic=row["original_topic"],
         **about,
     )
 

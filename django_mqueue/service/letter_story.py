@@ -78,5 +78,6 @@ def as_message(letter: Letter) -> Inspected:
         group=row["failed_group"],
         status=DEAD,
         size=len(row["payload"]),
+        original_topic=row["original_topic"],
         **about,
     )

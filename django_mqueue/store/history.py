@@ -167,7 +167,7 @@ def partitions(using: str, topic: str, after: str, limit: int) -> list[str]:
 
 MESSAGE_COLUMNS = (
     "offset", "partition", "id", "original_id", "target", "metadata", "available_at", "published_at",
-    "failed_at", "message_failures", "last_error", "failed_group",
+    "failed_at", "message_failures", "last_error", "failed_group", "original_topic",
 )  # fmt: skip
 STATE_COLUMNS = (
     "acked", "in_flight", "invisible_until", "retry_count", "failure_count", "handed", "delivered_to", "delivered_at",
@@ -176,7 +176,7 @@ STATE_COLUMNS = (
 
 _MESSAGE = (
     "m.`offset`, m.partition_key, m.id, m.original_id, m.consumer_group, m.metadata, m.available_at, m.published_at,"
-    " m.failed_at, m.failure_count, m.last_error, m.failed_group"
+    " m.failed_at, m.failure_count, m.last_error, m.failed_group, m.original_topic"
 )
 _WANTED = (
     f" FROM {numbers_table('wanted', 'o')}"

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from django.conf import settings
 from django.test import override_settings
 
-from django_mqueue import OutgoingMessage
+from django_mqueue import OutgoingMessage, Subscription
+from django_mqueue.admin import row_ids
 from django_mqueue.inspect import Inspected
 from tests.support.subscribers import QUICK
 
@@ -81,4 +83,51 @@ def test_who_may_not_see_all_sees_nothing_of_it() -> None:
         "1 dead letter was sent back: topic orders (error Declined)."
     ]
     assert left() == []
+    assert "5105105105105100" not in str(written_down())
+
+
+def test_after_another_ending_of_dead_letters_is_set_they_are_still_masked(masked: None) -> None:
+    """Their topic's name says no longer whose letters they are: their rows do."""
+    (letter,) = give_up(OutgoingMessage({"n": 1, "card": "5105105105105100"}, id="order-1"), error="Declined")
+    with Subscription(letter.topic, "mender") as mender:
+        mender.poll()[0].nack(error="Declined: 5105105105105100")
+    state = row_ids.encode(("mender", letter.topic, letter.partition_key, letter.offset))
+    pages: list[tuple[str, dict[str, str]]] = [
+        (url_of("message_changelist"), {}),
+        (url_of("message_changelist"), {"topic": letter.topic}),
+        (url_of("message_change", letter.offset), {}),
+        (url_of("deadletter"), {"offset": str(letter.offset)}),
+        (url_of("deliverystate_change", state), {}),
+    ]
+    client = staff(*RIGHTS, "view_message", "view_deliverystate")
+    other = staff(*RIGHTS, "view_message", "view_deliverystate", "unmask_message", name="other")
+    with override_settings(MQUEUE={**settings.MQUEUE, "DLQ_SUFFIX": "_dead"}):
+        for url, query in pages:
+            assert "5105105105105100" not in html_of(client, url, query), (url, query)
+            assert "5105105105105100" in html_of(other, url, query), (url, query)
+        asked = {"topic": letter.topic, "path": "card", "value": '"5105105105105100"'}
+        assert "order-1" not in html_of(client, url_of("message_changelist"), asked)
+        assert "order-1" in html_of(other, url_of("message_changelist"), asked)
+
+
+def test_the_log_of_actions_holds_no_value_that_was_asked_for() -> None:
+    """Its readers may not have the right to see the letters."""
+    give_up(
+        OutgoingMessage({"card": "5105105105105100"}, id="order-1"),
+        error="the secret 5105105105105100 is bad",
+    )
+    other = staff(*RIGHTS, "unmask_message", name="other")
+    asked = {"topic": TOPIC, "path": "card", "value": "5105105105105100"}
+    shown = other.get(url_of("redrive_matching"), asked).content.decode()
+    assert "payload card = 5105105105105100" in shown
+    assert told(confirm(other, "redrive_matching", asked)) == [
+        "1 dead letter was sent back: topic orders (payload card = a value)."
+    ]
+    give_up(error="the secret 5105105105105100 is bad")
+    asked = {"topic": TOPIC, "line": "the secret"}
+    response = other.post(
+        url_of("purge_matching"), {**asked, "typed": TOPIC, "confirmed": "yes"}, follow=True
+    )
+    assert told(response) == ["1 dead letter was deleted: topic orders (error like a text)."]
+    assert "secret" not in str(written_down())
     assert "5105105105105100" not in str(written_down())

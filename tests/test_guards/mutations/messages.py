@@ -19,6 +19,15 @@ _CLAIMS_OTHERS = Edit(
 
 MUTATIONS: tuple[Mutation, ...] = (
     mutation(
+        "a dead letter has the mask of the topic that its row names",
+        "after DLQ_SUFFIX has changed, everybody sees what the mask hides",
+        "admin/masking.py",
+        "for topic in (message.original_topic, message.topic) if topic",
+        "for topic in (message.topic,) if topic",
+        "test_admin/test_letters_masked.py::"
+        "test_after_another_ending_of_dead_letters_is_set_they_are_still_masked[masked1]",
+    ),
+    mutation(
         "an atomic handler's ack is in its transaction",
         "a worker that dies between the two runs the handler again, and its effects are there twice",
         "service/atomically.py",
