@@ -133,10 +133,10 @@ def fetch(using: str, sql: str, params: Sequence[Any] = ()) -> list[Row]:
 
     seen = _seen.get()
     if seen is None:
-        return single(using, work)
+        return single(using, work, locks=False)
     question = (using, sql, tuple(params))
     if question not in seen:
-        seen[question] = single(using, work)
+        seen[question] = single(using, work, locks=False)
     return list(seen[question])
 
 
@@ -157,9 +157,10 @@ def one_look() -> Iterator[None]:
         _seen.reset(token)
 
 
-def single(using: str, work: Work[Result], *, latest: bool = False) -> Result:
+def single(using: str, work: Work[Result], *, latest: bool = False, locks: bool = True) -> Result:
     """``work(cursor)``, which is one statement: it commits by itself, or belongs to the caller's transaction.
 
+    A database error breaks the caller's transaction, as in ``run``, unless the statement takes no locks (``locks``).
     ``latest``: it locks rows there that others change.
     """
     joined = in_transaction(using)
@@ -172,6 +173,10 @@ def single(using: str, work: Work[Result], *, latest: bool = False) -> Result:
                 return work(cursor)
         except Error as error:
             _note_lost(using, error)
+            if joined and locks:
+                # After a deadlock the server has rolled back all of it: Django refuses its next statement.
+                with transaction.atomic(using=using, savepoint=False):
+                    raise
             if joined or not isinstance(error, DatabaseError):
                 raise
             _again(error, attempt)

@@ -44,6 +44,17 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_ATOMIC}::test_a_deadlock_that_the_handler_keeps_to_itself",
     ),
     mutation(
+        "a database error in a verb breaks the caller's transaction",
+        "after a deadlock that the caller swallows, earlier publishes are gone, and later writes are committed",
+        "store/session.py",
+        "            if joined and locks:",
+        "            if joined and locks and not error:",
+        "test_publish/test_broken_transactions.py"
+        "::test_a_publish_that_is_the_victim_of_a_deadlock_takes_the_earlier_ones_with_it",
+        "test_publish/test_broken_transactions.py"
+        "::test_with_autocommit_turned_off_a_deadlock_breaks_the_transaction[cancel]",
+    ),
+    mutation(
         "an atomic handler writes to the queue's database alone",
         "what it writes elsewhere stays when the rest is rolled back, and is written again",
         "service/atomically.py",
