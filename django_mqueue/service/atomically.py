@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -10,15 +9,12 @@ from typing import TYPE_CHECKING, Any
 from django.db import DatabaseError, connections, transaction
 
 from ..exceptions import BrokenTransaction, StaleDelivery, WrongDatabase
+from ..policy.statements import writes
 from ..store import session
 
 if TYPE_CHECKING:
     from .delivery import Delivery
 
-WRITING = re.compile(
-    r"[\s(]*(INSERT|UPDATE|DELETE|REPLACE|MERGE|CREATE|ALTER|DROP|TRUNCATE|WITH\b.*\b(INSERT|UPDATE|DELETE|MERGE))\b",
-    re.IGNORECASE | re.DOTALL,
-)
 NO_SUCH_SAVEPOINT = 1305
 
 
@@ -83,7 +79,8 @@ def _writes_to(using: str) -> Iterator[None]:
 
 def _refuse_writes(alias: str, using: str) -> Callable[..., Any]:
     def look(execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: dict[str, Any]) -> Any:
-        if WRITING.match(str(sql)):
+        text = sql.decode(errors="replace") if isinstance(sql, bytes) else str(sql)
+        if writes(text, mysql=context["connection"].vendor == "mysql"):
             raise WrongDatabase(alias, using)
         return execute(sql, params, many, context)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from django.db import OperationalError, connection, connections, transaction
@@ -188,9 +189,21 @@ def test_a_block_whose_transaction_can_only_be_rolled_back() -> None:
 
 
 @pytest.mark.parametrize(
-    "sql", ["INSERT INTO shop_sale (number) VALUES (1)", " delete from shop_sale", "TRUNCATE shop_sale"]
+    "sql",
+    [
+        "INSERT INTO shop_sale (number) VALUES (1)",
+        " delete from shop_sale",
+        "TRUNCATE shop_sale",
+        "/* x */ INSERT INTO shop_sale (number) VALUES (1)",
+        "-- x\nINSERT INTO shop_sale (number) VALUES (1)",
+        "#x\n/**/ UPDATE shop_sale SET number = 2",
+        "/*!50000 INSERT */ INTO shop_sale (number) VALUES (1)",
+        "WITH one AS (SELECT 1 n) UPDATE shop_sale, one SET number = n",
+        "SELECT 1; DELETE FROM shop_sale",
+        b"INSERT INTO shop_sale (number) VALUES (1)",
+    ],
 )
-def test_a_write_to_another_database(sql: str) -> None:
+def test_a_write_to_another_database(sql: Any) -> None:
     publish("orders", 1)
     with Subscription("orders", "billing") as subscription:
         (delivery,) = subscription.poll()
@@ -203,6 +216,28 @@ def test_a_write_to_another_database(sql: str) -> None:
         assert state() == (False, True)
     with connections["other"].cursor() as cursor:
         cursor.execute("INSERT INTO shop_sale (number) VALUES (1)")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT 'INSERT INTO shop_sale'",
+        "/* INSERT */ SELECT COUNT(*) FROM shop_sale",
+        "(SELECT 1 FROM shop_sale) UNION (SELECT 2)",
+        "WITH words AS (SELECT 'please update' AS word) SELECT * FROM words",
+        "WITH words AS (SELECT REPLACE('a', 'b', 'c') AS `delete`) SELECT * FROM words -- ) DELETE FROM x",
+        "WITH sold AS (SELECT 1) SELECT * FROM shop_sale FOR UPDATE",
+    ],
+)
+def test_a_read_from_another_database(sql: str) -> None:
+    """Texts, names and comments do not matter."""
+    publish("orders", 1)
+    with Subscription("orders", "billing") as subscription:
+        (delivery,) = subscription.poll()
+        with delivery.atomic(), connections["other"].cursor() as cursor:
+            cursor.execute(sql)
+            cursor.fetchall()
+        assert state() == (True, False)
 
 
 def test_with_the_queue_in_another_database() -> None:

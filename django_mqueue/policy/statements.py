@@ -1,0 +1,61 @@
+"""Tell SQL statements that write from those that read.
+
+``sqlparse`` cannot: it takes MySQL's executable comments for comments, and ``#`` for the start of a name.
+"""
+
+from __future__ import annotations
+
+import re
+
+_WRITES = {
+    "ALTER", "CREATE", "DELETE", "DROP", "INSERT", "LOAD", "MERGE", "RENAME", "REPLACE", "TRUNCATE", "UPDATE",
+}  # fmt: skip
+
+_QUOTED = r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|`[^`]*`"
+_MYSQL_COMMENT = r"/\*(?!M?!).*?(?:\*/|\Z)|--(?=\s|\Z)[^\n]*|\#[^\n]*|/\*M?!\d*|\*/(?!\*)"
+"""The server executes what stands between ``/*!`` or ``/*M!`` and ``*/``: only these marks are skipped."""
+_QUOTED_BY_STANDARD = r"'(?:[^']|'')*'|\"[^\"]*\"|`[^`]*`|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$"
+_COMMENT = r"/\*.*?(?:\*/|\Z)|--[^\n]*"
+
+
+def _tokens(comment: str, quoted: str) -> re.Pattern[str]:
+    return re.compile(
+        rf"(?P<comment>{comment})|(?P<quoted>{quoted})|(?P<word>\w+)|(?P<sign>[^\s\w])", re.DOTALL
+    )
+
+
+_MYSQL = _tokens(_MYSQL_COMMENT, _QUOTED)
+_STANDARD = _tokens(_COMMENT, _QUOTED_BY_STANDARD)
+
+
+def writes(sql: str, *, mysql: bool) -> bool:
+    """Return True if a statement in ``sql`` begins with a verb that writes, or has such a part behind WITH.
+
+    Skips texts, quoted names and comments. ``mysql``: by the rules of MySQL and MariaDB. Does not recognize a function
+    or a procedure that writes.
+    """
+    single = ";" not in sql
+    begins, cte, verb = True, False, False
+    """At the first word of a statement; behind WITH; directly behind one of ``_WRITES``."""
+    for token in (_MYSQL if mysql else _STANDARD).finditer(sql):
+        kind, text = token.lastgroup, token[0]
+        if kind == "comment":
+            continue
+        if verb and kind != "sign":  # REPLACE(…) is a function, and a column's name may be a verb.
+            return True
+        verb = False
+        if text == ";":
+            begins, cte = True, False
+        elif text == "(":
+            begins = begins or cte
+        elif text == ")":
+            begins = cte
+        elif begins:
+            word = text.upper() if kind == "word" else ""
+            if word in _WRITES and not cte:
+                return True
+            cte, verb = cte or word == "WITH", word in _WRITES
+            begins = False
+            if single and not cte:
+                return False
+    return False
