@@ -1,6 +1,7 @@
 """System checks: the settings, and a server that the protocol can rely on.
 
 The database checks run with ``manage.py check --database default``, in ``migrate`` and when ``runconsumer`` starts.
+Those of encryption need no server: one runs always, the other with ``manage.py check --deploy``.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from . import conf
+from .store import encryption
 
 MARIADB_LEAST, MYSQL_LEAST = (10, 11), (8, 4)
 
@@ -21,6 +23,49 @@ MARIADB_LEAST, MYSQL_LEAST = (10, 11), (8, 4)
 @register("mqueue")
 def check_settings(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
     return [Error(problem, id="django_mqueue.E001") for problem in conf.problems()]
+
+
+@register(Tags.security)
+def check_required_encryption(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """Warn if the client library sends the password to a server that does not encrypt, though it must."""
+    alias, parameters = _remote()
+    if encryption.wanted(parameters) != "required" or encryption.required_is_enforced():
+        return []
+    return [
+        Warning(
+            f"database {alias!r}: ssl_mode is REQUIRED, but mysqlclient uses MariaDB's client library "
+            f"({encryption.client_library()}), which continues without TLS if the server offers none, and then sends "
+            "the password in the clear if the server asks for it",
+            hint="Set ssl_mode to VERIFY_CA in the OPTIONS of the database, and 'ca' in ssl.",
+            id="django_mqueue.W011",
+        )
+    ]
+
+
+@register(Tags.security, deploy=True)
+def check_encryption(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """Warn of a server on another machine whose connection need not be encrypted."""
+    alias, parameters = _remote()
+    if not parameters or encryption.wanted(parameters) != "optional" or "read_default_file" in parameters:
+        return []
+    return [
+        Warning(
+            f"database {alias!r} is at {parameters['host']}, and its connection need not be encrypted: who listens "
+            "reads every message, and who answers in the server's place is sent the password",
+            hint="Set ssl_mode to VERIFY_CA or VERIFY_IDENTITY in the OPTIONS of the database, and 'ca' in ssl.",
+            id="django_mqueue.W012",
+        )
+    ]
+
+
+def _remote() -> tuple[str, dict[str, Any]]:
+    """Return the alias and mysqlclient's parameters of the queue's database; no parameters if it is on this machine."""
+    if conf.problems() or connections[conf.database()].vendor != "mysql":
+        return "", {}
+    alias = conf.database()
+    settings = connections[alias].settings_dict
+    parameters = {"host": settings["HOST"], **settings["OPTIONS"]}
+    return alias, parameters if encryption.is_remote(parameters) else {}
 
 
 @register(Tags.database)

@@ -36,10 +36,11 @@ WIDE = (
 """What is beside the protocol, marked ``wide``: other versions of Python and Django may matter to it."""
 
 ONCE = (
-    "test_docs/", "test_example/", "test_policy/", "test_spark/test_command_ending.py", "test_spark/test_java.py",
-    "test_spark/test_options.py", "test_spark/test_ranges.py", "test_proof/test_checker", "test_layers.py",
-    "test_locking_statements.py", "test_dead_letters/test_many_letters.py", "test_environment/test_lifetimes.py",
-    "test_environment/test_package.py", "test_environment/test_runner.py", "test_environment/test_venv.py",
+    "test_docs/", "test_example/", "test_policy/", "test_spark/test_command_ending.py", "test_spark/test_encryption.py",
+    "test_spark/test_java.py", "test_spark/test_options.py", "test_spark/test_ranges.py", "test_proof/test_checker",
+    "test_layers.py", "test_locking_statements.py", "test_dead_letters/test_many_letters.py",
+    "test_environment/test_lifetimes.py", "test_environment/test_package.py", "test_environment/test_runner.py",
+    "test_environment/test_venv.py",
 )  # fmt: skip
 """What says as much on one server as on two, marked ``once``: so are tests in a browser."""
 

@@ -14,10 +14,8 @@ from typing import Any
 from django.db import connections
 from django.db.backends.mysql.base import DatabaseWrapper
 from django.db.backends.utils import CursorWrapper
-from MySQLdb import OperationalError
-from MySQLdb.constants import CLIENT
 
-from .dialect import NO_SSL, SSL_MODES
+from . import encryption
 
 _numbers = itertools.count(1)
 
@@ -38,25 +36,12 @@ class _Wrapper(DatabaseWrapper):
     def queries_logged(self) -> bool:
         return False
 
-    def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
-        """Raises ``OperationalError`` for one that is not encrypted, though it must be."""
-        raw = super().get_new_connection(conn_params)
-        if must_be_encrypted(conn_params) and not raw.client_flag & raw.server_capabilities & CLIENT.SSL:
-            raw.close()
-            raise OperationalError(NO_SSL, "SSL is required, but the server does not offer it")
-        return raw
+    def get_connection_params(self) -> dict[str, Any]:
+        """Raises ``NotSupportedError`` if the client library cannot encrypt as the settings require."""
+        return encryption.enforced(super().get_connection_params())
 
     def make_cursor(self, cursor: Any) -> CursorWrapper:
         return _Cursor(cursor, self)
-
-
-def must_be_encrypted(parameters: Mapping[str, Any]) -> bool:
-    """Whether mysqlclient's parameters ask for that. MariaDB's client library (3.3, at least) goes on unencrypted where
-    the server has no TLS, unless it is to verify the server; MySQL's does not."""
-    mode, ssl = parameters.get("ssl_mode"), parameters.get("ssl")
-    if mode is None:
-        return bool(ssl) and not isinstance(ssl, Mapping)
-    return mode in SSL_MODES[SSL_MODES.index("REQUIRED") :]
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .mutation import Mutation, mutation
 
 _IDS = "test_spark/test_ids.py"
-_CONNECTING = "test_spark/test_connecting.py"
+_TLS = "test_spark/test_encryption.py"
 
 MUTATIONS: tuple[Mutation, ...] = (
     mutation(
@@ -25,11 +25,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_IDS}::test_a_stream_that_could_be_cut_into_other_tasks_needs_ids",
     ),
     mutation(
-        "a connection that must be encrypted is",
-        "MariaDB's client library goes on in the clear where the server, or who stands before it, offers nothing else",
+        "a connection that must be encrypted verifies its server before login",
+        "MariaDB's client library sends the password to a server that offers no TLS, or to a false one",
         "store/detached.py",
-        "        if must_be_encrypted(conn_params) and not raw.client_flag",
-        "        if not must_be_encrypted(conn_params) and not raw.client_flag",
-        f"{_CONNECTING}::test_what_must_be_encrypted_is_not_sent_in_the_clear[REQUIRED]",
+        "return encryption.enforced(super().get_connection_params())",
+        "return dict(super().get_connection_params())",
+        f"{_TLS}::test_a_false_server_is_sent_no_password[parameters0-without]",
     ),
 )
