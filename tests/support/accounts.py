@@ -1,0 +1,60 @@
+"""Accounts of the database with exactly the privileges that the documentation shows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.db import connection
+
+from tests.servers import kind_of_run
+from tests.support.threads import raw_connection
+from tests.test_docs.blocks import ROOT, blocks
+
+PAGE = ROOT / "docs" / "how-to" / "grant-privileges.md"
+PASSWORD = "only-for-tests"
+
+
+def documented() -> dict[str, str]:
+    """The SQL for this run's server, by the name of the account that a block is marked with."""
+    found = {}
+    for block in blocks(PAGE):
+        words = dict(word.split("=") for word in block.info.split() if "=" in word)
+        if "account" in words and words.get("server") in (None, kind_of_run()):
+            found[words["account"]] = block.text
+    return found
+
+
+@contextmanager
+def created(name: str) -> Iterator[str]:
+    """An account of that name as documented, on this run's server and database: who it is there."""
+    settings = connection.settings_dict
+    here = str(settings["HOST"]) in ("", "localhost") or str(settings["HOST"]).startswith("/")
+    user = f"mq_{name}"
+    quoted = f"'{user}'@'{'localhost' if here else '%'}'"
+    sql = documented()[name].replace(f"{name}@localhost", quoted).replace("'secret'", f"'{PASSWORD}'")
+    sql = re.sub(r"\bshop\.", f"`{settings['NAME']}`.", sql)
+    with raw_connection() as server:
+        server.execute(f"DROP USER IF EXISTS {quoted}")
+        for statement in filter(None, map(str.strip, sql.split(";"))):
+            server.execute(statement)
+        try:
+            yield user
+        finally:
+            server.execute(f"DROP USER {quoted}")
+
+
+@contextmanager
+def acting_as(name: str) -> Iterator[None]:
+    """All connections that Django opens meanwhile, in any thread, are the account's."""
+    settings = connection.settings_dict
+    before = settings["USER"], settings["PASSWORD"]
+    with created(name) as user:
+        connection.close()
+        settings["USER"], settings["PASSWORD"] = user, PASSWORD
+        try:
+            yield
+        finally:
+            connection.close()
+            settings["USER"], settings["PASSWORD"] = before
