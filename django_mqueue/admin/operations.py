@@ -41,6 +41,8 @@ class Plan:
 
     what: str
     consequences: Sequence[str] = ()
+    warnings: Sequence[str] = ()
+    """Shown before the consequences: the user has probably not asked for what will happen."""
     button: str = "Yes, do it"
     is_destructive: bool = False
     is_empty: bool = False

@@ -74,8 +74,8 @@ class ResetGroup(OfGroup):
     form_class = ResetForm
     template_name = "admin/django_mqueue/reset.html"
     prompt = (
-        "What lies behind the place and is still in the log is delivered again, each message as a first attempt; "
-        "what lies before it is not. The next page shows how much that is, before anything is changed."
+        "What comes after the place and is still in the log is delivered again, each message as a first attempt; "
+        "what comes before it is not. The next page shows how much that is, before anything is changed."
     )
     next_button = "Show what that would do"
 
@@ -84,6 +84,7 @@ class ResetGroup(OfGroup):
         return Plan(
             f"Move group {asked['group']} on topic {asked['topic']} to {_place(asked, seen)}?",
             _consequences(seen),
+            _warnings(asked, seen),
             button="Yes, move it",
             is_destructive=seen.skipped.count.value > 0,
             ask=("force",) if seen.running else (),
@@ -115,11 +116,27 @@ def _time(asked: Asked) -> str:
 def _place(asked: Asked, seen: ResetPreview) -> str:
     if asked["to"] == EARLIEST:
         return "the start"
-    if asked["to"] == LATEST:
+    if asked["to"] == LATEST or _is_beyond_the_end(asked, seen):
         return f"the end (as of now, after offset {seen.start})"
     if asked["to"] == TIME:
         return f"{_time(asked)} (after offset {seen.start})"
     return f"offset {asked['offset']}"
+
+
+def _is_beyond_the_end(asked: Asked, seen: ResetPreview) -> bool:
+    return asked["to"] == OFFSET and int(asked["offset"]) > (seen.newest or 0)
+
+
+def _warnings(asked: Asked, seen: ResetPreview) -> list[str]:
+    """Say that a place lies beyond the end: the group then begins at the end, and gets also what comes before."""
+    gets = "The group gets every message that is published from now on, also"
+    if _is_beyond_the_end(asked, seen):
+        end = "which is empty" if seen.newest is None else f"whose last message has offset {seen.newest}"
+        offset = f"offset {asked['offset']}"
+        return [f"O{offset[1:]} is beyond the end of the log, {end}. {gets} below {offset}."]
+    if asked["to"] == TIME and seen.begins_at is None:
+        return [f"No message was published at {_time(asked)} or later. {gets} before that time."]
+    return []
 
 
 def _stretches(seen: ResetPreview) -> list[tuple[str, str, Stretch]]:
@@ -141,14 +158,14 @@ def _consequences(seen: ResetPreview) -> list[str]:
         told.append("Its handlers run a second time for what is delivered again: they must bear that.")
     if seen.in_flight.value:
         told.append(
-            f"The group has {wording.count(seen.in_flight, 'message')} in hand. The answers will be refused; what lies"
-            " behind the new place is delivered again."
+            f"The group has {wording.count(seen.in_flight, 'message')} in hand. The answers will be refused; what comes"
+            " after the new place is delivered again."
         )
     if seen.waiting.value:
         verb = "waits" if seen.waiting.value == 1 else "wait"
         told.append(
-            f"The group has {wording.count(seen.waiting, 'message')} that {verb} for a retry. What lies behind the new"
-            " place comes at once, with fresh attempts."
+            f"The group has {wording.count(seen.waiting, 'message')} that {verb} for a retry. What comes after the new"
+            " place is delivered at once, with fresh attempts."
         )
     told.append(
         f"Its dead letters stay where they are: {wording.number(seen.dead)}."

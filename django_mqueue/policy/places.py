@@ -109,7 +109,7 @@ class Released:
 class Stretch:
     """Some messages of the log: how many, and the first and the last of them with their times of publication.
 
-    Where ``count`` is ``"about"``, there may be others before the first and behind the last.
+    Where ``count`` is ``"about"``, there may be others before the first and after the last.
     """
 
     count: Figure
@@ -123,10 +123,11 @@ class Stretch:
 class ResetPreview:
     """What ``reset`` would do to a group, as of ``at``.
 
-    ``start``: the offset up to which the group would count as done; ``begins_at``: when the first message behind it
-    was published, None for the end. ``replayed``: messages that it is done with and would be given again. ``skipped``:
-    those that it is not done with and would not be given any more. ``coming``: those that it is not done with and would
-    be given all the same, with fresh attempts. ``in_flight``: open deliveries, whose answers would be refused.
+    ``start``: the offset up to which the group would count as done; ``begins_at``: when the first message after it
+    was published, None for the end. ``newest``: the offset of the last message in the log, None where it is empty.
+    ``replayed``: messages that it is done with and would be given again. ``skipped``: those that it is not done with
+    and would not be given any more. ``coming``: those that it is not done with and would be given all the same, with
+    fresh attempts. ``in_flight``: open deliveries, whose answers would be refused.
     ``waiting``: for a retry. ``dead``: the group's dead letters, which stay. ``running``: its subscribers that are
     alive. ``life`` changes with every reset.
     """
@@ -136,6 +137,7 @@ class ResetPreview:
     at: datetime
     start: int
     begins_at: datetime | None
+    newest: int | None
     replayed: Stretch
     skipped: Stretch
     coming: Stretch

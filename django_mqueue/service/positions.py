@@ -14,8 +14,8 @@ from .registration import Start, check_group, check_start, start_above, topic_li
 def reset(topic: str, group: str, to: Start, *, force: bool = False, using: str | None = None) -> int:
     """Let a group begin elsewhere in a topic: at ``"earliest"``, ``"latest"``, an aware datetime, or an offset.
 
-    What lies behind that place and is still in the log is delivered again, with fresh attempts; what lies before it is
-    not. What the group has done there is forgotten, in one transaction with the new start; dead letters stay.
+    What comes after that place and is still in the log is delivered again, with fresh attempts; what comes before it
+    is not. What the group has done there is forgotten, in one transaction with the new start; dead letters stay.
     Answers to deliveries that are open then raise ``StaleDelivery``. Returns the offset up to which the group counts as
     done; it is never above what is settled, so that no message which commits late is skipped.
 

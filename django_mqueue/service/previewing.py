@@ -55,8 +55,8 @@ def preview_reset(topic: str, group: str, to: Start, *, using: str | None = None
             return look.between(topic, group, low, high, registration.start, ENDS)
 
         if end is not None:
-            behind = between(max(start + 1, end.first), end.last + 1)
-            replayed, coming = _stretch(behind, _done), _stretch(behind, _open)
+            after = between(max(start + 1, end.first), end.last + 1)
+            replayed, coming = _stretch(after, _done), _stretch(after, _open)
             oldest, is_partial = oldest_open(alias, topic, group, registration.start, PARTITIONS)
             lowest = end.first if is_partial else oldest
             if lowest is not None and lowest <= start:
@@ -68,7 +68,7 @@ def preview_reset(topic: str, group: str, to: Start, *, using: str | None = None
         running = heartbeats.members(alias, group, topic, conf.lease_ms(topic))
         return ResetPreview(
             topic, group, moment(look.now), start, moment(first[0][1]) if first else None,
-            replayed, skipped, coming,
+            end.last if end is not None else None, replayed, skipped, coming,
             _capped(flying, flying + waiting, LEASES), _capped(waiting, flying + waiting, LEASES),
             _capped(min(dead, CAP), dead, CAP + 1), tuple(running), registration.paused, registration.life,
         )  # fmt: skip

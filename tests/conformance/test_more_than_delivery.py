@@ -272,7 +272,7 @@ def test_pause_and_resume(system: System, whole: bool) -> None:
 
 
 def test_reset(system: System) -> None:
-    """To the start, to an offset, to the end: what lies behind it comes again as new, what lies before it does not."""
+    """To the start, to an offset, to the end: what comes after it comes again as new, what comes before it does not."""
     other = system.open("t", "other")
     published = [system.publish("t", n, key="a") for n in range(4)]
 

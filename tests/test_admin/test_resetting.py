@@ -149,6 +149,51 @@ def test_what_no_place_is(done: list[int], client: Client, asked: dict[str, str]
     assert written_down() == []
 
 
+def test_an_offset_beyond_the_end_is_pointed_out(done: list[int], client: Client) -> None:
+    shown = preview(client, to="offset", offset="99999999")
+    assert f"Move group billing on topic orders to the end (as of now, after offset {done[-1]})?" in shown
+    assert (
+        f"Offset 99999999 is beyond the end of the log, whose last message has offset {done[-1]}. The group gets "
+        "every message that is published from now on, also below offset 99999999."
+    ) in shown
+    assert "3 messages that the group is not done with will never be given to it." in shown
+    assert "beyond the end" not in preview(client, to="offset", offset=str(done[-1]))
+    (said,) = told(confirm(client, "reset_group", {**OF, "to": "offset", "offset": "99999999"}))
+    assert said.endswith(f"begins after offset {done[-1]} now (offset 99999999).")
+    publish(TOPIC, 9)
+    assert came() == [9]
+
+
+def test_an_offset_in_an_empty_log_is_pointed_out(client: Client) -> None:
+    subscribe(TOPIC, GROUP)
+    shown = preview(client, to="offset", offset="99999999")
+    assert "Offset 99999999 is beyond the end of the log, which is empty." in shown
+
+
+def test_a_time_after_the_last_message_is_pointed_out(done: list[int], client: Client) -> None:
+    later = timezone.localtime(timezone.now() + timedelta(days=1))
+    shown = preview(client, to="time", at=f"{later:%Y-%m-%dT%H:%M:%S}")
+    assert (
+        f"No message was published at {later:%Y-%m-%d %H:%M:%S %Z} or later. The group gets every message that is "
+        "published from now on, also before that time."
+    ) in shown
+    assert "or later. The group" not in preview(client, to="time", at="2020-01-01T00:00:00")
+
+
+@pytest.mark.usefixtures("done")
+def test_a_place_has_a_before_and_an_after(client: Client) -> None:
+    """No page of a reset says "behind", which means late as well as after."""
+    asked = text(client.get(url_of("reset_group"), OF).content.decode())
+    with Subscription(TOPIC, GROUP, "worker-1") as subscription:
+        deliveries = poll_until(subscription, 3)
+        deliveries[0].nack(delay=3600)
+        shown = preview(client, to="earliest")
+    assert "What comes after the place" in asked
+    assert "what comes after the new place is delivered again" in shown
+    assert "What comes after the new place is delivered at once" in shown
+    assert "behind" not in (asked + shown).lower()
+
+
 def test_while_its_subscribers_run_it_needs_a_mark(done: list[int], client: Client) -> None:
     with Subscription(TOPIC, GROUP, "worker-1") as subscription:
         in_hand = poll_until(subscription, 3)

@@ -133,6 +133,14 @@ def test_an_empty_topic() -> None:
         assert seen.begins_at is None
 
 
+def test_the_last_message_of_the_log_is_told(half_done: list[int]) -> None:
+    newest = Message.objects.latest("offset").offset
+    for to in (half_done[2], half_done[-1] + 1_000):
+        assert preview_reset(TOPIC, GROUP, to).newest == newest
+    subscribe("empty", GROUP)
+    assert preview_reset("empty", GROUP, 1_000).newest is None
+
+
 def test_what_cannot_be_asked() -> None:
     with pytest.raises(NotRegistered):
         preview_reset(TOPIC, GROUP, "latest")

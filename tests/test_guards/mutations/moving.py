@@ -50,6 +50,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "test_admin/test_resetting.py::test_what_was_shown_of_another_life_is_not_done[moved]",
     ),
     mutation(
+        "a place beyond the end of the log is pointed out before a group is moved there",
+        "whoever mistypes an offset sees a preview without a warning, and skips all that is open",
+        "admin/resetting.py",
+        "    if _is_beyond_the_end(asked, seen):\n",
+        "    if False:\n",
+        "test_admin/test_resetting.py::test_an_offset_beyond_the_end_is_pointed_out",
+    ),
+    mutation(
         "workers are told that messages were moved by hand",
         "what was sent to the front waits until all that a worker knows is done; what was taken out holds back the"
         " watermark until its retry would have been due",
