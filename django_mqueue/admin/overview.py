@@ -10,7 +10,7 @@ from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponse
 
 from ..exceptions import NotMigrated
-from . import standing
+from . import ranking, standing
 from .links import address
 from .views import QueueView, may
 
@@ -23,23 +23,41 @@ FRAGMENT = "X-MQueue-Fragment"
 QUERY_MAX = 1_000
 
 
+PAGE_MAX = 1_000
+
+
 def asked(request: HttpRequest) -> tuple[str, str]:
     """(name to go on behind, text to find) of the query."""
     return request.GET.get("after", "")[:QUERY_MAX], request.GET.get("find", "").strip()[:QUERY_MAX]
 
 
+def place_of(request: HttpRequest) -> tuple[int, str]:
+    """(number of the page, order) of the query; the first page, worst first, where it says neither."""
+    page, sort = request.GET.get("p", ""), request.GET.get("sort", "")
+    number = int(page) if page.isascii() and page.isdigit() and len(page) <= len(str(PAGE_MAX)) else 1
+    return max(number, 1), sort if sort in (ranking.NAME, *ranking.SORTS) else ranking.WORST
+
+
 def context_of(request: HttpRequest) -> dict[str, Any]:
     """What the overview's templates need. A database that does not answer is said, since this page is the way in."""
-    after, find = asked(request)
+    _, find = asked(request)
+    page, sort = place_of(request)
     context: dict[str, Any] = {
         "request": request,
-        "after": after,
+        "sort": sort,
         "find": find,
         "every": EVERY,
-        "refresh_url": address(request, "overview", fragment=1, after=after or None, find=find or None),
+        "refresh_url": address(
+            request,
+            "overview",
+            fragment=1,
+            p=page if page > 1 else None,
+            sort=None if sort == ranking.WORST else sort,
+            find=find or None,
+        ),
     }
     try:
-        return {**context, "standing": standing.overview(after, find)}
+        return {**context, "standing": standing.overview(page, find, sort)}
     except NotMigrated as problem:
         return {**context, "standing": None, "problem": f"{str(problem)[:1].upper()}{str(problem)[1:]}."}
     except DatabaseError:

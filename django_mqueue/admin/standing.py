@@ -3,68 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import timedelta
 from itertools import islice
 
 from .. import conf, inspect
 from ..inspect import GroupFigures, Hold, KnownTopic, Rates, Series, TopicFigures
+from ..service import triage
 from ..store import session
-from . import alarms
-from .alarms import Alarm
+from . import alarms, ranking
+from .ranking import GroupRow, Standing, TopicRow
 
 TOPICS_ON_A_PAGE = 25
 TOPICS_ON_THE_OVERVIEW = 5
-"""Each costs about twenty statements: samples of what was published and finished, for rates and counts."""
-LINES_ON_A_PAGE = 200
-"""On the overview, of topics and groups together: as many as ``inspect`` answers at once."""
+"""Their rates cost about ten statements each: samples of what was published and finished."""
+LINES_LOOKED_AT = 200
+"""For the overview, of topics and groups together: as many as ``inspect`` answers at once."""
+GROUPS_OF_A_TOPIC = 30
 HOLDS_ASKED = 8
 RECENT = 5
 """Minutes that "per minute" is the mean of."""
 SPARK_POINTS = 60
 
-COUNTED, RATED, HELD, KNOWN = 5.0, 30.0, 30.0, 15.0
-"""Seconds for which answers are kept: what many look at together is asked once."""
-
-
-@dataclass(frozen=True)
-class GroupRow:
-    figures: GroupFigures
-    rates: Rates | None
-    alarms: list[Alarm]
-
-
-@dataclass(frozen=True)
-class TopicRow:
-    known: KnownTopic
-    figures: TopicFigures
-    rates: Rates | None
-    groups: list[GroupRow]
-    alarms: list[Alarm]
-    unseen: int = 0
-    """Groups beyond those that a page can show."""
-
-    @property
-    def bad(self) -> int:
-        told = [*self.alarms, *(alarm for row in self.groups for alarm in row.alarms)]
-        return sum(alarm.is_bad for alarm in told)
-
-
-@dataclass(frozen=True)
-class Standing:
-    """``next``: the name to go on behind; ``at``: when the oldest of the numbers was counted."""
-
-    rows: list[TopicRow]
-    next: str | None
-    at: datetime | None
-    bad: int = field(default=0)
-
-    @property
-    def has_dead_letters(self) -> bool:
-        """Whether there are any on the page."""
-        return any(
-            row.figures.dead.value or any(one.figures.dead.value for one in row.groups) for row in self.rows
-        )
+COUNTED, SURVEYED, RATED, HELD, KNOWN = 5.0, 30.0, 30.0, 30.0, 15.0
+"""Seconds for which answers are kept: what many look at together is asked once. ``SURVEYED`` is for all topics of the
+overview, from which those on the page are chosen."""
 
 
 def late_after(topic: str) -> timedelta:
@@ -72,28 +35,78 @@ def late_after(topic: str) -> timedelta:
 
 
 @session.one_look()
-def overview(after: str, find: str) -> Standing:
-    """The next topics behind a name, of those whose names contain a text, with all their groups."""
-    found = inspect.topics(after=after, containing=find, limit=TOPICS_ON_THE_OVERVIEW, max_age=KNOWN)
-    topics = list(_as_many_as_fit(found.topics))
+def overview(page: int, find: str, sort: str) -> Standing:
+    """A page of the topics whose names contain a text, with all their groups: in an order that is found over all of
+    them, not over the page."""
+    every = list(_all_topics(find))
+    looked = _as_many_as_fit(every)
+    are_few = len(looked) <= TOPICS_ON_THE_OVERVIEW
+    rows = ranking.ordered(_rows(looked, COUNTED if are_few else SURVEYED), sort)
+    pages = max(1, -(-len(rows) // TOPICS_ON_THE_OVERVIEW))
+    page = min(page, pages)
+    here = slice((page - 1) * TOPICS_ON_THE_OVERVIEW, page * TOPICS_ON_THE_OVERVIEW)
+    if not are_few:  # Those on the page are counted anew, and more closely.
+        fresh = {row.known.topic: row for row in _rows([row.known for row in rows[here]], COUNTED)}
+        rows[here] = [fresh[row.known.topic] for row in rows[here]]
+    at = min((moment for row in rows for moment in row.counted_at), default=None)
+    bad, totals = sum(row.bad for row in rows), ranking.totals(rows)
+    return Standing(_with_rates(rows[here]), page, pages, sort, at, bad, totals, len(every) - len(looked))
+
+
+def _all_topics(find: str) -> Iterator[KnownTopic]:
+    after: str | None = ""
+    while after is not None:
+        some = inspect.topics(after=after, containing=find, limit=1_000, max_age=KNOWN)
+        yield from some.topics
+        after = some.next
+
+
+def _as_many_as_fit(topics: Sequence[KnownTopic]) -> list[KnownTopic]:
+    """All of them, or those that look worst at a glance; at least one."""
+    lines = [1 + min(len(known.groups), GROUPS_OF_A_TOPIC) for known in topics]
+    if sum(lines) <= LINES_LOOKED_AT:
+        return list(topics)
+    room = LINES_LOOKED_AT
+    found: list[KnownTopic] = []
+    for known in triage.worst_first(conf.database(), topics):
+        room -= 1 + min(len(known.groups), GROUPS_OF_A_TOPIC)
+        if room < 0 and found:
+            break
+        found.append(known)
+    return found
+
+
+def _rows(topics: Sequence[KnownTopic], max_age: float) -> list[TopicRow]:
+    """What each topic and its groups do, but for their rates."""
     names = [known.topic for known in topics]
-    cut = {known.topic: known.groups[: LINES_ON_A_PAGE - 1] for known in topics}
-    pairs = [(topic, group) for topic, groups in cut.items() for group in groups]
-    counted = inspect.group_figures(pairs, max_age=COUNTED)
-    held = inspect.topic_figures(names, max_age=COUNTED)
-    rates = inspect.rates([*((name, None) for name in names), *pairs], points=SPARK_POINTS, max_age=RATED)
+    cut = {known.topic: known.groups[:GROUPS_OF_A_TOPIC] for known in topics}
+    counted = inspect.group_figures(
+        [(topic, group) for topic, groups in cut.items() for group in groups], max_age=max_age
+    )
+    held = inspect.topic_figures(names, max_age=max_age)
     overdue = {name: over_retention(figures) for name, figures in held.items()}
     holds = _holds([known.topic for known in topics if known.groups], overdue)
     rows = []
     for known in topics:
         name = known.topic
-        groups = [group_row(counted[name, group], rates.get((name, group))) for group in cut[name]]
+        groups = [group_row(counted[name, group]) for group in cut[name]]
         told = alarms.of_topic(known, held[name], holds.get(name), overdue[name])
-        unseen = len(known.groups) - len(groups)
-        rows.append(TopicRow(known, held[name], rates.get((name, None)), groups, told, unseen))
-    more = found.next if len(topics) == len(found.topics) else names[-1]
-    at = min([*(one.at for one in counted.values()), *(one.at for one in held.values())], default=None)
-    return Standing(rows, more, at, sum(row.bad for row in rows))
+        rows.append(TopicRow(known, held[name], None, groups, told, len(known.groups) - len(groups)))
+    return rows
+
+
+def _with_rates(rows: Sequence[TopicRow]) -> list[TopicRow]:
+    pairs = [(row.known.topic, one.figures.group) for row in rows for one in row.groups]
+    wanted = [*((row.known.topic, None) for row in rows), *pairs]
+    rates = inspect.rates(wanted, points=SPARK_POINTS, max_age=RATED)
+    return [
+        replace(
+            row,
+            rates=rates[row.known.topic, None],
+            groups=[replace(one, rates=rates[row.known.topic, one.figures.group]) for one in row.groups],
+        )
+        for row in rows
+    ]
 
 
 def over_retention(figures: TopicFigures) -> timedelta:
@@ -112,16 +125,6 @@ def _holds(topics: Sequence[str], overdue: Mapping[str, timedelta]) -> dict[str,
 
 def group_row(figures: GroupFigures, rates: Rates | None = None) -> GroupRow:
     return GroupRow(figures, rates, alarms.of_group(figures, late_after(figures.topic)))
-
-
-def _as_many_as_fit(topics: Sequence[KnownTopic]) -> Iterator[KnownTopic]:
-    """At least one."""
-    room = LINES_ON_A_PAGE
-    for number, known in enumerate(topics):
-        room -= 1 + len(known.groups)
-        if room < 0 and number:
-            return
-        yield known
 
 
 def recently(series: Series) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -26,6 +27,15 @@ class Figure:
 
     def __int__(self) -> int:
         return self.value
+
+
+def total(figures: Iterable[Figure]) -> Figure:
+    """The sum of some figures, as exact as the least exact of them."""
+    every = list(figures)
+    hows = {one.how for one in every}
+    how = ABOUT if ABOUT in hows else AT_LEAST if AT_LEAST in hows else EXACT
+    value, error, least = (sum(getattr(one, name) for one in every) for name in ("value", "error", "least"))
+    return Figure(value, how, error, least)
 
 
 @dataclass(frozen=True)

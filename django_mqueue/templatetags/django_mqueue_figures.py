@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 from django import template
+from django.forms.utils import flatatt
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from ..admin import overview, standing, ways, wording
+from ..admin import overview, ranking, standing, ways, wording
 from ..drawing import charts, scales
 from ..inspect import Figure, Series
 
@@ -23,6 +25,27 @@ def mqueue_overview(context: dict[str, Any]) -> dict[str, Any]:
     if request is None or not overview.may_see(request):
         return {"may_see": False}
     return {**overview.context_of(request), "may_see": True}
+
+
+@register.simple_tag(takes_context=True)
+def mqueue_place(context: dict[str, Any], page: int = 1, sort: str | None = None) -> str:
+    """The query of a page of the overview, in an order: that of the page itself if none is named."""
+    given = {"p": "" if page == 1 else str(page), "sort": sort or context["sort"], "find": context["find"]}
+    if given["sort"] == ranking.WORST:
+        del given["sort"]
+    return "?" + urlencode({name: value for name, value in given.items() if value}, errors="replace")
+
+
+@register.simple_tag(takes_context=True)
+def mqueue_sort(context: dict[str, Any], sort: str, title: str) -> SafeString:
+    """The head of a column of the overview, which leads to the order by that column."""
+    attributes = {"scope": "col", "role": "columnheader"}
+    if sort not in (ranking.NAME, ranking.WORST):
+        attributes["class"] = "mqueue-number"
+    if context["sort"] == sort:
+        attributes["aria-sort"] = "ascending" if sort == ranking.NAME else "descending"
+    url = mqueue_place(context, sort=sort)
+    return format_html('<th{}><a href="{}">{}</a></th>', flatatt(attributes), url, title)
 
 
 @register.simple_tag

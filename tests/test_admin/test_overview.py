@@ -14,8 +14,9 @@ from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 from django.urls import path
 
-from django_mqueue import pause, publish, publish_many, subscribe
+from django_mqueue import Subscription, pause, publish, publish_many, subscribe
 from django_mqueue.admin import register, standing
+from django_mqueue.models import Message
 from tests.test_inspect.scene import GROUP, TOPIC, one_of_each
 
 from .letters import give_up
@@ -90,7 +91,7 @@ def test_who_may_see_it() -> None:
         assert client.get(url_of("overview"), query).status_code == 403
     html = html_of(staff("view_topic", name="other"), LANDING)
     assert rows(html)[GROUP]["Pending"] == "1"
-    assert {one.partition("?")[0] for one in hrefs(html)} == {LANDING, url_of("topic")}
+    assert {one.partition("?")[0] or LANDING for one in hrefs(html)} == {LANDING, url_of("topic")}
 
 
 def test_strangers_are_sent_to_the_login() -> None:
@@ -148,42 +149,115 @@ def test_who_holds_back_deletion(admin_client: Client) -> None:
         assert "eletion waits for" in rows(html_of(admin_client, LANDING))["still"]["State"]
 
 
-def test_topics_are_found_and_paged_by_name(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def topics_of(client: Client, **query: str) -> list[str]:
+    """The topics of a page, in their order."""
+    return [name for name in rows(html_of(client, LANDING, query)) if name != "g"]
+
+
+def test_topics_are_found_and_paged(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(standing, "TOPICS_ON_THE_OVERVIEW", 2)
     for name in ("a&b", "b?c=d", "c/d", "d", "e"):
         subscribe(name, "g")
-    seen, url = [], LANDING
+    seen, url = [], f"{LANDING}?sort=name"
     for _ in range(3):
         html = html_of(admin_client, url)
         seen += [name for name in rows(html) if name != "g"]
-        following = re.findall(r'href="(\?after=[^"]+)">Next page', html)
+        following = re.findall(r'href="(\?[^"]+)">Next page', html)
         url = LANDING + unescape(following[0]) if following else ""
     assert seen == ["a&b", "b?c=d", "c/d", "d", "e"]
     assert url == ""
+    assert "Page 3 of 3" in text(html)
     assert "First page" in html
+    assert topics_of(admin_client, sort="name", p="99") == ["e"]
+    assert topics_of(admin_client, sort="nothing", p="-1") == ["a&b", "b?c=d"]
     assert "g" in rows(html_of(admin_client, LANDING, {"find": "c/"}))
-    assert [name for name in rows(html_of(admin_client, LANDING, {"find": "c"})) if name != "g"] == [
-        "b?c=d",
-        "c/d",
-    ]
+    assert topics_of(admin_client, find="c") == ["b?c=d", "c/d"]
     assert "No topic has “<zz>” in its name." in unescape(html_of(admin_client, LANDING, {"find": "<zz>"}))
-    assert (
-        "find=c"
-        in unescape(html_of(admin_client, LANDING, {"find": "c"})).partition("data-mqueue-refresh")[2]
-    )
+    refreshed = unescape(html_of(admin_client, LANDING, {"find": "c", "sort": "dead"}))
+    assert "fragment=1&sort=dead&find=c" in refreshed.partition("data-mqueue-refresh")[2]
 
 
-def test_many_groups_make_a_page_shorter(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No more groups than can be asked for at once; of a topic with more of its own the first, which is said."""
-    monkeypatch.setattr(standing, "LINES_ON_A_PAGE", 4)
-    for topic, groups in {"a": 2, "b": 2, "c": 5}.items():
-        for number in range(groups):
-            subscribe(topic, f"{topic}{number}")
+def test_the_worst_of_all_topics_come_first(admin_client: Client) -> None:
+    """Not those of the page: with more topics than a page has, the alarms and dead letters of all are told."""
+    for number in range(12):
+        subscribe(f"topic-{number:02}", "g")
+    publish("topic-11", 1)  # Nobody works on it.
+    Message.objects.bulk_create(
+        [
+            Message(
+                topic="topic-09_dlq", partition_key="k", message_id=f"{number}:g", consumer_group="",
+                payload=b"1", metadata={}, available_at=1, created_at=1, published_at=1, failed_at=1,
+                failure_count=1, last_error="E", original_topic="topic-09", failed_group="g", original_id="i",
+            )
+            for number in range(7)
+        ]
+    )  # fmt: skip
     html = html_of(admin_client, LANDING)
-    assert list(rows(html)) == ["a", "a0", "a1"]
-    html = html_of(admin_client, LANDING, {"after": "b"})
-    assert [name for name in rows(html) if "more" not in name] == ["c", "c0", "c1", "c2"]
-    assert "and 2 more groups" in text(html)
+    assert [name for name in rows(html) if name != "g"][:3] == ["topic-11", "topic-09", "topic-00"]
+    assert "1 thing needs attention." in text(html)
+    second = text(html_of(admin_client, LANDING, {"p": "2", "sort": "name"}))
+    assert "1 thing needs attention." in second
+    assert "12 topics, 12 groups" in second
+
+
+def test_each_column_can_be_sorted_by(admin_client: Client) -> None:
+    one_of_each()
+    subscribe("a", "g")
+    publish_many("b", [1] * 9)
+    subscribe("b", "g")
+    publish_many("c", [1] * 2)
+    publish("c", 1, delay=3600)
+    publish("c", 1, delay=3600)
+    subscribe("c", "g")
+    Message.objects.filter(topic="c").update(published_at=1)
+    expected = {
+        "name": "a", "pending": "b", "in_flight": TOPIC, "waiting": TOPIC, "scheduled": "c", "dead": TOPIC,
+        "oldest": "c", "workers": TOPIC,
+    }  # fmt: skip
+    html = html_of(admin_client, LANDING)
+    for sort, first in expected.items():
+        assert f'href="?sort={sort}"' in html
+        sorted_ = html_of(admin_client, LANDING, {"sort": sort})
+        assert next(iter(rows(sorted_))) == first, sort
+        assert sorted_.count("aria-sort=") == 1
+    assert re.search(r'aria-sort="descending"[^>]*><a href="\?">State', html)
+
+
+def test_totals_are_of_all_topics(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standing, "TOPICS_ON_THE_OVERVIEW", 1)
+    one_of_each()
+    publish_many("other", [1, 2, 3])
+    subscribe("other", "g")
+    for page in ("1", "2"):
+        html = html_of(admin_client, LANDING, {"p": page})
+        assert len([name for name in rows(html) if name in (TOPIC, "other")]) == 1
+        (line,) = re.findall(r'<tr class="mqueue-total"(.*?)</tr>', html, re.DOTALL)
+        told = " ".join(text(f"<tr{line}").split())
+        # Pending: 1 and 5 of orders' groups, 3 of the other's; in flight, for retry, scheduled, dead.
+        assert told.startswith("2 topics, 3 groups 9 1 1 1 1 ")
+        assert told.endswith("8 in the log")
+
+
+def test_of_more_topics_than_can_be_looked_at_those_that_look_worst_are(
+    admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standing, "LINES_LOOKED_AT", 4)
+    monkeypatch.setattr(standing, "GROUPS_OF_A_TOPIC", 3)
+    subscriptions = [Subscription(topic, "g", "w").open() for topic in ("a", "b", "c")]
+    try:
+        subscribe("d", "g")
+        pause("b", "g")
+        html = html_of(admin_client, LANDING)
+        assert [name for name in rows(html) if name != "g"] == ["b", "d"]
+        assert "among the 2 topics that look worst; 2 more were only looked at briefly" in text(html)
+        for number in range(5):
+            subscribe("e", f"e{number}")
+        html = html_of(admin_client, LANDING, {"find": "e"})
+        assert [name for name in rows(html) if "more" not in name] == ["e", "e0", "e1", "e2"]
+        assert "and 2 more groups" in text(html)
+    finally:
+        for subscription in subscriptions:
+            subscription.close()
 
 
 def test_statements_do_not_grow_with_keys(admin_client: Client) -> None:
@@ -226,7 +300,7 @@ def test_hostile_names_are_escaped(admin_client: Client) -> None:
     evil = '<script>alert("x")</script>&\'%3C'
     subscribe(evil, "<b>bold</b>")
     publish(evil, 1)
-    for query in ({}, {"find": evil}, {"find": "<b>", "after": '"><b>'}):
+    for query in ({}, {"find": evil}, {"find": "<b>", "sort": '"><b>', "p": '"><b>'}):
         html = html_of(admin_client, LANDING, query)
         assert "<script>alert" not in html
         assert "<b>" not in html

@@ -33,7 +33,7 @@ class TestInABrowser(BrowserCase):
         """Fresh every second, and nothing remembered; looks are counted, and can be made to fail."""
         cache.clear()
         self.looks, self.broken = 0, False
-        for name in ("COUNTED", "RATED", "HELD", "KNOWN"):
+        for name in ("COUNTED", "SURVEYED", "RATED", "HELD", "KNOWN"):
             monkeypatch.setattr(standing, name, 0.0)
         monkeypatch.setattr(overview, "EVERY", 1)
         real = standing.overview
