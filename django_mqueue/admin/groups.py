@@ -68,10 +68,10 @@ class GroupPage(QueueView):
         }
         if not figures.registered:
             return found
-        kept = standing.RATED
+        kept = standing.COUNTED  # Rates and lag are of one moment: each is reckoned back from the other.
         rates = inspect.rates([pair], span=span.span, points=span.points, max_age=kept)[pair]
         latency = inspect.latency(topic, group, span=span.span, points=span.coarse, max_age=kept)
-        lag = inspect.lag(*pair, limit=PARTITIONS_SHOWN, max_age=standing.COUNTED)
+        lag = inspect.lag(*pair, limit=PARTITIONS_SHOWN, max_age=kept)
         holds = [one for one in inspect.holds(topic, max_age=standing.COUNTED) if one.group == group]
         return {
             **found,

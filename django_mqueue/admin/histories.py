@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from django.utils import timezone
 from django.utils.safestring import SafeString
@@ -19,6 +19,8 @@ GROUPS_DRAWN = 3
 LOOKS = ("finished", "second", "third")
 SAMPLED = "Estimated from a sample of the messages."
 AT_LEAST = "Before {} at least so many, or a gap: messages older than the retention may have been deleted."
+FINISHED = "What was finished before {} is not known: it was deleted since, or the group was moved or registered then."
+UNDER_WAY = "The last step is left out: it is not over."
 
 
 @dataclass(frozen=True)
@@ -53,17 +55,16 @@ PER_MINUTE = Unit("messages per minute", rate_step, short_count)
 
 def throughput(rates: Rates, finished: Sequence[tuple[str, Series]] = ()) -> SafeString:
     """Per minute. ``finished`` by name: of a topic's groups; that of a group is in its own rates."""
-    drawn = [Line("published", _per_minute(rates, rates.published), "published", area=True)]
+    published_from, finished_from = rates.published_from, rates.finished_from
+    drawn = [Line("published", _per_minute(rates, rates.published, published_from), "published", area=True)]
     series = [rates.published, rates.dead]
     if rates.finished is not None:
         finished = [("finished", rates.finished)]
     for (name, one), look in zip(finished, LOOKS, strict=False):
-        drawn.append(Line(name, _per_minute(rates, one), look))
+        drawn.append(Line(name, _per_minute(rates, one, finished_from or published_from), look))
         series.append(one)
     none = "" if any(rates.dead.values) else " (none)"
-    drawn.append(
-        Line(f"dead{none}", [value / _minutes(rates) for value in rates.dead.values], "dead", bars=True)
-    )
+    drawn.append(Line(f"dead{none}", _per_minute(rates, rates.dead, None), "dead", bars=True))
     return chart(
         "mqueue-throughput", "Messages per minute", drawn,
         start=rates.start, step=rates.step, unit=PER_MINUTE, zone=timezone.get_current_timezone(),
@@ -71,28 +72,46 @@ def throughput(rates: Rates, finished: Sequence[tuple[str, Series]] = ()) -> Saf
     )  # fmt: skip
 
 
-def known(rates: Rates, values: Values) -> Values:
-    """A gap for the steps of which the log keeps nothing, and need not: they are older than the retention."""
-    since = rates.published_from or rates.start
-    return [
-        None if not published and rates.start + place * rates.step < since else value
-        for place, (published, value) in enumerate(zip(rates.published.values, values, strict=True))
+def known(rates: Rates, values: Sequence[float], since: datetime | None) -> Values:
+    """A gap for steps of which nothing is known: nothing was counted, and not all that happened before ``since`` is.
+    Another for the step that is not over."""
+    since = since or rates.start
+    found: list[float | None] = [
+        None if not value and rates.start + place * rates.step < since else value
+        for place, value in enumerate(values)
     ]
+    if found and rates.at is not None and rates.start + len(found) * rates.step > rates.at:
+        found[-1] = None
+    return found
 
 
 def _minutes(rates: Rates) -> float:
     return rates.step / timedelta(minutes=1)
 
 
-def _per_minute(rates: Rates, series: Series) -> Values:
-    return known(rates, [value / _minutes(rates) for value in series.values])
+def _per_minute(rates: Rates, series: Series, since: datetime | None) -> Values:
+    return known(rates, [value / _minutes(rates) for value in series.values], since)
 
 
 def exactness(rates: Rates, series: Sequence[Series]) -> str:
     hows = {one.how for one in series}
-    since, zone = rates.published_from, timezone.get_current_timezone()
-    old = "" if since is None or since <= rates.start else AT_LEAST.format(f"{since.astimezone(zone):%H:%M}")
-    return " ".join(filter(None, (SAMPLED if "about" in hows else "", old)))
+    return " ".join(
+        filter(
+            None,
+            (
+                SAMPLED if "about" in hows else "",
+                _since(AT_LEAST, rates, rates.published_from),
+                _since(FINISHED, rates, rates.finished_from),
+                UNDER_WAY if rates.at is not None else "",
+            ),
+        )
+    )
+
+
+def _since(text: str, rates: Rates, since: datetime | None) -> str:
+    """``text`` with the moment, if that lies in the time that is drawn."""
+    zone = timezone.get_current_timezone()
+    return "" if since is None or since <= rates.start else text.format(f"{since.astimezone(zone):%H:%M}")
 
 
 def lag_over_time(lag: Lag, rates: Rates) -> SafeString:
@@ -100,23 +119,27 @@ def lag_over_time(lag: Lag, rates: Rates) -> SafeString:
     series = [rates.published, *([rates.finished] if rates.finished else [])]
     if {lag.total.how, *(one.how for one in series)} != {"exact"}:
         note += " About right: not all of these numbers are exact."
+    note = f"{note} {_since(FINISHED, rates, rates.finished_from)}".strip()
     return chart(
         "mqueue-lag", "Lag",
-        [Line("messages not done", known(rates, lag_values(lag.total.value, rates)), "lag", area=True)],
+        [Line("messages not done", lag_values(lag.total.value, rates), "lag", area=True)],
         start=rates.start, step=rates.step, unit=COUNT, zone=timezone.get_current_timezone(), note=note,
     )  # fmt: skip
 
 
 def lag_values(now: int, rates: Rates) -> Values:
-    """The lag at the end of each step: the last is that of now. Never under nothing, which guesses could lead to."""
+    """The lag at the end of each step: the last is that of now. Never under nothing, which guesses could lead to. A gap
+    where not all is known that was published and finished since."""
+    points = len(rates.published.values)
     if rates.finished is None:
-        return [None] * len(rates.published.values)
-    found: list[float] = []
+        return [None] * points
+    since = max(rates.published_from or rates.start, rates.finished_from or rates.start)
+    found: list[float | None] = []
     at = float(now)
-    for published, finished in zip(
-        reversed(rates.published.values), reversed(rates.finished.values), strict=True
-    ):
-        found.append(max(at, 0.0))
+    steps = zip(range(points), rates.published.values, rates.finished.values, strict=True)
+    for place, published, finished in reversed(list(steps)):
+        is_known = not found or rates.start + (place + 1) * rates.step >= since
+        found.append(max(at, 0.0) if is_known else None)
         at += finished - published
     return found[::-1]
 

@@ -127,10 +127,12 @@ def group_row(figures: GroupFigures, rates: Rates | None = None) -> GroupRow:
     return GroupRow(figures, rates, alarms.of_group(figures, late_after(figures.topic)))
 
 
-def recently(series: Series) -> float:
-    """Per minute, of a series of minutes."""
+def recently(rates: Rates, series: Series) -> float:
+    """Per minute, of a series of minutes of which the last one is not over."""
     last = series.values[-RECENT:]
-    return sum(last) / max(len(last), 1)
+    end = rates.start + len(series.values) * rates.step
+    over = timedelta() if rates.at is None else max(end - rates.at, timedelta())
+    return sum(last) / max(len(last) - over / timedelta(minutes=1), 1)
 
 
 @session.one_look()

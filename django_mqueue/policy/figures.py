@@ -120,9 +120,10 @@ class Rates:
     """What happened in each ``step`` from ``start`` on: published for the group (or the topic), finished by the group,
     given up by it (by all groups, without one). ``finished`` is None without a group.
 
-    The last step ends now. Counted is what the log and the dead letters still hold; ``published_from`` and
-    ``finished_from`` tell since when that is all: what is older may have been deleted after its retention. A series
-    that begins before is never ``"exact"``.
+    Steps begin at whole multiples of their length; the last one is not over ``at`` the moment of counting. Counted is
+    what the log and the dead letters still hold; ``published_from`` and ``finished_from`` tell since when that is all:
+    what is older may have been deleted after its retention, or forgotten by a reset. A series that begins before is
+    never ``"exact"``.
     """
 
     topic: str
@@ -134,6 +135,7 @@ class Rates:
     dead: Series
     published_from: datetime | None = None
     finished_from: datetime | None = None
+    at: datetime | None = None
 
 
 @dataclass(frozen=True)

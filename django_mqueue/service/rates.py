@@ -28,11 +28,12 @@ FINEST = 96
 
 
 class _Time:
-    """Steps that end now."""
+    """Steps that begin at whole multiples of their length, the same ones whenever they are asked for. The last one is
+    not over."""
 
     def __init__(self, now: int, span: int, points: int) -> None:
         self.now, self.points, self.step = now, points, span // points
-        self.start = now + 1 - self.step * points
+        self.start = (now // self.step + 1 - points) * self.step
         # Of rates and latencies alike, so that a page with both looks at the same messages for them.
         self.finest = max(1, min(self.step, span // FINEST))
 
@@ -63,15 +64,22 @@ def rates(
         found = {}
         for topic, group in pairs:
             registration = registered.get((topic, group or ""))
-            start = registration.start if registration else 0
             kept_from = surveyor.now - conf.retention_ms(topic) if topic in consumed else time.start
-            found[topic, group] = _rates(surveyor, time, topic, group, start, max(kept_from, time.start))
+            found[topic, group] = _rates(
+                surveyor, time, topic, group, registration, max(kept_from, time.start)
+            )
         return found
 
 
 def _rates(
-    surveyor: Surveyor, time: _Time, topic: str, group: str | None, start: int, kept_from: int
+    surveyor: Surveyor,
+    time: _Time,
+    topic: str,
+    group: str | None,
+    registration: standing.Registered | None,
+    kept_from: int,
 ) -> Rates:
+    start = registration.start if registration else 0
     strata = surveyor.survey(topic, group, time.start, time.finest, whole=group is not None, start=start)
     young = strata
     if any(one.rest for one in strata):
@@ -79,7 +87,9 @@ def _rates(
         young = [one for one in strata if one.high > since]
     finished = finished_from = None
     if group is not None:
-        finished_from = _finished_from(strata, time, kept_from)
+        finished_from = max(
+            _finished_from(strata, time, kept_from), _registered_from(strata, time, registration)
+        )
         finished = time.series(strata, _is_done, "done_at", finished_from)
     dead = conf.dead_letter_topic(topic)
     letters = surveyor.survey(dead, None, time.start, time.step, whole=False)
@@ -90,6 +100,7 @@ def _rates(
         time.series(letters, lambda row: group in (None, row.failed_group), "published_at", time.start),
         moment(kept_from),
         None if finished_from is None else moment(finished_from),
+        moment(time.now),
     )  # fmt: skip
 
 
@@ -106,6 +117,15 @@ def _finished_from(strata: Sequence[Stratum], time: _Time, kept_from: int) -> in
         return time.now  # It works on what is deleted as soon as it is done.
     took = (row.done_at - row.published_at for row in rows if row.done_at and row.done_at >= time.start)
     return min(time.now, kept_from + max(took, default=0))
+
+
+def _registered_from(strata: Sequence[Stratum], time: _Time, registration: standing.Registered | None) -> int:
+    """Since when there are records of what a group finished: a reset removes them with the registration. That row also
+    changes when the group is paused: what was finished before is a sign of an older registration."""
+    if registration is None:
+        return time.now
+    done = (row.done_at for one in strata for row in one.rows if row.done_at is not None)
+    return min(registration.changed, min(done, default=time.now), time.now)
 
 
 def latency(using: str, topic: str, group: str, span: int, points: int, exact: int | None = None) -> Latency:

@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 
 from ..admin import overview, ranking, standing, ways, wording
 from ..drawing import charts, scales
-from ..inspect import Figure, Series
+from ..inspect import Figure, Rates, Series
 
 register = template.Library()
 
@@ -86,9 +86,9 @@ def mqueue_duration(time: timedelta) -> str:
 
 
 @register.simple_tag
-def mqueue_per_minute(series: Series, what: str, look: str) -> SafeString:
-    """The mean of the last five minutes, and a small line of the hour."""
-    rate = scales.count(standing.recently(series))
+def mqueue_per_minute(rates: Rates, series: Series, what: str, look: str) -> SafeString:
+    """The mean of the last five minutes, and a small line of the hour, without the minute that is not over."""
+    rate = scales.count(standing.recently(rates, series))
     about = "about " if series.how == "about" else ""
     label = (
         f"{what}: {about}{rate} per minute in the last 5 minutes, at most {about}"
@@ -99,7 +99,7 @@ def mqueue_per_minute(series: Series, what: str, look: str) -> SafeString:
         '<span class="mqueue-rate"><span>{}{}</span> {}</span>',
         mark,
         rate,
-        charts.sparkline(series.values, label, look),
+        charts.sparkline(series.values[:-1], label, look),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from html import unescape
 
@@ -16,9 +16,10 @@ from django.test.utils import CaptureQueriesContext
 from django_mqueue import OutgoingMessage, pause, publish_many, subscribe
 from django_mqueue.admin import standing
 from django_mqueue.admin.groups import GroupPage
-from django_mqueue.admin.histories import known, lag_values, throughput
+from django_mqueue.admin.histories import known, lag_over_time, lag_values, throughput
 from django_mqueue.admin.panels import Panel
-from django_mqueue.inspect import Figure, Rates, Series
+from django_mqueue.admin.standing import recently
+from django_mqueue.inspect import Figure, Lag, Rates, Series
 from django_mqueue.models import PartitionLease
 from tests.test_inspect.scene import GROUP, TOPIC, one_of_each
 
@@ -207,7 +208,43 @@ def test_what_the_log_does_not_keep_any_more_is_a_gap() -> None:
     published = Series((0, 3, 0, 2), Figure(5, "at_least"))
     since = start + timedelta(minutes=2)
     found = Rates("t", None, start, timedelta(minutes=1), published, None, published, since, None)
-    assert known(found, [7, 8, 9, 1]) == [None, 8, 9, 1]
-    assert known(replace(found, published_from=None), [7, 8, 9, 1]) == [7, 8, 9, 1]
+    assert known(found, published.values, since) == [None, 3, 0, 2]
+    assert known(found, published.values, None) == [0, 3, 0, 2]
     html = throughput(found)
     assert "Before 00:02 at least so many" in html
+
+
+MADE = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def made(published: Sequence[int], finished: Sequence[int], finished_from: int, minutes: float) -> Rates:
+    """Rates of minutes, of which all that was finished is known from a minute on, counted after so many."""
+    mine, done = (Series(tuple(values), Figure(sum(values))) for values in (published, finished))
+    dead = Series(tuple(0 for _ in published), Figure(0))
+    minute = timedelta(minutes=1)
+    return Rates(
+        "t", "g", MADE, minute, mine, done, dead, MADE, MADE + finished_from * minute, MADE + minutes * minute
+    )
+
+
+def test_what_a_reset_has_forgotten_is_a_gap() -> None:
+    """Published before and after it, but nothing is known of what was finished before."""
+    found = made([4, 4, 4, 4], [0, 0, 3, 4], 2, 4)
+    assert lag_values(1, found) == [None, 0, 1, 1]
+    assert known(found, found.finished.values if found.finished else (), found.finished_from) == [
+        None, None, 3, 4,
+    ]  # fmt: skip
+    html = throughput(found)
+    assert "What was finished before 00:02 is not known" in html
+    rows = re.findall(r"<tr>(.*?)</tr>", html)
+    assert ["not known" in row for row in rows[1:]] == [False, False, True, True], "the newest first"
+    assert "What was finished before 00:02 is not known" in lag_over_time(
+        Lag("t", "g", Figure(1), (), 0, False), found
+    )
+
+
+def test_the_step_that_is_not_over_is_no_fall_of_throughput() -> None:
+    found = made([6, 6, 1], [6, 6, 1], 0, 2.1)
+    assert known(found, found.published.values, None) == [6, 6, None]
+    assert lag_values(5, found)[-1] == 5, "the lag of now is known"
+    assert recently(found, found.published) == pytest.approx(13 / 2.1)

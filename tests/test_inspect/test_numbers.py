@@ -48,7 +48,7 @@ def test_a_message_in_each_status() -> None:
     assert mine.finished is not None
     assert [one.total.value for one in (mine.published, mine.finished, mine.dead)] == [5, 2, 1]
     assert (whole.published.total.value, whole.finished, whole.dead.total.value) == (5, None, 1)
-    assert mine.published.how == mine.finished.how == EXACT
+    assert (mine.published.how, mine.finished.how) == (EXACT, AT_LEAST), "registered a moment ago, or reset"
     took = latency(TOPIC, GROUP)
     assert took.whole.done is not None
     assert (took.how, took.whole.done.of) == (EXACT, 2)
@@ -89,8 +89,9 @@ def rates_are(truth: Truth) -> None:
         assert series.how == EXACT
         assert series.values == in_steps(moments, moment_ms("start", found.start), found.step, 30)
         assert series.total.value == sum(series.values)
-    took = sorted(ms for at, ms in truth.finished if at >= moment_ms("start", found.start))
-    whole = latency(*WORLD).whole
+    measured = latency(*WORLD)
+    took = sorted(ms for at, ms in truth.finished if at >= moment_ms("start", measured.start))
+    whole = measured.whole
     assert (whole.done is None) == (not took)
     if whole.done is not None:
         assert whole.done.of == len(took)
@@ -168,4 +169,4 @@ def is_near(series: Series, truth: Sequence[int]) -> bool:
     assert series.how == ABOUT
     assert series.total.least <= sum(truth)
     difference = sum(abs(a - b) for a, b in zip(series.values, truth, strict=True))
-    return difference <= 0.25 * sum(truth) + 20
+    return difference <= 0.4 * sum(truth) + 20  # Where steps begin in the sample differs from run to run.

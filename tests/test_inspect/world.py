@@ -55,7 +55,7 @@ def make(seed: int, messages: int = 200, partitions: int = 6, *, even: bool = Fa
     """A topic, and a group somewhere in it. ``even``: it has come equally far everywhere."""
     chance, now, truth = random.Random(seed), database_ms(), Truth()
     names = [f"key-{number:03d}" for number in range(partitions)]
-    OffsetFactory.create(consumer_group=GROUP, topic=TOPIC, partition_key="", offset_acked=0, updated_at=now)
+    OffsetFactory.create(consumer_group=GROUP, topic=TOPIC, partition_key="", offset_acked=0, updated_at=1)
     OffsetFactory.create(
         consumer_group="", topic=TOPIC, partition_key="", offset_acked=1 << 40, updated_at=now
     )

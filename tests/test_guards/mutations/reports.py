@@ -23,4 +23,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         "for known in topics:",
         f"{_ADMIN}/test_overview.py::test_of_more_topics_than_can_be_looked_at_those_that_look_worst_are",
     ),
+    mutation(
+        "the steps of rates begin at whole multiples of their length",
+        "a chart has another peak each time that it is loaded",
+        "service/rates.py",
+        "self.start = (now // self.step + 1 - points) * self.step",
+        "self.start = now + 1 - points * self.step",
+        "test_inspect/test_steps.py::test_the_steps_are_the_same_whenever_they_are_asked_for",
+    ),
+    mutation(
+        "what a reset has forgotten is not told as nothing",
+        "the chart of a group that was reset says that it did nothing before",
+        "service/rates.py",
+        "_finished_from(strata, time, kept_from), _registered_from(strata, time, registration)",
+        "_finished_from(strata, time, kept_from), 0",
+        "test_inspect/test_steps.py::test_what_a_reset_forgets_is_not_known",
+    ),
 )
