@@ -296,6 +296,7 @@ class Answering:
                 if partition := context.partitions.get(ticket.partition):
                     partition.in_flight.discard(ticket.offset)
                     if due_in is None:
+                        partition.uncounted.pop(ticket.offset, None)
                         context.mark_dirty(ticket.partition)
                     else:
                         context.put_back(ticket.partition, ticket.offset, context.clock.now() + due_in)

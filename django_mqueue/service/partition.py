@@ -30,6 +30,7 @@ class Partition:
     there was more; ``ahead``: what was read so and is still to come as news; nothing above ``top`` is done.
     ``waiting``: (due, offset) of messages put back, as a heap; with ``waiting_more`` there are more in the table,
     none of them due before ``horizon``. ``timer``: when this partition will be looked at again.
+    ``uncounted``: by offset, how many attempts were not counted, because the server ended their transaction.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Partition:
     timer: int | None = None
     suspects: list[Suspect] = field(default_factory=list)
     in_flight: set[int] = field(default_factory=set)
+    uncounted: dict[int, int] = field(default_factory=dict)
     dirty: bool = False
     leaving: bool = False
     idle_since: float = 0.0

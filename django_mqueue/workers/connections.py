@@ -1,38 +1,24 @@
-"""Database connections of a long-running process: kept from message to message, checked, replaced when broken.
+"""Database connections of a long-running process: kept from message to message, replaced when the server closed them.
 
 Django closes connections at the end of each request (``CONN_MAX_AGE``); a worker has no requests.
 """
 
 from __future__ import annotations
 
-import threading
-import time
-
 from django.db import Error, connections, reset_queries
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-CHECK_AFTER = 30.0
-"""Seconds without use after which a connection is tried before it is trusted: the server may have closed it."""
-
-_used = threading.local()
-_outages = 0
-
-
-def distrust() -> None:
-    """The server went away: each thread tries its connections before it uses them next, however short ago that was."""
-    global _outages
-    _outages += 1
-
 
 def before_use() -> None:
-    """Make sure that this thread's connections can be used: drop those that have died."""
+    """Have Django check this thread's connections when they are used next, and replace those that are closed.
+
+    Django does this once for each request with ``CONN_HEALTH_CHECKS``. The check is a ping, which is no statement.
+    A connection is checked when it is used, not here: a handler may wait for something else before.
+    """
     reset_queries()
-    last, now, outages = getattr(_used, "at", 0.0), time.monotonic(), _outages
-    doubtful = now - last > CHECK_AFTER or outages != getattr(_used, "outages", 0)
     for connection in connections.all(initialized_only=True):
-        if connection.connection is not None and (connection.errors_occurred or doubtful):
-            _check(connection)
-    _used.at, _used.outages = now, outages
+        connection.health_check_enabled = True  # type: ignore[attr-defined]
+        connection.health_check_done = False  # type: ignore[attr-defined]
 
 
 def after_use() -> bool:
@@ -55,7 +41,6 @@ def after_use() -> bool:
             _roll_back(connection)
         elif connection.errors_occurred:
             _check(connection)
-    _used.at = time.monotonic()
     return well
 
 

@@ -24,7 +24,6 @@ from ..service.registration import is_registered, subscribe
 from ..service.subscription import default_name, refuse_in_transaction, stop_safely
 from ..store import session
 from ..store.silence import ended_when_silent
-from . import connections
 from .announcer import Announcer
 from .answers import Answers
 from .crew import Crew
@@ -139,8 +138,6 @@ class Runner:
                 log("database trouble, trying again: %s", error)
                 session.discard(self.using)
                 self._feed_at = -math.inf  # What is remembered of the log is looked after first.
-                if session.is_lost(error):
-                    connections.distrust()
                 self._collect(min(0.05 * 2**self._failures, RECONNECT_MAX) * (0.5 + random.random() / 2))
                 if self._stopping and (step != self._wind_up or self._is_too_late()):
                     return True

@@ -7,6 +7,7 @@ from .mutation import Mutation, mutation
 _SHARES = "test_leases/test_shares.py"
 _POLICY = "test_policy/test_shares_and_solitude.py"
 _DYING = "test_hostile/test_dying_connections.py"
+_CLOSED = "test_workers/test_closed_connections.py"
 
 MUTATIONS: tuple[Mutation, ...] = (
     mutation(
@@ -58,6 +59,39 @@ MUTATIONS: tuple[Mutation, ...] = (
         'else "s.handed = 0"',
         'else "s.handed = s.handed"',
         "test_dead_letters/test_dead_letters.py::test_postpone_uses_up_no_attempt",
+    ),
+    mutation(
+        "a handler's connection is checked before its use",
+        "each connection that the server closed while it was idle uses an attempt",
+        "workers/connections.py",
+        "        connection.health_check_done = False  # type: ignore[attr-defined]\n",
+        "",
+        f"{_CLOSED}::test_closed_idle_connections_use_no_attempt[plain-kill]",
+    ),
+    mutation(
+        "an attempt that the server undid is not counted",
+        "a connection that the server closes in an atomic handler uses an attempt",
+        "workers/judging.py",
+        "    if times > UNCOUNTED_MOST:\n",
+        "    if times:\n",
+        f"{_CLOSED}::test_a_connection_closed_while_the_handler_runs[atomic]",
+        f"{_CLOSED}::test_a_connection_closed_while_the_handler_runs[atomic batch]",
+    ),
+    mutation(
+        "attempts that are not counted are bounded",
+        "a message whose handler always loses its connection is delivered for ever",
+        "workers/judging.py",
+        "    if times > UNCOUNTED_MOST:\n        return None\n",
+        "",
+        f"{_CLOSED}::test_a_message_whose_connection_is_always_closed_is_dead_lettered",
+    ),
+    mutation(
+        "only what is rolled back is not counted",
+        "a handler that is not atomic repeats effects that have stayed, and no attempt is counted",
+        "workers/judging.py",
+        "return handler.atomic and session.is_lost(exception)",
+        "return session.is_lost(exception)",
+        f"{_CLOSED}::test_a_connection_closed_while_the_handler_runs[plain]",
     ),
     mutation(
         "strict is one at a time",
