@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import math
-import threading
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 
 from ..policy.names import REPLIES_SUFFIX, SCHEDULED_SUFFIX
 from ..service.registration import groups_of, last_before
-from ..service.settling import Settler
-from ..store import bulk, log, session
-from ..store import offsets as positions
+from ..store import bulk
 from .errors import NoSuchTopic
 from .options import EARLIEST, LATEST, Bound, ReadOptions
 from .ranges import Piece, Range, cuts, rows_each, shares
-
-SETTLE_FOR = 5.0
-"""Seconds that a batch waits for transactions which may still commit a message below the newest one."""
+from .settling import readable
 
 STEP = 10_000
 """Rows between two looks at the index."""
@@ -61,31 +55,10 @@ def some_topics(using: str, options: ReadOptions) -> list[str]:
     return found
 
 
-def settled(using: str, topic: str, options: ReadOptions, *, told: bool = False) -> int:
-    """Up to where no transaction can commit a message any more; waits a little for those under way.
-
-    ``told``: up to where that is written down, too. A group is done with no more than that (see ``following.move``).
-    """
-    if not options.settle:
-        return positions.settled(using, topic)
-    if told and not positions.settled(using, topic):
-        # Perhaps there is no row to write it in yet.
-        session.run(using, lambda cursor: positions.lock_topic(using, cursor, topic))
-    settler, pause = Settler(using, topic), threading.Event()
-    deadline, goal = time.monotonic() + SETTLE_FOR, 0
-    settler.advance()
-    if settler.pending:
-        goal = log.newest(using, topic)
-    while (settler.told if told else settler.settled) < goal and time.monotonic() < deadline:
-        pause.wait(0.02)
-        settler.advance()
-    return settler.told if told else settler.settled
-
-
 def resolved(using: str, topic: str, bound: Bound, last: int, name: str) -> int | None:
     """The offset above which (to begin), or up to which (to end), a topic is read; None: the bound does not name it.
 
-    ``last``: all that is settled.
+    ``last``: all that is settled, or readable.
     """
     if bound.where == "earliest":
         return 0
@@ -100,9 +73,8 @@ def resolved(using: str, topic: str, bound: Bound, last: int, name: str) -> int 
 def batch(using: str, options: ReadOptions) -> list[Range]:
     """The ranges of a batch."""
     found: list[tuple[str, int, int]] = []
-    for topic in topics_of(using, options):
+    for topic, last in readable(using, topics_of(using, options), options).items():
         name = options.named(topic)
-        last = settled(using, topic, options)
         above = resolved(using, topic, options.start, last, name) or 0
         upto = resolved(using, topic, options.end, last, name)
         found.append((topic, above, last if upto is None else upto))

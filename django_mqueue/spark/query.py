@@ -13,8 +13,9 @@ from .connecting import Line
 from .follower import Follower
 from .offsets import Offsets
 from .options import ReadOptions
-from .planning import ends, ranges, resolved, settled, topics_of
+from .planning import ends, ranges, resolved, topics_of
 from .ranges import Range
+from .settling import settled
 
 TOPICS_EVERY = 1.0
 """Seconds between two looks for topics that match a pattern."""

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from django.db.backends.utils import CursorWrapper
+
 from . import log, session
 from .distinct import Names
+from .log import Mark
 from .pages import only
+
+PAGE = 10_000
+"""Rows of the primary key that one statement reads."""
 
 
 def topics(using: str, like: str | None = None) -> set[str]:
@@ -63,3 +69,47 @@ def count(using: str, topic: str, above: int, upto: int, targets: Sequence[str] 
         [topic, above, upto, *(targets or ())],
     )
     return int(rows[0][0])
+
+
+def oldest_uncommitted(using: str, topic: str, above: int, upto: int) -> Mark | None:
+    """The first row between two offsets that its transaction has not committed; None where all are.
+
+    Reads the primary key: an INSERT that waits for a lock at another index has its row there alone. Goes through all
+    rows of the log between the offsets.
+    """
+    while above < upto:
+        there = _offsets(using, topic, above, upto, "READ UNCOMMITTED", PAGE)
+        end = there[-1] if len(there) == PAGE else upto
+        committed = set(_offsets(using, topic, above, end, "READ COMMITTED"))
+        for offset in there:
+            if offset not in committed and (mark := _mark(using, offset)):
+                return mark
+        above = end
+    return None
+
+
+def _offsets(using: str, topic: str, above: int, upto: int, level: str, most: int | None = None) -> list[int]:
+    limit = f" LIMIT {most:d}" if most is not None else ""
+
+    def read(cursor: CursorWrapper) -> list[int]:
+        cursor.execute(
+            "SELECT `offset` FROM queue_messages FORCE INDEX (PRIMARY)"
+            f" WHERE topic = %s AND `offset` > %s AND `offset` <= %s ORDER BY `offset`{limit}",
+            [topic, above, upto],
+        )
+        return [int(offset) for (offset,) in cursor.fetchall()]
+
+    return session.run(using, read, level=level)
+
+
+def _mark(using: str, offset: int) -> Mark | None:
+    """An uncommitted row; None if it was rolled back."""
+
+    def read(cursor: CursorWrapper) -> Mark | None:
+        cursor.execute(
+            "SELECT id, published_at FROM queue_messages FORCE INDEX (PRIMARY) WHERE `offset` = %s", [offset]
+        )
+        row = cursor.fetchone()
+        return Mark(offset, str(row[0]), int(row[1])) if row else None
+
+    return session.run(using, read, level="READ UNCOMMITTED")

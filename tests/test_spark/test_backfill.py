@@ -18,7 +18,7 @@ from django_mqueue.exceptions import GroupNotNew, LogGap
 from django_mqueue.messages import OutgoingMessage
 from django_mqueue.models import Message, Offset
 from django_mqueue.service import backfilling, following
-from django_mqueue.spark import archive, backfill, planning
+from django_mqueue.spark import archive, backfill, settling
 from django_mqueue.spark.errors import ArchiveError, NoSuchTopic
 from django_mqueue.spark.replaying import backfills, originals
 from django_mqueue.spark.replaying.backfills import Backfilled
@@ -154,6 +154,7 @@ def test_what_is_waited_for_is_said_once_and_then_at_intervals(
     assert_given_all(12)
 
 
+@pytest.mark.filterwarnings("ignore:topic 'orders' is read up to offset")
 def test_an_archive_above_what_is_settled_settles_nothing(
     spark: SparkSession, options: dict[str, str], place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,7 +165,7 @@ def test_an_archive_above_what_is_settled_settles_nothing(
     with connection.cursor() as cursor:
         cursor.execute(f"ALTER TABLE queue_messages AUTO_INCREMENT = {first + 1:d}")
     Offset.objects.filter(topic="orders").update(offset_acked=first)
-    monkeypatch.setattr(planning, "SETTLE_FOR", 0.1)
+    monkeypatch.setattr(settling, "SETTLE_FOR", 0.1)
     stopping = threading.Event()
     stopping.set()
     ways: dict[str, Any] = {"source": place, "options": options, "fail_on_data_loss": False}

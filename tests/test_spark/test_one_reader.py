@@ -17,7 +17,7 @@ from django_mqueue import Subscription, publish, publish_many, subscribe, unsubs
 from django_mqueue.exceptions import GroupTaken, LogGap
 from django_mqueue.models import Message, Offset, SubscriberHeartbeat
 from django_mqueue.service import following
-from django_mqueue.spark import follower, incarnations, planning
+from django_mqueue.spark import follower, incarnations, planning, settling
 from django_mqueue.spark.offsets import Offsets
 from django_mqueue.spark.options import read_options
 from django_mqueue.spark.query import Query
@@ -460,13 +460,14 @@ def lock_topic() -> None:
         offsets.lock_topic("default", cursor, "orders")
 
 
+@pytest.mark.filterwarnings("ignore:topic 'orders' is read up to offset")
 @pytest.mark.parametrize("ends_by_itself", [False, True])
 def test_a_batch_ends_at_what_all_know_to_be_settled(
     make: Make, monkeypatch: pytest.MonkeyPatch, ends_by_itself: bool
 ) -> None:
     """Its end, in a checkpoint, tells later whether the database was set back. What is found is told when the topic is
     free for that."""
-    monkeypatch.setattr(planning, "SETTLE_FOR", 0.2)
+    monkeypatch.setattr(settling, "SETTLE_FOR", 0.2)
     query = make()
     publish("orders", 1)
     begun = query.latest(query.initial(), None)

@@ -25,7 +25,8 @@ from ...store.leases import Holder
 from ..connecting import Line
 from ..errors import ArchiveError, NoArchive
 from ..options import Table
-from ..planning import settled, some_topics
+from ..planning import some_topics
+from ..settling import settled
 from .asking import Asked, Progress
 from .batches import Goal, Planner
 from .catalog import Archive

@@ -13,7 +13,8 @@ from ...service.following import Place
 from ...store import log, offsets
 from ..errors import ArchiveError
 from ..options import read_options
-from ..planning import settled, topics_of
+from ..planning import topics_of
+from ..settling import settled
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

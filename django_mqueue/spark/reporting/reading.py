@@ -22,7 +22,8 @@ from ...store import offsets as positions
 from ..connecting import connected
 from ..errors import NoSuchTopic
 from ..options import Table, read_options
-from ..planning import settled, topics_of
+from ..planning import topics_of
+from ..settling import readable
 from .apart import Apart
 from .asking import Wanted
 from .both import completed
@@ -264,9 +265,9 @@ def _live_topics(using: str, wanted: Wanted, archived: Collection[str]) -> list[
 
 def _look(using: str, wanted: Wanted, topic: str, extent: Extent) -> None:
     options = read_options({**wanted.options, "topic": topic})
-    last = settled(using, topic, options)
-    letters = settled(using, options.suffixes.letters(topic), options)
-    extent.live = {"messages": last, "deliveries": last, "dead_letters": letters}
+    dead_topic = options.suffixes.letters(topic)
+    last = readable(using, [topic, dead_topic], options)
+    extent.live = {"messages": last[topic], "deliveries": last[topic], "dead_letters": last[dead_topic]}
     for group in groups_of(using, topic):
         if registration := positions.registration(using, group, topic):
             extent.groups[group] = Registered(registration.start, registration.reads_log)

@@ -217,9 +217,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a query that ends by itself ends at what all know to be settled",
         "its last batch is not done, and it is taken for one of a database that was set back when it is started again",
-        "spark/planning.py",
-        "    return settler.told if told else settler.settled\n",
-        "    return settler.settled\n",
+        "spark/settling.py",
+        "settler.told if told else settler.settled",
+        "settler.settled",
         f"{_ONE}::test_a_batch_ends_at_what_all_know_to_be_settled[True]",
     ),
     mutation(
