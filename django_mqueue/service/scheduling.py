@@ -58,7 +58,8 @@ def cancel(
     """Cancel a scheduled message, in the caller's transaction: whether it was still scheduled.
 
     ``id``, ``key`` and ``group`` are those that it was published with. False: there is none, or it has fallen due; if
-    it falls due at this moment, that is waited for. True, and the transaction is rolled back: it comes when it was to.
+    it falls due at this moment, that is waited for (not at REPEATABLE READ, where that counts as gone). True, and the
+    transaction is rolled back: it comes when it was to.
     """
     return _change(topic, id, key, group, using, None)
 

@@ -65,10 +65,10 @@ def store_scheduled(
         return _published(topic, one.row, there[one.place], False, replaced=True)
     offset, stored = schedule.insert_once(cursor, topic, one)
     if stored:
-        there = log.existing(cursor, topic, [one.place], locking=True)
-        if there:
+        there_now = log.stored_now(cursor, topic, one.place)
+        if there_now is not None:
             schedule.delete(cursor, topic, one.place)
-            return _published(topic, one.row, there[one.place], False)
+            return _published(topic, one.row, there_now, False)
     elif replace and schedule.replace(cursor, topic, offset, one):
         return _published(topic, one.row, offset, False, replaced=True)
     return _published(topic, one.row, offset, stored)

@@ -12,6 +12,7 @@ from django.db.backends.utils import CursorWrapper
 from ..policy.encoding import Encoded
 from ..policy.names import scheduled_topic
 from . import session
+from .beside import committed_now
 from .dialect import NOW_MS, flat, names_table, union, values_table
 from .distinct import NEWEST, partitions
 from .gates import locking_topic
@@ -107,6 +108,21 @@ def existing(
         [*flat(places), topic],
     )
     return {(partition, id, group): offset for partition, id, group, offset in cursor.fetchall()}
+
+
+def stored_now(cursor: CursorWrapper, topic: str, place: Place) -> int | None:
+    """Return the offset of that place in the log as it is now, whatever the snapshot of the caller's transaction.
+
+    Waits for a transaction about to commit it, except in a caller's at REPEATABLE READ: a lock on a missing id
+    would hold up publishers of any topic. Promotion drops the duplicate then.
+    """
+    using = cursor.db.alias
+    with committed_now(using) as now:
+        if now == using:
+            return existing(cursor, topic, [place], locking=True).get(place)
+        own = existing(cursor, topic, [place])
+        found = own or session.single(now, lambda beside: existing(beside, topic, [place]), locks=False)
+        return found.get(place)
 
 
 def newest(using: str, topic: str) -> int:

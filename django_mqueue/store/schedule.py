@@ -15,8 +15,9 @@ from django.db.backends.utils import CursorWrapper
 from ..policy.due import Due
 from ..policy.names import scheduled_topic
 from . import session
+from .beside import committed_now
 from .dialect import NOW_MS, flat
-from .log import DUPLICATE_FLAG, INSERT, NewRow, Place
+from .log import DUPLICATE_FLAG, INSERT, NewRow, Place, existing
 
 WAITING = "failed_group IS NULL AND original_id IS NULL"
 """With the topic, what makes the index of due times one: scheduled rows have neither."""
@@ -96,21 +97,43 @@ _AT_PLACE = " WHERE m.topic = %s AND m.partition_key = %s AND m.id = %s AND m.co
 
 def delete(cursor: CursorWrapper, topic: str, place: Place) -> bool:
     """Delete the message at that place; whether it was still scheduled."""
-    cursor.execute(
-        f"DELETE m FROM queue_messages m FORCE INDEX (queue_messages_dedupe){_AT_PLACE}",
-        [scheduled_topic(topic), *place],
-    )
+    found = _locate(cursor, topic, place)
+    if found is None:
+        return False
+    index, where, params = found
+    cursor.execute(f"DELETE m FROM queue_messages m FORCE INDEX ({index}){where}", params)
     return bool(cursor.rowcount)
 
 
 def move(cursor: CursorWrapper, topic: str, place: Place, due: Due) -> bool:
     """Give the message at that place another time; whether it was still scheduled."""
+    found = _locate(cursor, topic, place)
+    if found is None:
+        return False
+    index, where, params = found
     cursor.execute(
-        "UPDATE queue_messages m FORCE INDEX (queue_messages_dedupe)"
-        f" SET m.available_at = {due_sql(due)}{_AT_PLACE}",
-        [due.ms, scheduled_topic(topic), *place],
+        f"UPDATE queue_messages m FORCE INDEX ({index}) SET m.available_at = {due_sql(due)}{where}",
+        [due.ms, *params],
     )
     return bool(cursor.rowcount)
+
+
+def _locate(cursor: CursorWrapper, topic: str, place: Place) -> tuple[str, str, list[Any]] | None:
+    """Return the index, the WHERE and its values by which a statement locks the message at that place.
+
+    A caller's transaction at REPEATABLE READ would lock the gap where an id is missing, and hold up publishers of any
+    topic. There a second connection looks first, and None says that no such row exists. It reads what is not
+    committed too: what the caller's transaction scheduled itself, and what another is about to delete is gone.
+    """
+    params = [scheduled_topic(topic), *place]
+    using = cursor.db.alias
+    with committed_now(using) as now:
+        if now == using:
+            return "queue_messages_dedupe", _AT_PLACE, params
+        seen = session.run(now, lambda beside: existing(beside, params[0], [place]), level="READ UNCOMMITTED")
+    if place not in seen:
+        return None
+    return "PRIMARY", " WHERE m.`offset` = %s AND m.topic = %s", [seen[place], params[0]]
 
 
 def page(

@@ -6,6 +6,7 @@ from .mutation import Mutation, mutation
 
 _BY_ID = "test_scheduling/test_by_id.py"
 _PROMOTION = "test_scheduling/test_promotion.py"
+_HELD = "test_scheduling/test_held_locks.py"
 _RACES = "test_scheduling/test_promotion_races.py"
 _ASIDE = "test_scheduling/test_aside.py"
 
@@ -33,6 +34,32 @@ MUTATIONS: tuple[Mutation, ...] = (
         'LIMIT {limit:d}"\n        " FOR UPDATE SKIP LOCKED"',
         'LIMIT {limit:d}"\n        " FOR UPDATE"',
         f"{_BY_ID}::test_changed_first_it_is_not_due[cancel]",
+    ),
+    mutation(
+        "an id that is not scheduled is looked for without locks",
+        "at REPEATABLE READ, cancelling an unknown id stops publishers of other topics until the transaction ends",
+        "store/schedule.py",
+        "        if now == using:\n",
+        "        if now:\n",
+        f"{_HELD}::test_an_unknown_id_holds_up_nobody[cancel-with neighbours]",
+        f"{_HELD}::test_an_unknown_id_holds_up_nobody[reschedule-empty]",
+        f"{_HELD}::test_an_unknown_id_holds_up_nobody[replace-with neighbours]",
+    ),
+    mutation(
+        "what the transaction scheduled itself is found",
+        "at REPEATABLE READ, a message that the same transaction has scheduled cannot be cancelled",
+        "store/schedule.py",
+        'level="READ UNCOMMITTED"',
+        'level="READ COMMITTED"',
+        f"{_HELD}::test_what_the_transaction_scheduled_itself_is_found[cancel]",
+    ),
+    mutation(
+        "an id that is scheduled is looked for in the log without locks",
+        "at REPEATABLE READ, publishing later stops publishers of other topics until the transaction ends",
+        "store/log.py",
+        "        if now == using:\n",
+        "        if now:\n",
+        f"{_HELD}::test_an_unknown_id_holds_up_nobody[publish later-with neighbours]",
     ),
     mutation(
         "an id that is about to be published waits for the decision",
@@ -78,8 +105,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "the log is asked after a message was scheduled",
         "of two of one id one is told that it will come, and never does: the other fell due at that moment",
         "service/storing.py",
-        "there = log.existing(cursor, topic, [one.place], locking=True)",
-        "there = {}",
+        "there_now = log.stored_now(cursor, topic, one.place)",
+        "there_now = None",
         f"{_BY_ID}::test_due_first_the_change_is_told_that_it_comes_too_late[replace]",
     ),
     mutation(

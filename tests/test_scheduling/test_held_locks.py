@@ -1,0 +1,122 @@
+"""At REPEATABLE READ: what looks for an id that is not scheduled locks nothing that other publishers need."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+from django.db import connection, transaction
+
+from django_mqueue import cancel, publish, reschedule, subscribe
+from django_mqueue.models import Message
+from tests.support.fixtures import repeatable_read
+from tests.support.subscribers import in_log
+from tests.support.transactions import Background, HeldTransaction
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("repeatable_read")]
+
+__all__ = ["repeatable_read"]
+
+ID, KEY = "id-5", "key-5"
+
+VERBS: dict[str, Callable[[str], object]] = {
+    "cancel": lambda topic: cancel(topic, ID, key=KEY),
+    "reschedule": lambda topic: reschedule(topic, ID, key=KEY, delay=9),
+    "replace": lambda topic: publish(topic, 1, key=KEY, id=ID, on_duplicate="replace"),
+    "replace later": lambda topic: publish(topic, 1, key=KEY, id=ID, delay=60, on_duplicate="replace"),
+    "publish later": lambda topic: publish(topic, 1, key=KEY, id=ID, delay=60),
+}
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def topic() -> str:
+    """Return a name of the test's own. Where an id was just deleted, an INSERT locks the gap until purge is done."""
+    return f"m-{next(_numbers)}"
+
+
+def publish_around(topic: str) -> None:
+    """Publish before and after the id, in its topic and in others. Fail at the first lock that is waited for."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET SESSION innodb_lock_wait_timeout = 1")
+    with transaction.atomic():
+        for other in ("a", "l", topic, f"{topic}z", "z"):
+            for key, message_id in ((KEY, "id-4"), (KEY, "id-6"), ("key-4", ID), ("key-6", ID)):
+                for delay in (None, 60):
+                    assert publish(other, 1, key=key, id=f"{topic}-{message_id}-{delay}", delay=delay).created
+            publish(other, 1)
+
+
+@pytest.mark.parametrize("before", [0, 1], ids=["empty", "with neighbours"])
+@pytest.mark.parametrize("verb", VERBS)
+def test_an_unknown_id_holds_up_nobody(topic: str, verb: str, before: int) -> None:
+    for number in (4, 6) * before:
+        for other in ("l", topic, "n"):
+            publish(other, 1, key=f"key-{number}", id=ID)
+            publish(other, 1, key=f"key-{number}", id=ID, delay=60)
+    with HeldTransaction(lambda: VERBS[verb](topic)) as held:
+        publish_around(topic)
+        held.commit()
+
+
+@pytest.mark.parametrize("verb", ["cancel", "reschedule"])
+def test_what_was_cancelled_since_the_snapshot_holds_up_nobody(topic: str, verb: str) -> None:
+    """The last row of the table: a lock on the gap behind it would stop every publisher."""
+    publish(topic, 1, key=KEY, id=ID, delay=60)
+
+    def work() -> object:
+        assert Message.objects.count() == 1
+        with Background(lambda: cancel(topic, ID, key=KEY)) as other:
+            assert other.result()
+        return VERBS[verb](topic)
+
+    with HeldTransaction(work) as held:
+        publish_around(topic)
+        assert held.commit() is False
+
+
+@pytest.mark.parametrize("verb", ["cancel", "reschedule"])
+def test_what_was_scheduled_since_the_snapshot_is_found(topic: str, verb: str) -> None:
+    with transaction.atomic():
+        assert not Message.objects.exists()
+        with Background(lambda: publish(topic, 1, key=KEY, id=ID, delay=60)) as other:
+            other.result()
+        assert VERBS[verb](topic)
+    assert cancel(topic, ID, key=KEY) is (verb == "reschedule")
+
+
+@pytest.mark.parametrize("verb", ["cancel", "reschedule"])
+def test_what_the_transaction_scheduled_itself_is_found(topic: str, verb: str) -> None:
+    with transaction.atomic():
+        publish(topic, 1, key=KEY, id=ID, delay=60)
+        assert VERBS[verb](topic)
+        assert cancel(topic, ID, key=KEY) is (verb == "reschedule")
+        assert not VERBS[verb](topic)
+    assert not Message.objects.exists()
+
+
+def test_what_the_transaction_scheduled_itself_is_replaced(topic: str) -> None:
+    with transaction.atomic():
+        publish(topic, 1, key=KEY, id=ID, delay=60)
+        assert publish(topic, 2, key=KEY, id=ID, on_duplicate="replace").replaced
+    assert [bytes(row.payload) for row in Message.objects.all()] == [b"2"]
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_an_id_that_came_into_the_log_since_the_snapshot_is_not_scheduled(topic: str, own: bool) -> None:
+    """By another transaction, or by this one."""
+    subscribe(topic, "billing")
+
+    def first() -> int:
+        return publish(topic, 1, key=KEY, id=ID).offset
+
+    with transaction.atomic():
+        assert not Message.objects.exists()
+        offset = first() if own else Background(first).start().result()
+        again = publish(topic, 2, key=KEY, id=ID, delay=60)
+        assert (again.created, again.offset) == (False, offset)
+    assert in_log(topic) == [offset]
+    assert Message.objects.count() == 1
