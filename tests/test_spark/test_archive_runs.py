@@ -337,7 +337,7 @@ def test_a_file_that_is_not_what_was_written_is_not_named(
 
     publish_many("orders", range(10))
 
-    def spoil(spark: SparkSession, work: Any, items: Any) -> Any:
+    def spoil(spark: SparkSession, work: Any, items: Any, kind: Any) -> Any:
         def spoiled(item: Any) -> Any:
             """On an executor: a bit of each file turns over between its writing and its reading."""
             from django_mqueue.spark.archiving import parquet
@@ -358,7 +358,7 @@ def test_a_file_that_is_not_what_was_written_is_not_named(
             finally:
                 kind.close = close
 
-        return spread(spark, spoiled, items)
+        return spread(spark, spoiled, items, kind)
 
     with monkeypatch.context() as patch:
         patch.setattr(running, "spread", spoil)

@@ -184,7 +184,7 @@ class _Check:
         for some in rounds(entries, FILES_PER_ROUND * cores, BYTES_PER_ROUND * cores):
             each = max(1, min(FILES_PER_TASK, len(some) // cores))
             tasks = [some[at : at + each] for at in range(0, len(some), each)]
-            for told in spread(self._spark, look, tasks):
+            for told in spread(self._spark, look, tasks, str):
                 yield from told
             self._step(len(some))
 

@@ -130,7 +130,7 @@ def _compact(spark: SparkSession, archive: Archive, old: Sequence[Manifest], don
         days = [(task.table, task.date, task.entries) for task in tasks]
         written = merged(spark, files, topic, last.batch, days)
     else:
-        written = spread(spark, _merging(files.uri), tasks)
+        written = spread(spark, _merging(files.uri), tasks, FileEntry)
     new: dict[Table, list[FileEntry]] = defaultdict(list)
     for task, entries in zip(tasks, written, strict=True):
         new[task.table] += entries

@@ -1,13 +1,15 @@
 """Work spread over Spark's executors: a function, called for each of several things, each in a task of its own.
 
-Spark is the scheduler alone: what a task reads and writes does not pass through the JVM.
+Spark is the scheduler alone: what a task reads and writes does not pass through the JVM. What a task found returns as
+JSON, and is checked: a Spark Connect server is another machine, whose bytes must not become code here.
 """
 
 from __future__ import annotations
 
-import pickle
+import json
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import asdict, is_dataclass
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 import pyarrow as pa
 
@@ -24,11 +26,13 @@ Result = TypeVar("Result")
 _ERRORS: dict[str, type[MQueueError]] = {
     kind.__name__: kind for kind in (LogGap, OptionError, NoConnection, ArchiveError)
 }
-_SCHEMA = "number BIGINT, outcome BINARY"
+_SCHEMA = "number BIGINT, outcome STRING"
 
 
-def spread(spark: SparkSession, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """``work`` of each item, in their order.
+def spread(
+    spark: SparkSession, work: Callable[[Item], Sequence[Result]], items: Sequence[Item], kind: type[Result]
+) -> list[list[Result]]:
+    """``work`` of each item, in their order. ``kind``: ``str``, or a dataclass of texts and whole numbers.
 
     An error of the queue's is final, and raised here. After another one Spark tries the task again as often as it does
     with any; then it is an ``ArchiveError``. So ``work`` must do no harm when it is done twice.
@@ -39,9 +43,9 @@ def spread(spark: SparkSession, work: Callable[[Item], Result], items: Sequence[
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                outcome = pickle.dumps(_outcome(work, items[number]))
+                outcome = _outcome(work, items[number])
                 yield pa.RecordBatch.from_pydict(
-                    {"number": pa.array([number], pa.int64()), "outcome": pa.array([outcome], pa.binary())}
+                    {"number": pa.array([number], pa.int64()), "outcome": pa.array([outcome], pa.string())}
                 )
         keep_loaded()
 
@@ -50,10 +54,7 @@ def spread(spark: SparkSession, work: Callable[[Item], Result], items: Sequence[
         rows = tasks.collect()
     except Exception as error:
         raise ArchiveError(f"a task failed: {last_line(error)}") from error
-    outcomes = [pickle.loads(row.outcome) for row in sorted(rows, key=lambda row: row.number)]
-    for outcome in outcomes:
-        if isinstance(outcome, _Failed):
-            raise error_of(outcome.kind, outcome.text)
+    outcomes = [_found(row.outcome, kind) for row in sorted(rows, key=lambda row: row.number)]
     if len(outcomes) != len(items):
         raise ArchiveError(f"Spark has run {len(outcomes)} of {len(items)} tasks")
     return outcomes
@@ -72,16 +73,34 @@ def error_of(kind: str, text: str) -> MQueueError:
     return _ERRORS.get(kind, ArchiveError)(text)
 
 
-class _Failed:
-    def __init__(self, error: MQueueError) -> None:
-        self.kind, self.text = type(error).__name__, str(error)
-
-
-def _outcome(work: Callable[[Any], Any], item: Any) -> Any:
+def _outcome(work: Callable[[Any], Sequence[Any]], item: Any) -> str:
     try:
-        return work(item)
+        found = work(item)
     except MQueueError as error:
-        return _Failed(error)
+        return json.dumps({"error": type(error).__name__, "text": str(error)})
+    return json.dumps({"found": [each if isinstance(each, str) else asdict(each) for each in found]})
+
+
+def _found(outcome: Any, kind: type[Result]) -> list[Result]:
+    """Raise the error of the queue's that a task has met, or ``ArchiveError`` for what no task returns."""
+    try:
+        value = json.loads(outcome)
+        if "error" in value:
+            raise error_of(str(value["error"]), str(value["text"]))
+        return [_checked(each, kind) for each in value["found"]]
+    except (ValueError, TypeError, LookupError):
+        raise ArchiveError(
+            f"a task returned {str(outcome)[:100]!r}: are driver and executors of the same version?"
+        ) from None
+
+
+def _checked(value: Any, kind: type[Any]) -> Any:
+    if kind is str and isinstance(value, str):
+        return value
+    fields = get_type_hints(kind) if is_dataclass(kind) else {}
+    if not isinstance(value, dict) or {name: type(each) for name, each in value.items()} != fields:
+        raise TypeError(f"not of {kind}")
+    return kind(**value)
 
 
 def last_line(error: Exception) -> str:

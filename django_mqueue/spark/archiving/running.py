@@ -168,12 +168,13 @@ class Run:
         name = f"{HIDDEN}probe-{uuid.uuid4().hex}"
         uri = self._files.uri
 
-        def write(name: str) -> None:
+        def write(name: str) -> list[str]:
             files_at(uri).write(name, b"")
+            return [name]
 
         try:
             if is_new and not isinstance(self._files, HadoopFiles):
-                spread(self._spark, write, [name])
+                spread(self._spark, write, [name], str)
             else:
                 self._files.write(name, b"")
                 if isinstance(self._files, HadoopFiles):
@@ -219,7 +220,7 @@ class Run:
         if isinstance(self._files, HadoopFiles):
             found = written(self._spark, self._files, self._options, tasks)
         else:
-            found = spread(self._spark, writing(self._files.uri, self._options), tasks)
+            found = spread(self._spark, writing(self._files.uri, self._options), tasks, FileEntry)
         parts: dict[tuple[str, Table], list[FileEntry]] = defaultdict(list)
         for task, entries in zip(tasks, found, strict=True):
             parts[task.topic, task.table] += entries

@@ -115,7 +115,7 @@ class Run:
         while done < len(ranges):
             some = ranges[done : done + at_once]
             try:
-                found += [one for made in spread(self._spark, work, some) for one in made]
+                found += [one for made in spread(self._spark, work, some, Written) for one in made]
             except ArchiveError as error:
                 raise ExportError(f"{self._files.uri}: {error}") from error
             done += len(some)

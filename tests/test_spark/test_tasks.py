@@ -1,0 +1,90 @@
+"""What tasks return is data: nothing that a Spark Connect server sends becomes code here. Needs no JVM."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from dataclasses import asdict
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from django_mqueue.exceptions import LogGap
+from django_mqueue.spark.archiving.jobs import spread
+from django_mqueue.spark.archiving.manifest import FileEntry
+from django_mqueue.spark.errors import ArchiveError
+
+pytestmark = pytest.mark.spark
+
+ENTRY = FileEntry("messages/orders/2026-11-21/a.parquet", 2, 1, 3, "2026-11-21", 100, "0" * 64)
+
+
+class Server:
+    """A session whose server answers what it likes."""
+
+    def __init__(self, *outcomes: Any) -> None:
+        self._rows = [SimpleNamespace(number=n, outcome=outcome) for n, outcome in enumerate(outcomes)]
+
+    def range(self, *_: int) -> Server:
+        return self
+
+    def mapInArrow(self, run: Any, schema: str) -> Server:
+        return self
+
+    def collect(self) -> list[Any]:
+        return self._rows
+
+
+def answered(*outcomes: Any, kind: type[Any] = FileEntry) -> Any:
+    server: Any = Server(*outcomes)
+    return spread(server, lambda _: [], list(outcomes), kind)
+
+
+class Malice:
+    """Unpickling it creates a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.path,)
+
+
+def test_a_pickle_is_not_run(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    pickled = pickle.dumps(Malice(trace))
+    for outcome in (pickled, bytearray(pickled), pickled.decode("latin-1")):
+        with pytest.raises(ArchiveError, match="a task returned"):
+            answered(outcome)
+    assert not trace.exists()
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        None,
+        {},
+        [None],
+        ["text"],
+        [{"path": "a"}],
+        [{**asdict(ENTRY), "more": 1}],
+        [{**asdict(ENTRY), "rows": "2"}],
+        [{**asdict(ENTRY), "rows": True}],
+        [{**asdict(ENTRY), "path": ["a"]}],
+    ],
+    ids=str,
+)
+def test_what_no_task_returns_is_refused(found: Any) -> None:
+    with pytest.raises(ArchiveError, match="are driver and executors of the same version"):
+        answered(json.dumps({"found": found}) if found != {} else "[]")
+
+
+def test_what_tasks_return_is_taken() -> None:
+    assert answered(json.dumps({"found": [asdict(ENTRY)]}), json.dumps({"found": []})) == [[ENTRY], []]
+    assert answered(json.dumps({"found": ["a", "b"]}), kind=str) == [["a", "b"]]
+    with pytest.raises(LogGap, match="gone"):
+        answered(json.dumps({"error": "LogGap", "text": "gone"}))
+    with pytest.raises(ArchiveError, match="odd"):
+        answered(json.dumps({"error": "SystemExit", "text": "odd"}))
