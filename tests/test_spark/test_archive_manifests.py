@@ -96,11 +96,41 @@ def test_a_manifest_is_read_as_it_was_written() -> None:
         ({"tables": {"messages": {"above": 0, "upto": 3, "rows": 1, "files": []}}}, "but its files have 0"),
         ({"tables": {"messages": {"above": 0, "upto": 3, "files": []}}}, "messages: 'rows' is missing"),
         ({"tables": {"messages": []}}, "must hold a JSON object, not list"),
+        ({"topic": ""}, "'topic' is , must not be empty"),
+        ({"replaces": ["../0000000001"]}, "'replaces' is .*, must hold names of manifests"),
+        ({"replaces": [7]}, "must hold names of manifests"),
     ],
 )
 def test_a_manifest_that_is_not_whole_is_refused(change: dict[str, Any], message: str) -> None:
     value = {**json.loads(MANIFEST.json()), **change}
     with pytest.raises(ArchiveError, match=message):
+        read_manifest(json.dumps(value).encode(), "x/0000000007.json")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/etc/passwd",
+        "messages/orders/../../../secret.parquet",
+        "messages/orders/2026-11-21/../../other/a.parquet",
+        "messages/orders/./a.parquet",
+        "messages/orders//a.parquet",
+        "messages/orders/",
+        "messages/orders",
+        "messages/orders-2/2026-11-21/a.parquet",
+        "deliveries/orders/2026-11-21/a.parquet",
+        "mqueue-archive.json",
+        "file:///etc/passwd",
+        "messages/orders/..\\secret.parquet",
+        "messages/orders/a.parquet\0",
+        "",
+    ],
+)
+def test_a_file_elsewhere_is_refused(path: str) -> None:
+    """What a manifest names is read, and deleted when it counts no more."""
+    value = json.loads(MANIFEST.json())
+    value["tables"]["messages"]["files"][0]["path"] = path
+    with pytest.raises(ArchiveError, match=r"must lie in the folder messages/orders$"):
         read_manifest(json.dumps(value).encode(), "x/0000000007.json")
 
 

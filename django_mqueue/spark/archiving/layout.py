@@ -58,8 +58,15 @@ def manifest_name(batch: int, compaction: int = 0) -> str:
 
 
 def is_manifest(file: str) -> bool:
-    """Whether a file's name is that of a manifest."""
+    """Return whether a file's name is that of a manifest."""
     return _NAME.fullmatch(file) is not None
+
+
+def is_within(path: str, folder: str) -> bool:
+    """Whether a path from a manifest lies in a folder, by its name alone: it leads to no other place."""
+    parts = path.split("/")
+    plain = not any(part in ("", ".", "..") or "\\" in part or "\0" in part for part in parts)
+    return plain and path.startswith(f"{folder}/")
 
 
 def data_path(table: Table, topic: str, date: str, batch: int, unique: str, number: int) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import ArchiveError
 from ..options import Table
-from .layout import TABLES, manifest_name
+from .layout import TABLES, folder_of, is_manifest, is_within, manifest_name
 
 FORMAT = 1
 """Of the folder and its manifests."""
@@ -119,19 +119,26 @@ def read_manifest(data: bytes, where: str) -> Manifest:
     columns = value.take("columns", dict)
     if set(tables) - set(TABLES):
         raise value.wrong("tables", f"must be some of {', '.join(TABLES)}")
+    topic, replaces = value.take("topic", str), tuple(value.take("replaces", list))
+    if not topic:
+        raise value.wrong("topic", "must not be empty")
+    if not all(isinstance(name, str) and is_manifest(f"{name}.json") for name in replaces):
+        raise value.wrong("replaces", "must hold names of manifests")
     found = Manifest(
-        topic=value.take("topic", str),
+        topic=topic,
         group=value.take("group", str),
         batch=value.number("batch"),
         life=value.number("life"),
         position=value.number("position"),
         tables={
-            table: _part(_Value(tables[table], f"{where}: {table}")) for table in TABLES if table in tables
+            table: _part(_Value(tables[table], f"{where}: {table}"), f"{table}/{folder_of(topic)}")
+            for table in TABLES
+            if table in tables
         },
         columns={table: dict(columns[table]) for table in TABLES if table in columns},
         created_at=value.take("created_at", str),
         since=None if value.given.get("since") is None else value.number("since"),
-        replaces=tuple(value.take("replaces", list)),
+        replaces=replaces,
         compaction=value.number("compaction"),
         last=_last(value),
         schema=value.number("schema"),
@@ -148,7 +155,8 @@ def _last(value: _Value) -> Last | None:
     return Last(found.number("offset"), found.take("id", str))
 
 
-def _part(value: _Value) -> Part:
+def _part(value: _Value, folder: str) -> Part:
+    """What is in a table; its files lie in ``folder``, wherever the manifest says they do."""
     files = tuple(_entry(_Value(each, value.where)) for each in value.take("files", list))
     part = Part(value.number("above"), value.number("upto"), value.number("rows"), files)
     if part.upto < part.above:
@@ -156,6 +164,8 @@ def _part(value: _Value) -> Part:
     if sum(entry.rows for entry in files) != part.rows:
         raise value.wrong("rows", f"but its files have {sum(entry.rows for entry in files)}")
     for entry in files:
+        if not is_within(entry.path, folder):
+            raise ArchiveError(f"{value.where}: file {entry.path[:200]!r} must lie in the folder {folder}")
         if not part.above < entry.first <= entry.last <= part.upto:
             raise ArchiveError(
                 f"{value.where}: file {entry.path} has offsets {entry.first} to {entry.last}, but must lie above"

@@ -9,6 +9,7 @@ _STANDING = "test_spark/test_archive_standing.py"
 _SET_BACK = "test_spark/test_archive_set_back.py"
 _AT_ONCE = "test_spark/test_archive_at_once.py"
 _LOST = "test_spark/test_archive_lost_manifests.py"
+_MANIFESTS = "test_spark/test_archive_manifests.py"
 _BEFORE = "test_cleaning_leaves_what_had_the_archive_s_offsets_before_a_set_back"
 
 MUTATIONS: tuple[Mutation, ...] = (
@@ -220,5 +221,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "            if counted != goal.rows:\n",
         "            if counted == {}:\n",
         "test_spark/test_archive_hadoop.py::test_a_file_that_was_not_stored_as_it_was_written_is_not_named",
+    ),
+    mutation(
+        "a manifest names files of its own topic alone",
+        "who may write one manifest lets others read any file, and delete it by a compaction",
+        "spark/archiving/manifest.py",
+        "        if not is_within(entry.path, folder):\n",
+        "        if not entry.path:\n",
+        f"{_MANIFESTS}::test_a_file_elsewhere_is_refused[/etc/passwd]",
+        f"{_MANIFESTS}::test_a_file_elsewhere_is_refused[messages/orders/../../../secret.parquet]",
     ),
 )
