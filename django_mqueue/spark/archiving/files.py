@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 from pyarrow import fs
 
+from .. import private
 from ..errors import OptionError
 from .places import PREFIX, check_place
 
@@ -129,11 +130,12 @@ class LocalFiles:
         return _digest(self.open(path))
 
     def write(self, path: str, data: bytes) -> None:
+        private.refuse_links(self._folder, path)
         goal = self._folder / path
         _make(goal.parent)
         beside = goal.parent / f"{HIDDEN}{goal.name}.{uuid.uuid4().hex}"
         try:
-            with beside.open("xb") as file:
+            with os.fdopen(private.create(beside), "wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -144,14 +146,17 @@ class LocalFiles:
 
     @contextmanager
     def create(self, path: str) -> Iterator[Any]:
+        private.refuse_links(self._folder, path)
         goal = self._folder / path
         _make(goal.parent)
+        os.close(private.create(goal))
         with pa.OSFile(str(goal), "wb") as stream:
             yield stream
         _sync(goal)
         _sync(goal.parent)
 
     def move(self, path: str, goal: str) -> None:
+        private.refuse_links(self._folder, goal)
         os.rename(self._folder / path, self._folder / goal)
         _sync((self._folder / goal).parent)
 
@@ -317,7 +322,7 @@ def _make(folder: Path) -> None:
     if folder.is_dir():
         return
     _make(folder.parent)
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(private.FOLDER, exist_ok=True)
     _sync(folder.parent)
 
 

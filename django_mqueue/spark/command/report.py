@@ -8,6 +8,7 @@ from argparse import ArgumentParser, BooleanOptionalAction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .. import private
 from ..errors import OptionError
 from ..reporting.asking import STEPS, Wanted, wanted
 from .checking import moment
@@ -118,14 +119,14 @@ def _write(job: Job, found: Report) -> None:
         job.tell(found.to_text(shutil.get_terminal_size((WIDTH, 0)).columns).rstrip("\n"))
 
     def as_json() -> str:
-        Path(given.json).write_text(found.to_json() + "\n", encoding="utf-8")
+        _write_text(given.json, found.to_json() + "\n")
         return f"{given.json} is written"
 
     def as_csv() -> str:
         return f"{given.csv}: {', '.join(found.to_csv(given.csv))} are written"
 
     def as_html() -> str:
-        Path(given.html).write_text(found.to_html(), encoding="utf-8")
+        _write_text(given.html, found.to_html())
         return f"{given.html} is written"
 
     failed = []
@@ -139,6 +140,11 @@ def _write(job: Job, found: Report) -> None:
             failed.append(f"{name} cannot be written: {error}")
     if failed:
         raise OSError("; ".join(failed))
+
+
+def _write_text(path: str, text: str) -> None:
+    with open(path, "w", encoding="utf-8", opener=private.overwrite) as file:
+        file.write(text)
 
 
 VERB = Verb(

@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from .. import private
 from .figures import Report, Times
 
 FORMAT = "django_mqueue.report"
@@ -37,11 +38,16 @@ def moment(value: datetime) -> str:
 def write_csv(report: Report, folder: str | os.PathLike[str]) -> list[str]:
     """The names of the files."""
     place = Path(folder)
-    place.mkdir(parents=True, exist_ok=True)
+    place.mkdir(private.FOLDER, parents=True, exist_ok=True)
     for name in TABLES:
         kind = _KINDS[name]
         with open(
-            place / f"{name}.csv", "w", newline="", encoding="utf-8", errors="backslashreplace"
+            place / f"{name}.csv",
+            "w",
+            newline="",
+            encoding="utf-8",
+            errors="backslashreplace",
+            opener=private.overwrite,
         ) as file:
             writer = csv.writer(file)
             writer.writerow(columns(kind))

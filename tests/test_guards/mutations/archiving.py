@@ -10,6 +10,7 @@ _SET_BACK = "test_spark/test_archive_set_back.py"
 _AT_ONCE = "test_spark/test_archive_at_once.py"
 _LOST = "test_spark/test_archive_lost_manifests.py"
 _MANIFESTS = "test_spark/test_archive_manifests.py"
+_PRIVATE = "test_spark/test_private_files.py"
 _BEFORE = "test_cleaning_leaves_what_had_the_archive_s_offsets_before_a_set_back"
 
 MUTATIONS: tuple[Mutation, ...] = (
@@ -230,5 +231,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         "        if not entry.path:\n",
         f"{_MANIFESTS}::test_a_file_elsewhere_is_refused[/etc/passwd]",
         f"{_MANIFESTS}::test_a_file_elsewhere_is_refused[messages/orders/../../../secret.parquet]",
+    ),
+    mutation(
+        "nothing is written behind a symbolic link",
+        "who may put a link into the folder lets the archive's account write anywhere",
+        "spark/private.py",
+        "        if place.is_symlink():\n",
+        "        if place.is_symlink() and not part:\n",
+        f"{_PRIVATE}::test_links_are_refused[to what is there-write-manifests]",
     ),
 )

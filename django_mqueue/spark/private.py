@@ -1,0 +1,34 @@
+"""Files of a local disk that hold what messages hold: for this account alone, and never behind a symbolic link."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+FILE, FOLDER = 0o600, 0o700
+"""Modes of what is created. What is there already keeps its own."""
+
+
+def create(path: Path) -> int:
+    """Create a file and return its descriptor. Raises ``FileExistsError`` for anything that is there, also a link."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE)
+
+
+def overwrite(path: str | os.PathLike[str], flags: int = 0) -> int:
+    """Open a file for writing from its beginning, or create it: an ``opener`` of ``open``.
+
+    Raises ``OSError`` for a symbolic link.
+    """
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, FILE)
+
+
+def refuse_links(top: Path, path: str) -> None:
+    """Raise ``OSError`` if a folder on the way from ``top`` to ``path``, or ``path`` itself, is a symbolic link."""
+    place = top
+    for part in Path(path).parts:
+        place /= part
+        if place.is_symlink():
+            raise OSError(
+                errno.ELOOP, "a symbolic link is not written through: put a folder there", str(place)
+            )
