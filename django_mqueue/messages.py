@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from .policy.requests import Box
-
 
 @dataclass(frozen=True)
 class OutgoingMessage:
@@ -90,7 +88,8 @@ class Message:
     ``payload`` is what was published (``bytes`` as ``bytes``, all else as decoded from JSON); ``key`` is None
     for a keyless message; ``attempt`` counts deliveries to a handler of this group, the first is 1;
     ``published_at`` is an aware UTC datetime of the database's clock; ``last_error`` is the newest failed
-    attempt's, '' if none. ``failed_at`` to ``failed_group`` are None except in dead-letter topics.
+    attempt's, '' if none. ``failed_at`` to ``failed_group`` are None except in dead-letter topics. ``is_request``:
+    ``request`` published it, and its requester may wait for a reply.
     """
 
     offset: int
@@ -108,10 +107,4 @@ class Message:
     failure_count: int | None = None
     original_topic: str | None = None
     failed_group: str | None = None
-    box: Box | None = field(default=None, repr=False)
-    """Where the reply to a request is stored; None for a message that is no request. Handlers use ``reply``."""
-
-    @property
-    def is_request(self) -> bool:
-        """Return whether ``request`` published this message, so that its requester may wait for a reply."""
-        return self.box is not None
+    is_request: bool = False

@@ -18,7 +18,7 @@ from .messages import Message
 from .models import Message as Row
 from .policy import encoding, names
 from .policy.durations import moment
-from .policy.requests import box_of, visible
+from .policy.requests import REPLY_TO, visible
 from .policy.solitude import Solitude
 from .service.context import Options
 from .service.delivery import Delivery
@@ -186,10 +186,9 @@ class _Outbox(Outbox):
 
 def _message(row: Row) -> Message:
     metadata = row.metadata if isinstance(row.metadata, dict) else json.loads(row.metadata)
-    id = row.message_id if row.original_id is None else row.original_id
     return Message(
         offset=row.offset,
-        id=id,
+        id=row.message_id if row.original_id is None else row.original_id,
         topic=row.topic,
         key=names.key_of(row.partition_key),
         payload=encoding.decode(bytes(row.payload), metadata["encoding"]),
@@ -203,5 +202,5 @@ def _message(row: Row) -> Message:
         failure_count=row.failure_count,
         original_topic=row.original_topic,
         failed_group=row.failed_group,
-        box=box_of(metadata["headers"], row.original_topic or row.topic, id),
+        is_request=REPLY_TO in metadata["headers"],
     )

@@ -14,7 +14,7 @@ from asgiref.sync import sync_to_async
 from ..messages import Message
 from ..policy import encoding, names
 from ..policy.durations import moment
-from ..policy.requests import box_of, visible
+from ..policy.requests import Box, box_of, visible
 from ..store.state import Ticket
 from .atomically import atomically
 from .replying import reply
@@ -51,6 +51,7 @@ class Delivery(Message):
     """
 
     hold: Hold = field(kw_only=True, repr=False)
+    box: Box | None = field(kw_only=True, default=None, repr=False)
 
     def ack(self) -> bool:
         """Done: this group will not see the message again."""
@@ -99,6 +100,7 @@ def make_delivery(row: dict[str, Any], group: str, topic: str, hold: Hold) -> De
     metadata = json.loads(row["metadata"])
     errors = json.loads(row["errors"]) if row["errors"] else []
     id = row["original_id"] if row["original_id"] is not None else row["id"]
+    box = box_of(metadata["headers"], row["original_topic"] or topic, id)
     return Delivery(
         offset=int(row["offset"]),
         id=id,
@@ -115,6 +117,7 @@ def make_delivery(row: dict[str, Any], group: str, topic: str, hold: Hold) -> De
         failure_count=row["message_failure_count"],
         original_topic=row["original_topic"],
         failed_group=row["failed_group"],
-        box=box_of(metadata["headers"], row["original_topic"] or topic, id),
+        is_request=box is not None,
+        box=box,
         hold=hold,
     )
