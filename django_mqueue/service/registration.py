@@ -47,7 +47,8 @@ def subscribe(topic: str, group: str, start: Start = "earliest", *, using: str |
 
     ``start`` is where it begins: ``"earliest"`` with all that the log still holds; ``"latest"`` with what is
     published from now on (and perhaps a few from just before, rather than lose one that commits late); an
-    aware datetime with what was published then or later; an offset with that message. Returns whether
+    aware datetime with the first message that was published then or later, and with messages directly before it
+    whose times are out of order; an offset with that message. Returns whether
     the group is new; a registered one keeps its place, whatever ``start`` says.
     """
     names.check_topic(topic, topic_limit())
@@ -123,27 +124,46 @@ def start_above(using: str, topic: str, start: Start, settle_for: float | None =
         pause.wait(0.02)
     settled = settler.settled
     if isinstance(start, datetime):
-        return last_before(using, topic, moment_ms("start", start), settled), settled
+        return start_before(using, topic, moment_ms("start", start), settled), settled
     return (settled if isinstance(start, str) else max(start - 1, 0)), settled
 
 
-COMMIT_SPREAD = timedelta(seconds=60) // timedelta(milliseconds=1)
-"""``published_at`` rises with the offset but for statements that overtook each other: by far less than this."""
+CLOCK_SPREAD = timedelta(hours=1) // timedelta(milliseconds=1)
+"""``published_at`` rises with the offset, except where the server's clock was behind or statements overtook each other:
+by less than this, or for fewer than ``NEIGHBOURS`` messages."""
+
+NEIGHBOURS = 1000
 
 
 def last_before(using: str, topic: str, moment: int, settled: int) -> int:
-    """The highest offset below which all was published before ``moment``: by bisection, then one by one."""
+    """Return the offset before the first message that was published at ``moment`` or later; ``settled`` if none was."""
+    first = log.first_since(using, topic, _long_before(using, topic, moment, settled), settled, moment)
+    return settled if first is None else first - 1
+
+
+def start_before(using: str, topic: str, moment: int, settled: int) -> int:
+    """Return the offset above which a group begins whose start is ``moment``.
+
+    It begins with the first message that was published then or later, or before it with messages whose times are out
+    of order: the clock was behind, and they may have been published later than they say.
+    """
+    low = _long_before(using, topic, moment, settled)
+    first = log.first_since(using, topic, low, settled, moment)
+    latest = log.latest_published(using, topic, low, settled if first is None else first - 1)
+    return low if latest is None else latest
+
+
+def _long_before(using: str, topic: str, moment: int, settled: int) -> int:
+    """Return an offset up to which all was published before ``moment``, by bisection.
+
+    Each step reads the latest time of many messages, because the clock may have been behind for some of them.
+    """
     low, high = 0, settled
-    while low < high:
+    while high - low > NEIGHBOURS:
         middle = (low + high) // 2
-        row = log.published_at(using, topic, middle, 1)
-        if row and row[0][0] <= settled and row[0][1] < moment - COMMIT_SPREAD:
-            low = row[0][0]
+        latest = log.latest_near(using, topic, middle, settled, NEIGHBOURS)
+        if latest is not None and latest < moment - CLOCK_SPREAD:
+            low = middle + 1
         else:
             high = middle
-    while rows := log.published_at(using, topic, low, 1000):
-        for offset, at in rows:
-            if at >= moment or offset > settled:
-                return low
-            low = offset
     return low

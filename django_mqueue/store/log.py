@@ -249,3 +249,39 @@ def published_at(using: str, topic: str, above: int, limit: int) -> list[tuple[i
         [topic, above],
     )
     return [(int(offset), int(at)) for offset, at in rows]
+
+
+def latest_near(using: str, topic: str, offset: int, upto: int, limit: int) -> int | None:
+    """Return the latest ``published_at`` of the ``limit`` rows on either side of an offset; None for an empty topic."""
+    side = (
+        "(SELECT published_at FROM queue_messages FORCE INDEX (queue_messages_tail)"
+        f" WHERE topic = %s AND `offset` BETWEEN %s AND %s ORDER BY `offset` {{}} LIMIT {limit:d})"
+    )
+    ((latest,),) = session.fetch(
+        using,
+        f"SELECT MAX(published_at) FROM ({side.format('DESC')} UNION ALL {side.format('ASC')}) near",
+        [topic, 0, offset, topic, offset + 1, upto],
+    )
+    return None if latest is None else int(latest)
+
+
+def first_since(using: str, topic: str, above: int, upto: int, moment: int) -> int | None:
+    """Return the first offset of a range whose row was published at ``moment`` or later."""
+    rows = session.fetch(
+        using,
+        "SELECT `offset` FROM queue_messages FORCE INDEX (queue_messages_tail) WHERE topic = %s"
+        " AND `offset` > %s AND `offset` <= %s AND published_at >= %s ORDER BY `offset` LIMIT 1",
+        [topic, above, upto, moment],
+    )
+    return int(rows[0][0]) if rows else None
+
+
+def latest_published(using: str, topic: str, above: int, upto: int) -> int | None:
+    """Return the offset of a range whose row was published last, by its time; the last one of several."""
+    rows = session.fetch(
+        using,
+        "SELECT `offset` FROM queue_messages FORCE INDEX (queue_messages_tail) WHERE topic = %s"
+        " AND `offset` > %s AND `offset` <= %s ORDER BY published_at DESC, `offset` DESC LIMIT 1",
+        [topic, above, upto],
+    )
+    return int(rows[0][0]) if rows else None

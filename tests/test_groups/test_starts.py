@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
+from django.db.models import F
 from django.test import override_settings
 
 from django_mqueue import (
@@ -13,9 +15,11 @@ from django_mqueue import (
     Subscription,
     publish,
     publish_many,
+    reset,
     subscribe,
 )
-from django_mqueue.models import Message
+from django_mqueue.inspect import preview_reset
+from django_mqueue.models import Message, Offset
 from tests.support.subscribers import (
     QUICK,
     consume,
@@ -27,6 +31,7 @@ from tests.support.transactions import HeldTransaction
 pytestmark = pytest.mark.django_db(transaction=True)
 
 TOPIC = "orders"
+MILLISECOND = timedelta(milliseconds=1)
 
 
 @pytest.fixture(autouse=True)
@@ -92,10 +97,7 @@ def test_start_at_zero_and_at_the_first_offset_is_everything() -> None:
 
 
 def make_older(offset: int, by: timedelta) -> None:
-    row = Message.objects.get(offset=offset)
-    Message.objects.filter(offset=offset).update(
-        published_at=row.published_at - by // timedelta(milliseconds=1)
-    )
+    Message.objects.filter(offset=offset).update(published_at=F("published_at") - by // MILLISECOND)
 
 
 @pytest.mark.parametrize("spacing", [timedelta(seconds=5), timedelta(minutes=10)])
@@ -117,3 +119,72 @@ def test_start_at_a_moment_begins_with_what_was_published_then(spacing: timedelt
     ):
         with Subscription(TOPIC, group=group) as subscription:
             assert payloads(subscription, len(expected)) == expected
+
+
+def behind(offsets: list[int], by: timedelta) -> datetime:
+    """Let messages look as if the server's clock was behind; return the first one's true time of publication."""
+    true = Message.objects.get(offset=offsets[0]).published_at
+    Message.objects.filter(offset__in=offsets).update(published_at=F("published_at") - by // MILLISECOND)
+    return datetime(1970, 1, 1, tzinfo=UTC) + true * MILLISECOND
+
+
+def begun(start: datetime, how: str) -> list[Any]:
+    """What a group is given that begins at that moment, by ``subscribe`` or by ``reset``."""
+    if how == "subscribe":
+        assert subscribe(TOPIC, "a", start=start)
+    else:
+        subscribe(TOPIC, "a")
+        assert reset(TOPIC, "a", start) == preview_reset(TOPIC, "a", start).start
+    publish(TOPIC, "new", key="k")
+    with Subscription(TOPIC, group="a") as subscription:
+        got = poll_until(subscription, lambda deliveries: "new" in [d.payload for d in deliveries])
+    return [delivery.payload for delivery in got]
+
+
+@pytest.fixture
+def spaced() -> list[int]:
+    """Twenty messages, ten minutes apart, the last one two hours ago."""
+    published = [publish(TOPIC, n, key="k").offset for n in range(20)]
+    for place, offset in enumerate(published):
+        make_older(offset, timedelta(hours=2) + timedelta(minutes=10) * (20 - place))
+    return published
+
+
+@pytest.mark.parametrize("how", ["subscribe", "reset"])
+@pytest.mark.parametrize("by", [timedelta(minutes=30), timedelta(days=3)], ids=["half an hour", "days"])
+@pytest.mark.parametrize("first", [8, 12, 18])
+def test_a_clock_that_was_behind_hides_nothing_that_was_published_before(
+    spaced: list[int], by: timedelta, how: str, first: int
+) -> None:
+    """In the midst of the log, or at its end: what looks old there says nothing of the messages before it."""
+    moment = (
+        datetime(1970, 1, 1, tzinfo=UTC) + Message.objects.get(offset=spaced[5]).published_at * MILLISECOND
+    )
+    behind(spaced[first : first + 4], by)
+    assert begun(moment, how) == [*range(5, 20), "new"]
+
+
+@pytest.mark.parametrize("how", ["subscribe", "reset"])
+@pytest.mark.parametrize(
+    ("by", "last"),
+    [(timedelta(minutes=31), 10), (timedelta(days=3), 12), (timedelta(days=3), 19)],
+    ids=["minutes", "days", "still behind"],
+)
+def test_what_was_published_while_the_clock_was_behind_is_not_skipped(
+    spaced: list[int], by: timedelta, how: str, last: int
+) -> None:
+    """The moment is one at which the clock was behind: the times fall there, and the group begins no later."""
+    moment = behind(spaced[8 : last + 1], by)
+    assert begun(moment, how) == [*range(8, 20), "new"]
+
+
+def test_a_clock_that_was_behind_for_thousands_of_messages() -> None:
+    """Within the hour for which times are not believed."""
+    offsets = [one.offset for one in publish_many(TOPIC, [OutgoingMessage(n, key="k") for n in range(6000)])]
+    Message.objects.update(published_at=F("published_at") + F("offset") - offsets[-1] - 7_200_000)
+    moment = (
+        datetime(1970, 1, 1, tzinfo=UTC) + Message.objects.get(offset=offsets[5]).published_at * MILLISECOND
+    )
+    behind(offsets[1000:5000], timedelta(minutes=50))
+    assert subscribe(TOPIC, "a", start=moment)
+    assert Offset.objects.get(consumer_group="a", partition_key="").offset_acked == offsets[4]

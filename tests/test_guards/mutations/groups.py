@@ -7,6 +7,7 @@ from .mutation import Edit, Mutation, mutation
 _REGISTRATION = "test_groups/test_registration.py"
 _RACES = "test_groups/test_races.py"
 _RETENTION = "test_groups/test_retention.py"
+_STARTS = "test_groups/test_starts.py"
 _LETTERS = "test_dead_letters/test_dead_letters.py"
 _LIVES = "test_hostile/test_lives.py"
 _NAMES = "test_publish/test_names.py"
@@ -15,6 +16,31 @@ _FOLDED = 'db_collation="utf8mb4_general_ci"'
 _EXACT = 'db_collation="utf8mb4_bin"'
 
 MUTATIONS: tuple[Mutation, ...] = (
+    mutation(
+        "a start at a moment includes messages whose times are out of order",
+        "messages that were published while the server's clock was behind are skipped",
+        "service/registration.py",
+        "return start_before(using",
+        "return last_before(using",
+        f"{_STARTS}::test_what_was_published_while_the_clock_was_behind_is_not_skipped[minutes-subscribe]",
+        f"{_STARTS}::test_what_was_published_while_the_clock_was_behind_is_not_skipped[still behind-reset]",
+    ),
+    mutation(
+        "the search for a moment does not believe single times",
+        "where the server's clock was behind for some messages, those before them are skipped",
+        "service/registration.py",
+        "NEIGHBOURS = 1000",
+        "NEIGHBOURS = 1",
+        f"{_STARTS}::test_a_clock_that_was_behind_hides_nothing_that_was_published_before[8-days-subscribe]",
+    ),
+    mutation(
+        "the search for a moment does not believe times of the hour before it",
+        "where the server's clock was behind for many messages, those before them are skipped",
+        "service/registration.py",
+        "CLOCK_SPREAD = timedelta(hours=1)",
+        "CLOCK_SPREAD = timedelta(minutes=1)",
+        f"{_STARTS}::test_a_clock_that_was_behind_for_thousands_of_messages",
+    ),
     mutation(
         "a group without a watermark is at its start",
         "a group that never ran loses what the others are done with",
