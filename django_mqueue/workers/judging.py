@@ -68,8 +68,11 @@ def all_judged(
 
 
 def _undone(handler: Handler, exception: BaseException) -> bool:
-    """Return whether the server ended the handler's transaction, and undid it: it closed the connection."""
-    return handler.atomic and session.is_lost(exception)
+    """Return whether the server's doing undid the handler's transaction: a closed connection, a deadlock, a lock wait.
+
+    After a lock wait timeout the server has undone one statement alone; the exception has undone the others.
+    """
+    return handler.atomic and (session.is_lost(exception) or session.is_retriable(exception))
 
 
 def _uncounted(handler: Handler, deliveries: list[Delivery], exception: BaseException) -> Verdict | None:

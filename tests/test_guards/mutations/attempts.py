@@ -7,6 +7,7 @@ from .mutation import Mutation, mutation
 _SHARES = "test_leases/test_shares.py"
 _POLICY = "test_policy/test_shares_and_solitude.py"
 _DYING = "test_hostile/test_dying_connections.py"
+_DEADLOCKS = "test_atomic/test_deadlocks.py"
 _CLOSED = "test_workers/test_closed_connections.py"
 
 MUTATIONS: tuple[Mutation, ...] = (
@@ -89,9 +90,19 @@ MUTATIONS: tuple[Mutation, ...] = (
         "only what is rolled back is not counted",
         "a handler that is not atomic repeats effects that have stayed, and no attempt is counted",
         "workers/judging.py",
-        "return handler.atomic and session.is_lost(exception)",
-        "return session.is_lost(exception)",
+        "return handler.atomic and (",
+        "return (",
         f"{_CLOSED}::test_a_connection_closed_while_the_handler_runs[plain]",
+        f"{_DEADLOCKS}::test_a_lock_wait_timeout_of_another_handler_uses_an_attempt",
+    ),
+    mutation(
+        "deadlocks and lock wait timeouts use no attempt",
+        "atomic handlers that update one row dead-letter good messages",
+        "workers/judging.py",
+        " or session.is_retriable(exception))",
+        ")",
+        f"{_DEADLOCKS}::test_a_deadlock_of_two_atomic_handlers_uses_no_attempt[one]",
+        f"{_DEADLOCKS}::test_a_lock_wait_timeout_of_an_atomic_handler_uses_no_attempt[batch]",
     ),
     mutation(
         "strict is one at a time",
