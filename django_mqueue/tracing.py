@@ -19,11 +19,13 @@ from __future__ import annotations
 import functools
 import logging
 import time
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from . import conf
 from .exceptions import Postpone
 from .messages import Message, Published
 
@@ -136,6 +138,7 @@ class Span:
         """``origins``: headers of messages, to be linked to. ``joins``: the only one may be the parent."""
         self._span: Any = None
         self._token: Any = None
+        self._topic = topic
         self._api = api = _api()
         if api is None:
             return
@@ -205,7 +208,10 @@ class Span:
         if self._api is None or self._span is None:
             return
         try:
-            self._span.record_exception(error)
+            if _is_masked(self._topic):
+                self._span.add_event("exception", _without_text(error))
+            else:
+                self._span.record_exception(error)
             self._span.set_attribute("error.type", _name_of(type(error)))
             self._span.set_status(self._api.trace.StatusCode.ERROR, _name_of(type(error)))
         except Exception:
@@ -315,6 +321,20 @@ def _topic_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
 
 def _name_of(kind: type) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _is_masked(topic: str) -> bool:
+    """Return whether the texts of a topic's errors may hold what its ``MASK`` hides; also if that cannot be known."""
+    try:
+        return conf.mask(topic) is not None
+    except Exception:
+        return True
+
+
+def _without_text(error: BaseException) -> dict[str, str]:
+    """Return the attributes of an exception's event: its type and the lines of code, but no error's text."""
+    code = "".join(traceback.format_tb(error.__traceback__))
+    return {"exception.type": _name_of(type(error)), "exception.stacktrace": code}
 
 
 def _complain(what: str) -> None:

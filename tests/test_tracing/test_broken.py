@@ -37,7 +37,7 @@ class BrokenSpan(Broken, trace.NonRecordingSpan):
     def _fails(self, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError("broken span")
 
-    set_attribute = set_status = record_exception = end = add_link = _fails
+    set_attribute = set_status = record_exception = add_event = end = add_link = _fails
 
 
 PROVIDERS = {

@@ -158,6 +158,45 @@ def test_outcomes_and_exceptions(
         assert [event.name for event in span.events] == (["exception"] if error else [])
 
 
+def tell(message: Message) -> None:
+    try:
+        raise KeyError(message.payload["card"])
+    except KeyError as error:
+        raise ValueError(f"no card {message.payload['card']}") from error
+
+
+@pytest.mark.parametrize(
+    ("mask", "shown"),
+    [
+        (None, True),
+        ("tests.test_tracing.test_handling.mask", False),
+        ("tests.test_tracing.no_such_module.mask", False),
+    ],
+)
+@pytest.mark.parametrize("topic", ["orders", "orders_dlq"])
+def test_a_masked_topics_errors_are_exported_without_their_text(
+    spans: Spans, topic: str, mask: str | None, shown: bool
+) -> None:
+    """Also not of the exception's cause; without a mask, or if the mask cannot be imported."""
+    publish("orders", {"card": "4711-0815"})
+    with override_settings(MQUEUE={**FAST, "TOPICS": {"orders": {"MASK": mask}}}):
+        if topic == "orders_dlq":
+            with registered("orders", reject):
+                run()
+        with registered(topic, tell, retry=NoRetry()):
+            run()
+    span = spans.named(f"process {topic}")[-1]
+    (event,) = span.events
+    told = dict(event.attributes or {})
+    assert attributes(span)["error.type"] == told["exception.type"] == "ValueError"
+    assert "in tell" in str(told["exception.stacktrace"])
+    assert ("4711-0815" in str(span.to_json())) == shown
+
+
+def mask(message: Any) -> Any:
+    return message
+
+
 def test_attempts_and_a_redriven_message_stay_in_their_trace(spans: Spans) -> None:
     """With the headers as they were published; edited payloads too."""
     publish("orders", 1, headers={"h": 1})

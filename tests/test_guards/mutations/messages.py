@@ -298,4 +298,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         "        return {target} & self.starts.keys()\n",
         "test_groups/test_log_readers.py::test_a_message_for_another_group_is_kept_until_it_is_read",
     ),
+    mutation(
+        "a span of a masked topic exports no text of an error",
+        "what the mask hides in the admin is sent to whoever keeps the traces",
+        "tracing.py",
+        "        return conf.mask(topic) is not None\n",
+        "        return False\n",
+        "test_tracing/test_handling.py::test_a_masked_topics_errors_are_exported_without_their_text"
+        "[orders-tests.test_tracing.test_handling.mask-False]",
+    ),
 )
