@@ -37,6 +37,9 @@ CONNECTION_OPTIONS = frozenset(
     {"host", "port", "user", "database", "unixSocket", "sslMode", "passwordFile", "defaultsFile", "defaultsGroup",
      "connectionHook", "using", *SSL}
 )  # fmt: skip
+OPTIONS_ALLOWED = "MQUEUE_CONNECTION_OPTIONS"
+"""In the environment: ``refuse`` where those who give options must not choose the server, a file or a function."""
+
 TIMEOUT = 20
 """Seconds to connect in."""
 
@@ -166,6 +169,11 @@ class Line:
 
 def _settings(how: Connecting) -> Mapping[str, Any]:
     """An entry of ``DATABASES``."""
+    if options_refused() and not (how.by_django and how.password_file is None):
+        raise OptionError(
+            f"{how.where()}: the environment's {OPTIONS_ALLOWED} is refuse, so no option may name a server, an account,"
+            " a file or a function here. Leave them out: Django's settings name the database, 'using' one of several"
+        )
     if how.by_django:
         return _of_django(how)
     parameters: dict[str, Any] = {"connect_timeout": TIMEOUT, **how.parameters}
@@ -185,14 +193,30 @@ def _settings(how: Connecting) -> Mapping[str, Any]:
     return {**found, "OPTIONS": parameters}
 
 
+def options_refused() -> bool:
+    """Return whether this process takes the database from Django's settings alone. Raises ``OptionError``."""
+    value = os.environ.get(OPTIONS_ALLOWED, "allow")
+    if value not in ("allow", "refuse"):
+        raise OptionError(f"the environment's {OPTIONS_ALLOWED} is {value!r}, but must be allow or refuse")
+    return value == "refuse"
+
+
 def _called(hook: str) -> Mapping[str, Any]:
     module, _, name = hook.partition(":")
     try:
-        found = getattr(import_module(module), name)()
+        function = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise NoConnection(f"option 'connectionHook': {hook} is not there: {error}") from error
+    failed = ""
+    try:
+        found = function()
     except Exception as error:
+        failed = type(error).__name__
+    if failed:  # Outside of the handler: tracebacks of Spark's would show the error as the context.
         raise NoConnection(
-            f"option 'connectionHook': {hook} failed here: {type(error).__name__}: {error}"
-        ) from error
+            f"option 'connectionHook': {hook} failed here: {failed}. Its text is not repeated, as it may hold a secret:"
+            " call the function by hand, on this machine"
+        )
     if not isinstance(found, Mapping):
         raise NoConnection(
             f"option 'connectionHook': {hook} must return a mapping, not {type(found).__name__}"

@@ -18,7 +18,7 @@ from ...spark.command.connection import add_password
 from ...spark.command.output import Output
 from ...spark.command.parser import add_verbs
 from ...spark.command.running import run
-from ...spark.connecting import PASSWORD
+from ...spark.connecting import PASSWORD, options_refused
 from ...spark.launching import settings_options
 
 
@@ -38,7 +38,7 @@ class Command(BaseCommand):
             raise CommandError(
                 f"--database {alias!r} is {connections[alias].display_name}; the queue needs MySQL or MariaDB"
             )
-        found = settings_options(alias)
+        found = {"using": alias} if options_refused() else settings_options(alias)
         if arguments.password_file:
             found["passwordFile"] = arguments.password_file
         said: list[str] = []

@@ -32,4 +32,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         "return dict(super().get_connection_params())",
         f"{_TLS}::test_a_false_server_is_sent_no_password[parameters0-without]",
     ),
+    mutation(
+        "options that name servers, files and functions are refused where the environment says so",
+        "who may only read a topic has any file, or the password, sent to a server of their own",
+        "spark/connecting.py",
+        "    if options_refused() and not",
+        "    if options_refused() is None and not",
+        "test_spark/test_trust.py::test_options_are_refused_where_the_environment_says_so",
+    ),
 )
