@@ -14,7 +14,7 @@ import pytest
 from django_mqueue.exceptions import LogGap
 from django_mqueue.spark.archiving.jobs import spread
 from django_mqueue.spark.archiving.manifest import FileEntry
-from django_mqueue.spark.errors import ArchiveError
+from django_mqueue.spark.errors import ArchiveError, OptionError
 
 pytestmark = pytest.mark.spark
 
@@ -65,7 +65,7 @@ def test_a_pickle_is_not_run(tmp_path: Path) -> None:
     "found",
     [
         None,
-        {},
+        7,
         [None],
         ["text"],
         [{"path": "a"}],
@@ -78,7 +78,15 @@ def test_a_pickle_is_not_run(tmp_path: Path) -> None:
 )
 def test_what_no_task_returns_is_refused(found: Any) -> None:
     with pytest.raises(ArchiveError, match="are driver and executors of the same version"):
-        answered(json.dumps({"found": found}) if found != {} else "[]")
+        answered(json.dumps({"found": found}))
+
+
+@pytest.mark.parametrize(
+    "outcome", [None, "", "[]", "{}", "1", '"found"', '{"error": []}', '{"error": "LogGap"}']
+)
+def test_what_is_no_outcome_is_refused(outcome: str | None) -> None:
+    with pytest.raises(ArchiveError, match="are driver and executors of the same version"):
+        answered(outcome)
 
 
 def test_what_tasks_return_is_taken() -> None:
@@ -86,5 +94,7 @@ def test_what_tasks_return_is_taken() -> None:
     assert answered(json.dumps({"found": ["a", "b"]}), kind=str) == [["a", "b"]]
     with pytest.raises(LogGap, match="gone"):
         answered(json.dumps({"error": "LogGap", "text": "gone"}))
+    with pytest.raises(OptionError, match="bad"):  # It is a ``ValueError``, too.
+        answered(json.dumps({"error": "OptionError", "text": "bad"}))
     with pytest.raises(ArchiveError, match="odd"):
         answered(json.dumps({"error": "SystemExit", "text": "odd"}))

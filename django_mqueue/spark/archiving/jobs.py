@@ -85,13 +85,15 @@ def _found(outcome: Any, kind: type[Result]) -> list[Result]:
     """Raise the error of the queue's that a task has met, or ``ArchiveError`` for what no task returns."""
     try:
         value = json.loads(outcome)
-        if "error" in value:
-            raise error_of(str(value["error"]), str(value["text"]))
-        return [_checked(each, kind) for each in value["found"]]
+        error = error_of(value["error"], str(value["text"])) if "error" in value else None
+        found = [_checked(each, kind) for each in value["found"]] if error is None else []
     except (ValueError, TypeError, LookupError):
         raise ArchiveError(
             f"a task returned {str(outcome)[:100]!r}: are driver and executors of the same version?"
         ) from None
+    if error is not None:
+        raise error
+    return found
 
 
 def _checked(value: Any, kind: type[Any]) -> Any:
