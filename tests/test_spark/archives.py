@@ -26,8 +26,18 @@ def begin(folder: Path) -> Path:
     return folder
 
 
-def data(folder: Path, topic: str, batch: int, offsets: Sequence[int], columns: int = 12) -> FileEntry:
-    """A file of messages; ``columns``: only so many of them, as an older version may have written."""
+def data(
+    folder: Path,
+    topic: str,
+    batch: int,
+    offsets: Sequence[int],
+    columns: int = 12,
+    name: Table = "messages",
+) -> FileEntry:
+    """A file of messages, in the folder of the table ``name``.
+
+    ``columns``: only so many of them, as an older version may have written.
+    """
     table = pa.table(
         {
             "topic": [topic] * len(offsets),
@@ -44,7 +54,7 @@ def data(folder: Path, topic: str, batch: int, offsets: Sequence[int], columns: 
             "created_at": pa.array([DAY] * len(offsets), pa.timestamp("us", "UTC")),
         }
     )
-    path = data_path("messages", topic, "2026-11-21", batch, "hand", 0)
+    path = data_path(name, topic, "2026-11-21", batch, "hand", 0)
     (folder / path).parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(table.select(range(columns)), folder / path, compression="zstd")
     written = (folder / path).read_bytes()
@@ -67,7 +77,7 @@ def batch(
     table: Table = "messages",
 ) -> Manifest:
     """A batch of messages, and its manifest; or that of a compaction. ``table``: what the manifest calls them."""
-    entry = data(folder, topic, number, offsets, columns)
+    entry = data(folder, topic, number, offsets, columns, table)
     manifest = Manifest(
         topic=topic,
         group="archive",
