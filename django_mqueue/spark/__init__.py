@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .archiving import archive as archive
     from .archiving import compact as compact
     from .archiving import verify as verify
+    from .collecting import collect_all as collect_all
     from .explaining import explained as explained
     from .exporting import export as export
     from .launching import session as session
@@ -32,6 +33,7 @@ _HOME = {
     "compact": "archiving",
     "MQueueDataSource": "source",
     "Report": "reporting",
+    "collect_all": "collecting",
     "keep_order": "ordering",
     "report": "reporting",
     "backfill": "replaying",
@@ -49,6 +51,7 @@ __all__ = [
     "Report",
     "archive",
     "backfill",
+    "collect_all",
     "compact",
     "explained",
     "export",

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from django_mqueue import MQueueError, purge, subscribe, unsubscribe
 from django_mqueue.inspect import groups, messages
-from django_mqueue.spark import Archive, backfill, compact, replay, report, verify
+from django_mqueue.spark import Archive, backfill, collect_all, compact, replay, report, verify
 from example_project.environment.layout import ROOT
 from example_project.environment.processes import forward
 from example_project.workers import Workers
@@ -163,7 +163,7 @@ class Pipeline:
         days = by_day(flights_of(self.run.pk, Archive.open(self.folder).frame(self.spark, TOPIC)))
         publish_days(self.run, days)
         publish_days(self.run, days)
-        found = stored_days(self.spark, self.run).orderBy("offset").collect()
+        found = collect_all(stored_days(self.spark, self.run).orderBy("offset"))
         stored = [((row.carrier, row.day), Totals(*(row[name] for name in Totals._fields))) for row in found]
         self._compare(
             f"Sink: days of carriers computed from the archive, published twice to the topic {DAYS}, {len(stored):,}"
@@ -175,17 +175,17 @@ class Pipeline:
         """The workers tell carriers of these days. What became of the messages are tables, too."""
         self._wait(_oldest_day, "the workers tell carriers of their days")
         found = deliveries(self.spark, self.run)
-        fates = {(row.carrier, row.day): Fate(row.done, row.failures) for row in found.collect()}
+        fates = {(row.carrier, row.day): Fate(row.done, row.failures) for row in collect_all(found)}
         self._compare(
             f"Deliveries: {BULLETINS} is done with {sum(fate.done or 0 for fate in fates.values()):,} days",
             different_days(fates_of(self.days), fates),
         )
-        for row in times(found).collect():
+        for row in collect_all(times(found)):
             self.say(
                 f"  {row.days:,} at attempt {row.attempts}: half of them within {_seconds(row.half)} of publication,"
                 f" all within {_seconds(row.all)}"
             )
-        dead = {(row.carrier, row.day): row.error for row in letters(self.spark, self.run).collect()}
+        dead = {(row.carrier, row.day): row.error for row in collect_all(letters(self.spark, self.run))}
         errors = Counter(dead.values())
         self._compare(
             f"Dead letters: {', '.join(f'{count:,} by {name}' for name, count in errors.items()) or 'none'}",
@@ -248,7 +248,7 @@ class Pipeline:
             raise VerbFailed(f"manage.py mqueue_spark {verb} has ended with exit code {code}")
 
     def _computed(self, found: DataFrame) -> Hours:
-        return computed_hours(by_hour(flights_of(self.run.pk, found)).collect())
+        return computed_hours(collect_all(by_hour(flights_of(self.run.pk, found))))
 
     def _compare(self, what: str, differences: Iterable[str], right: str = "as the file says") -> None:
         found = list(differences)

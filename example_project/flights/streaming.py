@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from django.db import close_old_connections
 
+from django_mqueue.spark import collect_all
+
 from .applying import apply
 from .carriers import COLUMNS, by_hour, flights_of
 from .events import CARRIERS, TOPIC
@@ -44,7 +46,7 @@ def start(
         """Called in a thread of Spark's, in this process."""
         close_old_connections()
         query = changed.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-        apply(run_id, query, batch, computed_hours(changed.collect()))
+        apply(run_id, query, batch, computed_hours(collect_all(changed)))
 
     writer = (
         by_hour(flights_of(run_id, messages))

@@ -22,6 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from ..collecting import collect_all
 from ..errors import ArchiveError
 from ..options import Table
 from .asking import Progress
@@ -196,7 +197,7 @@ class _Check:
         by = keys(table)
         paths = [self._files.spark_path(entry.path) for entry in doubtful]
         rows = read_parquet(self._spark, table, paths)
-        for row in rows.groupBy(*by).count().where("count > 1").orderBy("offset").limit(5).collect():
+        for row in collect_all(rows.groupBy(*by).count().where("count > 1").orderBy("offset").limit(5)):
             what = ", ".join(f"{name} {row[name]}" for name in by)
             yield f"topic {self._topic!r}, {table}: {what} is there {row['count']} times"
 

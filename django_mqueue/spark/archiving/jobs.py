@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 import pyarrow as pa
 
 from ...exceptions import LogGap, MQueueError
+from ..collecting import collect_all
 from ..errors import ArchiveError, NoConnection, OptionError
 from ..processes import keep_loaded
 
@@ -51,7 +52,7 @@ def spread(
 
     tasks = spark.range(0, len(items), 1, len(items)).mapInArrow(run, _SCHEMA)
     try:
-        rows = tasks.collect()
+        rows = collect_all(tasks)
     except Exception as error:
         raise ArchiveError(f"a task failed: {last_line(error)}") from error
     outcomes = [_found(row.outcome, kind) for row in sorted(rows, key=lambda row: row.number)]

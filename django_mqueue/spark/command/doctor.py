@@ -18,6 +18,7 @@ from django.db import DatabaseError, InterfaceError, connections
 from ...checks import server_problems
 from ...exceptions import MQueueError
 from ...store import bulk
+from ..collecting import collect_all
 from ..connecting import Connecting, connected, connecting
 from ..explaining import explained
 from ..java import find_java
@@ -162,7 +163,7 @@ def executors(spark: Any, how: Connecting, tasks: int = 4) -> list[Mapping[str, 
             pass
         yield pa.RecordBatch.from_pylist([here(how)], schema=pa.schema([(n, pa.string()) for n in _NAMES]))
 
-    rows = spark.range(0, tasks, 1, tasks).mapInArrow(look, schema).collect()
+    rows = collect_all(spark.range(0, tasks, 1, tasks).mapInArrow(look, schema))
     found = {(row["host"], row["executable"], row["problem"]): row.asDict() for row in rows}
     return [found[key] for key in sorted(found, key=str)]
 

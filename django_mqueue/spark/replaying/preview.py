@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from ..collecting import collect_all
 from .choice import VALUE, Choice
 
 if TYPE_CHECKING:
@@ -57,14 +58,12 @@ def _preview(frame: DataFrame, *, name: str, topic: str, to: str, groups: list[s
 
     hour = f.floor(f.unix_millis("published_at") / 3_600_000).alias("hour")
     at = f.unix_millis("published_at")
-    counted = (
-        frame.groupBy("kind", hour)
-        .agg(
+    counted = collect_all(
+        frame.groupBy("kind", hour).agg(
             f.count("*").alias("n"),
             f.min(f.struct("offset", at.alias("at"))).alias("first"),
             f.max(f.struct("offset", at.alias("at"))).alias("last"),
         )
-        .collect()
     )
     kinds: dict[str, int] = {}
     hours: dict[datetime, int] = {}
@@ -72,7 +71,7 @@ def _preview(frame: DataFrame, *, name: str, topic: str, to: str, groups: list[s
         kinds[row["kind"] or ""] = kinds.get(row["kind"] or "", 0) + row["n"]
         began = EPOCH + timedelta(hours=row["hour"])
         hours[began] = hours.get(began, 0) + row["n"]
-    keys = frame.groupBy("key").count().orderBy(f.desc("count"), "key").limit(KEYS).collect()
+    keys = collect_all(frame.groupBy("key").count().orderBy(f.desc("count"), "key").limit(KEYS))
     return Preview(
         name=name,
         topic=topic,
@@ -94,7 +93,7 @@ def _sample(frame: DataFrame) -> list[dict[str, Any]]:
 
     at = f.unix_millis("published_at").alias("published_at")
     cut = f.substring(VALUE, 1, CUT).alias("payload")
-    rows = frame.select("offset", "key", "id", "kind", at, cut).orderBy("offset").limit(SAMPLE).collect()
+    rows = collect_all(frame.select("offset", "key", "id", "kind", at, cut).orderBy("offset").limit(SAMPLE))
     return [{**row.asDict(), "published_at": _time(row["published_at"])} for row in rows]
 
 

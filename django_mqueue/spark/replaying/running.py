@@ -7,6 +7,8 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ..collecting import collect_all
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -28,7 +30,7 @@ def computed(
     def work() -> None:
         try:
             add(tag)
-            found.extend(int(row[0]) for row in frame.collect())
+            found.extend(int(row[0]) for row in collect_all(frame))
         except BaseException as error:
             failed.append(error)
         finally:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..collecting import collect_all
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -27,7 +29,7 @@ def completed(archived: DataFrame, held: DataFrame) -> DataFrame:
     ``held``: the log's, of messages whose history is archived. What had ended by then stays as it was archived: a
     ``reset`` takes it out of the log, but not out of what happened.
     """
-    lowest = held.agg({"offset": "min"}).collect()[0][0]
+    lowest = collect_all(held.agg({"offset": "min"}))[0][0]
     if lowest is None:
         return archived
     held = held.selectExpr("*", "true AS archived")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...policy import errors as alike_errors
+from ..collecting import collect_all
 from ..errors import OptionError
 from .asking import Wanted
 from .both import large
@@ -53,7 +54,7 @@ def counted(spark: SparkSession, read: Read, wanted: Wanted, step: Callable[[], 
         if frame is None:
             step()
             return []
-        rows = frame.limit(ROWS_MAX + 1).collect()
+        rows = collect_all(frame.limit(ROWS_MAX + 1))
         if len(rows) > ROWS_MAX:
             way = "by='day', " if wanted.by == "hour" else ""
             raise OptionError(
