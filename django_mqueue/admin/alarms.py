@@ -6,12 +6,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from ..drawing.scales import age
+from ..drawing.scales import age, duration
 from ..inspect import GroupFigures, Hold, KnownTopic, TopicFigures
+from ..policy.figures import LATELY
+from . import wording
 
 NOW = timedelta()
 A_WHILE = timedelta(minutes=10)
 """What deletion may be behind before somebody should look."""
+
+
+DEAD_LETTERS = 10
+"""So many within ``LATELY`` are no single messages that are broken: something else is."""
+TIMES_AS_LONG = 10
+"""As usual: a handler that takes longer is far over its time."""
+LEAST = timedelta(seconds=60)
+"""What is shorter is no alarm, however short is usual."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +46,43 @@ def of_group(figures: GroupFigures, late_after: timedelta) -> list[Alarm]:
         )
     if figures.oldest_age is not None and figures.oldest_age > late_after:
         found.append(Alarm(f"Late: its oldest open message is {age(figures.oldest_age)} old"))
+    if figures.dead_lately.value >= DEAD_LETTERS:
+        letters = wording.count(figures.dead_lately, "dead letter")
+        found.append(Alarm(f"{letters[:1].upper()}{letters[1:]} in the last {age(LATELY)}"))
+    if figures.workers:
+        found += _of_handlers(figures, waits=bool(figures.pending.value))
     return sorted(found, key=lambda alarm: not alarm.is_bad)
+
+
+def _of_handlers(figures: GroupFigures, *, waits: bool) -> list[Alarm]:
+    """What workers that are alive do not get done."""
+    far = max(LEAST, TIMES_AS_LONG * (figures.usual or NOW))
+    usual = "" if figures.usual is None else f"; 95 of 100 messages take {_duration(figures.usual)} or less"
+    found = []
+    if figures.running_for is not None and figures.running_for > far:
+        found.append(Alarm(f"A handler has run for {age(figures.running_for)}{usual}"))
+    if figures.queued_for is not None and figures.queued_for > far:
+        found.append(
+            Alarm(
+                f"All threads of a worker are busy: a delivered message has waited for {age(figures.queued_for)}"
+            )
+        )
+    # A group that only waits for retries has nothing to do; one that is paused may not.
+    may_go_on = waits and not figures.paused and (figures.in_flight.value or not figures.waiting.value)
+    quiet = min(figures.quiet_for or NOW, figures.oldest_age or NOW)
+    if may_go_on and quiet > far:
+        found.append(
+            Alarm(f"No progress for {age(quiet)}, while messages wait and {_workers(figures.workers)} alive")
+        )
+    return found
+
+
+def _duration(time: timedelta) -> str:
+    return duration(time / timedelta(milliseconds=1))
+
+
+def _workers(number: int) -> str:
+    return "a worker is" if number == 1 else f"{number} workers are"
 
 
 def of_topic(

@@ -37,6 +37,11 @@ class TopicRow:
         return sum(alarm.is_bad for alarm in told)
 
     @property
+    def notes(self) -> int:
+        """What is good to know, and no alarm yet."""
+        return len(self.alarms) + sum(len(row.alarms) for row in self.groups) - self.bad
+
+    @property
     def oldest(self) -> timedelta:
         """The age of the oldest message that a group is not done with."""
         return max((row.figures.oldest_age or NOTHING for row in self.groups), default=NOTHING)
@@ -104,7 +109,7 @@ def totals(rows: Sequence[TopicRow]) -> Totals:
 
 @dataclass(frozen=True)
 class Standing:
-    """A page of the overview. ``page`` of ``pages``, from 1; ``totals`` and ``bad`` are of the topics on all pages.
+    """A page of the overview. ``page`` of ``pages``, from 1; ``totals``, ``bad`` and ``notes`` are of all pages.
 
     ``at``: when the oldest of the numbers was counted. ``unseen``: topics that were not looked at closely.
     """
@@ -115,6 +120,7 @@ class Standing:
     sort: str
     at: datetime | None
     bad: int
+    notes: int
     totals: Totals
     unseen: int = 0
 

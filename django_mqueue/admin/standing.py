@@ -49,8 +49,11 @@ def overview(page: int, find: str, sort: str) -> Standing:
         fresh = {row.known.topic: row for row in _rows([row.known for row in rows[here]], COUNTED)}
         rows[here] = [fresh[row.known.topic] for row in rows[here]]
     at = min((moment for row in rows for moment in row.counted_at), default=None)
-    bad, totals = sum(row.bad for row in rows), ranking.totals(rows)
-    return Standing(_with_rates(rows[here]), page, pages, sort, at, bad, totals, len(every) - len(looked))
+    bad, notes = sum(row.bad for row in rows), sum(row.notes for row in rows)
+    totals = ranking.totals(rows)
+    return Standing(
+        _with_rates(rows[here]), page, pages, sort, at, bad, notes, totals, len(every) - len(looked)
+    )
 
 
 def _all_topics(find: str) -> Iterator[KnownTopic]:

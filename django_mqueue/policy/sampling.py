@@ -27,8 +27,8 @@ LEAST_ERROR = 0.01
 @dataclass(frozen=True)
 class Sampled:
     """A message of a sample. ``status``: how it stands with a group, ``KEPT`` where none was asked for, None if it is
-    for another. Times are epoch milliseconds. ``once``: it was delivered only once, at ``delivered_at``. ``target``:
-    the only group that it is for; ``failed_group``: whose dead letter it is."""
+    for another. Times are epoch milliseconds. ``once``: it was delivered only once, at ``delivered_at``. ``started``: a
+    handler was given it then. ``target``: the only group that it is for; ``failed_group``: whose dead letter it is."""
 
     offset: int
     published_at: int
@@ -36,6 +36,7 @@ class Sampled:
     delivered_at: int | None = None
     done_at: int | None = None
     once: bool = False
+    started: bool = False
     target: str = ""
     failed_group: str | None = None
 

@@ -14,6 +14,8 @@ from .surveying import Surveyor
 CAP = 1_000
 """More are estimated."""
 BRANCHES = 50
+NEWEST = 200
+"""Dead letters of a topic that are looked at for how many came lately."""
 
 
 def more_than(counted: int, estimate: Figure) -> Figure:
@@ -63,6 +65,22 @@ class Derived:
             else:
                 found[topic, group] = more_than(CAP, self._letters(topic, group))
         return found
+
+    def letters_lately(self, topics: Sequence[str], since: int) -> dict[tuple[str, str], Figure]:
+        """By dead-letter topic and group: how many came since then, of each topic's last ``NEWEST``."""
+        holding = [topic for topic in dict.fromkeys(topics) if sum(self.targets.get(topic, {}).values()) > 0]
+        found: dict[tuple[str, str], int] = {}
+        for some in batches(holding, BRANCHES):
+            found |= figures.letters_since(self.surveyor.using, some, since, NEWEST)
+        full = {
+            topic
+            for topic in holding
+            if sum(count for (of, _), count in found.items() if of == topic) == NEWEST
+        }
+        return {
+            pair: Figure(count, AT_LEAST if pair[0] in full else EXACT, 0, count)
+            for pair, count in found.items()
+        }
 
     def _letters(self, topic: str, group: str) -> Figure:
         return figure(self._strata(topic), lambda row: row.failed_group == group)

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from .. import conf
+from ..policy.activity import Activity, activity
 from ..policy.durations import moment
-from ..policy.figures import EXACT, Figure, GroupFigures
+from ..policy.figures import EXACT, LATELY, Figure, GroupFigures
 from ..policy.names import scheduled_topic
-from ..policy.sampling import IN_FLIGHT, PENDING, WAITING, Stratum, figure
+from ..policy.sampling import IN_FLIGHT, PENDING, WAITING, Sampled, Stratum, figure
 from ..store import history, places, session, standing
 from ..store.standing import Registered
 from . import partitions
@@ -58,16 +59,22 @@ class _Groups:
         letters = self.derived.letters_of_groups(
             [(conf.dead_letter_topic(topic), group) for topic, group in self.pairs]
         )
+        since = self.surveyor.now - LATELY // timedelta(milliseconds=1)
+        lately = self.derived.letters_lately([topic for topic, _ in letters], since)
         return {
-            (topic, group): self._told(topic, group, letters[conf.dead_letter_topic(topic), group])
+            (topic, group): self._told(
+                topic, group, letters[dead, group], lately.get((dead, group), Figure(0))
+            )
             for topic, group in self.pairs
+            for dead in [conf.dead_letter_topic(topic)]
         }
 
-    def _told(self, topic: str, group: str, dead: Figure) -> GroupFigures:
+    def _told(self, topic: str, group: str, dead: Figure, lately: Figure) -> GroupFigures:
         registered = self.registered.get((topic, group))
         nothing = Figure(0)
         pending = in_flight = waiting = nothing
         oldest, is_exact = END, True
+        work = Activity()
         if registered is not None and self.surveyor.ends(topic) is not None:
             strata = self.surveyor.survey(
                 topic, group, self.surveyor.now - STEP, STEP, whole=True, start=registered.start
@@ -75,10 +82,13 @@ class _Groups:
             if all(stratum.complete for stratum in strata):
                 pending, in_flight, waiting = (_of(strata, s) for s in (PENDING, IN_FLIGHT, WAITING))
                 oldest = _first_open(strata)
+                rows, last = _rows(strata), registered.changed
             else:
                 one = _Large(self, topic, group, registered, strata)
                 pending, in_flight, waiting = one.pending(), *one.opened()
                 oldest, is_exact = one.oldest()
+                rows, last = [*_rows(strata), *one.delivered()], max(registered.changed, one.look.moved_at)
+            work = activity(rows, self.surveyor.now, last)
         published = self._published(topic, oldest)
         return GroupFigures(
             topic, group, moment(self.surveyor.now), registered is not None,
@@ -87,7 +97,7 @@ class _Groups:
             None if published is None else oldest,
             None if published is None else moment(published),
             None if published is None else timedelta(milliseconds=max(self.surveyor.now - published, 0)),
-            is_exact,
+            is_exact, lately, work.running_for, work.queued_for, work.usual, work.quiet_for,
         )  # fmt: skip
 
     def _published(self, topic: str, offset: int) -> int | None:
@@ -103,6 +113,10 @@ class _Groups:
             seen = self.surveyor.partitions_seen(topic)
             self._names[topic] = partitions.all_names(self.using, topic, known | seen)
         return self._names[topic]
+
+
+def _rows(strata: Sequence[Stratum]) -> list[Sampled]:
+    return [row for stratum in strata for row in stratum.rows]
 
 
 def _of(strata: Sequence[Stratum], status: str) -> Figure:
@@ -170,6 +184,17 @@ class _Large:
             more_than(in_flight, _of(self.strata, IN_FLIGHT)),
             more_than(waiting, _of(self.strata, WAITING)),
         )
+
+    def delivered(self) -> list[Sampled]:
+        """What was found to be in flight, or to wait for a retry."""
+        return [
+            Sampled(
+                int(row["offset"]), 0, IN_FLIGHT if row["in_flight"] else WAITING,
+                delivered_at=int(row["delivered_at"]), started=bool(row["handed"]),
+            )
+            for row in self._opened
+            if row["delivered_to"]
+        ]  # fmt: skip
 
     def oldest(self) -> tuple[int, bool]:
         """The first offset that the group is not done with, and whether there is certainly none before it."""

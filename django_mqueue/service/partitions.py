@@ -51,12 +51,14 @@ class Look:
     was looked at as many as were allowed.
 
     ``reached``: an offset that the group has come to. Of what is above it has mostly been given nothing yet.
+    ``moved_at``: when the group last came further in any of them, 0 where that is not known.
     """
 
     behind: list[Place]
     reached: int
     all: bool
     capped: bool
+    moved_at: int = 0
 
 
 def look(
@@ -75,7 +77,8 @@ def look(
     places = [replace(one, acked=max(one.acked, start), scanned=max(one.scanned, start)) for one in places]
     behind = [one for one in places if one.newest > one.acked]
     reached = max([start, *(one.scanned for one in places)])
-    return Look(behind, reached, names is not None, names is None and len(places) >= most)
+    moved_at = max((one.moved_at or 0 for one in places), default=0)
+    return Look(behind, reached, names is not None, names is None and len(places) >= most, moved_at)
 
 
 @dataclass

@@ -11,7 +11,7 @@ from django.core.cache import cache
 
 Answer = TypeVar("Answer")
 logger = logging.getLogger("django_mqueue")
-VERSION = 2
+VERSION = 3
 """Of the classes that are kept: another after a change of their fields."""
 
 

@@ -49,6 +49,17 @@ def targets(using: str, topics: Sequence[str], limit: int) -> dict[str, dict[str
     return found
 
 
+def letters_since(using: str, topics: Sequence[str], since: int, looked: int) -> dict[tuple[str, str], int]:
+    """For each dead-letter topic and group: how many of the topic's last ``looked`` letters came then or later."""
+    branch = (
+        "SELECT topic, failed_group, COUNT(*) FROM (SELECT topic, failed_group, published_at FROM queue_messages"
+        f" FORCE INDEX (queue_messages_tail) WHERE topic = %s ORDER BY `offset` DESC LIMIT {looked:d}) x"
+        " WHERE published_at >= %s GROUP BY topic, failed_group"
+    )
+    rows = session.fetch(using, union(branch, len(topics)), flat([topic, since] for topic in topics))
+    return {(str(topic), group or ""): int(count) for topic, group, count in rows}
+
+
 def letters(using: str, pairs: Sequence[tuple[str, str]], limit: int) -> dict[tuple[str, str], int]:
     """For each dead-letter topic and group: how many letters, up to ``limit``."""
     branch = (

@@ -69,6 +69,7 @@ class State:
 
     acked: bool
     in_flight: bool
+    handed: bool
     retries: int
     delivered_to: str
     delivered_at: int
@@ -79,7 +80,7 @@ def states(using: str, group: str, offsets: Sequence[int]) -> dict[int, State]:
     """Of those of the messages that the group was given."""
     found = session.fetch(
         using,
-        "SELECT m.`offset`, s.acked, s.in_flight, s.retry_count, s.delivered_to, s.delivered_at, s.acked_at"
+        "SELECT m.`offset`, s.acked, s.in_flight, s.handed, s.retry_count, s.delivered_to, s.delivered_at, s.acked_at"
         f" FROM {numbers_table('wanted', 'o')}"
         " STRAIGHT_JOIN queue_messages m FORCE INDEX (PRIMARY) ON m.`offset` = wanted.o"
         " STRAIGHT_JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
@@ -88,9 +89,15 @@ def states(using: str, group: str, offsets: Sequence[int]) -> dict[int, State]:
     )
     return {
         int(offset): State(
-            bool(acked), bool(in_flight), int(retries), name, int(at), None if done is None else int(done)
+            bool(acked),
+            bool(in_flight),
+            bool(handed),
+            int(retries),
+            name,
+            int(at),
+            None if done is None else int(done),
         )
-        for offset, acked, in_flight, retries, name, at, done in found
+        for offset, acked, in_flight, handed, retries, name, at, done in found
     }
 
 

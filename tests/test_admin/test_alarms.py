@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from django_mqueue.admin.alarms import of_group, of_hold, of_topic
 from django_mqueue.inspect import Figure, GroupFigures, Hold, KnownTopic, TopicFigures
 from django_mqueue.policy.figures import HOLD_REASONS
 
+ROOT = Path(__file__).resolve().parents[2]
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 NONE, ONE = Figure(0), Figure(1)
 LATE = timedelta(minutes=10)
@@ -48,6 +51,50 @@ def test_late() -> None:
     assert found == [("Late: its oldest open message is 2 h 5 min old", True), ("Paused", False)], (
         "the worst first"
     )
+
+
+MINUTES = timedelta(minutes=5)
+SECOND = timedelta(seconds=1)
+
+
+def test_a_handler_that_runs_far_over_its_usual_time() -> None:
+    slow = replace(WELL, in_flight=ONE, running_for=MINUTES, usual=SECOND)
+    assert told(slow) == [("A handler has run for 5 min; 95 of 100 messages take 1 s or less", True)]
+    assert told(replace(slow, usual=None)) == [("A handler has run for 5 min", True)]
+    assert told(replace(slow, usual=40 * SECOND)) == [], "that is usual"
+    assert told(replace(slow, running_for=59 * SECOND)) == [], "that is short"
+    assert told(replace(slow, workers=0)) == [("No worker is alive, and messages wait", True)]
+
+
+def test_a_worker_whose_threads_are_all_busy() -> None:
+    busy = replace(WELL, in_flight=ONE, queued_for=MINUTES, usual=SECOND)
+    text = "All threads of a worker are busy: a delivered message has waited for 5 min"
+    assert told(busy) == [(text, True)]
+    assert told(replace(busy, usual=MINUTES)) == []
+
+
+def test_no_progress() -> None:
+    still = replace(WELL, pending=ONE, quiet_for=MINUTES, oldest_age=2 * MINUTES)
+    text = "No progress for 5 min, while messages wait and a worker is alive"
+    assert told(still) == [(text, True)]
+    assert told(replace(still, workers=2, waiting=ONE, in_flight=ONE)) == [
+        (text.replace("a worker is", "2 workers are"), True)
+    ]
+    assert told(replace(still, oldest_age=SECOND)) == [], "there was nothing to do"
+    assert told(replace(still, pending=NONE, in_flight=ONE)) == [], "nothing waits"
+    assert told(replace(still, usual=MINUTES)) == [], "its handlers take as long"
+    assert told(replace(still, waiting=ONE)) == [], "it waits for a retry, in order"
+    assert told(replace(still, paused=True)) == [("Paused, and messages wait", True)]
+
+
+def test_many_dead_letters_at_once() -> None:
+    assert told(replace(WELL, dead=Figure(600), dead_lately=Figure(9))) == []
+    assert told(replace(WELL, workers=0, dead_lately=Figure(10))) == [
+        ("10 dead letters in the last 10 min", True),
+        ("No worker is alive", False),
+    ]
+    many = replace(WELL, dead_lately=Figure(200, "at_least", 0, 200))
+    assert told(many) == [("At least 200 dead letters in the last 10 min", True)]
 
 
 def test_not_registered() -> None:
@@ -88,3 +135,39 @@ def test_topics() -> None:
     (behind,) = of_topic(known, TOPIC, None, timedelta(hours=1))
     assert (behind.text, behind.is_bad) == ("Deletion is behind by 1 h", False)
     assert of_topic(known, TOPIC, None, timedelta(minutes=1)) == []
+
+
+def every_alarm() -> set[str]:
+    """A text of each kind, as the pages say it."""
+    groups = [
+        replace(WELL, registered=False),
+        replace(WELL, workers=0, pending=ONE),
+        replace(WELL, workers=0),
+        replace(WELL, paused=True, pending=ONE),
+        replace(WELL, paused=True),
+        replace(WELL, oldest_age=timedelta(hours=1)),
+        replace(WELL, dead_lately=Figure(600)),
+        replace(WELL, running_for=MINUTES, usual=SECOND),
+        replace(WELL, queued_for=MINUTES),
+        replace(WELL, pending=ONE, quiet_for=MINUTES, oldest_age=MINUTES),
+    ]
+    hour = timedelta(hours=1)
+    found = [alarm for figures in groups for alarm in of_group(figures, LATE)]
+    found += of_topic(KnownTopic("t", ()), TOPIC, None)
+    found += of_topic(KnownTopic("t", ("g",)), TOPIC, None, hour)
+    holds = (of_hold(replace(HELD, reason=reason, overdue=hour)) for reason in HOLD_REASONS)
+    return {alarm.text for alarm in [*found, *(one for one in holds if one is not None)]}
+
+
+def test_the_documentation_lists_each_alarm_and_no_other() -> None:
+    page = (ROOT / "docs" / "how-to" / "watch-the-queue.md").read_text(encoding="utf-8")
+    table = page.partition("## What needs attention")[2].partition("```")[0]
+    listed = [line.split("|")[1].strip() for line in table.splitlines() if line.startswith("| ")][1:]
+    patterns = {
+        one: re.compile(".*".join(map(re.escape, one.split("…"))))
+        for one in listed
+        if not one.startswith("It says")
+    }
+    texts = every_alarm()
+    assert [text for text in texts if not any(one.match(text) for one in patterns.values())] == []
+    assert [name for name, one in patterns.items() if not any(map(one.match, texts))] == []

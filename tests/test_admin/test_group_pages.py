@@ -98,7 +98,7 @@ def test_subscribers_and_what_each_does_now(client: Client) -> None:
         ]
         ((message, key, kind, attempt, who, busy, _, state),) = in_hand
         assert (message, key, kind, attempt, who, state) == (
-            f"{first.offset} order-1", "k", "order.made", "1", "worker-1", "handled",
+            f"{first.offset} order-1", "k", "order.made", "1", "worker-1", "a handler runs",
         )  # fmt: skip
         assert busy.endswith("s")
         DeliveryState.objects.update(invisible_until=1, alone=True)

@@ -17,6 +17,7 @@ from django.urls import path
 from django_mqueue import Subscription, pause, publish, publish_many, subscribe
 from django_mqueue.admin import register, standing
 from django_mqueue.models import Message
+from tests.support.subscribers import poll_until
 from tests.test_inspect.scene import GROUP, TOPIC, one_of_each
 
 from .letters import give_up
@@ -116,13 +117,36 @@ def test_the_fragment_is_marked_and_is_no_page(admin_client: Client) -> None:
 
 
 def test_dead_letters_are_no_alarm_and_not_nothing(admin_client: Client) -> None:
-    subscribe("orders", GROUP)
-    assert "Nothing needs attention" in html_of(admin_client, LANDING)
+    with Subscription("orders", GROUP, "worker-1"):
+        assert "Nothing needs attention." in text(html_of(admin_client, LANDING))
     give_up(1)
-    cache.clear()  # Where numbers are kept for a moment.
-    html = html_of(admin_client, LANDING)
-    assert "No alarms, but there are dead letters" in html
-    assert "Nothing needs attention" not in html
+    with Subscription("orders", GROUP, "worker-1"):
+        cache.clear()  # Where numbers are kept for a moment.
+        assert "No alarms, but there are dead letters." in text(html_of(admin_client, LANDING))
+
+
+def test_a_row_that_says_something_is_counted_above(admin_client: Client) -> None:
+    """Also where it is no alarm yet: deletion waits for a group."""
+    with (
+        override_settings(MQUEUE={"RETENTION": 0}),
+        Subscription("orders", GROUP, "worker-1") as subscription,
+    ):
+        publish("orders", 1)
+        poll_until(subscription, 1)
+        html = html_of(admin_client, LANDING)
+        assert rows(html)["orders"]["State"].startswith(f"Deletion waits for group {GROUP}, which is at work")
+        assert "Nothing is urgent, but 1 thing is not as usual." in text(html)
+
+
+def test_many_dead_letters_at_once_are_an_alarm(admin_client: Client) -> None:
+    """With a worker that is alive and nothing that waits, there was none."""
+    with Subscription("orders", GROUP, "worker-1") as subscription:
+        publish_many("orders", list(range(12)))
+        for delivery in poll_until(subscription, 12):
+            delivery.reject("no")
+        html = html_of(admin_client, LANDING)
+    assert rows(html)[GROUP]["State"] == "12 dead letters in the last 10 min"
+    assert "1 thing needs attention." in text(html)
 
 
 def test_what_is_wrong_is_said_in_words(admin_client: Client) -> None:

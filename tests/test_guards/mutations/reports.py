@@ -39,4 +39,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         "_finished_from(strata, time, kept_from), 0",
         "test_inspect/test_steps.py::test_what_a_reset_forgets_is_not_known",
     ),
+    mutation(
+        "a handler that runs far over its usual time is an alarm",
+        "all handlers of a group hang, and the overview has no alarms",
+        "service/group_figures.py",
+        "work = activity(rows, self.surveyor.now, last)",
+        "work = activity([], self.surveyor.now, last)",
+        "test_inspect/test_activity.py::test_what_handlers_do[counted]",
+    ),
+    mutation(
+        "many dead letters at once are an alarm",
+        "hundreds of messages are given up within minutes, and the overview has no alarms",
+        "admin/alarms.py",
+        "if figures.dead_lately.value >= DEAD_LETTERS:",
+        "if figures.dead_lately.value >= 1 << 40:",
+        "test_admin/test_overview.py::test_many_dead_letters_at_once_are_an_alarm",
+    ),
 )

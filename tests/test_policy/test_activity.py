@@ -1,0 +1,49 @@
+"""What handlers do at this moment, from some messages of their group. Pure."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django_mqueue.policy.activity import Activity, activity
+from django_mqueue.policy.sampling import DONE, IN_FLIGHT, PENDING, WAITING, Sampled
+
+NOW = 1_000_000
+SECOND = timedelta(seconds=1)
+
+
+def flying(ago: int, *, started: bool) -> Sampled:
+    return Sampled(1, 0, IN_FLIGHT, delivered_at=NOW - ago * 1000, started=started)
+
+
+def done(ago: int, took: int) -> Sampled:
+    at = NOW - ago * 1000
+    return Sampled(2, 0, DONE, delivered_at=at - took * 1000, done_at=at, started=True)
+
+
+def test_nothing_is_known() -> None:
+    assert activity([], NOW, NOW - 5_000) == Activity(None, None, None, 5 * SECOND)
+    assert activity([Sampled(1, 0, PENDING)], NOW, NOW) == Activity(None, None, None, 0 * SECOND)
+
+
+def test_the_longest_of_those_that_run_and_of_those_that_wait_for_a_thread() -> None:
+    rows = [
+        flying(3, started=True),
+        flying(9, started=True),
+        flying(4, started=False),
+        flying(2, started=False),
+    ]
+    found = activity(rows, NOW, 0)
+    assert (found.running_for, found.queued_for) == (9 * SECOND, 4 * SECOND)
+    assert found.quiet_for == 2 * SECOND
+
+
+def test_usual_is_what_nearly_all_take() -> None:
+    rows = [done(100 + number, 2) for number in range(98)] + [done(500, 300), done(400, 400)]
+    found = activity(rows, NOW, 0)
+    assert found.usual == 2 * SECOND
+    assert found.quiet_for == 100 * SECOND
+
+
+def test_a_message_that_waits_for_its_retry_was_delivered() -> None:
+    found = activity([Sampled(1, 0, WAITING, delivered_at=NOW - 7_000)], NOW, 0)
+    assert (found.running_for, found.quiet_for) == (None, 7 * SECOND)
