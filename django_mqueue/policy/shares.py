@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from zlib import crc32
 
 
 def fair_share(partitions: int, members: Sequence[str], me: str) -> int:
@@ -16,3 +17,8 @@ def fair_share(partitions: int, members: Sequence[str], me: str) -> int:
         return 0
     whole, rest = divmod(partitions, len(ranked))
     return whole + (1 if ranked.index(me) < rest else 0)
+
+
+def by_rank(partition: str, members: Sequence[str]) -> str | None:
+    """Return the member that takes a new partition: all members find the same one without a word between them."""
+    return members[crc32(partition.encode()) % len(members)] if members else None

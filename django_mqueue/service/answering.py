@@ -126,25 +126,6 @@ class Answering:
 
         return self._answer(delivery, "postpone", back, delivery.hold.failures, told, due_in=delay_ms)
 
-    def prolong(self, deliveries: Sequence[Delivery], visible_ms: int) -> None:
-        """``extend`` for those that can be at once: the others are being answered, or their handlers have locked them.
-
-        A worker that waited here for a handler of its own would renew no lease meanwhile.
-        """
-        context = self.context
-
-        def work(cursor: CursorWrapper) -> set[Ticket]:
-            every = Deliveries(context.me, ordered(d.hold.ticket for d in deliveries))
-            mine = answers.lock_free(cursor, every)
-            if mine:
-                answers.extend(cursor, Deliveries(context.me, ordered(mine)), visible_ms)
-            return mine
-
-        extended = session.run(context.using, work)
-        for delivery in deliveries:
-            if delivery.hold.ticket in extended:
-                delivery.hold.expires = context.clock.now() + visible_ms
-
     def extend(self, deliveries: Sequence[Delivery], seconds: float | timedelta) -> bool:
         """Move the moment of redelivery to ``seconds`` from now, for all in one statement."""
         visible_ms = to_ms("seconds", seconds)
@@ -167,31 +148,39 @@ class Answering:
             raise StaleDelivery(gone, "extend")
         return True
 
-    def release(self, deliveries: Sequence[Delivery]) -> None:
-        """Give back what was claimed and reached no handler, without a trace."""
-        if not deliveries:
-            return
+    def crowd_again(self, delivery: Delivery) -> bool:
+        """A suspect has run alone long enough: what happens from now on is not its doing.
 
-        def work(cursor: CursorWrapper) -> None:
-            mine = Deliveries(self.context.me, ordered(d.hold.ticket for d in deliveries))
-            answers.put_back(cursor, mine, delay_ms=0, failed=False)
-
-        session.run(self.context.using, work)
-        self._after(lambda: self._ended(deliveries, "postpone", due_in=0))
-
-    def crowd_again(self, delivery: Delivery) -> None:
-        """A suspect has run alone long enough: what happens from now on is not its doing."""
+        Returns False, and changes nothing, while another transaction has it locked.
+        """
         mine = Deliveries(self.context.me, [delivery.hold.ticket])
-        session.run(self.context.using, lambda cursor: answers.end_solitude(cursor, mine))
-        delivery.hold.alone = False
-
-    def bury(self, ticket: Ticket, error: str, failures: int) -> bool:
-        """Dead-letter a message that no handler has; False if it is not this subscriber's to bury."""
 
         def work(cursor: CursorWrapper) -> bool:
+            if answers.lock_free(cursor, mine):
+                answers.end_solitude(cursor, mine)
+                return True
+            return not answers.mine(cursor, mine, locking=False)
+
+        done = session.run(self.context.using, work)
+        if done:
+            delivery.hold.alone = False
+        return done
+
+    def bury(self, ticket: Ticket, error: str, failures: int) -> bool | None:
+        """Dead-letter a message that no handler has; False if it is not this subscriber's to bury.
+
+        Returns None, and changes nothing, while another transaction has it locked.
+        """
+        mine = Deliveries(self.context.me, [ticket])
+
+        def work(cursor: CursorWrapper) -> bool | None:
+            if not answers.lock_free(cursor, mine) and answers.mine(cursor, mine, locking=False):
+                return None
             return not self._finish_dead(cursor, ticket, error, failures, new_token())
 
         buried = session.run(self.context.using, work)
+        if buried is None:
+            return None
         with self.context.lock:
             self.context.mark_dirty(ticket.partition)
         if buried:

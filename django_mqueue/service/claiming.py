@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +24,8 @@ logger = logging.getLogger("django_mqueue")
 UNLIMITED = 1 << 30
 RETRY_SOON_MS = 20
 """When SQL found a message not due yet that memory thought due: look again then."""
+LOCKED_AGAIN_MS = 250
+"""When another transaction had locked what was to be claimed: try again then."""
 
 
 @dataclass
@@ -51,6 +54,8 @@ class Claiming:
         self.context = context
         self.answering = answering
         self._unsure: tuple[int, Choice] | None = None
+        self._busy: set[tuple[str, int]] = set()
+        """What the last claim left out because another transaction had locked it."""
 
     def crowd(self, capacity: int, start_now: int, most: int = UNLIMITED) -> list[Delivery]:
         """Claim up to ``capacity`` messages over all partitions; the first ``start_now`` go to a handler at once.
@@ -85,10 +90,15 @@ class Claiming:
             suspect = min(partition.suspects, key=lambda s: s.ticket.offset)
             failures = suspect.failures + suspect.alone
             got: list[Delivery] = []
-            if failures >= context.options.max_attempts:
-                self.answering.bury(suspect.ticket, WORKER_DIED, failures)
-            else:
+            self._busy = set()
+            if failures < context.options.max_attempts:
                 got = self._claim(Choice(suspects=[suspect]), 1, alone=alone)
+            elif self.answering.bury(suspect.ticket, WORKER_DIED, failures) is None:
+                self._busy = {(name, suspect.ticket.offset)}
+            if self._busy:
+                context.suspected.pop(name)
+                context.set_timer(name, context.clock.now() + LOCKED_AGAIN_MS)
+                continue
             if suspect in partition.suspects:
                 partition.suspects.remove(suspect)
             context.touch(partition)
@@ -178,9 +188,15 @@ class Claiming:
             return []
         claim = Claim(context.group, context.topic, context.me.name, new_token(), options.visible_ms, alone)
 
-        def work(cursor: CursorWrapper) -> tuple[set[str], set[int], list[dict[str, Any]], set[str]]:
+        def work(cursor: CursorWrapper) -> tuple[leases.Mine, set[int], list[dict[str, Any]], set[str]]:
             mine = leases.lock_mine(cursor, context.me, context.life, sorted({name for name, _ in wanted}))
-            allowed = choice.within(mine)
+            self._busy = set(choice.within(mine.busy).messages())
+            allowed = choice.within(mine.locked)
+            if allowed.suspects:
+                left = [suspect.ticket for suspect in allowed.suspects]
+                free, busy = state.lock_unanswered(cursor, context.group, context.topic, left)
+                allowed.suspects = [suspect for suspect in allowed.suspects if suspect.ticket in free]
+                self._busy |= {(ticket.partition, ticket.offset) for ticket in busy}
             offsets = sorted(offset for _, offset in allowed.messages())
             if not offsets:
                 return mine, set(), [], set()
@@ -209,7 +225,7 @@ class Claiming:
             if session.is_in_doubt(error):
                 self._unsure = (claim.token, choice)
             raise
-        if not mine and self._is_paused():
+        if not (mine.locked or mine.busy) and self._is_paused():
             self._undo(choice)
             return []
         if rows:
@@ -249,24 +265,27 @@ class Claiming:
         context, partition = self.context, self.context.partitions[ticket.partition]
         logger.error("%s@%s cannot be decoded: %s", context.topic, ticket.offset, error)
         partition.in_flight.discard(ticket.offset)
-        try:
-            self.answering.bury(ticket, f"the message cannot be decoded: {error}", failures + 1)
-        except DatabaseError:
+        done: bool | None = None
+        with suppress(DatabaseError):
+            done = self.answering.bury(ticket, f"the message cannot be decoded: {error}", failures + 1)
+        if done is None:
             partition.suspects.append(Suspect(ticket, False, failures))
             context.suspected[partition.name] = None
         context.touch(partition)
 
-    def _note_missing(self, choice: Choice, mine: set[str], got: set[tuple[str, int]]) -> None:
+    def _note_missing(self, choice: Choice, mine: leases.Mine, got: set[tuple[str, int]]) -> None:
         """What was chosen and not got: the lease is lost, or another state was found than memory had."""
         context = self.context
-        lost = {name for name, _ in choice.messages()} - mine
+        lost = {name for name, _ in choice.messages()} - mine.locked - mine.busy
         if lost:
             context.drop(lost)
             context.doubt = True
+        if mine.busy:
+            self._undo(Choice(choice.due, choice.fresh).within(mine.busy), LOCKED_AGAIN_MS)
         soon = context.clock.now() + RETRY_SOON_MS
         for name, offset in choice.messages():
             partition = context.partitions.get(name)
-            if partition and (name, offset) not in got:
+            if partition and (name, offset) not in got | self._busy:
                 self._let_go(partition, offset)
                 partition.waiting_more = True
                 context.stale_waiting[name] = None
@@ -279,8 +298,8 @@ class Claiming:
         if flying is None or flying.hold.ticket.partition != partition.name:
             partition.in_flight.discard(offset)
 
-    def _undo(self, choice: Choice) -> None:
-        """The claim failed: what was chosen can be chosen again."""
+    def _undo(self, choice: Choice, wait_ms: int = 0) -> None:
+        """The claim failed: what was chosen can be chosen again, now or after ``wait_ms``."""
         context = self.context
         for name, offset in [*choice.due, *choice.fresh]:
             if partition := context.partitions.get(name):
@@ -288,7 +307,11 @@ class Claiming:
                 partition.late(offset)
                 partition.waiting_more = True
                 context.stale_waiting[name] = None
-                context.touch(partition)
+                if wait_ms:
+                    context.ready.pop(name, None)
+                    context.set_timer(name, context.clock.now() + wait_ms)
+                else:
+                    context.touch(partition)
 
     def make_sure(self) -> None:
         """A COMMIT is in doubt: if the claim was made after all, nobody was handed anything of it."""

@@ -128,6 +128,8 @@ class Context:
             if partition and partition.timer == due:
                 partition.timer = None
                 self.touch(partition)
+                if partition.suspects:
+                    self.suspected[name] = None
 
     def mark_dirty(self, name: str) -> None:
         """Something of the partition was finished: its watermark may move."""

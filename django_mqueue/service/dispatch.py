@@ -48,7 +48,7 @@ class Dispatch:
         mode = self._mode()
         if mode in (Mode.ALONE, Mode.BESIDE) and start_now > 0:
             for engine in self.engines:
-                with engine.context.lock:
+                with engine.resting_after_lock_wait(), engine.context.lock:
                     if engine.has_suspects and (suspect := engine.claiming.suspect(alone=mode is Mode.ALONE)):
                         return suspect
             mode = Mode.CROWD
@@ -57,9 +57,12 @@ class Dispatch:
         got: list[Delivery] = []
         for place in range(len(self.engines)):
             engine = self.engines[(self._turn + place) % len(self.engines)]
+            if engine.resting:
+                continue
             try:
                 used = len(jobs(got))
-                got += self._crowd(engine, capacity - used, max(start_now - used, 0), most - len(got))
+                with engine.resting_after_lock_wait():
+                    got += self._crowd(engine, capacity - used, max(start_now - used, 0), most - len(got))
             except DatabaseError:
                 if not got:
                     raise
@@ -81,8 +84,13 @@ class Dispatch:
         now = time.monotonic()
         alone = next((found for engine in self.engines if (found := engine.alone())), None)
         if alone and self._alone_long_enough(alone, now):
-            alone.hold.answering.crowd_again(alone)
-            alone = None
+            if alone.hold.answering.crowd_again(alone):
+                alone = None
+            else:
+                self._alone_since = (
+                    alone,
+                    now - alone_for(alone.attempt) + 1,
+                )  # Another transaction has it locked.
         in_flight = max(sum(engine.in_flight for engine in self.engines), self.busy())
         return self.solitude.mode(
             in_flight=in_flight,

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+import math
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from django.db import DatabaseError
 
 from ..policy.ids import new_incarnation
+from ..store import session
 from ..store.leases import Holder
+from . import together
 from .answering import Answering
 from .claiming import Claiming
 from .collecting import Collector
@@ -14,6 +22,11 @@ from .delivery import Delivery
 from .feed import Feed
 from .membership import Membership
 from .watermarks import Watermarks
+
+logger = logging.getLogger("django_mqueue")
+
+REST = 5.0
+"""Seconds for which a group is left alone after its statement has waited for a lock in vain."""
 
 
 class Engine:
@@ -32,6 +45,9 @@ class Engine:
         self.membership = Membership(self.context, feed)
         self.watermarks = Watermarks(self.context, feed)
         self.collector = Collector(options.using, topic)
+        self.careful = False
+        """Whether answers ask first which rows another transaction has locked."""
+        self._rest_until = -math.inf
 
     def start(self) -> None:
         """Join the group. The feed is joined first, so that nothing falls between it and what is read then."""
@@ -46,7 +62,7 @@ class Engine:
         """
         with self.context.lock:
             self.claiming.make_sure()
-            self.answering.release(unstarted)
+            together.give_back(self.answering, unstarted)
             self.watermarks.finish()
             self.membership.stop(patient=patient)
             self.leave_feed()  # Last: who has lost the connection until then begins anew, and settles by the feed.
@@ -84,13 +100,38 @@ class Engine:
             context.tail = position
             self.membership.read_anew()
 
+    @property
+    def resting(self) -> bool:
+        """Whether the group's claims, answers and watermarks are left alone for now."""
+        return time.monotonic() < self._rest_until
+
+    @contextmanager
+    def resting_after_lock_wait(self) -> Iterator[None]:
+        """Let the group rest if a statement of the block waits for a lock in vain: the others of the process go on.
+
+        Consuming by hand the error is the caller's.
+        """
+        try:
+            yield
+        except DatabaseError as error:
+            if self.expires or not session.is_lock_wait(error):
+                raise
+            self._rest_until, self.careful = time.monotonic() + REST, True
+            logger.warning(
+                "group %s, topic %s: rests for %s s: another transaction has its rows locked: %s",
+                self.context.group, self.context.topic, REST, error,
+            )  # fmt: skip
+
     def keep_up(self) -> None:
         """Keep the leases and the place in the group, whatever else takes long."""
         self.membership.keep_up()
 
     def tick(self) -> None:
-        """What is due of membership, watermarks and collection."""
+        """What is due of membership, watermarks and collection; while the group rests, what keeps its leases."""
         with self.context.lock:
+            if self.resting:
+                self.membership.keep_up()
+                return
             self.membership.tick()
             self.watermarks.tick()
             self.collector.tick()
@@ -103,7 +144,7 @@ class Engine:
 
     @property
     def has_suspects(self) -> bool:
-        return bool(self.context.suspected)
+        return bool(self.context.suspected) and not self.resting
 
     def alone(self) -> Delivery | None:
         """The delivery that runs alone now, if one does."""
@@ -125,5 +166,6 @@ class Engine:
             now, strict = context.clock.now(), context.options.strict
             return free or bool(
                 context.flying or context.suspected or context.thin or context.stale_waiting
-                or self.membership.candidates or any(p.has_due(now, strict=strict) for p in context.partitions.values())
+                or self.membership.candidates
+                or any(p.suspects or p.has_due(now, strict=strict) for p in context.partitions.values())
             )  # fmt: skip

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 import time
 from collections.abc import Iterable, Sequence
-from zlib import crc32
+from dataclasses import replace
 
 from django.db.backends.utils import CursorWrapper
 
 from .. import conf
 from ..exceptions import FencedSubscription, GroupReadsLog, NotRegistered
-from ..policy.shares import fair_share
+from ..policy.shares import by_rank, fair_share
 from ..store import garbage, heartbeats, leases, log, offsets, session
+from ..store.leases import Holder
 from . import telling
 from .context import Context
 from .feed import Feed
@@ -26,6 +28,8 @@ ORPHANED_AFTER = 2
 """Discoveries that a free partition may stay free before anybody takes it, whatever the shares say."""
 
 FORGET_DEAD_MS = 86_400_000
+PATIENCE = 2.0
+"""Seconds for which a subscriber that stops tries again to release a lease that another transaction has locked."""
 
 
 class Membership:
@@ -39,6 +43,8 @@ class Membership:
         self._known: dict[str, float] = {}
         """Partitions of others, and when that was last seen to be so."""
         self._free_for = 0
+        self._predecessor: Holder | None = None
+        """An earlier incarnation of this name that still holds leases."""
         self._beat_at = self._renew_at = self._scan_at = -math.inf
 
     @property
@@ -50,30 +56,37 @@ class Membership:
         return float(conf.get("DISCOVERY_INTERVAL", self.context.topic))
 
     def start(self) -> None:
-        """Announce this subscriber; take over from one of the same name, which is fenced from now on."""
+        """Announce this subscriber; take over from one of the same name, which is fenced from now on.
+
+        Leases that the predecessor has locked, in a transaction that is still open, are tried again by ``_discover``.
+        """
         context = self.context
 
-        def work(cursor: CursorWrapper) -> None:
-            predecessor = heartbeats.announce(cursor, context.me)
-            if predecessor:
-                leases.release_all(cursor, context.group, context.topic, predecessor)
+        def work(cursor: CursorWrapper) -> Holder | None:
+            before = heartbeats.announce(cursor, context.me)
+            predecessor = replace(context.me, incarnation=before) if before else None
+            return None if predecessor is None or leases.release_free(cursor, predecessor) else predecessor
 
-        session.run(context.using, work)
+        self._predecessor = session.run(context.using, work)
         heartbeats.forget_dead(context.using, context.group, context.topic, FORGET_DEAD_MS)
         self._renew_at = time.monotonic() + float(conf.get("LEASE_RENEWAL_INTERVAL", context.topic))
 
     def stop(self, *, patient: bool = True) -> None:
-        """Release all leases and deregister, so that others take over at once. Not ``patient``: but for locked ones."""
+        """Release all leases and deregister, so that others take over at once.
+
+        ``patient``: tries locked leases again for up to ``PATIENCE`` seconds. What is locked then expires.
+        """
         context = self.context
 
-        def work(cursor: CursorWrapper) -> None:
+        def work(cursor: CursorWrapper) -> bool:
             heartbeats.deregister(cursor, context.me)
-            if patient:
-                leases.release_all(cursor, context.group, context.topic, context.me.incarnation)
-            else:
-                leases.release_free(cursor, context.me)
+            return leases.release_free(cursor, context.me)
 
-        session.run(context.using, work)
+        deadline, pause = time.monotonic() + PATIENCE, threading.Event()
+        while not session.run(context.using, work):
+            if not patient or session.in_transaction(context.using) or time.monotonic() > deadline:
+                break
+            pause.wait(0.05)
         context.drop(list(context.partitions), "stopped")
 
     def heard(self, partition: str) -> None:
@@ -133,10 +146,10 @@ class Membership:
         registration, settled = offsets.registration_and_settled(context.using, context.group, context.topic)
         self.feed.hear_settled(context.topic, settled)
         if registration is None:
-            self.stop()
+            self.stop(patient=False)
             raise NotRegistered(context.topic, context.group)
         if registration.reads_log:
-            self.stop()
+            self.stop(patient=False)
             raise GroupReadsLog(context.topic, context.group)
         if context.life and registration.life != context.life:
             context.drop(list(context.partitions))  # What is remembered is of an earlier life of the group.
@@ -176,6 +189,10 @@ class Membership:
     def _discover(self) -> None:
         context = self.context
         self._check_in()
+        if (before := self._predecessor) and session.run(
+            context.using, lambda c: leases.release_free(c, before)
+        ):
+            self._predecessor = None
         self.members = heartbeats.members(context.using, context.group, context.topic, self.lease_ms)
         if time.monotonic() >= self._scan_at:
             self._scan()
@@ -217,10 +234,7 @@ class Membership:
                 self._known[name] = now
 
     def _mine_by_rank(self, name: str) -> bool:
-        """Spread new partitions over the members without a word between them."""
-        if not self.members:
-            return False
-        return self.members[crc32(name.encode()) % len(self.members)] == self.context.me.name
+        return self.context.me.name == by_rank(name, self.members)
 
     def _take_new(self) -> None:
         """Between discoveries: new partitions that fall to me are taken at once, by the statement."""
@@ -249,9 +263,8 @@ class Membership:
             )
             self._forget([name for _, name in some])
             most = min(count, PER_STATEMENT)
-            if not some or not self._begin(
-                leases.take_over(context.using, context.me, some, self.lease_ms, most)
-            ):
+            taken = leases.take_over(context.using, context.me, some, self.lease_ms, most) if some else []
+            if not self._begin(taken):
                 return
             count -= most
 
@@ -260,6 +273,10 @@ class Membership:
         context, wanted = self.context, list(names)
         self._forget(wanted)
         mine = leases.acquire(context.using, context.me, wanted, self.lease_ms)
+        if mine is None:
+            # They stay candidates, and wait for the next discovery.
+            self.candidates.update({name: max(self.candidates.get(name, 0), 1) for name in wanted})
+            return 0
         now = time.monotonic()
         for name in wanted:
             self.candidates.pop(name, None)
@@ -305,12 +322,12 @@ class Membership:
         context = self.context
         share_is_enough = [p.name for p in context.partitions.values() if p.leaving and not p.in_flight]
         for some in batches(share_is_enough):
-            leases.release(context.using, context.me, some)
-            context.drop(some, "shared")
-            self._known.update(dict.fromkeys(some, time.monotonic()))  # News of it is not for me to take.
+            left = leases.release(context.using, context.me, some)
+            context.drop(left, "shared")
+            self._known.update(dict.fromkeys(left, time.monotonic()))  # News of it is not for me to take.
             logger.info(
                 "%s: group %s, topic %s: left %s partitions to others",
-                context.me.name, context.group, context.topic, len(some),
+                context.me.name, context.group, context.topic, len(left),
             )  # fmt: skip
 
     def _give_up_drained(self) -> None:
@@ -319,14 +336,15 @@ class Membership:
         context = self.context
         idle = [p.name for p in context.partitions.values() if p.idle_since < before and p.is_drained()]
         for some in batches(idle):
-            self._give_up(some)
-            context.drop(some, "drained")
+            context.drop(self._give_up(some), "drained")
 
-    def _give_up(self, names: Sequence[str]) -> None:
+    def _give_up(self, names: Sequence[str]) -> list[str]:
+        """Delete my leases on them, and positions that no group needs; return those whose lease is deleted."""
         context = self.context
 
-        def work(cursor: CursorWrapper) -> None:
-            leases.give_up(cursor, context.me, names)
-            garbage.forget_empty(cursor, context.topic, names)
+        def work(cursor: CursorWrapper) -> list[str]:
+            if gone := leases.give_up(cursor, context.me, names):
+                garbage.forget_empty(cursor, context.topic, gone)
+            return gone
 
-        session.run(context.using, work)
+        return session.run(context.using, work)

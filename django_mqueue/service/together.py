@@ -51,23 +51,60 @@ def if_free(
     answering: Answering,
     deliveries: Sequence[Delivery],
     answer: Callable[[list[Delivery]], Sequence[Delivery]],
-) -> list[Delivery]:
-    """Call ``answer`` in a transaction for those whose state nobody else has locked: the others.
+) -> tuple[list[Delivery], list[Delivery]]:
+    """Call ``answer`` in a transaction for those that no other transaction has locked; return (locked, stale).
 
-    The handler of a delivery that is answered for it may hold it locked, in a transaction that it never ends; its
-    worker must not wait for it. ``answer`` returns those that turned out to be stale.
+    The handler of a delivery that is answered for it may hold it locked, in a transaction that it never ends; so may
+    a ``reset`` that is not committed. The worker must not wait for them. ``answer`` returns those that are stale.
     """
     context = answering.context
     tickets = [d.hold.ticket for d in deliveries]
 
-    def work(cursor: CursorWrapper) -> tuple[list[Delivery], Sequence[Delivery]]:
+    def work(cursor: CursorWrapper) -> tuple[list[Delivery], list[Delivery]]:
         free = answers.lock_free(cursor, Deliveries(context.me, ordered(tickets)))
-        rest = [ticket for ticket in tickets if ticket not in free]
-        there = answers.look(cursor, Deliveries(context.me, ordered(rest))) if rest else {}
-        open_still = {ticket for ticket, (_, in_flight, _) in there.items() if in_flight}
-        locked = [d for d in deliveries if d.hold.ticket in open_still and not d.hold.answer]
-        return locked, answer([d for d in deliveries if d not in locked])
+        rest = Deliveries(context.me, ordered(ticket for ticket in tickets if ticket not in free))
+        there = answers.look(cursor, rest) if rest.tickets else {}
+        taken = {ticket for ticket, (_, in_flight, _) in there.items() if in_flight}
+        busy = answers.mine(cursor, rest, locking=False) & taken if taken else set()
+        locked = [d for d in deliveries if d.hold.ticket in busy and not d.hold.answer]
+        lost = [d for d in deliveries if d.hold.ticket in taken - busy and not d.hold.answer]
+        given = [d for d in deliveries if d not in locked and d not in lost]
+        return locked, [*lost, *(answer(given) if given else ())]
 
     locked, stale = session.run(context.using, work)
     answering._lose({d.hold.ticket for d in stale})
-    return locked
+    return locked, stale
+
+
+def prolong(answering: Answering, deliveries: Sequence[Delivery], visible_ms: int) -> None:
+    """``extend`` for those that can be at once: the others are being answered, or their handlers have locked them.
+
+    A worker that waited here for a handler of its own would renew no lease meanwhile.
+    """
+    context = answering.context
+
+    def work(cursor: CursorWrapper) -> set[Ticket]:
+        free = answers.lock_free(cursor, Deliveries(context.me, ordered(d.hold.ticket for d in deliveries)))
+        if free:
+            answers.extend(cursor, Deliveries(context.me, ordered(free)), visible_ms)
+        return free
+
+    extended = session.run(context.using, work)
+    for delivery in deliveries:
+        if delivery.hold.ticket in extended:
+            delivery.hold.expires = context.clock.now() + visible_ms
+
+
+def give_back(answering: Answering, deliveries: Sequence[Delivery]) -> None:
+    """Give back what reached no handler, without a trace; except what another transaction has locked."""
+    if not deliveries:
+        return
+    context = answering.context
+
+    def work(cursor: CursorWrapper) -> None:
+        free = answers.lock_free(cursor, Deliveries(context.me, ordered(d.hold.ticket for d in deliveries)))
+        if free:
+            answers.put_back(cursor, Deliveries(context.me, ordered(free)), delay_ms=0, failed=False)
+
+    session.run(context.using, work)
+    answering._after(lambda: answering._ended(deliveries, "postpone", due_in=0))

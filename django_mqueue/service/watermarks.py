@@ -25,6 +25,7 @@ class _Look:
     """What one transaction found out about some partitions. ``settled``: so much is, as all workers know it.
 
     ``went_back``: the database was set back since memory was read. ``forgotten``: partitions whose position is gone.
+    ``busy``: partitions whose leases, or whose group's registration, another transaction has locked.
     """
 
     settled: int
@@ -32,6 +33,7 @@ class _Look:
     forgotten: list[str] = field(default_factory=list)
     places: dict[str, Position] = field(default_factory=dict)
     missed: list[tuple[str, int]] = field(default_factory=list)
+    busy: set[str] = field(default_factory=set)
 
 
 class Watermarks:
@@ -81,9 +83,10 @@ class Watermarks:
 
         def work(cursor: CursorWrapper) -> _Look:
             mine = leases.lock_mine(cursor, context.me, context.life, names)
-            if not mine:
-                return _Look(settled)
-            look = self._look(cursor, {name: partitions[name] for name in sorted(mine)}, settled)
+            if not mine.locked:
+                return _Look(settled, busy=mine.busy)
+            look = self._look(cursor, {name: partitions[name] for name in sorted(mine.locked)}, settled)
+            look.busy = mine.busy
             moved = [
                 (name, place) for name, place in look.places.items() if place != _remembered(partitions[name])
             ]
@@ -100,7 +103,9 @@ class Watermarks:
             if name in look.forgotten:
                 continue  # Its watermark may move as before.
             context.dirty.pop(name, None)
-            if name in look.places:
+            if name in look.busy:
+                context.dirty[name] = None  # Behind the others: it is tried again with the next look.
+            elif name in look.places:
                 self._note(partitions[name], look.places[name], look.settled)
             elif name in context.partitions:
                 context.unsettled[name] = None

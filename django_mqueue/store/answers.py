@@ -14,7 +14,7 @@ from typing import Any
 from django.db.backends.utils import CursorWrapper
 
 from . import failures
-from .dialect import NOW_MS, flat, values_table
+from .dialect import NOW_MS, flat, marks, sharing, values_table
 from .leases import Holder
 from .state import Ticket
 
@@ -79,12 +79,15 @@ def extend(cursor: CursorWrapper, deliveries: Deliveries, visible_ms: int) -> in
     return deliveries.update(cursor, f"s.invisible_until = {NOW_MS} + %s", [visible_ms])
 
 
+_TICKET = "(s.partition_key = %s AND s.message_offset = %s AND s.delivery_token = %s)"
+
+
 def lock_free(cursor: CursorWrapper, deliveries: Deliveries) -> set[Ticket]:
-    """Lock the rows of those that are open and that nobody else has locked; which they are."""
-    which = " OR ".join(
-        ["(s.partition_key = %s AND s.message_offset = %s AND s.delivery_token = %s)"]
-        * len(deliveries.tickets)
-    )
+    """Lock the open ones of the holder, and their leases in share mode; skip what another transaction has locked.
+
+    Returns those that are locked by this transaction now.
+    """
+    which = " OR ".join([_TICKET] * len(deliveries.tickets))
     cursor.execute(
         "SELECT s.partition_key, s.message_offset, s.delivery_token"
         " FROM queue_delivery_state s FORCE INDEX (PRIMARY)"
@@ -92,23 +95,34 @@ def lock_free(cursor: CursorWrapper, deliveries: Deliveries) -> set[Ticket]:
         " AND s.acked = 0 AND s.in_flight = 1 FOR UPDATE SKIP LOCKED",
         [deliveries.me.group, deliveries.me.topic, *deliveries.values()],
     )
-    return {Ticket(p, int(o), int(t)) for p, o, t in cursor.fetchall()}
-
-
-def mine(cursor: CursorWrapper, deliveries: Deliveries) -> set[Ticket]:
-    """Those that are open and whose lease is the holder's, now: in a caller's transaction a read without locks would
-    show them as they were at its first."""
-    which = " OR ".join(
-        ["(s.partition_key = %s AND s.message_offset = %s AND s.delivery_token = %s)"]
-        * len(deliveries.tickets)
+    found = {Ticket(p, int(o), int(t)) for p, o, t in cursor.fetchall()}
+    if not found:
+        return found
+    names = sorted({ticket.partition for ticket in found})
+    cursor.execute(
+        "SELECT partition_key FROM queue_partition_leases FORCE INDEX (queue_leases_partition)"
+        f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({marks(names)}) AND holder = %s"
+        f" {sharing(cursor.db.alias)}",
+        [deliveries.me.group, deliveries.me.topic, *names, deliveries.me.incarnation],
     )
+    held = {partition for (partition,) in cursor.fetchall()}
+    return {ticket for ticket in found if ticket.partition in held}
+
+
+def mine(cursor: CursorWrapper, deliveries: Deliveries, *, locking: bool = True) -> set[Ticket]:
+    """Return those that are open and whose lease is the holder's.
+
+    ``locking``: as they are now, with locks until the transaction ends. Without them a caller's transaction may see
+    them as they were at its first read.
+    """
+    which = " OR ".join([_TICKET] * len(deliveries.tickets))
     cursor.execute(
         "SELECT s.partition_key, s.message_offset, s.delivery_token"
         " FROM queue_delivery_state s FORCE INDEX (PRIMARY) STRAIGHT_JOIN queue_partition_leases l"
         " FORCE INDEX (queue_leases_partition) ON l.consumer_group = s.consumer_group AND l.topic = s.topic"
         " AND l.partition_key = s.partition_key AND l.holder = %s"
         f" WHERE s.consumer_group = %s AND s.topic = %s AND ({which})"
-        " AND s.acked = 0 AND s.in_flight = 1 LOCK IN SHARE MODE",
+        f" AND s.acked = 0 AND s.in_flight = 1{' LOCK IN SHARE MODE' if locking else ''}",
         [deliveries.me.incarnation, deliveries.me.group, deliveries.me.topic, *deliveries.values()],
     )
     return {Ticket(p, int(o), int(t)) for p, o, t in cursor.fetchall()}

@@ -64,6 +64,11 @@ def is_mariadb(using: str) -> bool:
     return bool(getattr(connections[using], "mysql_is_mariadb", False))
 
 
+def sharing(using: str) -> str:
+    """Lock rows in share mode, and skip those that another transaction has locked."""
+    return "LOCK IN SHARE MODE SKIP LOCKED" if is_mariadb(using) else "FOR SHARE SKIP LOCKED"
+
+
 def upsert(using: str) -> str:
     """What stands between VALUES and the assignments of an upsert that names the new row's values."""
     return "ON DUPLICATE KEY UPDATE" if is_mariadb(using) else "AS fresh ON DUPLICATE KEY UPDATE"

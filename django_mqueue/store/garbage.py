@@ -154,7 +154,8 @@ def forget_empty(cursor: CursorWrapper, topic: str, partitions: Sequence[str]) -
     """Delete the positions of partitions that the log holds no row of and that nobody leases.
 
     The log is looked at in a statement of its own: inside the DELETE it would be read with locks, and wait for
-    every publisher with a transaction open. What such a one commits now is found without a position, too.
+    every publisher with a transaction open. What such a one commits now is found without a position, too. A position
+    that another transaction has locked (an ``unsubscribe`` of its group) is left alone.
     """
     cursor.execute(
         f"SELECT p.partition_key, ({NEWEST}) FROM {names_table('p')}", [topic, json.dumps(list(partitions))]
@@ -162,11 +163,16 @@ def forget_empty(cursor: CursorWrapper, topic: str, partitions: Sequence[str]) -
     empty = sorted(partition for partition, newest in cursor.fetchall() if newest is None)
     if empty:
         cursor.execute(
-            "DELETE o FROM queue_offsets o FORCE INDEX (queue_offsets_groups)"
+            "SELECT o.id FROM queue_offsets o FORCE INDEX (queue_offsets_groups)"
             " WHERE o.topic = %s AND o.consumer_group > ''"
             f" AND o.partition_key IN ({marks(empty)})"
             " AND NOT EXISTS (SELECT 1 FROM queue_partition_leases l FORCE INDEX (queue_leases_partition)"
             " WHERE l.consumer_group = o.consumer_group"
-            " AND l.topic = o.topic AND l.partition_key = o.partition_key)",
+            " AND l.topic = o.topic AND l.partition_key = o.partition_key) FOR UPDATE SKIP LOCKED",
             [topic, *empty],
         )
+        if unneeded := [number for (number,) in cursor.fetchall()]:
+            cursor.execute(
+                f"DELETE o FROM queue_offsets o FORCE INDEX (PRIMARY) WHERE o.id IN ({marks(unneeded)})",
+                unneeded,
+            )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db.backends.utils import CursorWrapper
 
 from . import session
-from .dialect import NOW_MS
+from .dialect import NOW_MS, marks
 from .leases import Holder
 
 _INDEX = "FORCE INDEX (queue_heartbeats_subscriber)"
@@ -13,12 +13,15 @@ _ROW = " WHERE consumer_group = %s AND topic = %s AND subscriber_name = %s"
 
 
 def announce(cursor: CursorWrapper, me: Holder) -> str | None:
-    """Write my row; the incarnation that had this name before, if any."""
-    cursor.execute(
-        "INSERT INTO queue_subscriber_heartbeats (consumer_group, topic, subscriber_name, incarnation, heartbeat_at)"
-        " VALUES (%s, %s, %s, '', 0) ON DUPLICATE KEY UPDATE incarnation = incarnation",
-        [me.group, me.topic, me.name],
-    )
+    """Write my row; return the incarnation that had this name before, if any."""
+    cursor.execute(f"SELECT 1 FROM queue_subscriber_heartbeats{_ROW}", [me.group, me.topic, me.name])
+    if cursor.fetchone() is None:
+        # Only where it is missing: for a duplicate the server also locks the gap before it.
+        cursor.execute(
+            "INSERT INTO queue_subscriber_heartbeats (consumer_group, topic, subscriber_name, incarnation,"
+            " heartbeat_at) VALUES (%s, %s, %s, '', 0) ON DUPLICATE KEY UPDATE incarnation = incarnation",
+            [me.group, me.topic, me.name],
+        )
     cursor.execute(
         f"SELECT incarnation FROM queue_subscriber_heartbeats{_ROW} FOR UPDATE", [me.group, me.topic, me.name]
     )
@@ -32,15 +35,31 @@ def announce(cursor: CursorWrapper, me: Holder) -> str | None:
 
 
 def beat(using: str, me: Holder) -> bool:
-    """Stay alive; False if the row is gone or another incarnation's."""
-    return bool(
-        session.execute(
-            using,
-            f"UPDATE queue_subscriber_heartbeats {_INDEX} SET heartbeat_at = {NOW_MS}, deregistered_at = NULL{_ROW}"
-            " AND incarnation = %s",
-            [me.group, me.topic, me.name, me.incarnation],
+    """Write a heartbeat; return False if the row is gone or belongs to another incarnation.
+
+    Never waits: the heartbeat is left out while another transaction has locked the row (an ``unsubscribe`` that is not
+    committed, for instance).
+    """
+
+    def work(cursor: CursorWrapper) -> bool:
+        if not _lock(cursor, me):
+            return False
+        cursor.execute(
+            f"UPDATE queue_subscriber_heartbeats {_INDEX} SET heartbeat_at = {NOW_MS}, deregistered_at = NULL{_ROW}",
+            [me.group, me.topic, me.name],
         )
+        return True
+
+    return session.run(using, work) or incarnation(using, me) == me.incarnation
+
+
+def _lock(cursor: CursorWrapper, me: Holder) -> bool:
+    """Lock my row; return False if it is not mine, or if another transaction has locked it."""
+    cursor.execute(
+        f"SELECT 1 FROM queue_subscriber_heartbeats {_INDEX}{_ROW} AND incarnation = %s FOR UPDATE SKIP LOCKED",
+        [me.group, me.topic, me.name, me.incarnation],
     )
+    return cursor.fetchone() is not None
 
 
 def incarnation(using: str, me: Holder) -> str | None:
@@ -108,17 +127,33 @@ def is_replaced(cursor: CursorWrapper, me: Holder) -> bool:
 
 
 def deregister(cursor: CursorWrapper, me: Holder) -> None:
-    cursor.execute(
-        f"UPDATE queue_subscriber_heartbeats {_INDEX} SET deregistered_at = {NOW_MS}{_ROW} AND incarnation = %s",
-        [me.group, me.topic, me.name, me.incarnation],
-    )
+    """Say that I have left. Never waits: if another transaction has locked my row, it grows old instead."""
+    if _lock(cursor, me):
+        cursor.execute(
+            f"UPDATE queue_subscriber_heartbeats {_INDEX} SET deregistered_at = {NOW_MS}{_ROW}",
+            [me.group, me.topic, me.name],
+        )
 
 
 def forget_dead(using: str, group: str, topic: str, older_than_ms: int) -> int:
-    """Delete rows of subscribers long gone: names are new with each start, so the rows would pile up."""
-    return session.execute(
-        using,
-        f"DELETE h FROM queue_subscriber_heartbeats h {_INDEX} WHERE consumer_group = %s AND topic = %s"
-        f" AND GREATEST(heartbeat_at, COALESCE(deregistered_at, 0)) < {NOW_MS} - %s",
-        [group, topic, older_than_ms],
-    )
+    """Delete rows of subscribers long gone, except those that another transaction has locked; return how many.
+
+    Names are new with each start, so the rows would pile up.
+    """
+
+    def work(cursor: CursorWrapper) -> int:
+        cursor.execute(
+            f"SELECT id FROM queue_subscriber_heartbeats {_INDEX} WHERE consumer_group = %s AND topic = %s"
+            f" AND GREATEST(heartbeat_at, COALESCE(deregistered_at, 0)) < {NOW_MS} - %s FOR UPDATE SKIP LOCKED",
+            [group, topic, older_than_ms],
+        )
+        dead = [number for (number,) in cursor.fetchall()]
+        if dead:
+            cursor.execute(
+                "DELETE h FROM queue_subscriber_heartbeats h FORCE INDEX (PRIMARY)"
+                f" WHERE h.id IN ({marks(dead)})",
+                dead,
+            )
+        return len(dead)
+
+    return session.run(using, work)

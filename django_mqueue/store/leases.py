@@ -9,7 +9,7 @@ from django.db import IntegrityError
 from django.db.backends.utils import CursorWrapper
 
 from . import session
-from .dialect import DUPLICATE_ENTRY, NOW_MS, flat, marks
+from .dialect import DUPLICATE_ENTRY, NOW_MS, flat, marks, sharing
 
 
 @dataclass(frozen=True)
@@ -29,27 +29,32 @@ Free = tuple[int, str]
 """A lease's row and its partition."""
 
 
-def acquire(using: str, me: Holder, partitions: Sequence[str], lease_ms: int) -> list[str]:
-    """Take those of the partitions that nobody ever leased, or that are free or expired; those that are mine now.
+def acquire(using: str, me: Holder, partitions: Sequence[str], lease_ms: int) -> list[str] | None:
+    """Take those of the partitions that nobody ever leased, or that are free or expired; return those that are mine.
 
-    Takes none when the group is no longer registered. Waits for nobody who has one of them locked, such as an owner
-    that stands still in the midst of a transaction: who waits renews nothing, and would lose what it has.
+    Returns None, and takes none, if the group's registration is gone, or locked by another transaction (a ``pause``
+    that is not committed, for instance). Never waits for a lock: a worker that waits renews nothing, and loses all
+    its leases.
     """
     wanted = sorted(partitions)
     names = " UNION ALL ".join(["SELECT %s AS partition_key"] + ["SELECT %s"] * (len(wanted) - 1))
 
-    def work(cursor: CursorWrapper) -> list[str]:
+    def work(cursor: CursorWrapper) -> list[str] | None:
+        cursor.execute(
+            "SELECT 1 FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
+            f" WHERE consumer_group = %s AND topic = %s AND partition_key = '' {sharing(using)}",
+            [me.group, me.topic],
+        )
+        if cursor.fetchone() is None:
+            return None
         cursor.execute(
             "INSERT INTO queue_partition_leases (consumer_group, topic, partition_key, leased_by, holder, leased_at,"
-            f" lease_renewed_at) SELECT r.consumer_group, r.topic, p.partition_key, %s, %s, {NOW_MS}, {NOW_MS}"
-            f" FROM queue_offsets r FORCE INDEX (queue_offsets_partition) CROSS JOIN ({names}) p"
-            " WHERE r.consumer_group = %s AND r.topic = %s AND r.partition_key = '' AND NOT EXISTS"
-            " (SELECT 1 FROM queue_partition_leases l FORCE INDEX (queue_leases_partition)"
-            " WHERE l.consumer_group = r.consumer_group AND l.topic = r.topic AND l.partition_key = p.partition_key)"
-            # No ON DUPLICATE KEY: where an earlier row of this one is not purged yet, that locks the next lease, too,
-            # and waits for whoever has answered for that one in a transaction which is still open.
-            " LOCK IN SHARE MODE",
-            [me.name, me.incarnation, *wanted, me.group, me.topic],
+            f" lease_renewed_at) SELECT %s, %s, p.partition_key, %s, %s, {NOW_MS}, {NOW_MS} FROM ({names}) p"
+            " WHERE NOT EXISTS (SELECT 1 FROM queue_partition_leases l FORCE INDEX (queue_leases_partition)"
+            # No ON DUPLICATE KEY: if an earlier row of this partition is not purged yet, the server also locks the
+            # next lease, and waits for a transaction that has answered a delivery of that partition.
+            " WHERE l.consumer_group = %s AND l.topic = %s AND l.partition_key = p.partition_key)",
+            [me.group, me.topic, me.name, me.incarnation, *wanted, me.group, me.topic],
         )
         cursor.execute(
             "SELECT id, partition_key, holder = %s FROM queue_partition_leases FORCE INDEX (queue_leases_partition)"
@@ -101,18 +106,33 @@ def _take_over(
     return [partition for _, partition in taken]
 
 
-def lock_mine(cursor: CursorWrapper, me: Holder, life: int, partitions: Sequence[str]) -> set[str]:
-    """Lock the registration and those leases that are mine until this transaction ends; which they are.
+@dataclass(frozen=True)
+class Mine:
+    """Leases of mine: ``locked`` by this transaction; ``busy``, because another transaction has locked them, or the
+    group's registration."""
+
+    locked: set[str]
+    busy: set[str]
+
+
+def lock_mine(cursor: CursorWrapper, me: Holder, life: int, partitions: Sequence[str]) -> Mine:
+    """Lock the registration and those leases that are mine until this transaction ends. Never waits for a lock.
 
     None while the group is paused, or if it was registered anew since (``life``). With them locked nobody can
     steal, pause, reset or unsubscribe.
     """
+    found = _mine(cursor, me, life, partitions, sharing(cursor.db.alias))
+    rest = [partition for partition in partitions if partition not in found]
+    return Mine(found, _mine(cursor, me, life, rest, "") if rest else set())
+
+
+def _mine(cursor: CursorWrapper, me: Holder, life: int, partitions: Sequence[str], locking: str) -> set[str]:
     cursor.execute(
         "SELECT l.partition_key FROM queue_offsets r FORCE INDEX (queue_offsets_partition)"
         " STRAIGHT_JOIN queue_partition_leases l FORCE INDEX (queue_leases_partition)"
         " ON l.consumer_group = r.consumer_group AND l.topic = r.topic"
         " WHERE r.consumer_group = %s AND r.topic = %s AND r.partition_key = '' AND r.id = %s AND r.paused = 0"
-        f" AND l.partition_key IN ({marks(partitions)}) AND l.holder = %s LOCK IN SHARE MODE",
+        f" AND l.partition_key IN ({marks(partitions)}) AND l.holder = %s {locking}",
         [me.group, me.topic, life, *sorted(partitions), me.incarnation],
     )
     return {partition for (partition,) in cursor.fetchall()}
@@ -139,13 +159,33 @@ def renew(using: str, me: Holder) -> int:
 
 
 def _lock_free(cursor: CursorWrapper, me: Holder) -> list[int]:
-    """Lock my leases that nobody else has locked: their ids."""
+    """Lock my leases that no other transaction has locked; return their ids."""
     cursor.execute(
         "SELECT id FROM queue_partition_leases FORCE INDEX (queue_leases_holder)"
         " WHERE consumer_group = %s AND topic = %s AND holder = %s FOR UPDATE SKIP LOCKED",
         [me.group, me.topic, me.incarnation],
     )
     return [int(number) for (number,) in cursor.fetchall()]
+
+
+def _lock_some(cursor: CursorWrapper, me: Holder, partitions: Sequence[str]) -> dict[str, int]:
+    """Lock my leases on these partitions that no other transaction has locked; return partitions and ids."""
+    cursor.execute(
+        "SELECT partition_key, id FROM queue_partition_leases FORCE INDEX (queue_leases_partition)"
+        f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({marks(partitions)}) AND holder = %s"
+        " FOR UPDATE SKIP LOCKED",
+        [me.group, me.topic, *sorted(partitions), me.incarnation],
+    )
+    return {partition: int(number) for partition, number in cursor.fetchall()}
+
+
+def _set_free(cursor: CursorWrapper, ids: Sequence[int]) -> None:
+    """Release leases that this transaction has locked."""
+    cursor.execute(
+        "UPDATE queue_partition_leases FORCE INDEX (PRIMARY)"
+        f" SET holder = '', leased_by = '', lease_renewed_at = {NOW_MS} WHERE id IN ({marks(ids)})",
+        ids,
+    )
 
 
 def held(using: str, me: Holder) -> set[str]:
@@ -194,45 +234,39 @@ def known(using: str, group: str, topic: str, partitions: Sequence[str]) -> set[
     return {partition for (partition,) in rows}
 
 
-def release(using: str, me: Holder, partitions: Sequence[str]) -> None:
-    """Set my leases on the partitions free for others."""
-    session.execute(
-        using,
-        "UPDATE queue_partition_leases FORCE INDEX (queue_leases_partition)"
-        f" SET holder = '', leased_by = '', lease_renewed_at = {NOW_MS}"
-        f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({marks(partitions)}) AND holder = %s",
-        [me.group, me.topic, *sorted(partitions), me.incarnation],
-    )
+def release(using: str, me: Holder, partitions: Sequence[str]) -> list[str]:
+    """Release my leases on the partitions, except those that another transaction has locked; return which."""
+
+    def work(cursor: CursorWrapper) -> list[str]:
+        found = _lock_some(cursor, me, partitions)
+        if found:
+            _set_free(cursor, sorted(found.values()))
+        return list(found)
+
+    return session.run(using, work)
 
 
-def give_up(cursor: CursorWrapper, me: Holder, partitions: Sequence[str]) -> None:
-    """Forget my leases on partitions that have been drained for long."""
-    cursor.execute(
-        "DELETE l FROM queue_partition_leases l FORCE INDEX (queue_leases_partition)"
-        " WHERE consumer_group = %s AND topic = %s"
-        f" AND partition_key IN ({marks(partitions)}) AND holder = %s",
-        [me.group, me.topic, *sorted(partitions), me.incarnation],
-    )
-
-
-def release_all(cursor: CursorWrapper, group: str, topic: str, incarnation: str) -> None:
-    """Set all leases of one incarnation free: it stops, or its successor has come."""
-    cursor.execute(
-        "UPDATE queue_partition_leases FORCE INDEX (queue_leases_holder)"
-        f" SET holder = '', leased_by = '', lease_renewed_at = {NOW_MS}"
-        " WHERE consumer_group = %s AND topic = %s AND holder = %s",
-        [group, topic, incarnation],
-    )
-
-
-def release_free(cursor: CursorWrapper, me: Holder) -> None:
-    """Set my leases free that nobody has locked: handlers that hang may have, in transactions that do not end."""
-    if free := _lock_free(cursor, me):
+def give_up(cursor: CursorWrapper, me: Holder, partitions: Sequence[str]) -> list[str]:
+    """Delete my leases on drained partitions, except those that another transaction has locked; return which."""
+    found = _lock_some(cursor, me, partitions)
+    if found:
         cursor.execute(
-            "UPDATE queue_partition_leases FORCE INDEX (PRIMARY)"
-            f" SET holder = '', leased_by = '', lease_renewed_at = {NOW_MS} WHERE id IN ({marks(free)})",
-            free,
+            f"DELETE l FROM queue_partition_leases l FORCE INDEX (PRIMARY) WHERE l.id IN ({marks(list(found))})",
+            sorted(found.values()),
         )
+    return list(found)
+
+
+def release_free(cursor: CursorWrapper, me: Holder) -> bool:
+    """Release my leases, except those that another transaction has locked; return whether none is left."""
+    if free := _lock_free(cursor, me):
+        _set_free(cursor, free)
+    cursor.execute(
+        "SELECT 1 FROM queue_partition_leases FORCE INDEX (queue_leases_holder)"
+        " WHERE consumer_group = %s AND topic = %s AND holder = %s LIMIT 1",
+        [me.group, me.topic, me.incarnation],
+    )
+    return cursor.fetchone() is None
 
 
 @dataclass(frozen=True)
@@ -286,9 +320,5 @@ def set_free(cursor: CursorWrapper, seen: Sequence[Seen]) -> list[Seen]:
     )
     locked = {int(number) for (number,) in cursor.fetchall()}
     if locked:
-        cursor.execute(
-            "UPDATE queue_partition_leases FORCE INDEX (PRIMARY)"
-            f" SET holder = '', leased_by = '', lease_renewed_at = {NOW_MS} WHERE id IN ({marks(sorted(locked))})",
-            sorted(locked),
-        )
+        _set_free(cursor, sorted(locked))
     return [one for one in seen if one.id in locked]

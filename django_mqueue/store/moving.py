@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from django.db.backends.utils import CursorWrapper
 
 from . import failures
-from .dialect import NOW_MS, flat
+from .dialect import NOW_MS, flat, marks
 
 AT_THE_FRONT = 1
 """``invisible_until`` of what was sent to the front: due before all that waits for its time."""
@@ -132,11 +132,18 @@ def _begin(
 def lease_free(cursor: CursorWrapper, group: str, topic: str, partitions: Sequence[str]) -> None:
     """Let partitions that nobody has ever leased be found as free ones: where something waits there is a lease."""
     cursor.execute(
-        "INSERT INTO queue_partition_leases (consumer_group, topic, partition_key, leased_by, holder, leased_at,"
-        f" lease_renewed_at) VALUES {', '.join([f'(%s, %s, %s, %s, %s, {NOW_MS}, {NOW_MS})'] * len(partitions))}"
-        " ON DUPLICATE KEY UPDATE leased_at = queue_partition_leases.leased_at",
-        flat([group, topic, partition, "", ""] for partition in sorted(partitions)),
+        "SELECT partition_key FROM queue_partition_leases FORCE INDEX (queue_leases_partition)"
+        f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({marks(partitions)})",
+        [group, topic, *sorted(partitions)],
     )
+    missing = sorted(set(partitions) - {partition for (partition,) in cursor.fetchall()})
+    if missing:  # Only those, as in offsets.lock_topic.
+        cursor.execute(
+            "INSERT INTO queue_partition_leases (consumer_group, topic, partition_key, leased_by, holder, leased_at,"
+            f" lease_renewed_at) VALUES {', '.join([f'(%s, %s, %s, %s, %s, {NOW_MS}, {NOW_MS})'] * len(missing))}"
+            " ON DUPLICATE KEY UPDATE leased_at = queue_partition_leases.leased_at",
+            flat([group, topic, partition, "", ""] for partition in missing),
+        )
 
 
 def hurry_scheduled(cursor: CursorWrapper, offsets: Sequence[int]) -> None:

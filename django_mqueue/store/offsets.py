@@ -86,10 +86,18 @@ def lock_topic(using: str, cursor: CursorWrapper, topic: str) -> int:
     Register, unsubscribe, reset and GC hold it, so that none works on another's half-done change.
     """
     cursor.execute(
-        f"INSERT INTO queue_offsets {COLUMNS} VALUES ('', %s, '', 0, 0, 0, 0)"
-        " ON DUPLICATE KEY UPDATE offset_acked = offset_acked",
+        "SELECT 1 FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
+        " WHERE consumer_group = '' AND topic = %s AND partition_key = ''",
         [topic],
     )
+    if cursor.fetchone() is None:
+        # Only where it is missing: for a duplicate the servers also lock the end of the table at REPEATABLE READ, and
+        # no worker could insert a position until the caller's transaction ends.
+        cursor.execute(
+            f"INSERT INTO queue_offsets {COLUMNS} VALUES ('', %s, '', 0, 0, 0, 0)"
+            " ON DUPLICATE KEY UPDATE offset_acked = offset_acked",
+            [topic],
+        )
     cursor.execute(
         "SELECT offset_acked FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
         " WHERE consumer_group = '' AND topic = %s AND partition_key = '' FOR UPDATE",

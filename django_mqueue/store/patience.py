@@ -18,7 +18,7 @@ def hardly_any(using: str) -> Iterator[None]:
     For the loops of workers, which must renew leases, where SKIP LOCKED does not help: an INSERT also waits for locks
     on the gap where it belongs. Within a transaction of the caller's nothing is changed.
     """
-    if session.in_transaction(using):
+    if session.in_transaction(using) or session.waits_briefly(using):
         yield
         return
     with connections[using].cursor() as cursor:

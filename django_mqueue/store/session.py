@@ -15,7 +15,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 
 from ..exceptions import NotMigrated
-from .dialect import LOST, NO_GATE, NO_TABLE, NOT_REPLICATED, REFUSED, RETRIABLE
+from .dialect import LOCK_WAIT_TIMEOUT, LOST, NO_GATE, NO_TABLE, NOT_REPLICATED, REFUSED, RETRIABLE
 from .latest import latest_rows
 
 Result = TypeVar("Result")
@@ -64,6 +64,16 @@ def in_transaction(using: str) -> bool:
     return connection.in_atomic_block or not connection.get_autocommit()
 
 
+def waits_briefly(using: str) -> bool:
+    """Whether this thread's connection is that of a worker's loop (see ``silence``): it tries no lock wait again."""
+    return getattr(connections[using], "mqueue_waits_briefly", False)
+
+
+def is_lock_wait(error: BaseException) -> bool:
+    """Whether a statement has waited for a lock for too long."""
+    return isinstance(error, DatabaseError) and error_code(error) == LOCK_WAIT_TIMEOUT
+
+
 def run(
     using: str, work: Work[Result], *, level: str = "READ COMMITTED", again_after: Collection[int] = RETRIABLE
 ) -> Result:
@@ -73,6 +83,8 @@ def run(
     more than this work then. Raises what the server raised last.
     """
     connection = connections[using]
+    if waits_briefly(using):
+        again_after = set(again_after) - {LOCK_WAIT_TIMEOUT}
     if in_transaction(using):
         with (
             transaction.atomic(using=using, savepoint=False), latest_rows(connection), connection.cursor() as cursor,
@@ -178,6 +190,8 @@ def single(using: str, work: Work[Result], *, latest: bool = False, locks: bool 
                 with transaction.atomic(using=using, savepoint=False):
                     raise
             if joined or not isinstance(error, DatabaseError):
+                raise
+            if waits_briefly(using) and is_lock_wait(error):
                 raise
             _again(error, attempt)
     raise AssertionError("unreachable")

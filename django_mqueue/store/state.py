@@ -99,6 +99,28 @@ def claim_again(
     )  # fmt: skip
 
 
+def lock_unanswered(
+    cursor: CursorWrapper, group: str, topic: str, tickets: Sequence[Ticket]
+) -> tuple[set[Ticket], set[Ticket]]:
+    """Lock deliveries that were left unanswered: (those locked now, those that another transaction has locked).
+
+    Their former owner may still be answering them, in a transaction that it never ends.
+    """
+    one = "(partition_key = %s AND message_offset = %s AND delivery_token = %s)"
+    found = []
+    for locking in (" FOR UPDATE SKIP LOCKED", ""):
+        cursor.execute(
+            "SELECT partition_key, message_offset, delivery_token FROM queue_delivery_state FORCE INDEX (PRIMARY)"
+            f" WHERE consumer_group = %s AND topic = %s AND ({' OR '.join([one] * len(tickets))})"
+            f" AND acked = 0 AND in_flight = 1{locking}",
+            [group, topic, *flat((t.partition, t.offset, t.token) for t in tickets)],
+        )
+        found.append({Ticket(p, int(o), int(t)) for p, o, t in cursor.fetchall()})
+        if len(found[0]) == len(tickets):
+            return found[0], set()
+    return found[0], found[1] - found[0]
+
+
 CLAIMED_COLUMNS = (
     "offset", "partition", "id", "payload", "metadata", "published_at", "failed_at", "message_failure_count",
     "message_last_error", "original_topic", "failed_group", "original_id", "retry_count", "failure_count",

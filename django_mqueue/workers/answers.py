@@ -36,13 +36,14 @@ class Answers:
         self.finished: list[Outcome] = []
         self.counts: Counter[str] = Counter()
         self._handler_of: dict[Answering, Handler] = {e.answering: handler for e, handler in handlers.items()}
+        self._engine_of: dict[Answering, Engine] = {engine.answering: engine for engine in handlers}
         self._visible_at = -math.inf
         self._locked: dict[int, float] = {}
 
     @property
     def all_locked(self) -> bool:
         """Whether what waits are answers to deliveries whose handlers have run too long, and hold them locked."""
-        return all(id(outcome) in self._locked for outcome in self.finished)
+        return all(outcome.overdue and id(outcome) in self._locked for outcome in self.finished)
 
     def give(self, ahead: Sequence[Delivery], start: Callable[[Delivery], None]) -> None:
         """Answer all outcomes; ``ahead`` were claimed ahead, and each is given to ``start`` once that is noted.
@@ -51,27 +52,38 @@ class Answers:
         """
         for engine in self.handlers:
             mine = engine.answering
-            acks = [o for o in self.finished if o.verdict.verb == "ack" and o.delivery.hold.answering is mine]
+            acks = [o for o in self._due() if o.verdict.verb == "ack" and o.delivery.hold.answering is mine]
             starting = [d for d in ahead if d.hold.answering is mine]
-            if acks or starting:
-                self._ack(engine, acks, starting)
-                for delivery in starting:
-                    start(delivery)
+            if (acks or starting) and not engine.resting:
+                with engine.resting_after_lock_wait():
+                    for delivery in self._ack(engine, acks, starting):
+                        start(delivery)
         for alike in list(islice(self._alike(), AT_ONCE)):
-            locked = self._answer(alike)
-            answered = {id(outcome) for outcome in alike if outcome.delivery not in locked}
-            self.finished = [o for o in self.finished if id(o) not in answered]
-            for outcome in alike:
-                self._locked.pop(id(outcome), None)
-                if outcome.delivery in locked:
-                    self._locked[id(outcome)] = time.monotonic() + LOCKED_FOR
+            engine = self._engine_of[alike[0].delivery.hold.answering]
+            if engine.resting:
+                continue
+            with engine.resting_after_lock_wait():
+                self._settle(alike, self._answer(alike))
+
+    def _settle(self, outcomes: Sequence[Outcome], locked: Sequence[Delivery]) -> None:
+        """Forget outcomes that were answered; those that are locked are tried again after a while."""
+        answered = {id(outcome) for outcome in outcomes if outcome.delivery not in locked}
+        self.finished = [o for o in self.finished if id(o) not in answered]
+        for outcome in outcomes:
+            self._locked.pop(id(outcome), None)
+            if outcome.delivery in locked:
+                self._locked[id(outcome)] = time.monotonic() + LOCKED_FOR
+
+    def _due(self) -> Iterator[Outcome]:
+        """Outcomes that were not found locked a moment ago."""
+        now = time.monotonic()
+        return (outcome for outcome in self.finished if self._locked.get(id(outcome), now) <= now)
 
     def _alike(self) -> Iterator[list[Outcome]]:
         """What has failed; of a batch those together that come again together."""
         found: dict[Hashable, list[Outcome]] = {}
-        now = time.monotonic()
-        for outcome in self.finished:
-            if outcome.verdict.verb == "ack" or self._locked.get(id(outcome), now) > now:
+        for outcome in self._due():
+            if outcome.verdict.verb == "ack":
                 continue
             answering, verdict = outcome.delivery.hold.answering, outcome.verdict
             same = id(outcome) if self._is_alone(outcome) else (answering, verdict, outcome.overdue)
@@ -85,27 +97,39 @@ class Answers:
         last = verdict.verb == "nack" and hold.failures + 1 >= context.options.max_attempts
         return verdict.verb == "reject" or last or is_long(context, round(verdict.delay * 1000))
 
-    def _ack(self, engine: Engine, acks: list[Outcome], starting: list[Delivery]) -> None:
-        try:
-            engine.answering.ack([o.delivery for o in acks], starting)
-        except StaleDelivery as stale:
-            logger.warning("%s: handled, but %s", self.handlers[engine].name, stale)
-        answered = {id(outcome) for outcome in acks}
-        self.finished = [o for o in self.finished if id(o) not in answered]
-        self.counts["ack"] += sum(o.delivery.hold.answer == "ack" for o in acks)
+    def _ack(self, engine: Engine, acks: list[Outcome], starting: list[Delivery]) -> list[Delivery]:
+        """Ack outcomes; return those of ``starting`` that may start now."""
+        answering, deliveries = engine.answering, [outcome.delivery for outcome in acks]
+
+        def ack(free: list[Delivery]) -> Sequence[Delivery]:
+            try:
+                answering.ack([d for d in free if d not in starting], [d for d in free if d in starting])
+            except StaleDelivery as stale:
+                logger.warning("%s: handled, but %s", self.handlers[engine].name, stale)
+                return list(stale.stale)
+            return []
+
+        locked: list[Delivery] = []
+        if engine.careful:
+            locked, _ = together.if_free(answering, [*deliveries, *starting], ack)
+            engine.careful = bool(locked)
+        else:
+            ack([*deliveries, *starting])
+        self._settle(acks, locked)
+        self.counts["ack"] += sum(delivery.hold.answer == "ack" for delivery in deliveries)
+        return [delivery for delivery in starting if delivery not in locked]
 
     def _answer(self, alike: list[Outcome]) -> list[Delivery]:
         """Give one answer to one or more deliveries: those that are locked, and were not answered."""
         answering, verdict = alike[0].delivery.hold.answering, alike[0].verdict
-        deliveries, locked = [outcome.delivery for outcome in alike], []
-        if alike[0].overdue:
-            stale: list[Delivery] = []
+        deliveries = [outcome.delivery for outcome in alike]
+        locked: list[Delivery] = []
 
-            def answer(free: list[Delivery]) -> Sequence[Delivery]:
-                stale[:] = self._give(free, verdict) if free else []
-                return stale
+        def answer(free: list[Delivery]) -> Sequence[Delivery]:
+            return self._give(free, verdict)
 
-            locked = together.if_free(answering, deliveries, answer)
+        if alike[0].overdue or self._engine_of[answering].careful:
+            locked, stale = together.if_free(answering, deliveries, answer)
         else:
             stale = self._give(deliveries, verdict)
         for delivery in deliveries:
@@ -165,4 +189,5 @@ class Answers:
             soon = engine.context.clock.now() + handler.visible_ms * 2 // 3
             aging = [d for d in engine.flying() if d.hold.expires < soon]
             if aging:
-                engine.answering.prolong(aging, handler.visible_ms)
+                with engine.resting_after_lock_wait():
+                    together.prolong(engine.answering, aging, handler.visible_ms)

@@ -20,7 +20,6 @@ from ..service.delivery import Delivery
 from ..service.dispatch import Dispatch, jobs
 from ..service.engine import Engine
 from ..service.feed import Feed
-from ..service.registration import is_registered, subscribe
 from ..service.subscription import default_name, refuse_in_transaction, stop_safely
 from ..store import session
 from ..store.silence import ended_when_silent
@@ -29,6 +28,7 @@ from .answers import Answers
 from .crew import Crew
 from .jobs import Job
 from .limits import Limits
+from .members import Members
 from .options import RunOptions as RunOptions
 from .prefetch import Prefetch
 from .registry import Handler
@@ -37,6 +37,8 @@ logger = logging.getLogger("django_mqueue")
 
 RECONNECT_MAX = 2.0
 PAUSE_LEAST = 0.02
+LOCKED_PATIENCE = 10.0
+"""Seconds for which a worker that stops tries to give answers that another transaction has locked."""
 
 
 class Runner:
@@ -62,9 +64,8 @@ class Runner:
         self._waiting: deque[Delivery] = deque()
         self._crew = Crew(options.threads)
         self._limits = Limits(self._crew)
-        self._joined: dict[Engine, None] = {}
-        self._away: list[Engine] = []
-        self._rejoin_at = -math.inf
+        self._members = Members(self.using, self._handlers, self._dispatch.engines)
+        self._joined = self._members.joined
         self._error: MQueueError | None = None
         self._answers = Answers(self._handlers)
         self._started = 0
@@ -109,12 +110,7 @@ class Runner:
             raise self._error
 
     def _start(self) -> bool:
-        for engine, handler in self._handlers.items():
-            if engine not in self._joined:
-                subscribe(handler.topic, handler.group, handler.start, using=self.using)
-                engine.leave_feed()  # An earlier try may have come that far.
-                engine.start()
-                self._joined[engine] = None
+        self._members.start()
         return False
 
     def _reached_limit(self) -> bool:
@@ -150,7 +146,7 @@ class Runner:
             self._more = self._feed.tick()
             self._feed_at = now + self._interval()
         self._tick_engines()
-        if not self._joined:
+        if not self._members:
             return True
         self._answers.keep_visible()
         claimed = self._claim()
@@ -173,42 +169,25 @@ class Runner:
         """What is due for each; one whose group was unsubscribed waits to be subscribed again, the others go on."""
         for engine in list(self._joined):
             try:
-                if membership_only:
-                    engine.membership.tick()
-                else:
-                    engine.tick()
+                with engine.resting_after_lock_wait():
+                    if membership_only and not engine.resting:
+                        engine.membership.tick()
+                    else:
+                        engine.tick()
             except MQueueError as error:
                 self._retire(engine, error)
-        if self._away and not membership_only and time.monotonic() >= self._rejoin_at:
-            self._rejoin()
+        if not membership_only:
+            self._members.join_if_due()
 
     def _retire(self, engine: Engine, error: MQueueError) -> None:
         """A fenced name ends the process: it is another's now. An unsubscribed group only rests."""
         logger.error("%s stops: %s", self._handlers[engine].name, error)
-        self._joined.pop(engine, None)
-        engine.leave_feed()
-        if engine in self._dispatch.engines:
-            self._dispatch.engines.remove(engine)
+        self._members.retire(engine, may_return=isinstance(error, NotRegistered))
         self._waiting = deque(d for d in self._waiting if d.hold.answering is not engine.answering)
-        if isinstance(error, NotRegistered):
-            self._away.append(engine)
-        else:
+        if not isinstance(error, NotRegistered):
             self._stopping = True
-        if self._stopping or not self._joined:
+        if self._stopping or not self._members:
             self._error = self._error or error
-
-    def _rejoin(self) -> None:
-        """Go on for groups that somebody has subscribed again."""
-        self._rejoin_at = time.monotonic() + float(conf.get("DISCOVERY_INTERVAL"))
-        for engine in list(self._away):
-            handler = self._handlers[engine]
-            if is_registered(handler.topic, handler.group, self.using):
-                engine.leave_feed()
-                engine.start()
-                self._joined[engine] = None
-                self._dispatch.engines.append(engine)
-                self._away.remove(engine)
-                logger.info("%s goes on: its group is subscribed again", handler.name)
 
     def _interval(self) -> float:
         if self.options.poll_interval is not None:
@@ -241,13 +220,14 @@ class Runner:
 
     def _claim(self) -> int:
         """Claim for the free threads, and ahead of them where handlers are quick."""
-        free = max(self._free() - len(self._waiting), 0)
-        capacity = free + self._prefetch.ahead() - max(len(self._waiting) - self._free(), 0)
+        waiting = sum(not self._engine_of[d.hold.answering].resting for d in self._waiting)
+        free = max(self._free() - waiting, 0)
+        capacity = free + self._prefetch.ahead() - max(waiting - self._free(), 0)
         most = UNLIMITED
         if self.options.max_messages is not None:
             most = self.options.max_messages - self._started - len(self._waiting)
             capacity = min(capacity, most)
-        if capacity <= 0 or len(self._waiting) > self._prefetch.ahead() // 2:
+        if capacity <= 0 or waiting > self._prefetch.ahead() // 2:
             return 0
         deliveries = self._dispatch.claim(capacity, free, most)
         for together in jobs(deliveries):
@@ -271,7 +251,7 @@ class Runner:
     def _next_to_start(self) -> list[Delivery]:
         """Those claimed ahead that threads are free for."""
         chosen: list[Delivery] = []
-        free, room = self._free(), {engine: self._room(engine) for engine in self._handlers}
+        free, room = self._free(), {e: 0 if e.resting else self._room(e) for e in self._handlers}
         for delivery in self._waiting:
             if len(chosen) >= free:
                 break
@@ -307,15 +287,23 @@ class Runner:
         work = False
         for engine in list(self._joined):
             try:
-                work = engine.find_work() or work
+                with engine.resting_after_lock_wait():
+                    work = engine.resting or engine.find_work() or work
             except MQueueError as error:
                 self._retire(engine, error)
-        return not work
+        return not (work or self._members.starting)
 
     def _finish(self) -> None:
         """Let running handlers end, answer them, give back the rest, leave the group."""
+        deadline = math.inf
         while self._crew.jobs or not self._answers.all_locked:
             if self._protected(self._wind_up):
+                break
+            if not self._crew.jobs:
+                deadline = min(deadline, time.monotonic() + LOCKED_PATIENCE)
+            if time.monotonic() > deadline:
+                logger.error("%s answers are not given: another transaction has locked what they are about",
+                             len(self._answers.finished))  # fmt: skip
                 break
         for engine in self._joined:
             unstarted = [d for d in self._waiting if d.hold.answering is engine.answering]
@@ -335,6 +323,6 @@ class Runner:
         self._answer()
         self._tick_engines(membership_only=True)
         self._answers.keep_visible()
-        if self._crew.jobs:
+        if self._crew.jobs or self._answers.finished:
             self._collect(min(0.2, self._limits.next_in()))
         return False

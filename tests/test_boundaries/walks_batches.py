@@ -65,4 +65,4 @@ def reject_of_one_that_hangs(scene: Scene) -> Iterator[None]:
         return []
 
     yield
-    assert if_free(found[0].hold.answering, found[:1], answer) == []
+    assert if_free(found[0].hold.answering, found[:1], answer) == ([], [])

@@ -74,7 +74,7 @@ def test_a_reset_holds_the_topic() -> None:
 def test_a_reset_registers_nobody_who_has_unsubscribed_meanwhile() -> None:
     subscribe(TOPIC, GROUP)
     with (
-        before_statement("INSERT INTO queue_offsets", lambda: Background(leave).result()),
+        before_statement("SELECT 1 FROM queue_offsets", lambda: Background(leave).result()),
         pytest.raises(NotRegistered),
     ):
         reset(TOPIC, GROUP, "earliest")

@@ -95,26 +95,37 @@ def test_an_answer_waits_for_the_redelivery_and_is_refused(verb: str) -> None:
 
 
 @pytest.mark.parametrize("verb", ENDING)
-def test_a_redelivery_by_the_same_worker_waits_for_a_late_answer(verb: str) -> None:
-    """A: answers what was not answered in time, does not commit. A's poll, in another thread: claims it again: waits.
+def test_a_redelivery_by_the_same_worker_does_not_wait_for_a_late_answer(verb: str) -> None:
+    """A: answers what was not answered in time, does not commit. A's poll, another thread: would claim it again, ends.
 
-    The answer commits and counts; the claim gets nothing.
+    The answer commits and counts; the poll leaves the message alone before and after.
     """
     publish(TOPIC, 1, key="k")
     with worker("a", visibility_timeout=0.01) as a:
         (delivery,) = claim(a)
         run_out(a)
-        with (
-            Stopped(lambda: VERBS[verb](delivery), COMMIT) as answer,
-            Background(lambda: claim_suspect(a)) as redelivery,
-        ):
-            wait_for_lock_wait(redelivery)
+        with Stopped(lambda: VERBS[verb](delivery), COMMIT) as answer:
+            assert ends(lambda: claim_suspect(a)) == []
             assert answer.go()
-            assert redelivery.result() == []
+        engine_of(a).context.suspected["k"] = None
+        assert claim_suspect(a) == []
         attempts, failures = AFTER[verb]
         assert state().failure_count == failures
         assert not state().in_flight
         assert state().acked == (not attempts)
+
+
+def test_a_redelivery_that_was_skipped_is_tried_again_by_itself() -> None:
+    """A: acks what was not answered in time, does not commit, and dies. A's poll: gets the message after that."""
+    publish(TOPIC, 1, key="k")
+    with worker("a", visibility_timeout=0.01) as a:
+        (delivery,) = claim(a)
+        run_out(a)
+        with HeldTransaction(delivery.ack) as answer:
+            assert ends(a.poll) == []
+            answer.rollback()
+        (again,) = wait_until(a.poll, "it comes again")
+        assert (again.offset, again.attempt) == (delivery.offset, 2)
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -207,23 +218,19 @@ def alone_for_the_last_time(a: Any) -> Delivery:
     return delivery
 
 
-def test_a_burial_after_a_late_ack() -> None:
-    """A's poll: goes to dead-letter what was silent for the last time. A, another thread: acks it. A's poll: goes on.
+def test_a_burial_does_not_wait_for_a_late_ack() -> None:
+    """A's poll: goes to dead-letter what was silent for the last time. A, another thread: acks it, does not commit.
 
-    The ack counts: it is done, and no dead letter.
+    A's poll: ends, and leaves it alone. The ack counts: it is done, and no dead letter.
     """
     publish(TOPIC, 1, key="k")
     with worker("a", visibility_timeout=0.01, max_attempts=1) as a:
         delivery = alone_for_the_last_time(a)
-        with (
-            Stopped(lambda: claim_suspect(a), "UPDATE queue_delivery_state s") as burial,
-            Stopped(delivery.ack, COMMIT) as ack,
-        ):
-            burial.let_go()
-            wait_for_lock_wait(burial)
-            ack.let_go()
-            assert burial.result() == []
-            assert ack.result()
+        with Stopped(delivery.ack, COMMIT) as ack:
+            assert ends(lambda: claim_suspect(a)) == []
+            assert ack.go()
+        engine_of(a).context.suspected["k"] = None
+        assert claim_suspect(a) == []
         assert outcome() == {"acked": True, "in_flight": False, "failures": 0, "letters": 0}
 
 

@@ -8,7 +8,7 @@ from django_mqueue import StaleDelivery, publish
 from django_mqueue.models import DeliveryState
 from django_mqueue.store import leases
 from tests.support.subscribers import engine_of
-from tests.support.transactions import Background, HeldTransaction, wait_for_lock_wait
+from tests.support.transactions import HeldTransaction, wait_until
 
 from .sides import ends
 from .steps import COMMIT, Stopped
@@ -101,8 +101,8 @@ def test_a_theft_does_not_wait_for_the_claim_of_a_retry() -> None:
         assert stolen.ack()
 
 
-def test_the_claim_of_a_retry_waits_for_a_theft() -> None:
-    """B: steals, does not commit. A: claims again what it had put back: waits. B: commits. A: gets nothing.
+def test_the_claim_of_a_retry_does_not_wait_for_a_theft() -> None:
+    """B: steals, does not commit. A: would claim again what it had put back, gets nothing, ends. B: commits.
 
     The retry is B's, and it is the second attempt.
     """
@@ -110,27 +110,26 @@ def test_the_claim_of_a_retry_waits_for_a_theft() -> None:
     with worker("a") as a, worker("b") as b:
         a.poll()[0].nack()
         expire()
-        with Stopped(lambda: acquire(b), COMMIT) as theft, Background(lambda: claim(a)) as claiming:
-            wait_for_lock_wait(claiming)
+        with Stopped(lambda: acquire(b), COMMIT) as theft:
+            assert ends(lambda: claim(a)) == []
             assert theft.go() == 1
-            assert claiming.result() == []
+        assert claim(a) == []
         (delivery,) = b.poll()
         assert delivery.attempt == 2
         assert delivery.ack()
 
 
-def test_a_claim_waits_for_a_theft_that_is_undone() -> None:
-    """B: steals, and dies before its commit. A: claims: waits, then gets the message, which is nobody else's."""
+def test_a_claim_does_not_wait_for_a_theft_that_is_undone() -> None:
+    """B: steals, and dies before its commit. A: gets nothing meanwhile, then the message, which is nobody else's."""
     publish(TOPIC, 1, key="k")
     with worker("a") as a, worker("b") as b:
         expire()
         thief = engine_of(b).context.me
         with HeldTransaction(lambda: leases.acquire("default", thief, ["k"], 600_000)) as theft:
             assert theft.result() == ["k"]
-            with Background(lambda: claim(a)) as claiming:
-                wait_for_lock_wait(claiming)
-                theft.rollback()
-                (delivery,) = claiming.result()
+            assert ends(lambda: claim(a)) == []
+            theft.rollback()
+        (delivery,) = wait_until(lambda: claim(a), "it tries again")
         assert owner() == "a"
         assert delivery.attempt == 1
         assert delivery.ack()

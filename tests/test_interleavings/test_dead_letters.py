@@ -81,7 +81,7 @@ def steal(thief: Subscription) -> None:
 
 def bury(owner: Subscription, delivery: Delivery) -> bool:
     """Dead-letter what a former owner has left unanswered once too often."""
-    return engine_of(owner).answering.bury(delivery.hold.ticket, "died", 3)
+    return bool(engine_of(owner).answering.bury(delivery.hold.ticket, "died", 3))
 
 
 def refused(verb: str) -> AbstractContextManager[object]:

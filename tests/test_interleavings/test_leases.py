@@ -135,18 +135,17 @@ def leave(subscription: Subscription) -> None:
         engine.membership.stop()
 
 
-def test_a_successor_waits_for_its_predecessors_claim(heir: Subscription) -> None:
-    """A: claims, does not commit. Another A starts: waits. A: commits. The other: has its name and its leases.
+def test_a_successor_does_not_wait_for_its_predecessors_claim(heir: Subscription) -> None:
+    """A: claims, does not commit. Another A starts: has its name, without a wait. A: commits. The other: its leases.
 
     What the first one claimed comes again, as a second attempt; the first one's answer is refused.
     """
     publish(TOPIC, 1, key="k")
     with worker("a") as a:
-        with Stopped(lambda: claim(a), COMMIT) as claiming, Background(lambda: announce(heir)) as starting:
-            wait_for_lock_wait(starting)
+        with Stopped(lambda: claim(a), COMMIT) as claiming:
+            ends(lambda: announce(heir))
             assert owner() == "a"
             (held,) = claiming.go()
-            starting.result()
         (again,) = heir.poll()
         assert (held.attempt, again.attempt) == (1, 2)
         with pytest.raises(StaleDelivery):
@@ -154,31 +153,30 @@ def test_a_successor_waits_for_its_predecessors_claim(heir: Subscription) -> Non
         assert again.ack()
 
 
-def test_a_claim_waits_for_a_successors_start_and_gets_nothing(heir: Subscription) -> None:
-    """Another A starts, does not commit. A: claims: waits. The other: commits. A: gets nothing.
+def test_a_claim_does_not_wait_for_a_successors_start_and_gets_nothing(heir: Subscription) -> None:
+    """Another A starts, does not commit. A: claims, gets nothing, ends. The other: commits. A: gets nothing.
 
     The message is the successor's, for the first time.
     """
     publish(TOPIC, 1, key="k")
     with worker("a") as a:
-        with Stopped(lambda: announce(heir), COMMIT) as starting, Background(lambda: claim(a)) as claiming:
-            wait_for_lock_wait(claiming)
+        with Stopped(lambda: announce(heir), COMMIT) as starting:
+            assert ends(lambda: claim(a)) == []
             starting.go()
-            assert claiming.result() == []
+        assert claim(a) == []
         (delivery,) = heir.poll()
         assert delivery.attempt == 1
         assert delivery.ack()
 
 
-def test_a_successor_waits_for_its_predecessors_ack(heir: Subscription) -> None:
-    """A: acks, does not commit. Another A starts: waits. A: commits; the ack counts. The other: has nothing to do."""
+def test_a_successor_does_not_wait_for_its_predecessors_ack(heir: Subscription) -> None:
+    """A: acks, does not commit. Another A starts, without a wait. A: commits; the ack counts. The other: takes k."""
     publish(TOPIC, 1, key="k")
     with worker("a") as a:
         (delivery,) = claim(a)
-        with Stopped(delivery.ack, COMMIT) as ack, Background(lambda: announce(heir)) as starting:
-            wait_for_lock_wait(starting)
+        with Stopped(delivery.ack, COMMIT) as ack:
+            ends(lambda: announce(heir))
             assert ack.go()
-            starting.result()
         assert heir.poll() == []
         assert has(heir) == ["k"]
     assert state().acked
@@ -213,14 +211,13 @@ def test_a_successor_waits_for_its_predecessors_end(heir: Subscription) -> None:
         assert SubscriberHeartbeat.objects.get().deregistered_at is None
 
 
-def test_an_end_waits_for_the_successors_start_and_takes_nothing_from_it(heir: Subscription) -> None:
-    """Another A starts, does not commit. A: leaves: waits. The other: commits. A: leaves its row and leases alone."""
+def test_an_end_does_not_wait_for_the_successors_start_and_takes_nothing_from_it(heir: Subscription) -> None:
+    """Another A starts, does not commit. A: leaves, ends. The other: commits. Its row and its leases are its own."""
     publish(TOPIC, 1, key="k")
     with worker("a") as a:
-        with Stopped(lambda: announce(heir), COMMIT) as starting, Background(lambda: leave(a)) as end:
-            wait_for_lock_wait(end)
+        with Stopped(lambda: announce(heir), COMMIT) as starting:
+            ends(lambda: leave(a))
             starting.go()
-            end.result()
         assert SubscriberHeartbeat.objects.get().deregistered_at is None
         (delivery,) = heir.poll()
         leave(a)

@@ -152,12 +152,13 @@ class TestSubscribedAgainUnderRunningWorkers:
 
     @pytest.mark.parametrize("step", [LEASES_GO, COMMIT])
     def test_a_claim_while_the_group_is_leaving(self, worker: Subscription, step: str) -> None:
-        """B: unsubscribes, stands. A (worker): claims 1, and waits for B. B: commits. A: gets nothing."""
+        """B: unsubscribes, stands. A (worker): would claim 1, gets nothing, without a wait. B: commits."""
         publish(TOPIC, 0, key="k")
         consume(worker, 1)
         publish(TOPIC, 1, key="k")
         with Stopped(anew, step) as leaving:
-            assert waits(leaving, worker.poll) == []
+            assert ends(worker.poll) == []
+            leaving.go()
         assert with_state(TOPIC, GROUP) == []
         assert_all_comes_again(2)
 
@@ -176,10 +177,12 @@ class TestSubscribedAgainUnderRunningWorkers:
     def test_a_watermark_while_the_group_is_leaving(
         self, worker: Subscription, deliveries: list[Delivery], step: str
     ) -> None:
-        """B: unsubscribes, stands. A (watermark): waits for B. B: commits, subscribes again. A: writes nothing down."""
+        """B: unsubscribes, stands. A (watermark): writes nothing, without a wait. B: commits, subscribes again."""
         worker.ack(deliveries)
         with Stopped(anew, step) as leaving:
-            waits(leaving, lambda: move(worker))
+            ends(lambda: move(worker))
+            leaving.go()
+        move(worker)
         assert positions() == []
         assert watermark(TOPIC, GROUP, "k") == 0
         assert_all_comes_again(2)
@@ -204,8 +207,8 @@ class TestSubscribedAgainUnderRunningWorkers:
 
     @pytest.mark.parametrize("step", [LEASES_GO, "DELETE t FROM queue_subscriber_heartbeats", COMMIT])
     def test_a_lease_is_taken_while_the_group_is_leaving(self, worker: Subscription, step: str) -> None:
-        """B: unsubscribes, stands. A (worker): takes k, waiting for B. B: commits. No lease is left of a group
-        that is gone: its next workers would wait for it to run out.
+        """B: unsubscribes, stands. A (worker): would take k, takes nothing, without a wait. B: commits. No lease is
+        left of a group that is gone: its next workers would wait for it to run out.
         """
         engine = engine_of(worker)
 
@@ -214,7 +217,9 @@ class TestSubscribedAgainUnderRunningWorkers:
                 engine.membership._acquire(["k"])
 
         with Stopped(lambda: unsubscribe(TOPIC, GROUP), step) as leaving:
-            waits(leaving, take)
+            ends(take)
+            assert "k" in engine.membership.candidates
+            leaving.go()
         assert not PartitionLease.objects.filter(consumer_group=GROUP).exists()
 
 

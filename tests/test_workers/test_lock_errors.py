@@ -71,6 +71,15 @@ def lock_state(rival: RawConnection, delivery: Delivery) -> None:
     )
 
 
+def begin_state(rival: RawConnection, offset: int) -> None:
+    rival.execute(
+        "INSERT INTO queue_delivery_state (consumer_group, topic, partition_key, message_offset, acked, in_flight,"
+        " invisible_until, retry_count, failure_count, delivery_token, handed, alone, delivered_to, delivered_at)"
+        " VALUES ('g', 't', 'k0', %s, 0, 1, 0, 0, 0, 1, 0, 0, '', 0)",
+        [offset],
+    )
+
+
 def test_an_ack_that_is_the_victim_of_a_deadlock_is_tried_again(rival: RawConnection) -> None:
     """It has locked the first row and waits for the second; the rival has the second and wants the first."""
     subscription, (first, second) = two_held()
@@ -103,10 +112,10 @@ def test_an_answer_whose_lock_wait_times_out_is_tried_again(verb: str, rival: Ra
 
 
 def test_a_claim_whose_lock_wait_times_out_is_tried_again_and_delivers_once(rival: RawConnection) -> None:
+    """It has locked its leases and waits to mark a message, for as long as its connection lets it."""
     subscription, held = two_held()
     subscription.ack(held)
-    rival.execute("SELECT id FROM queue_partition_leases FOR UPDATE")
-    publish("t", "new", key="k0")
+    begin_state(rival, publish("t", "new", key="k0").offset)
     claim = Errors(subscription.poll, lock_wait=1)
     wait_until(lambda: claim.codes, "its wait has timed out")
     rival.rollback()
@@ -120,14 +129,8 @@ def test_a_claim_that_is_the_victim_of_a_deadlock_is_tried_again(rival: RawConne
     """It has locked its leases and waits to mark a message; the rival has that row and wants the lease."""
     subscription, held = two_held()
     subscription.ack(held)
-    offset = publish("t", "new", key="k0").offset
     make_heavy(rival)
-    rival.execute(
-        "INSERT INTO queue_delivery_state (consumer_group, topic, partition_key, message_offset, acked, in_flight,"
-        " invisible_until, retry_count, failure_count, delivery_token, handed, alone, delivered_to, delivered_at)"
-        " VALUES ('g', 't', 'k0', %s, 0, 1, 0, 0, 0, 1, 0, 0, '', 0)",
-        [offset],
-    )
+    begin_state(rival, publish("t", "new", key="k0").offset)
     claim = Errors(subscription.poll)
     assert claim.thread.is_blocked
     rival.execute("SELECT id FROM queue_partition_leases FOR UPDATE")

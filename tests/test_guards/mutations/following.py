@@ -127,10 +127,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "who leaves a group leaves for itself",
         "a second reader is let in while the first, which took the place of a silent one, is at work",
         "store/heartbeats.py",
-        'SET deregistered_at = {NOW_MS}{_ROW} AND incarnation = %s",\n'
-        "        [me.group, me.topic, me.name, me.incarnation],\n",
-        "SET deregistered_at = {NOW_MS}{_ROW} AND %s > ''\",\n"
-        "        [me.group, me.topic, me.name, me.incarnation],\n",
+        "    if _lock(cursor, me):\n",
+        "    if _lock(cursor, me) or True:\n",
         f"{_FOLLOWING}::test_who_leaves_does_not_take_another_along",
     ),
     mutation(

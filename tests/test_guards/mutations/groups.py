@@ -149,7 +149,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a former owner writes down what it remembers of an earlier life: the new one's messages are lost",
         "service/watermarks.py",
         "mine = leases.lock_mine(cursor, context.me, context.life, names)",
-        "mine = set(names)",
+        "mine = leases.Mine(set(names), set())",
         f"{_LIVES}::test_before_it_has_noticed_a_worker_of_an_earlier_life_can_do_nothing",
     ),
     mutation(

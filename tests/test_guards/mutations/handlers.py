@@ -52,8 +52,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "who fails a handler that hangs waits for none of its locks",
         "its worker stands still with it, and loses all its leases",
         "workers/answers.py",
-        "        if alike[0].overdue:\n",
-        "        if alike[0].overdue and not alike:\n",
+        "        if alike[0].overdue or self._engine_of[answering].careful:\n",
+        "        if self._engine_of[answering].careful:\n",
         f"{_HANGING}::test_a_handler_with_open_transactions_of_its_own",
     ),
     mutation(

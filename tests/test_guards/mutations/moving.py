@@ -37,8 +37,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a release fences whose lease it was",
         "the one that hangs answers when another has its message, and both count",
         "store/leases.py",
-        " SET holder = '', leased_by = '', lease_renewed_at = {NOW_MS} WHERE id IN ({marks(sorted(locked))})",
-        " SET leased_by = '', lease_renewed_at = 0 WHERE id IN ({marks(sorted(locked))})",
+        " SET holder = '', leased_by = '', lease_renewed_at = {NOW_MS} WHERE id IN ({marks(ids)})",
+        " SET leased_by = '', lease_renewed_at = 0 WHERE id IN ({marks(ids)})",
         f"{_RELEASES}::test_an_answer_before_anybody_has_taken_it_is_refused_too",
     ),
     mutation(

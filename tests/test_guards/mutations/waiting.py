@@ -5,6 +5,8 @@ from __future__ import annotations
 from .mutation import Mutation, mutation
 
 _NOBODY, _ACKS = "test_hostile/test_waiting_for_nobody.py", "test_workers/test_acks_beside_the_loop.py"
+_HELD, _SENT = "test_hostile/test_held_rows.py", "test_hostile/test_statements_of_the_loop.py"
+_NO_STATEMENT = f"{_SENT}::test_no_statement_of_the_loop_waits_for_a_row_that_a_caller_may_have_locked"
 
 MUTATIONS: tuple[Mutation, ...] = (
     mutation(
@@ -37,7 +39,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "what was left to others is theirs",
         "under steady traffic a partition is taken back by who has just left it: shares are never fair",
         "service/membership.py",
-        "self._known.update(dict.fromkeys(some, time.monotonic()))",
+        "self._known.update(dict.fromkeys(left, time.monotonic()))",
         "self._known.update({})",
         "test_guards/test_moving.py::test_what_was_left_to_others_is_not_taken_back_with_its_next_message",
     ),
@@ -55,9 +57,10 @@ MUTATIONS: tuple[Mutation, ...] = (
         "where its earlier row is not purged yet, a handler of the next partition that has asked for time in a"
         " transaction holds up the worker, which loses its leases",
         "store/leases.py",
-        '" LOCK IN SHARE MODE",\n            [me.name, me.incarnation, *wanted, me.group, me.topic],',
-        '" LOCK IN SHARE MODE ON DUPLICATE KEY UPDATE leased_at = queue_partition_leases.leased_at",\n'
-        "            [me.name, me.incarnation, *wanted, me.group, me.topic],",
+        'AND l.topic = %s AND l.partition_key = p.partition_key)",\n            [me.group, me.topic, me.name,',
+        'AND l.topic = %s AND l.partition_key = p.partition_key)"\n'
+        '            " ON DUPLICATE KEY UPDATE leased_at = queue_partition_leases.leased_at",\n'
+        "            [me.group, me.topic, me.name,",
         f"{_NOBODY}::test_a_lease_beside_one_whose_handler_asks_for_time_in_an_open_transaction",
     ),
     mutation(
@@ -69,11 +72,69 @@ MUTATIONS: tuple[Mutation, ...] = (
         "test_interleavings/test_leases.py::test_a_renewal_does_not_wait_for_an_answer_in_an_open_transaction",
     ),
     mutation(
+        "a claim skips a registration that is locked",
+        "a caller's transaction with a pause, a reset or an unsubscribe of one group stops every group of a process",
+        "store/dialect.py",
+        'return "LOCK IN SHARE MODE SKIP LOCKED" if is_mariadb(using) else "FOR SHARE SKIP LOCKED"',
+        'return "LOCK IN SHARE MODE"',
+        f"{_HELD}::test_a_poll_never_waits[pause]",
+        _NO_STATEMENT,
+    ),
+    mutation(
+        "a heartbeat skips a row that is locked",
+        "an unsubscribe that is not committed stops every group of a process",
+        "store/heartbeats.py",
+        "{_ROW} AND incarnation = %s FOR UPDATE SKIP LOCKED",
+        "{_ROW} AND incarnation = %s FOR UPDATE",
+        _NO_STATEMENT,
+    ),
+    mutation(
+        "an unanswered message whose state is locked is left for later",
+        "a poll waits for an ack of the same message in a transaction that is still open",
+        "store/state.py",
+        'for locking in (" FOR UPDATE SKIP LOCKED", ""):',
+        'for locking in (" FOR UPDATE", ""):',
+        "test_interleavings/test_answers.py::test_a_redelivery_by_the_same_worker_does_not_wait_for_a_late_answer[ack]",
+    ),
+    mutation(
+        "positions that somebody has locked are left alone",
+        "a worker that gives up a drained partition waits for an unsubscribe of another group",
+        "store/garbage.py",
+        "AND l.topic = o.topic AND l.partition_key = o.partition_key) FOR UPDATE SKIP LOCKED",
+        "AND l.topic = o.topic AND l.partition_key = o.partition_key) FOR UPDATE",
+        "test_interleavings/test_emptied_partitions.py::TestEmptiedPartitions"
+        "::test_a_position_is_written_while_its_partition_is_found_empty",
+    ),
+    mutation(
+        "the loop waits for a lock for a second at most",
+        "an answer to a group that is being reset stops every group of a process for as long as that takes",
+        "store/silence.py",
+        "LOCK_WAIT = 1\n",
+        "LOCK_WAIT = 50\n",
+        f"{_SENT}::test_the_loop_waits_for_any_lock_for_a_second_at_most",
+    ),
+    mutation(
+        "a group that has waited for a lock in vain rests",
+        "each turn of the loop waits for a second, and the other groups with it",
+        "service/engine.py",
+        "if self.expires or not session.is_lock_wait(error):",
+        "if self.expires or session.is_lock_wait(error):",
+        f"{_HELD}::test_an_ack_that_has_to_wait_stops_no_other_group",
+    ),
+    mutation(
+        "partitions that could not be leased stay candidates",
+        "messages of a new partition wait for as long as a lease, because somebody had the registration locked",
+        "service/membership.py",
+        "            self.candidates.update({name: max(self.candidates.get(name, 0), 1) for name in wanted})\n",
+        "            self.candidates.clear()\n",
+        f"{_HELD}::test_partitions_that_could_not_be_leased_are_found_by_the_next_discovery",
+    ),
+    mutation(
         "the server ends who stands still",
         "the partitions of a worker whose machine is gone in the midst of its claim stay locked for hours",
         "store/silence.py",
-        "[min(before, math.ceil(seconds))]",
-        "[before]",
+        "_set(cursor, min(silence, math.ceil(seconds)), LOCK_WAIT)",
+        "_set(cursor, silence, LOCK_WAIT)",
         "test_workers/test_standing_still.py"
         "::test_a_worker_that_stands_still_in_its_claim_holds_up_one_partition_until_the_server_ends_it",
     ),

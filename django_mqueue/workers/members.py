@@ -1,0 +1,78 @@
+"""The groups of a worker process: which of them it has joined, and which it is to join later."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Mapping
+
+from .. import conf
+from ..service.engine import Engine
+from ..service.registration import is_registered, subscribe
+from .registry import Handler
+
+logger = logging.getLogger("django_mqueue")
+
+
+class Members:
+    """The engines of a process. False when there is none left that may work.
+
+    ``joined``: those that work. ``starting``: those that could not join at the start, because another transaction had
+    rows of their group locked. ``ready`` is the caller's list of engines that may claim.
+    """
+
+    def __init__(self, using: str, handlers: Mapping[Engine, Handler], ready: list[Engine]) -> None:
+        self.using, self._handlers, self._ready = using, handlers, ready
+        self.joined: dict[Engine, None] = {}
+        self.starting: dict[Engine, None] = {}
+        self._unsubscribed: dict[Engine, None] = {}
+        self._again_at = -math.inf
+
+    def __bool__(self) -> bool:
+        return bool(self.joined or self.starting)
+
+    def start(self) -> None:
+        """Join all groups. May be called again after a failure on the way."""
+        for engine in self._handlers:
+            if engine not in self.joined and engine not in self.starting:
+                with engine.resting_after_lock_wait():
+                    self._join(engine)
+                if engine not in self.joined:
+                    self.starting[engine] = None
+                    self._ready.remove(engine)
+
+    def retire(self, engine: Engine, *, may_return: bool) -> None:
+        """Work no longer for a group. ``may_return``: it is joined again if somebody subscribes it again."""
+        self.joined.pop(engine, None)
+        engine.leave_feed()
+        if engine in self._ready:
+            self._ready.remove(engine)
+        if may_return:
+            self._unsubscribed[engine] = None
+
+    def join_if_due(self) -> None:
+        """Join the groups that somebody has subscribed again, or that could not be joined at the start."""
+        waiting = [*self._unsubscribed, *self.starting]
+        if not waiting or time.monotonic() < self._again_at:
+            return
+        self._again_at = time.monotonic() + float(conf.get("DISCOVERY_INTERVAL"))
+        for engine in waiting:
+            handler = self._handlers[engine]
+            is_new = engine in self.starting
+            if engine.resting or not (is_new or is_registered(handler.topic, handler.group, self.using)):
+                continue
+            with engine.resting_after_lock_wait():
+                self._join(engine)
+            if engine in self.joined:
+                self._ready.append(engine)
+                self.starting.pop(engine, None)
+                if self._unsubscribed.pop(engine, is_new) is None:
+                    logger.info("%s goes on: its group is subscribed again", handler.name)
+
+    def _join(self, engine: Engine) -> None:
+        handler = self._handlers[engine]
+        subscribe(handler.topic, handler.group, handler.start, using=self.using)
+        engine.leave_feed()  # An earlier try may have come that far.
+        engine.start()
+        self.joined[engine] = None

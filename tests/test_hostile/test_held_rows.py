@@ -1,0 +1,196 @@
+"""Rows of a group that a caller has locked, in a transaction that stays open: they stop no other group, and no poll."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from django.test import override_settings
+
+from django_mqueue import (
+    OutgoingMessage,
+    Subscription,
+    pause,
+    publish,
+    publish_many,
+    release,
+    reset,
+    subscribe,
+    unsubscribe,
+)
+from django_mqueue.inspect import remove, send_to_front
+from django_mqueue.models import PartitionLease, SubscriberHeartbeat
+from django_mqueue.service import engine
+from django_mqueue.workers.options import RunOptions
+from django_mqueue.workers.registry import handlers
+from django_mqueue.workers.runner import Runner
+from tests.support.processes import FAST
+from tests.support.running import Seen, registered
+from tests.support.subscribers import QUICK, consume, consume_for
+from tests.support.transactions import Background, HeldTransaction, wait_for_lock_wait, wait_until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+LONG = 30.0
+"""Less than the 50 seconds for which a statement of these tests waits for a lock, and more than all else takes."""
+
+HELD: dict[str, Callable[[], object]] = {
+    "pause": lambda: pause("ta", "A"),
+    "unsubscribe": lambda: unsubscribe("ta", "A"),
+    "reset": lambda: reset("ta", "A", "earliest", force=True),
+    "release": lambda: release("ta", "A", subscriber="w"),
+    "remove": lambda: publish("ta", "x") and remove("ta", group="A", status="pending"),
+    "send to front": lambda: publish("ta", "x") and send_to_front("ta", group="A", status="pending"),
+}
+
+
+@contextmanager
+def worker() -> Iterator[Background[None]]:
+    """A worker's loop over the handlers of both topics, in a thread; told to stop at the end."""
+    runner = Runner(handlers(["ta:A", "tb:B"]), RunOptions(name="w", max_seconds=120))
+    with Background(runner.run) as running:
+        try:
+            yield running
+        finally:
+            runner.stop()
+            running.result()
+
+
+def signs_of_life() -> tuple[int, int]:
+    """Of group B: when the first of its leases was renewed last, and when its worker has sent a heartbeat."""
+    leases = PartitionLease.objects.filter(consumer_group="B").order_by("lease_renewed_at")
+    return leases[0].lease_renewed_at, SubscriberHeartbeat.objects.get(consumer_group="B").heartbeat_at
+
+
+def lives_on() -> None:
+    """Wait until group B has renewed its leases and sent a heartbeat, twice."""
+    for _ in range(2):
+        renewed, beaten = signs_of_life()
+        wait_until(lambda: signs_of_life()[0] > renewed, "the other group renews", seconds=LONG)  # noqa: B023
+        wait_until(lambda: signs_of_life()[1] > beaten, "it sends heartbeats", seconds=LONG)  # noqa: B023
+
+
+@pytest.mark.parametrize("what", HELD)
+@override_settings(MQUEUE=FAST)
+def test_one_group_stops_no_other_group_of_its_process(what: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A caller changes group A in a transaction that stays open. Group B of the same worker goes on meanwhile.
+
+    New messages of B arrive, in partitions old and new; its leases are renewed, its heartbeats sent. No statement of
+    the loop waits for a lock. When the caller's transaction ends, A gets its messages too.
+    """
+    with registered("ta", a := Seen(), group="A"), registered("tb", b := Seen(), group="B"), worker():
+        for topic in ("ta", "tb"):
+            publish(topic, "first", key="k0")
+        wait_until(lambda: a.messages and b.messages, "both have begun", seconds=LONG)
+        with HeldTransaction(HELD[what]) as held:
+            for topic in ("ta", "tb"):
+                publish_many(topic, [OutgoingMessage(n, key=f"k{n % 4}") for n in range(20)])
+            wait_until(lambda: len(b.messages) == 21, "the other group goes on", seconds=LONG)
+            lives_on()
+            held.rollback()
+        wait_until(lambda: len(a.messages) >= 21, "and so does the first", seconds=LONG)
+    assert len(b.messages) == 21
+    assert "rests" not in caplog.text
+
+
+@override_settings(MQUEUE=FAST)
+def test_an_ack_that_has_to_wait_stops_no_other_group(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A handler of A runs; a caller resets A in a transaction that stays open; the handler ends. Its ack has to wait.
+
+    The loop gives up after a second, and B goes on. The caller's transaction is rolled back: the ack counts.
+    """
+    monkeypatch.setattr(engine, "REST", 0.2)
+    door = threading.Event()
+    with (
+        registered("ta", a := Seen(lambda message: door.wait(LONG)), group="A"),
+        registered("tb", b := Seen(), group="B"),
+        worker(),
+    ):
+        publish("tb", "first")
+        publish("ta", "slow", key="k")
+        wait_until(lambda: a.messages and b.messages, "both have begun", seconds=LONG)
+        with HeldTransaction(HELD["reset"]) as held:
+            door.set()
+            wait_until(lambda: "rests" in caplog.text, "the ack has waited in vain", seconds=LONG)
+            publish_many("tb", range(20))
+            wait_until(lambda: len(b.messages) == 21, "the other group goes on", seconds=LONG)
+            lives_on()
+            held.rollback()
+        publish("ta", "next", key="k")
+        wait_until(lambda: len(a.messages) == 2, "and so does the first", seconds=LONG)
+    assert a.attempts("slow") == a.attempts("next") == [1]
+    assert caplog.text.count("rests") == 1, "the next try asks first what is locked"
+
+
+@override_settings(MQUEUE=FAST)
+def test_a_worker_starts_beside_a_group_that_is_being_subscribed() -> None:
+    """Group A is new, and its topic is locked: the worker joins B, and A when it can."""
+    subscribe("tb", "B")
+    with (
+        HeldTransaction(lambda: subscribe("ta", "another")) as held,
+        registered("ta", a := Seen(), group="A"),
+        registered("tb", b := Seen(), group="B"),
+        worker(),
+    ):
+        publish("ta", 1)
+        publish("tb", 1)
+        wait_until(lambda: b.messages, "the other group goes on", seconds=LONG)
+        lives_on()
+        held.rollback()
+        wait_until(lambda: a.messages, "and so does the first", seconds=LONG)
+
+
+@pytest.mark.parametrize("what", HELD)
+@override_settings(MQUEUE={**QUICK, "LEASE_DURATION": 600})
+def test_a_poll_never_waits(what: str) -> None:
+    """A: changes the group in a transaction that stays open. B: polls, with all that is due, and leaves the group."""
+    with Subscription("ta", "A", "w") as subscription:
+        publish("ta", 0, key="k0")
+        consume(subscription, 1)
+        with HeldTransaction(HELD[what]) as held:
+            publish_many("ta", [OutgoingMessage(n, key=f"k{n}") for n in range(3)])
+            with Background(lambda: consume_for(subscription, 1.0)) as polling:
+                assert polling.is_done_within(LONG), "it waits for the caller"
+                got = polling.result()
+            assert got == [] or what == "release", "its registration is locked"
+            held.rollback()
+        consume(subscription, 3 - len(got))
+        with HeldTransaction(HELD[what]), Background(subscription.close) as leaving:
+            assert leaving.is_done_within(LONG), "it waits for the caller"
+            leaving.result()
+
+
+@override_settings(MQUEUE={**QUICK, "LEASE_DURATION": 600})
+def test_a_poll_does_not_wait_behind_a_pause_that_waits() -> None:
+    """A: publishes to the group in a transaction that stays open. B: pauses the group, and waits for A. C: polls."""
+    with Subscription("ta", "A", "w") as subscription:
+        publish("ta", 0, key="k0")
+        consume(subscription, 1)
+        with (
+            HeldTransaction(lambda: publish("ta", 9, group="A")) as publisher,
+            Background(lambda: pause("ta", "A")) as pausing,
+        ):
+            wait_for_lock_wait(pausing)
+            publish("ta", 1, key="k1")
+            with Background(lambda: consume_for(subscription, 0.5)) as polling:
+                assert polling.is_done_within(LONG), "it waits for the pause"
+                assert polling.result() == []
+            publisher.rollback()
+            assert pausing.result() == 1
+
+
+@override_settings(MQUEUE={**QUICK, "LEASE_DURATION": 600})
+def test_partitions_that_could_not_be_leased_are_found_by_the_next_discovery() -> None:
+    """A: pauses the group, does not commit. B: sees messages of a new partition, and cannot lease it. A: rolls back."""
+    with Subscription("ta", "A", "w") as subscription:
+        publish("ta", 0, key="k0")
+        consume(subscription, 1)
+        with HeldTransaction(HELD["pause"]) as held:
+            publish("ta", 1, key="new")
+            assert consume_for(subscription, 0.3) == []
+            held.rollback()
+        assert [delivery.payload for delivery in consume(subscription, 1)] == [1]
