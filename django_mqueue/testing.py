@@ -118,7 +118,7 @@ class _Drain:
             more = self.feed.tick()
             for engine in self.handlers:
                 engine.membership.tick()
-            deliveries = self.dispatch.claim(AT_ONCE, AT_ONCE)
+            deliveries = self.dispatch.claim(AT_ONCE)
             self.outbox.flush()
             for together in jobs(deliveries):
                 handled += together

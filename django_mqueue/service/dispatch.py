@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from django.db import DatabaseError
 
 from ..policy.solitude import Mode, Solitude, alone_for
-from .claiming import UNLIMITED
 from .delivery import Delivery
 from .engine import Engine
 
@@ -24,45 +23,37 @@ def jobs(deliveries: Sequence[Delivery]) -> list[list[Delivery]]:
 
 
 class Dispatch:
-    """Who of a process's subscribers may claim, and how much.
-
-    ``busy`` counts what runs or is about to; ``room`` limits what one subscriber may have running at once.
-    """
+    """Who of a process's subscribers may claim, and how much. ``busy`` counts what runs or is about to."""
 
     def __init__(
-        self,
-        engines: list[Engine],
-        solitude: Solitude,
-        busy: Callable[[], int] = lambda: 0,
-        room: Callable[[Engine], int] = lambda engine: UNLIMITED,
+        self, engines: list[Engine], solitude: Solitude, busy: Callable[[], int] = lambda: 0
     ) -> None:
-        self.engines, self.solitude, self.busy, self.room = engines, solitude, busy, room
+        self.engines, self.solitude, self.busy = engines, solitude, busy
         self._turn = 0
         self._alone_since: tuple[Delivery, float] | None = None
 
-    def claim(self, capacity: int, start_now: int, most: int = UNLIMITED) -> list[Delivery]:
-        """Up to ``capacity`` deliveries; the first ``start_now`` of them go to handlers at once.
-
-        A batch counts as one of them; ``most``: of how many messages all of them may be.
-        """
+    def suspects(self, free: int) -> list[Delivery] | None:
+        """Claim a suspect whose time has come, if a thread is ``free``. None: claim as usual; empty: claim nothing."""
         mode = self._mode()
-        if mode in (Mode.ALONE, Mode.BESIDE) and start_now > 0:
+        if mode in (Mode.ALONE, Mode.BESIDE) and free > 0:
             for engine in self.engines:
                 with engine.resting_after_lock_wait(), engine.context.lock:
                     if engine.has_suspects and (suspect := engine.claiming.suspect(alone=mode is Mode.ALONE)):
                         return suspect
-            mode = Mode.CROWD
-        if mode is not Mode.CROWD or capacity <= 0:
-            return []
+            return None
+        return None if mode is Mode.CROWD else []
+
+    def claim(self, capacity: int) -> list[Delivery]:
+        """Claim up to ``capacity`` deliveries, to be handled at once. A batch counts as one."""
+        suspects = self.suspects(capacity)
+        if suspects is not None:
+            return suspects
         got: list[Delivery] = []
         for place in range(len(self.engines)):
             engine = self.engines[(self._turn + place) % len(self.engines)]
-            if engine.resting:
-                continue
+            room = capacity - len(jobs(got))
             try:
-                used = len(jobs(got))
-                with engine.resting_after_lock_wait():
-                    got += self._crowd(engine, capacity - used, max(start_now - used, 0), most - len(got))
+                got += engine.claim(room, room)
             except DatabaseError:
                 if not got:
                     raise
@@ -71,14 +62,6 @@ class Dispatch:
                 break
         self._turn += 1
         return got
-
-    def _crowd(self, engine: Engine, capacity: int, start_now: int, most: int) -> list[Delivery]:
-        room = self.room(engine)
-        if room != UNLIMITED or engine.batch:
-            # Ahead of a limit nothing is claimed: it would keep threads from other handlers. Nor are batches.
-            capacity = start_now = min(capacity, start_now, room)
-        with engine.context.lock:
-            return engine.claiming.crowd(capacity, start_now, most)
 
     def _mode(self) -> Mode:
         now = time.monotonic()

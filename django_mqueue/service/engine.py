@@ -15,7 +15,7 @@ from ..store import session
 from ..store.leases import Holder
 from . import together
 from .answering import Answering
-from .claiming import Claiming
+from .claiming import UNLIMITED, Claiming
 from .collecting import Collector
 from .context import Context, Options
 from .delivery import Delivery
@@ -137,6 +137,24 @@ class Engine:
             self.collector.tick()
             if self.expires:
                 self.claiming.expire()
+
+    def claim(self, capacity: int, start_now: int, most: int = UNLIMITED) -> list[Delivery]:
+        """Claim up to ``capacity`` messages, or batches of ``most`` messages; the first ``start_now`` start at once."""
+        got: list[Delivery] = []
+        if not self.resting:
+            with self.resting_after_lock_wait(), self.context.lock:
+                got = self.claiming.crowd(capacity, start_now, most)
+        return got
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a claim may get something, as far as memory knows."""
+        context = self.context
+        if context.paused or self.resting:
+            return False
+        with context.lock:
+            context.ring()
+        return bool(context.ready or context.thin or context.stale_waiting)
 
     @property
     def in_flight(self) -> int:

@@ -181,7 +181,7 @@ class Subscription:
         engine.tick()
         engine.feed.tick()
         engine.membership.tick()
-        return dispatch.claim(max_messages, max_messages)
+        return dispatch.claim(max_messages)
 
     def _opened(self) -> tuple[Engine, Dispatch]:
         if self._engine is None or self._dispatch is None:

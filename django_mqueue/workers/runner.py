@@ -6,7 +6,7 @@ import logging
 import math
 import random
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Sequence
 
 from django.db import DatabaseError
@@ -30,8 +30,8 @@ from .jobs import Job
 from .limits import Limits
 from .members import Members
 from .options import RunOptions as RunOptions
-from .prefetch import Prefetch
 from .registry import Handler
+from .sharing import Sharing
 
 logger = logging.getLogger("django_mqueue")
 
@@ -58,11 +58,9 @@ class Runner:
             )  # fmt: skip
             engine = Engine(handler.topic, handler.group, name, engine_options, self._feed, expires=False)
             self._handlers[engine] = handler
-        self._engine_of = {engine.answering: engine for engine in self._handlers}
-        self._dispatch = Dispatch(list(self._handlers), Solitude(), self._busy, self._room)
-        self._prefetch = Prefetch(options.threads)
-        self._waiting: deque[Delivery] = deque()
+        self._dispatch = Dispatch(list(self._handlers), Solitude(), self._busy)
         self._crew = Crew(options.threads)
+        self._sharing = Sharing(self._dispatch.engines, self._handlers, self._crew)
         self._limits = Limits(self._crew)
         self._members = Members(self.using, self._handlers, self._dispatch.engines)
         self._joined = self._members.joined
@@ -150,7 +148,7 @@ class Runner:
             return True
         self._answers.keep_visible()
         claimed = self._claim()
-        if claimed or self._more:
+        if claimed or self._more or self._sharing.can_start(self._free()):
             self._collect(0)
             return False
         if not self._busy() and self.options.drain and self._is_drained():
@@ -183,7 +181,7 @@ class Runner:
         """A fenced name ends the process: it is another's now. An unsubscribed group only rests."""
         logger.error("%s stops: %s", self._handlers[engine].name, error)
         self._members.retire(engine, may_return=isinstance(error, NotRegistered))
-        self._waiting = deque(d for d in self._waiting if d.hold.answering is not engine.answering)
+        self._sharing.ahead[engine].clear()
         if not isinstance(error, NotRegistered):
             self._stopping = True
         if self._stopping or not self._members:
@@ -203,14 +201,7 @@ class Runner:
         return max(float(conf.get("LEASE_DURATION", handler.topic)) for handler in self._handlers.values())
 
     def _busy(self) -> int:
-        return len(self._crew.jobs) + len(self._waiting) + len(self._answers.finished)
-
-    def _room(self, engine: Engine) -> int:
-        """How many more of this engine's deliveries may start now."""
-        concurrency = self._handlers[engine].concurrency
-        return (
-            UNLIMITED if concurrency is None else max(concurrency - self._crew.running[engine.answering], 0)
-        )
+        return len(self._crew.jobs) + self._sharing.waiting + len(self._answers.finished)
 
     def _free(self) -> int:
         free = self.options.threads - len(self._crew.jobs)
@@ -220,55 +211,57 @@ class Runner:
 
     def _claim(self) -> int:
         """Claim for the free threads, and ahead of them where handlers are quick."""
-        waiting = sum(not self._engine_of[d.hold.answering].resting for d in self._waiting)
-        free = max(self._free() - waiting, 0)
-        capacity = free + self._prefetch.ahead() - max(waiting - self._free(), 0)
-        most = UNLIMITED
+        free, most = self._free(), UNLIMITED
         if self.options.max_messages is not None:
-            most = self.options.max_messages - self._started - len(self._waiting)
-            capacity = min(capacity, most)
-        if capacity <= 0 or waiting > self._prefetch.ahead() // 2:
+            most = self.options.max_messages - self._started - self._sharing.waiting
+        claims = self._sharing.claims(free)
+        if not claims and not any(engine.has_suspects for engine in self._joined):
             return 0
-        deliveries = self._dispatch.claim(capacity, free, most)
+        suspects = self._dispatch.suspects(free) if most > 0 else []
+        if suspects is not None:
+            self._sharing.rest(claims)
+            return self._take(suspects)
+        claimed = 0
+        for engine, (start_now, ahead) in claims.items():
+            began, left = time.monotonic(), most - claimed
+            if left <= 0:
+                self._sharing.rest([engine])
+                continue
+            got = self._take(engine.claim(min(start_now + ahead, left), start_now, left))
+            self._sharing.claimed(engine, got, time.monotonic() - began)
+            claimed += got
+        return claimed
+
+    def _take(self, deliveries: list[Delivery]) -> int:
+        """Start what was claimed for free threads; keep what was claimed ahead."""
         for together in jobs(deliveries):
             if together[0].hold.handed:
                 self._submit(together)
             else:
-                self._waiting.extend(together)
+                self._sharing.ahead[self._sharing.engine_of(together[0])] += together
         return len(deliveries)
 
     def _submit(self, deliveries: list[Delivery]) -> None:
         self._started += len(deliveries)
-        handler = self._handlers[self._engine_of[deliveries[0].hold.answering]]
+        handler = self._handlers[self._sharing.engine_of(deliveries[0])]
         self._crew.start(Job(handler, deliveries))
 
     def _collect(self, timeout: float) -> None:
         """Take the results that are there; wait for the first of them."""
         for job in self._crew.finished(timeout):
-            self._prefetch.note(job.seconds)
+            self._sharing.ended(job)
             self._answers.finished += job.outcomes
-
-    def _next_to_start(self) -> list[Delivery]:
-        """Those claimed ahead that threads are free for."""
-        chosen: list[Delivery] = []
-        free, room = self._free(), {e: 0 if e.resting else self._room(e) for e in self._handlers}
-        for delivery in self._waiting:
-            if len(chosen) >= free:
-                break
-            engine = self._engine_of[delivery.hold.answering]
-            if room[engine] > 0:
-                room[engine] -= 1
-                chosen.append(delivery)
-        return chosen
 
     def _answer(self) -> None:
         """Answer what is finished and start what was claimed ahead."""
         self._collect(0)
         self._look_at_limits()
-        self._answers.give([] if self._stopping else self._next_to_start(), self._start_ahead)
+        returning = {self._sharing.engine_of(outcome.delivery) for outcome in self._answers.finished}
+        starting = [] if self._stopping else self._sharing.starting(self._free(), returning)
+        self._answers.give(starting, self._start_ahead)
 
     def _start_ahead(self, delivery: Delivery) -> None:
-        self._waiting.remove(delivery)
+        self._sharing.ahead[self._sharing.engine_of(delivery)].remove(delivery)
         if not delivery.hold.lost:
             self._submit([delivery])
 
@@ -306,9 +299,8 @@ class Runner:
                              len(self._answers.finished))  # fmt: skip
                 break
         for engine in self._joined:
-            unstarted = [d for d in self._waiting if d.hold.answering is engine.answering]
             try:
-                stop_safely(engine, unstarted, patient=not self.hanging)
+                stop_safely(engine, self._sharing.ahead[engine], patient=not self.hanging)
             except (DatabaseError, MQueueError):
                 logger.exception("could not leave the group; the leases will run out")
                 session.discard(self.using)

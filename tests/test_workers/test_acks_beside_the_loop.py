@@ -11,11 +11,11 @@ from unittest.mock import patch
 
 import pytest
 
-from django_mqueue import Delivery, OutgoingMessage, publish_many
+from django_mqueue import Delivery, OutgoingMessage, publish, publish_many
 from django_mqueue.models import DeliveryState
 from django_mqueue.service.context import Context
 from tests.support.running import registered, run
-from tests.support.threads import raw_connection
+from tests.support.threads import Background, raw_connection
 from tests.support.transactions import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("fast")]
@@ -72,11 +72,21 @@ def run_with(steps: Steps, **options: Any) -> None:
 
 
 def test_an_ack_while_the_loop_asks_who_runs_alone() -> None:
+    """A third message makes the loop claim while both run."""
     steps = Steps()
     publish_many("orders", BOTH)
-    with registered("orders", steps.handle, atomic=True):
+
+    def handle(message: Delivery) -> None:
+        if message.payload == "b":
+            wait_until(lambda: "a" in steps.started, "the other one has started")
+            steps.started.add("b")
+            Background(lambda: publish("orders", "c", key="c")).result()
+        if message.payload != "c":
+            steps.handle(message)
+
+    with registered("orders", handle, atomic=True):
         run_with(steps)
-    assert list(DeliveryState.objects.values_list("acked", "retry_count")) == [(True, 0)] * 2
+    assert list(DeliveryState.objects.values_list("acked", "retry_count")) == [(True, 0)] * 3
 
 
 def test_an_ack_while_the_loop_winds_up_and_forgets_what_it_has_lost() -> None:

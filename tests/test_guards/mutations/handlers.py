@@ -6,6 +6,7 @@ from .mutation import Mutation, mutation
 
 _BATCHES = "test_batch/test_batches.py"
 _HANGING = "test_time_limits/test_workers.py"
+_SHARING, _TURNS = "test_workers/test_sharing.py", "test_policy/test_turns.py"
 
 MUTATIONS: tuple[Mutation, ...] = (
     mutation(
@@ -72,5 +73,38 @@ MUTATIONS: tuple[Mutation, ...] = (
         "patient=True",
         "test_time_limits/test_processes.py"
         "::test_told_to_stop_it_waits_for_the_limit_and_no_longer[atomic, with its delivery locked]",
+    ),
+    mutation(
+        "a thread stays free for a handler whose turn it is and that has nothing claimed",
+        "what others have claimed ahead takes every free thread: batch handlers starve",
+        "workers/sharing.py",
+        "most = room if engine in returning or self._has_work(engine) else min(claimed, room)",
+        "most = min(claimed, room)",
+        f"{_SHARING}::test_a_limited_and_a_batch_handler_beside_a_plain_one_with_a_backlog",
+    ),
+    mutation(
+        "the handler that has used least time comes first",
+        "a handler with slow calls takes the threads of all others",
+        "policy/turns.py",
+        "return int(spent / self._turn)",
+        "return 0",
+        f"{_TURNS}::test_a_quick_and_a_slow_handler_use_the_same_time",
+        f"{_TURNS}::test_more_handlers_than_threads",
+    ),
+    mutation(
+        "a handler that uses less than its share saves up one turn at most",
+        "it takes all threads when it gets more work, until it has caught up with hours",
+        "policy/turns.py",
+        "self._level - self._turn - self._account(key).used - runs",
+        "-self._account(key).used - runs",
+        f"{_TURNS}::test_a_handler_that_could_not_use_its_share_has_saved_up_no_more_than_a_turn",
+    ),
+    mutation(
+        "a handler whose claim got nothing gives its thread to the others",
+        "a group that is locked keeps threads that stay idle",
+        "workers/sharing.py",
+        "            self.rest([engine])\n",
+        "            pass\n",
+        f"{_SHARING}::test_what_cannot_be_claimed_keeps_no_thread[batch]",
     ),
 )

@@ -1,0 +1,123 @@
+"""Fair turns: simulated threads, on a clock of their own."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from dataclasses import dataclass
+
+import pytest
+
+from django_mqueue.policy.turns import TURN, UNKNOWN, Contender, Turns
+
+
+@dataclass
+class Load:
+    """A handler with more work than can be done, from ``begins`` on. ``claims``: it has nothing claimed ahead."""
+
+    seconds: float
+    limit: int = 1000
+    claims: bool = False
+    begins: float = 0.0
+
+
+def simulate(loads: dict[str, Load], threads: int, until: float) -> tuple[dict[str, float], dict[str, float]]:
+    """The handler time of each within ``until`` seconds, and how long each has waited at most without a thread."""
+    turns: Turns[str] = Turns(threads)
+    now, used, waited = 0.0, dict.fromkeys(loads, 0.0), dict.fromkeys(loads, 0.0)
+    idle_since = {key: load.begins for key, load in loads.items()}
+    running: list[tuple[float, float, str]] = []
+    while now < until:
+        at_work = Counter(key for _, _, key in running)
+        contenders = {
+            key: Contender(load.limit - at_work[key], 0 if load.claims else 100)
+            for key, load in loads.items()
+            if load.begins <= now and at_work[key] < load.limit
+        }
+        elapsed: dict[str, list[float]] = {}
+        for _, began, key in running:
+            elapsed.setdefault(key, []).append(now - began)
+        for key, share in turns.share(threads - len(running), contenders, elapsed).items():
+            if not at_work[key]:
+                waited[key] = max(waited[key], now - idle_since[key])
+            for _ in range(share):
+                heapq.heappush(running, (now + loads[key].seconds, now, key))
+        now, began, key = heapq.heappop(running)
+        turns.ended(key, now - began)
+        used[key] += now - began
+        idle_since[key] = now
+    for key in loads.keys() - {key for _, _, key in running}:
+        waited[key] = max(waited[key], until - idle_since[key])
+    return used, waited
+
+
+def test_a_quick_and_a_slow_handler_use_the_same_time() -> None:
+    used, _ = simulate({"quick": Load(0.002), "slow": Load(1.0, claims=True)}, threads=4, until=30)
+    assert used["quick"] == pytest.approx(used["slow"], rel=0.1)
+    assert sum(used.values()) > 4 * 28
+
+
+def test_on_one_thread_too() -> None:
+    used, _ = simulate({"quick": Load(0.002), "slow": Load(1.0, claims=True)}, threads=1, until=30)
+    assert used["quick"] == pytest.approx(used["slow"], rel=0.1)
+
+
+def test_more_handlers_than_threads() -> None:
+    loads = {f"h{n}": Load(0.003 * (n + 1), claims=n % 2 == 0) for n in range(12)}
+    used, waited = simulate(loads, threads=4, until=30)
+    assert min(used.values()) > 0.8 * max(used.values())
+    assert max(waited.values()) < 12 * 2 * TURN, "no handler waits longer than a round"
+
+
+def test_a_limited_handler_has_its_limit_and_the_others_the_rest() -> None:
+    loads = {"plain": Load(0.002), "limited": Load(0.5, limit=1, claims=True)}
+    used, waited = simulate(loads, threads=4, until=50)
+    assert used["limited"] > 49
+    assert used["plain"] > 3 * 49
+    assert waited["limited"] <= TURN + 0.01
+
+
+def test_a_handler_that_could_not_use_its_share_has_saved_up_no_more_than_a_turn() -> None:
+    """A newcomer, beside one that has used little because of its limit: neither takes all the threads."""
+    loads = {"plain": Load(0.002), "limited": Load(0.02, limit=1), "new": Load(0.01, begins=20)}
+    _, waited = simulate(loads, threads=4, until=25)
+    assert waited["plain"] < 3 * TURN
+    assert waited["new"] < 3 * TURN
+
+
+def test_a_newcomer_starts_as_soon_as_a_thread_is_free() -> None:
+    loads = {"old": Load(0.01), "new": Load(0.01, claims=True, begins=5)}
+    used, waited = simulate(loads, threads=2, until=5.025)
+    assert used["new"] > 0
+    assert waited["new"] <= 0.011
+
+
+def test_quick_handlers_take_turns_not_calls() -> None:
+    """Statements are for one handler's messages: in one round of threads there are seldom two."""
+    turns: Turns[str] = Turns(4)
+    mixed = 0
+    for _ in range(500):
+        shares = turns.share(4, {"a": Contender(1000, 100), "b": Contender(1000, 100)}, {})
+        mixed += len(shares) > 1
+        for key, share in shares.items():
+            for _ in range(share):
+                turns.ended(key, 0.001)
+    assert mixed < 50
+
+
+def test_of_two_that_are_not_known_yet_each_gets_half() -> None:
+    assert Turns[str](4).share(4, {"a": Contender(1000), "b": Contender(1000)}, {}) == {"a": 2, "b": 2}
+
+
+def test_a_handler_without_room_gets_no_thread_and_no_more_than_its_room() -> None:
+    shares = Turns[str](4).share(4, {"none": Contender(0, 9), "two": Contender(2), "all": Contender(9)}, {})
+    assert shares == {"two": 2, "all": 2}
+
+
+def test_calls_left_are_those_of_a_turn_and_not_a_few() -> None:
+    turns: Turns[str] = Turns(2)
+    assert turns.average("a") == UNKNOWN
+    turns.ended("a", 0.001)
+    assert turns.calls_left("a", 0.0) == 100
+    assert turns.calls_left("a", 0.04) == 60
+    assert turns.calls_left("a", 0.0951) == 104

@@ -1,0 +1,172 @@
+"""Handlers of one process share its threads, whatever their options: none waits until another has no work."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from django_mqueue import Message, OutgoingMessage, pause, publish_many, subscribe
+from django_mqueue.models import DeliveryState
+from django_mqueue.service.claiming import Claiming
+from django_mqueue.service.engine import Engine
+from tests.support.running import Seen, registered, run
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("fast")]
+
+PATIENCE = 30.0
+
+
+class Calls:
+    """Counts the calls of several handlers."""
+
+    def __init__(self) -> None:
+        self.count: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def of(self, topic: str) -> Callable[[Any], None]:
+        def handle(given: Any) -> None:
+            with self._lock:
+                self.count[topic] += 1
+
+        return handle
+
+
+def test_a_limited_and_a_batch_handler_beside_a_plain_one_with_a_backlog() -> None:
+    """More work for each than is done: of the calls each has its part."""
+    calls = Calls()
+    for topic in ("plain", "limited", "batch"):
+        publish_many(topic, range(1500))
+    with (
+        registered("batch", calls.of("batch"), batch=True),
+        registered("limited", calls.of("limited"), concurrency=2),
+        registered("plain", calls.of("plain")),
+    ):
+        run(drain=False, max_messages=1500, max_seconds=60)
+    assert min(calls.count.values()) > 30, calls.count
+
+
+def test_a_batch_handler_beside_a_strict_one_of_one_key() -> None:
+    """Nothing of either can be claimed before the last one is answered."""
+    calls = Calls()
+    publish_many("batch", [OutgoingMessage(n, key="k") for n in range(1000)])
+    publish_many("strict", [OutgoingMessage(n, key="k") for n in range(300)])
+    publish_many("plain", range(2000))
+    with (
+        registered("batch", calls.of("batch"), batch=True),
+        registered("plain", calls.of("plain")),
+        registered("strict", calls.of("strict"), strict=True, atomic=True),
+    ):
+        run(drain=False, max_messages=1200, max_seconds=60)
+    assert min(calls.count.values()) > 20, calls.count
+
+
+def test_a_slow_handler_leaves_threads_to_a_quick_one() -> None:
+    """Both are plain. Of the time each has its part, so of the calls most are quick ones."""
+    calls = Calls()
+    publish_many("slow", range(500))
+    publish_many("quick", range(500))
+
+    def slow(message: Message) -> None:
+        threading.Event().wait(0.1)
+        calls.of("slow")(message)
+
+    with registered("quick", calls.of("quick")), registered("slow", slow):
+        run(drain=False, max_messages=300, max_seconds=60)
+    assert calls.count["quick"] > calls.count["slow"] > 0, calls.count
+
+
+@pytest.mark.parametrize(
+    "options", [{"concurrency": 2}, {"batch": True}, {}], ids=["limited", "batch", "plain"]
+)
+def test_what_cannot_be_claimed_keeps_no_thread(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group whose claims get nothing, though there is work: the other handler has all four threads."""
+    claim = Claiming.crowd
+    tried = threading.Event()
+
+    def claim_unless_locked(claiming: Claiming, *arguments: int) -> Any:
+        if claiming.context.topic != "locked":
+            return claim(claiming, *arguments)
+        tried.set()
+        return []
+
+    monkeypatch.setattr(Claiming, "crowd", claim_unless_locked)
+    publish_many("locked", range(100))
+    publish_many("t", range(200))
+    four = threading.Barrier(4, timeout=PATIENCE)
+    with registered("locked", Seen(), **options), registered("t", seen := Seen(lambda message: four.wait())):
+        run(drain=False, max_messages=200, max_seconds=60)
+    assert len(seen.messages) == 200
+    assert tried.is_set()
+    assert not DeliveryState.objects.exclude(acked=True).exists()
+
+
+def test_a_paused_group_keeps_no_thread() -> None:
+    for topic in ("paused", "t"):
+        subscribe(topic, "g")
+        publish_many(topic, range(100))
+    pause("paused", "g")
+    four = threading.Barrier(4, timeout=PATIENCE)
+    with (
+        registered("paused", resting := Seen(), batch=False),
+        registered("t", Seen(lambda message: four.wait())),
+    ):
+        assert "stopped: ack 100" in run()
+    assert resting.messages == []
+
+
+def test_max_messages_is_exact_with_several_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left to start may be claimed for one handler while it is another's turn."""
+    publish_many("t", range(200))
+    publish_many("u", range(200))
+    for most in (1, 3, 50, 119):
+        with registered("t", first := Seen()), registered("u", second := Seen(), batch=True):
+            assert f"stopped: ack {most}" in run(drain=False, max_messages=most, max_seconds=60)
+        assert len(first.messages) + sum(map(len, second.messages)) == most  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("handlers", [1, 2, 6])
+def test_quick_handlers_share_claims_that_are_as_large_as_those_of_one(handlers: int) -> None:
+    """Nine hundred messages: a claim is of twenty or more, be they one handler's or six handlers'."""
+    claims = 0
+
+    def count(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        nonlocal claims
+        claims += "INSERT INTO queue_delivery_state" in sql
+        return execute(sql, params, many, context)
+
+    with ExitStack() as stack:
+        for n in range(handlers):
+            publish_many(f"t{n}", range(1200))
+            stack.enter_context(registered(f"t{n}", Seen()))
+        with connection.execute_wrapper(count):
+            run(drain=False, max_messages=900, max_seconds=60)
+    assert 0 < claims <= 900 // 20
+
+
+def test_what_a_claim_may_get_is_told_from_memory_alone() -> None:
+    """``has_work`` asks the server nothing: the loop asks it in each turn."""
+    found: list[bool] = []
+
+    def look(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        raise AssertionError(sql)
+
+    original = Engine.claim
+
+    def claim(engine: Engine, *arguments: int) -> Any:
+        with connection.execute_wrapper(look):
+            found.append(engine.has_work)
+        return original(engine, *arguments)
+
+    publish_many("t", range(10))
+    with pytest.MonkeyPatch.context() as patch, registered("t", Seen()):
+        patch.setattr(Engine, "claim", claim)
+        run()
+    assert True in found
