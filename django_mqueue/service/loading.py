@@ -64,6 +64,7 @@ def _load(context: Context, names: Sequence[str]) -> None:
             new.idle_since = before.idle_since
             known.update(suspect.ticket for suspect in before.suspects)
         context.partitions[name] = new
+    news: list[int] = []
     for name, offset, _, _, token, _, alone, failures in left:
         ticket = Ticket(name, int(offset), int(token))
         if mine.pop(ticket, None):
@@ -72,10 +73,13 @@ def _load(context: Context, names: Sequence[str]) -> None:
         context.partitions[name].suspects.append(Suspect(ticket, bool(alone), int(failures)))
         context.suspected[name] = None
         if ticket not in known:
-            logger.warning(
-                "%s: group %s, topic %s: offset %s was left unanswered by its last worker; it will run alone",
-                context.me.name, context.group, context.topic, offset,
-            )  # fmt: skip
+            news.append(ticket.offset)
+    if news:
+        logger.warning(
+            "quarantine: messages in flight when their worker died or lost its lease run alone, one by one:"
+            " count %s, group %s, topic %s, offsets %s to %s, new worker %s",
+            len(news), context.group, context.topic, min(news), max(news), context.me.name,
+        )  # fmt: skip
     for ticket, delivery in mine.items():
         delivery.hold.lost = True
         del context.flying[ticket.offset]
