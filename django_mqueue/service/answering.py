@@ -21,6 +21,7 @@ from . import telling
 from .aside import is_long, set_aside
 from .context import Context
 from .delivery import Delivery
+from .extending import extend_beside
 from .replying import tell_failure
 from .telling import End
 
@@ -127,7 +128,10 @@ class Answering:
         return self._answer(delivery, "postpone", back, delivery.hold.failures, told, due_in=delay_ms)
 
     def extend(self, deliveries: Sequence[Delivery], seconds: float | timedelta) -> bool:
-        """Move the moment of redelivery to ``seconds`` from now, for all in one statement."""
+        """Move the moment of redelivery to ``seconds`` from now, for all in one statement.
+
+        Within a caller's transaction it is done beside that one (see ``extending``): at once, and without its locks.
+        """
         visible_ms = to_ms("seconds", seconds)
         context = self.context
         todo = [d for d in deliveries if not d.hold.answer]
@@ -137,11 +141,14 @@ class Answering:
             moved = answers.extend(cursor, Deliveries(context.me, tickets), visible_ms)
             return set() if moved == len(tickets) else self._not_mine(cursor, tickets)
 
-        stale = session.run(context.using, work) if todo else set()
+        if todo and session.in_transaction(context.using) and not context.options.eager:
+            stale = extend_beside(context, {d.hold.ticket for d in todo}, visible_ms)
+        else:
+            stale = session.run(context.using, work) if todo else set()
         for delivery in todo:
             if delivery.hold.ticket not in stale:
                 delivery.hold.expires = context.clock.now() + visible_ms
-        self._after(lambda: self._take_back([d for d in todo if d.hold.ticket not in stale]))
+        self._take_back([d for d in todo if d.hold.ticket not in stale])
         self._lose(stale)
         gone = [d for d in deliveries if d.hold.answer or d.hold.ticket in stale]
         if gone:

@@ -1,4 +1,4 @@
-"""A second connection for a moment, for what the snapshot of the caller's transaction does not show."""
+"""A second connection for a moment: for what the caller's transaction is not to lock, or its snapshot does not show."""
 
 from __future__ import annotations
 
@@ -25,8 +25,15 @@ def committed_now(using: str) -> Iterator[str]:
     if not session.in_transaction(using) or getattr(connection, "isolation_level", None) in WITHOUT_SNAPSHOTS:
         yield using
         return
+    with second_connection(using) as alias:
+        yield alias
+
+
+@contextmanager
+def second_connection(using: str) -> Iterator[str]:
+    """An alias of the same database whose statements are not part of the caller's transaction. Opened by the first."""
     alias = f"django_mqueue.beside.{next(_numbers)}"
-    wrapper = connection.copy(alias)
+    wrapper = connections[using].copy(alias)
     wrapper.settings_dict["AUTOCOMMIT"] = True
     connections[alias] = wrapper
     try:

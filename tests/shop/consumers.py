@@ -28,6 +28,7 @@ from django_mqueue import (
     publish,
     publish_many,
 )
+from django_mqueue.models import DeliveryState
 from tests.shop.models import Door, Sale, Step
 
 QUICK = ExponentialBackoff(first=0.05, factor=1, max=0.05, jitter=0)
@@ -115,9 +116,11 @@ def sell(message: Message) -> None:
         at_door(message.payload["door"])
 
 
-def extend_and_sleep(message: Any) -> None:
-    """In an atomic handler this locks its own delivery."""
-    message.extend(600)
+def lock_and_sleep(message: Any) -> None:
+    """Lock its own delivery, in an atomic handler."""
+    mine = {"topic": message.topic, "partition_key": message.key, "message_offset": message.offset}
+    locked = DeliveryState.objects.select_for_update().filter(consumer_group=message.group, **mine)
+    assert locked.values_list("in_flight").get() == (True,)
     pause(message.payload["seconds"])
 
 
@@ -138,7 +141,7 @@ ACTIONS: dict[str, Callable[[Message], None]] = {
     "postpone": postpone,
     "sell": sell,
     "tell_time": tell_time,
-    "extend_and_sleep": extend_and_sleep,
+    "lock_and_sleep": lock_and_sleep,
 }
 
 

@@ -326,7 +326,7 @@ def test_a_delivery_that_was_lost_rolls_everything_back() -> None:
 
 @pytest.mark.parametrize("atomic", [True, False])
 def test_a_handler_that_asks_for_more_time_does_not_hold_up_its_worker(atomic: bool) -> None:
-    """``extend`` locks the row until the handler's end. Meanwhile the worker goes on with others."""
+    """In a transaction that stays open until the handler's end. Meanwhile the worker goes on with others."""
     publish("orders", 0, key="a")
     seen = Seen()
 

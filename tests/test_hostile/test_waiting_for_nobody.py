@@ -78,7 +78,7 @@ def test_all_that_a_worker_does_beside_an_open_transaction_with_messages_in_ever
         assert len(in_log(OTHER)) == len(KEYS) + 1, "what was done is deleted, beside the open transaction"
 
 
-def test_a_lease_beside_one_whose_handler_asks_for_time_in_an_open_transaction() -> None:
+def test_a_lease_beside_one_whose_delivery_is_acked_in_an_open_transaction() -> None:
     """Its partition was given up, and an old snapshot keeps the server from purging the row. It is leased anew."""
     subscribe(TOPIC, "g")
     with Subscription(TOPIC, "g", "w") as subscription, raw_connection() as old:
@@ -92,7 +92,7 @@ def test_a_lease_beside_one_whose_handler_asks_for_time_in_an_open_transaction()
         membership.context.drop(["A"])
         publish(TOPIC, 2, key="B")
         (delivery,) = wait_until(subscription.poll, "the next one of B")
-        with HeldTransaction(lambda: delivery.extend(30)):
+        with HeldTransaction(delivery.ack):
             publish(TOPIC, 2, key="A")
             (other,) = wait_until(subscription.poll, "the next one of A")
             assert other.ack()

@@ -29,7 +29,7 @@ def hangs(workers: Workers, topic: str, do: str = "wait", number: int = 1) -> Wo
 
 @pytest.mark.parametrize(
     ("topic", "do"),
-    [("errands", "wait"), ("errands", "sleep"), ("calls", "sleep"), ("sums", "extend_and_sleep")],
+    [("errands", "wait"), ("errands", "sleep"), ("calls", "sleep"), ("sums", "lock_and_sleep")],
     ids=["in the database", "elsewhere", "async", "atomic, with its delivery locked"],
 )
 def test_told_to_stop_it_waits_for_the_limit_and_no_longer(topic: str, do: str) -> None:
@@ -40,9 +40,7 @@ def test_told_to_stop_it_waits_for_the_limit_and_no_longer(topic: str, do: str) 
         assert worker.wait(12) == 0
         assert "is given up (max_runtime is 1 s)" in worker.output()
     state = DeliveryState.objects.get()
-    if (
-        do == "extend_and_sleep"
-    ):  # Its own transaction kept the failure from being noted; it is a suspect now.
+    if do == "lock_and_sleep":  # Its own transaction kept the failure from being noted; it is a suspect now.
         assert (state.in_flight, state.failure_count) == (True, 0)
         return
     assert (state.in_flight, state.failure_count) == (False, 1)

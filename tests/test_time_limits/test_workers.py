@@ -43,16 +43,21 @@ def test_the_others_go_on_and_the_lease_is_renewed(hanging: Hanging) -> None:
     assert sorted(seen.payloads) == list(range(40))
 
 
+def lock_state(message: Any) -> None:
+    mine = {"consumer_group": "g", "topic": "t", "partition_key": "k", "message_offset": message.offset}
+    assert DeliveryState.objects.select_for_update().values_list("in_flight").get(**mine) == (True,)
+
+
 def test_an_atomic_handler_that_holds_its_delivery_locked_does_not_hold_up_its_worker(
     hanging: Hanging,
 ) -> None:
-    """It has asked for more time in its transaction, which never ends: its answer waits, and nobody else does."""
+    """It has its delivery locked in its transaction, which never ends: its answer waits, and nobody else does."""
     publish("t", 0, key="k")
 
     def handle(message: Any) -> None:
         if message.payload == 0:
             Sale.objects.create(number=0)
-            message.extend(5)
+            lock_state(message)
             hanging.hang()
 
     with (
@@ -170,13 +175,13 @@ def test_one_without_a_limit_is_told_of_after_ten_visibility_timeouts(
 
 
 def test_a_handler_with_open_transactions_of_its_own(hanging: Hanging) -> None:
-    """It holds its delivery locked by ``extend``, without being atomic: nobody waits for it."""
+    """It holds its delivery locked, without being atomic: nobody waits for it."""
     publish("t", 0, key="k")
 
     def handle(message: Any) -> None:
         if message.payload == 0 and message.attempt == 1:
             with transaction.atomic():
-                message.extend(5)
+                lock_state(message)
                 hanging.hang()
 
     with registered("t", seen := Seen(handle), max_runtime=LIMIT, retry=AT_ONCE), running(hanging) as worker:

@@ -9,6 +9,7 @@ _RACES = "test_fencing/test_races.py"
 _LOCKS = "test_workers/test_lock_errors.py"
 _HELD = "test_guards/test_held_locks.py"
 _AHEAD = "test_guards/test_claimed_ahead.py"
+_EXTENDING = "test_interleavings/test_extending.py"
 
 _TOKEN_OF_UPDATE = 'one = "(s.partition_key = %s AND s.message_offset = %s AND s.delivery_token = %s)"'
 _HOLDER_OF_UPDATE = "AND l.holder = %s SET {assignments}"
@@ -150,13 +151,23 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "extend: asks what is committed whose a delivery is",
         "in a transaction that has read before, the handler is told that it has more time for what another one runs",
-        "store/answers.py",
-        "{' LOCK IN SHARE MODE' if locking else ''}",
-        "{'' if locking else ''}",
+        "service/extending.py",
+        "            stale |= left - extended - locked\n",
+        "",
         *(
             f"test_atomic/test_snapshots.py::test_more_time_for_what_became_anothers_after_the_first_read[{change}]"
             for change in ("stolen", "delivered again", "finished")
         ),
+    ),
+    mutation(
+        "extend: holds no lock on the lease while the handler's transaction lasts",
+        "a worker that stands still keeps its partition for ever, and a healthy one loses its lease",
+        "service/answering.py",
+        "if todo and session.in_transaction(context.using) and not context.options.eager:",
+        "if todo and session.in_transaction(context.using) and context.options.eager:",
+        f"{_EXTENDING}::test_it_leaves_no_lock_on_the_lease_nor_on_its_state[READ COMMITTED]",
+        f"{_EXTENDING}::test_a_takeover[READ COMMITTED]",
+        f"{_EXTENDING}::test_a_release",
     ),
     mutation(
         "deadlocks are tried again",

@@ -54,18 +54,18 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     mutation(
         "who leases a partition anew waits for no neighbour",
-        "where its earlier row is not purged yet, a handler of the next partition that has asked for time in a"
-        " transaction holds up the worker, which loses its leases",
+        "where its earlier row is not purged yet, an ack of the next partition in a transaction that stays open holds"
+        " up the worker, which loses its leases",
         "store/leases.py",
         'AND l.topic = %s AND l.partition_key = p.partition_key)",\n            [me.group, me.topic, me.name,',
         'AND l.topic = %s AND l.partition_key = p.partition_key)"\n'
         '            " ON DUPLICATE KEY UPDATE leased_at = queue_partition_leases.leased_at",\n'
         "            [me.group, me.topic, me.name,",
-        f"{_NOBODY}::test_a_lease_beside_one_whose_handler_asks_for_time_in_an_open_transaction",
+        f"{_NOBODY}::test_a_lease_beside_one_whose_delivery_is_acked_in_an_open_transaction",
     ),
     mutation(
         "a renewal waits for nobody",
-        "a handler that answers, or asks for time, in a transaction that stays open costs its worker all its leases",
+        "an answer in a transaction that stays open costs its worker all its leases",
         "store/leases.py",
         "AND holder = %s FOR UPDATE SKIP LOCKED",
         "AND holder = %s FOR UPDATE",
