@@ -12,10 +12,17 @@ from contextlib import contextmanager
 
 import pytest
 from django.db import transaction
+from django.test import override_settings
 
 from django_mqueue import Delivery, Released, StaleDelivery, Subscription, publish, release
 from django_mqueue.models import DeliveryState, PartitionLease
+from django_mqueue.workers.options import RunOptions
+from django_mqueue.workers.registry import handlers
+from django_mqueue.workers.runner import Runner
 from tests.shop.models import Sale
+from tests.support.processes import FAST
+from tests.support.running import Seen, registered
+from tests.support.subscribers import engine_of
 from tests.support.threads import raw_connection
 from tests.support.transactions import Background, HeldTransaction, wait_until
 
@@ -129,6 +136,19 @@ def test_a_successor_of_the_same_name() -> None:
     assert not Sale.objects.exists()
 
 
+@still
+def test_a_renewal() -> None:
+    """A: has asked for more time; its lease has run out. A renews it, all the same. B: would take it, takes nothing."""
+    with handling() as (a, b, handler):
+        expire()
+        engine_of(a).keep_up()
+        engine_of(a).membership._renew()
+        assert PartitionLease.objects.get().lease_renewed_at > 0
+        assert ends(lambda: acquire(b)) == 0
+        assert handler.go() == ""
+    assert state().acked
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -200,3 +220,46 @@ def test_asking_for_what_has_run_out_is_in_time_while_nobody_else_has_it() -> No
             assert a.poll() == []
             assert handler.go() == ""
         assert state().acked
+
+
+@override_settings(MQUEUE=FAST)
+def test_a_healthy_worker_keeps_its_lease(caplog: pytest.LogCaptureFixture) -> None:
+    """Its atomic handler asks for more time, and runs on while the lease is renewed again and again.
+
+    The lease is never taken anew, and the message is delivered once. Another member of the group looks on.
+    """
+    taken: set[int] = set()
+
+    def handle(message: Delivery) -> None:
+        message.extend(60)
+        if message.payload == 2:
+            return
+        taken.add(lease().leased_at)
+        for _ in range(8):  # of 0.4 s each: longer than the lease
+            before = renewed()
+            wait_until(lambda: renewed() > before, "the lease is renewed", seconds=LONG)  # noqa: B023
+        taken.add(lease().leased_at)
+
+    def lease() -> PartitionLease:
+        return Background(lambda: PartitionLease.objects.get(partition_key="k")).start().result()
+
+    def renewed() -> int:
+        return int(lease().lease_renewed_at)
+
+    publish("t", 1, key="k")
+    with registered("t", seen := Seen(handle), atomic=True):  # type: ignore[arg-type]
+        runner = Runner(handlers(["t"]), RunOptions(name="a", max_seconds=120))
+        with Background(runner.run) as running:
+            try:
+                wait_until(lambda: seen.messages, "it has begun", seconds=LONG)
+                with Subscription("t", "g", "b") as other:
+                    done = DeliveryState.objects.filter(acked=True)
+                    wait_until(lambda: other.poll() or done.exists(), "it is done", seconds=60)
+                    publish("t", 2, key="k")
+                    wait_until(lambda: other.poll() or done.count() == 2, "the next one too", seconds=60)
+            finally:
+                runner.stop()
+                running.result()
+    assert [(message.payload, message.attempt) for message in seen.messages] == [(1, 1), (2, 1)]
+    assert len(taken) == 1
+    assert "unanswered" not in caplog.text
