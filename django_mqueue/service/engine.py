@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from django.db import DatabaseError
 
 from ..policy.ids import new_incarnation
-from ..store import session
+from ..store import session, unfinished
 from ..store.leases import Holder
 from . import together
 from .answering import Answering
@@ -187,3 +187,8 @@ class Engine:
                 or self.membership.candidates
                 or any(p.suspects or p.has_due(now, strict=strict) for p in context.partitions.values())
             )  # fmt: skip
+
+    def left_to_others(self) -> int:
+        """Count messages that could be handled now, but whose partitions other subscribers have leased."""
+        context = self.context
+        return 0 if context.paused else unfinished.left_to_others(context.using, context.me, context.start)

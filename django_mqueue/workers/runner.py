@@ -70,6 +70,8 @@ class Runner:
         self._feed_at = -math.inf
         self._failures, self._last_success = 0, time.monotonic()
         self._more = False
+        self.left = 0  # When drained: messages that other workers have leased.
+        self._left_since: float | None = None
 
     @property
     def counts(self) -> Counter[str]:
@@ -224,10 +226,7 @@ class Runner:
         claimed = 0
         for engine, (start_now, ahead) in claims.items():
             began, left = time.monotonic(), most - claimed
-            if left <= 0:
-                self._sharing.rest([engine])
-                continue
-            got = self._take(engine.claim(min(start_now + ahead, left), start_now, left))
+            got = self._take(engine.claim(min(start_now + ahead, left), start_now, left)) if left > 0 else 0
             self._sharing.claimed(engine, got, time.monotonic() - began)
             claimed += got
         return claimed
@@ -284,7 +283,22 @@ class Runner:
                     work = engine.resting or engine.find_work() or work
             except MQueueError as error:
                 self._retire(engine, error)
-        return not (work or self._members.starting)
+        work = work or bool(self._members.starting)
+        left = 0 if work else sum(engine.left_to_others() for engine in self._joined)
+        if not left:
+            self._left_since = None
+            return not work
+        return self._has_waited_for(left)
+
+    def _has_waited_for(self, left: int) -> bool:
+        """Whether to give up ``left`` messages. If a dead worker leased them, this worker soon takes them over."""
+        if self._left_since is None:
+            logger.info("drain: waiting for messages that other workers have leased: %s", left)
+            self._left_since = time.monotonic()
+        limit = 2 * self._lease() if self.options.drain_timeout is None else self.options.drain_timeout
+        if time.monotonic() - self._left_since >= limit:
+            self.left = left
+        return bool(self.left)
 
     def _finish(self) -> None:
         """Let running handlers end, answer them, give back the rest, leave the group."""

@@ -9,17 +9,13 @@ from typing import Any
 import pytest
 from django.core.management import CommandError
 from django.db import connection
-from django.db.models import Max
+from django.test import override_settings
 
-from django_mqueue import Message, Subscription, publish, publish_many, subscribe
+from django_mqueue import Message, OutgoingMessage, Subscription, publish, publish_many, subscribe
 from django_mqueue.models import PartitionLease, SubscriberHeartbeat
-from tests.support.processes import database_ms, wait_until
+from tests.support.processes import FAST
 from tests.support.running import Seen, registered, run
-
-
-def newest_renewal() -> int:
-    return int(PartitionLease.objects.aggregate(at=Max("lease_renewed_at"))["at"])
-
+from tests.support.subscribers import poll_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("fast")]
 
@@ -60,16 +56,36 @@ def test_drain_does_what_its_own_handlers_publish() -> None:
     assert seen.payloads == [0, 1, 2, 3, 4, 5]
 
 
-def test_drain_does_not_wait_for_another_workers_lease_and_takes_over_when_it_has_run_out() -> None:
-    """What another may be working on is not left to do *now*; what a dead one held is, once its lease is over."""
+def test_drain_waits_until_a_dead_workers_lease_has_run_out_and_takes_over() -> None:
     publish_many("t", range(20))
     dead = Subscription("t", "g", name="dead").open()
     assert dead.poll(max_messages=5)
     with registered("t", seen := Seen()):
-        assert "nothing to do" in run()
-        wait_until(lambda: database_ms() > newest_renewal() + 2000, "the lease has run out")
-        run()
+        assert "stopped: ack 20" in run()
     assert sorted(seen.payloads) == list(range(20))
+
+
+def test_drain_says_what_is_left_after_its_timeout_and_exits_with_3() -> None:
+    """Another worker keeps its leases."""
+    publish_many("t", [OutgoingMessage(n, key="k") for n in range(7)])
+    with Subscription("t", "g", name="other") as other, registered("t", seen := Seen()):
+        first, *_ = poll_until(other, 7)
+        other.ack([first])
+        with override_settings(MQUEUE={**FAST, "LEASE_DURATION": 3600}):
+            with pytest.raises(CommandError, match="6 messages are left") as caught:
+                run(drain_timeout=0.3)
+            assert caught.value.returncode == 3
+    assert seen.messages == []
+
+
+def test_drain_leaves_what_another_has_put_back_for_later_and_what_it_has_done() -> None:
+    publish_many("t", [OutgoingMessage(n, key="k") for n in range(3)])
+    with Subscription("t", "g", name="other") as other, registered("t", Seen()):
+        done, *later = poll_until(other, 3)
+        done.ack()
+        for delivery in later:
+            delivery.nack(delay=3600)
+        assert "stopped: nothing to do" in run()
 
 
 def test_max_messages_is_exact() -> None:
@@ -209,6 +225,7 @@ def test_there_is_no_pause_while_there_is_work() -> None:
         ("batch-size", "-1"),
         ("poll-interval", "0"),
         ("max-seconds", "x"),
+        ("drain-timeout", "-1"),
     ],
 )
 def test_impossible_values_are_errors_that_name_the_option(option: str, value: str) -> None:

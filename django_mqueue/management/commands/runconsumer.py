@@ -22,6 +22,8 @@ from ...store.dialect import PERHAPS_MISTAKEN
 from ...workers.registry import autodiscover, handlers
 from ...workers.runner import Runner, RunOptions
 
+LEFT = 3
+"""The exit code of ``--drain`` when messages are left."""
 MISTAKEN_AFTER = 5.0
 """Seconds after which a server whose name is not known, or that TLS does not reach, is taken for a mistake."""
 
@@ -61,6 +63,12 @@ class Command(BaseCommand):
         )
         parser.add_argument("--poll-interval", type=seconds, help="Seconds between looks when idle.")
         parser.add_argument("--drain", action="store_true", help="Stop when nothing is left to do now.")
+        parser.add_argument(
+            "--drain-timeout",
+            type=seconds,
+            help="With --drain: wait so long for messages that other workers have leased, dead ones perhaps (default:"
+            " two lease durations). If some are left then, the exit code is 3.",
+        )
         parser.add_argument("--max-messages", type=positive, help="Stop after this many messages.")
         parser.add_argument("--max-seconds", type=seconds, help="Stop after this time.")
         parser.add_argument("--database", help='Alias of the queue\'s database (default MQUEUE["DATABASE"]).')
@@ -87,7 +95,8 @@ class Command(BaseCommand):
             RunOptions(
                 threads=options["threads"], name=options["name"], batch_size=options["batch_size"],
                 poll_interval=options["poll_interval"], drain=options["drain"],
-                max_messages=options["max_messages"], max_seconds=options["max_seconds"], using=alias,
+                drain_timeout=options["drain_timeout"], max_messages=options["max_messages"],
+                max_seconds=options["max_seconds"], using=alias,
             ),
         )  # fmt: skip
         before = self._listen(runner)
@@ -109,6 +118,12 @@ class Command(BaseCommand):
                 or "nothing to do"
             )
             self.stdout.write(f"stopped: {done}")
+        if runner.left:
+            raise CommandError(
+                f"--drain: {runner.left} messages are left in partitions that other workers have leased. If those"
+                " workers are dead, their leases expire: run this again then, or with a longer --drain-timeout",
+                returncode=LEFT,
+            )
 
     def run_from_argv(self, argv: list[str]) -> None:
         """As Django does, but end the process even if handlers hang: Python would wait for some of their threads."""

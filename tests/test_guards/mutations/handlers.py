@@ -107,4 +107,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         "            pass\n",
         f"{_SHARING}::test_what_cannot_be_claimed_keeps_no_thread[batch]",
     ),
+    mutation(
+        "--drain waits for what other workers have leased",
+        "it says that nothing is left while a dead worker's messages are open",
+        "workers/runner.py",
+        "        return self._has_waited_for(left)\n",
+        "        return True\n",
+        "test_workers/test_options.py::test_drain_waits_until_a_dead_workers_lease_has_run_out_and_takes_over",
+        "test_workers/test_options.py::test_drain_says_what_is_left_after_its_timeout_and_exits_with_3",
+    ),
 )
