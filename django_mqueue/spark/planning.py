@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
@@ -49,10 +50,14 @@ def some_topics(using: str, options: ReadOptions) -> list[str]:
     """As ``topics_of``. Raises ``NoSuchTopic`` also for a pattern that matches none: it may be mistyped."""
     found = topics_of(using, options)
     if not found:
-        there = topics_of(using, replace(options, pattern=".*"))
-        named = ", ".join(map(repr, there[:5])) + (" and more" if len(there) > 5 else "")
-        raise NoSuchTopic(f"no topic matches {options.pattern!r} as a whole: there is {named or 'none'}")
+        raise NoSuchTopic(_no_match(using, options))
     return found
+
+
+def _no_match(using: str, options: ReadOptions) -> str:
+    there = topics_of(using, replace(options, pattern=".*"))
+    named = ", ".join(map(repr, there[:5])) + (" and more" if len(there) > 5 else "")
+    return f"no topic matches {options.pattern!r} as a whole: there is {named or 'none'}"
 
 
 def resolved(using: str, topic: str, bound: Bound, last: int, name: str) -> int | None:
@@ -71,9 +76,13 @@ def resolved(using: str, topic: str, bound: Bound, last: int, name: str) -> int 
 
 
 def batch(using: str, options: ReadOptions) -> list[Range]:
-    """The ranges of a batch."""
+    """The ranges of a batch. Warns if a pattern matches no topic."""
     found: list[tuple[str, int, int]] = []
-    for topic, last in readable(using, topics_of(using, options), options).items():
+    topics = topics_of(using, options)
+    named = replace(options, table="messages")  # A topic without dead letters is no mistake.
+    if not topics and not topics_of(using, named):
+        warnings.warn(f"subscribePattern: {_no_match(using, named)}. Nothing is read", stacklevel=2)
+    for topic, last in readable(using, topics, options).items():
         name = options.named(topic)
         above = resolved(using, topic, options.start, last, name) or 0
         upto = resolved(using, topic, options.end, last, name)

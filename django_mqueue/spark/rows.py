@@ -9,7 +9,8 @@ depends on what may be run again:
   are equal are as many messages, whichever tasks have them;
 - a ``save`` with a ``writeId``: the whole, and its rows may be in other partitions then (adaptive execution joins those
   of a shuffle by the number of cores, files are packed by it). So no partition is in its ids. Equal rows of several
-  tasks would have one id: tasks tell what they have (``digests``), and the driver refuses the write (``check_apart``);
+  tasks would have one id: tasks tell what they have (``digests``), and the driver refuses the write (``check_apart``).
+  Content whose last digits may differ when it is computed again would have another id: it is refused (``unstable``);
 - a batch of a stream: the whole, but a stream must not stop at equal rows of several tasks. Its ids are made of the
   partition, too, and rows without ids are refused where adaptive execution is on.
 """
@@ -28,6 +29,7 @@ from ..policy.encoding import Encoded, JsonText, encode
 from ..policy.requests import visible
 from ..store.log import NewRow
 from .errors import OptionError, RowError
+from .unstable import unstable_in
 from .write_options import ADAPTIVE_STREAMS, WriteOptions
 
 COLUMNS = ("topic", "key", "id", "kind", "headers", "payload", "target")
@@ -97,6 +99,8 @@ class Rows:
             raise ValueError("payload is null")
         content = self._encoded(payload, kind or "", headers)
         if id is None:
+            if self._options.write_id is not None and not self._options.stable:
+                _check_stable(key=key, kind=kind, headers=headers, payload=payload)
             id = self._id(topic, key, content, target)
         else:
             names.check_name("id", id, names.ID_MAX)
@@ -137,3 +141,15 @@ class Rows:
         self._seen[found] += 1
         before = self._seen[found] - 1
         return f"spark-{found.hex()}-{before}" if before else f"spark-{found.hex()}"
+
+
+def _check_stable(**columns: Any) -> None:
+    """Raise ``ValueError`` for content of which an id should not be made."""
+    for name, value in columns.items():
+        if (number := unstable_in(value)) is not None:
+            raise ValueError(
+                f"column {name!r} has the number {number}, the id is made of the content, and the last digits of such a"
+                " number may differ when the write is run again (floats that are added in another order, rand()): the"
+                " row would be stored twice. Give rows ids of their own (a column 'id'), round the number (CAST(... AS"
+                " DECIMAL(18, 2))), or set 'stableContent' to true if the digits are always the same"
+            )

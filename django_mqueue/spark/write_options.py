@@ -12,7 +12,15 @@ from .errors import OptionError
 from .options import Given
 from .suffixes import OPTION, Suffixes, suffixes_of
 
-_KNOWN = {"topic", "target", "spread", "maxPayloadBytes", OPTION, "writeId"} | CONNECTION_OPTIONS
+_KNOWN = {
+    "topic",
+    "target",
+    "spread",
+    "maxPayloadBytes",
+    OPTION,
+    "writeId",
+    "stableContent",
+} | CONNECTION_OPTIONS
 WRITE_ID_MAX = 200
 ADAPTIVE_STREAMS = "spark.sql.adaptive.streaming.stateless.enabled"
 """Spark's setting that is off in our sessions: by it rows of a stream without ids may get others (see ``rows``)."""
@@ -24,7 +32,8 @@ _SPARKS = {"checkpointlocation", "queryname"}
 @dataclass(frozen=True)
 class WriteOptions:
     """How rows become messages. ``topic``: of rows that name none. ``target``: the only group that rows are for which
-    name none; '' for all. ``write_id``: of a batch that may be run again.
+    name none; '' for all. ``write_id``: of a batch that may be run again. ``stable``: its rows
+    are the same then, digit by digit.
 
     ``spread``, ``max_payload_bytes`` and ``suffixes`` are settings, which executors may not have.
     """
@@ -36,6 +45,7 @@ class WriteOptions:
     suffixes: Suffixes
     write_id: str | None
     target: str = ""
+    stable: bool = False
 
 
 def write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
@@ -61,7 +71,8 @@ def write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOption
         raise given.bad("spread", f"must be at most {conf.SPREAD_MAX}, and what SPREAD is set to")
     largest = given.whole("maxPayloadBytes", int(conf.OPTIONS["MAX_PAYLOAD_BYTES"].default))
     assert largest is not None
-    return WriteOptions(how, topic, spread, largest, suffixes, write_id, target)
+    stable = given.flag("stableContent", False)
+    return WriteOptions(how, topic, spread, largest, suffixes, write_id, target, stable)
 
 
 def check_mode(overwrite: bool) -> None:

@@ -106,3 +106,23 @@ def test_sessions_of_ours_cut_no_stream_anew(
     publish_many("orders", range(20))
     copy(spark, options, checkpoint, ("payload",)).awaitTermination()
     assert payloads("copies") == list(range(20))
+
+
+def test_sums_of_floats_are_refused_by_a_write_with_a_name(
+    spark: SparkSession, options: dict[str, str]
+) -> None:
+    sums = spark.range(1000).selectExpr("id % 10 AS place", "id / 7 AS weight").groupBy("place").sum("weight")
+    totals = sums.selectExpr("to_json(struct(*)) AS payload")
+
+    def save(frame: DataFrame) -> None:
+        named = frame.write.format("mqueue").options(**options, topic="orders", writeId="totals")
+        named.mode("append").save()
+
+    with pytest.raises(Exception, match=r"column 'payload' has the number .*a column 'id'"):
+        save(totals)
+    rounded = sums.selectExpr(
+        "to_json(struct(place, CAST(`sum(weight)` AS DECIMAL(18, 2)) AS weight)) AS payload"
+    )
+    for _ in range(2):
+        save(rounded)
+    assert Message.objects.filter(topic="orders").count() == 10

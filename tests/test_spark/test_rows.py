@@ -202,3 +202,47 @@ def test_an_outbox_keeps_the_order_of_each_topic(options: dict[str, str]) -> Non
             Message.objects.filter(topic=f"t{topic}").order_by("offset").values_list("message_id", flat=True)
         )
         assert list(stored) == [str(number) for number in range(1300) if number % 2 == topic]
+
+
+NAMED = write_options({"topic": "orders", "writeId": "import"}, streaming=False)
+AGAIN = Task("import", None)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"payload": '{"sum": 0.30000000000000004}'},
+        {"payload": '{"by": [{"sum": 1.2345678901234567E9}]}'},
+        {"payload": '{"sum": "0.30000000000000004"}'},
+        {"payload": '{"0.30000000000000004": 1}'},
+        {"payload": "-0.7308781907032909"},
+        {"payload": "1", "headers": [("sum", "0.30000000000000004")]},
+        {"payload": "1", "headers": '{"sum": 0.30000000000000004}'},
+        {"payload": "1", "key": "0.30000000000000004"},
+    ],
+)
+def test_a_write_with_a_name_makes_no_ids_of_numbers_whose_last_digits_may_differ(
+    row: dict[str, Any],
+) -> None:
+    """A sum of floats in another order is another message, which would be stored beside the first one."""
+    column = next(name for name in ("key", "headers", "payload") if "." in str(row.get(name, "")))
+    with pytest.raises(
+        RowError, match=rf"row 1 of this task .* column '{column}' has the number .*a column 'id'"
+    ):
+        made([row], AGAIN, NAMED)
+    stable = write_options({"topic": "orders", "writeId": "import", "stableContent": "true"}, streaming=False)
+    assert len(made([row], AGAIN, stable)) == len(made([{**row, "id": "a"}], AGAIN, NAMED)) == 1
+    assert len(made([row], AGAIN, OPTIONS)) == 1, "it has no name: nobody runs it again"
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        '{"grams": 500, "price": 12.50, "at": "2026-05-03T10:15:00.123456Z"}',
+        '{"n": 12345678901234567890, "exact": 0.100000000000000000, "half": 0.5E10}',
+        '{"text": "it is 0.30000000000000004 or so"}',
+        b"0.30000000000000004\xff",
+    ],
+)
+def test_a_write_with_a_name_makes_ids_of_all_else(payload: Any) -> None:
+    assert len(made([{"payload": payload}], AGAIN, NAMED)) == 1
