@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 
-from django.db import Error, connections, transaction
+from django.db import Error
 from django.db.backends.utils import CursorWrapper
 
 from .. import conf
@@ -18,6 +19,7 @@ from ..store.answers import Deliveries
 from ..store.failures import clip
 from ..store.state import Ticket, ordered
 from . import telling
+from .after_commit import after_commit
 from .aside import is_long, set_aside
 from .context import Context
 from .delivery import Delivery
@@ -61,7 +63,7 @@ class Answering:
         stale = session.run(context.using, work) if todo or starting else set()
         if whole and (stale or ended):
             raise StaleDelivery([d for d in todo if d.hold.ticket in stale] + ended, "ack")
-        self._after(lambda: self._ended([d for d in todo if d.hold.ticket not in stale], "ack", told=End()))
+        after_commit(context, [d for d in todo if d.hold.ticket not in stale], self.note_ack)
         self._lose(stale)
         for delivery in starting:
             delivery.hold.handed = True
@@ -258,7 +260,7 @@ class Answering:
         if not session.run(self.context.using, work):
             self._lose({ticket})
             raise StaleDelivery([delivery], verb)
-        self._after(lambda: self._ended([delivery], verb, due_in, told))
+        after_commit(self.context, [delivery], partial(self._ended, verb=verb, due_in=due_in, told=told))
         return True
 
     def _not_mine(self, cursor: CursorWrapper, tickets: Sequence[Ticket]) -> set[Ticket]:
@@ -270,13 +272,6 @@ class Answering:
             return bool(delivery.hold.answer)
         raise StaleDelivery([delivery], verb)
 
-    def _after(self, note: Callable[[], None]) -> None:
-        """Memory follows the database: what is rolled back with the caller's transaction never happened."""
-        if connections[self.context.using].in_atomic_block and not self.context.options.eager:
-            transaction.on_commit(note, using=self.context.using)
-        else:
-            note()
-
     def _ended(
         self, deliveries: Sequence[Delivery], verb: str, due_in: int | None = None, told: End | None = None
     ) -> None:
@@ -285,6 +280,7 @@ class Answering:
             news = [d for d in deliveries if not d.hold.answer]
             for delivery in deliveries:
                 ticket, delivery.hold.answer = delivery.hold.ticket, verb
+                context.unconfirmed.pop(ticket, None)
                 mine = context.flying.get(ticket.offset)
                 if mine is None or mine.hold.ticket.token != ticket.token:
                     continue

@@ -36,7 +36,8 @@ def atomically(deliveries: Sequence[Delivery]) -> Iterator[None]:
     try:
         with session.ended_whole(using), _writes_to(using), transaction.atomic(using=using):
             # The first of the hooks: should one of the block's own raise, what is committed is known all the same.
-            transaction.on_commit(lambda: answering.note_ack(deliveries) if acked else None, using=using)
+            if session.calls_hooks(using):
+                transaction.on_commit(lambda: answering.note_ack(deliveries) if acked else None, using=using)
             with _still_there(), transaction.atomic(using=using):
                 yield
                 if transaction.get_rollback(using=using):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import heapq
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..store.leases import Holder
+from ..store.state import Ticket
 from . import telling
 from .partition import Partition
 from .telling import Outbox
@@ -61,7 +62,8 @@ class Context:
     deliveries that somebody left unanswered; ``timers``: when to look at a partition again. ``flying``: this
     subscriber's own unanswered deliveries by offset. ``tail``: how far the topic's tail has been read. ``doubt``: a
     lease seems to be lost, look soon. ``changed``: of the registration, when it was last looked at.
-    ``outbox``: what receivers of signals are to hear.
+    ``outbox``: what receivers of signals are to hear. ``unconfirmed``: what to note of answers, if they are
+    committed.
     """
 
     me: Holder
@@ -84,6 +86,7 @@ class Context:
     unsettled: dict[str, None] = field(default_factory=dict)
     suspected: dict[str, None] = field(default_factory=dict)
     flying: dict[int, Delivery] = field(default_factory=dict)
+    unconfirmed: dict[Ticket, Callable[[], object]] = field(default_factory=dict)
 
     @property
     def using(self) -> str:

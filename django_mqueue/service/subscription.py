@@ -19,6 +19,7 @@ from ..policy.durations import to_ms
 from ..policy.solitude import Solitude
 from ..store import session
 from . import telling
+from .after_commit import confirm
 from .context import Options
 from .delivery import Delivery
 from .dispatch import Dispatch
@@ -178,6 +179,7 @@ class Subscription:
         return engine.answering.ack(deliveries)
 
     def _poll(self, engine: Engine, dispatch: Dispatch, max_messages: int) -> list[Delivery]:
+        confirm(engine.context)
         engine.tick()
         engine.feed.tick()
         engine.membership.tick()

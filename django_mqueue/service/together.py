@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 
 from django.db.backends.utils import CursorWrapper
 
@@ -12,6 +13,7 @@ from ..policy.durations import to_ms
 from ..store import answers, session
 from ..store.answers import Deliveries
 from ..store.state import Ticket, ordered
+from .after_commit import after_commit
 from .answering import Answering
 from .delivery import Delivery
 from .telling import End
@@ -41,7 +43,8 @@ def put_back(
 
     stale = session.run(context.using, work) if todo else set()
     put = [d for d in todo if d.hold.ticket not in stale]
-    answering._after(lambda: answering._ended(put, verb, delay_ms, End(error, delay_ms)))
+    note = partial(answering._ended, verb=verb, due_in=delay_ms, told=End(error, delay_ms))
+    after_commit(context, put, note)
     answering._lose(stale)
     if gone := [d for d in deliveries if d.hold.ticket in stale or d.hold.answer not in ("", verb)]:
         raise StaleDelivery(gone, verb)
@@ -107,4 +110,4 @@ def give_back(answering: Answering, deliveries: Sequence[Delivery]) -> None:
             answers.put_back(cursor, Deliveries(context.me, ordered(free)), delay_ms=0, failed=False)
 
     session.run(context.using, work)
-    answering._after(lambda: answering._ended(deliveries, "postpone", due_in=0))
+    after_commit(context, deliveries, partial(answering._ended, verb="postpone", due_in=0))

@@ -74,6 +74,15 @@ def is_lock_wait(error: BaseException) -> bool:
     return isinstance(error, DatabaseError) and error_code(error) == LOCK_WAIT_TIMEOUT
 
 
+def calls_hooks(using: str) -> bool:
+    """Return whether Django calls ``on_commit`` hooks when the caller's transaction is committed, and only then.
+
+    It does for an ``atomic`` block. In a transaction begun by turning autocommit off it may call them late or never.
+    """
+    connection = connections[using]
+    return connection.in_atomic_block and connection.commit_on_exit
+
+
 def run(
     using: str, work: Work[Result], *, level: str = "READ COMMITTED", again_after: Collection[int] = RETRIABLE
 ) -> Result:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .mutation import Mutation, mutation
 
+_MANUAL = "test_hostile/test_manual_transactions.py"
 _STALE = "test_fencing/test_stale_workers.py"
 _RACES = "test_fencing/test_races.py"
 _LOCKS = "test_workers/test_lock_errors.py"
@@ -195,6 +196,38 @@ MUTATIONS: tuple[Mutation, ...] = (
         "return stale or set(tickets) if whole else stale",
         "return stale",
         "test_atomic/test_by_hand.py::test_a_connection_that_is_lost_after_the_commit",
+    ),
+    mutation(
+        "memory of an answer waits for the end of a transaction without a block",
+        "an ack that is rolled back counts: its message is not delivered again, and a strict key goes on",
+        "service/after_commit.py",
+        "not session.in_transaction(context.using)",
+        "not session.calls_hooks(context.using)",
+        f"{_MANUAL}::test_an_answer_that_is_rolled_back_leaves_its_delivery_open[ack-by Django]",
+    ),
+    mutation(
+        "what Django reports of no commit is read from the database",
+        "the same, where the transaction is ended by SQL",
+        "service/after_commit.py",
+        "if found is not None and not found[1]:",
+        "if found is not None:",
+        f"{_MANUAL}::test_an_answer_that_is_rolled_back_leaves_its_delivery_open[nack-by SQL]",
+    ),
+    mutation(
+        "committed answers are confirmed at the next poll",
+        "a strict key stands still until the delivery's time is over, though its message is done",
+        "service/subscription.py",
+        "        confirm(engine.context)\n",
+        "",
+        f"{_MANUAL}::test_an_answer_that_is_committed_is_known_at_the_next_poll[ack-by Django]",
+    ),
+    mutation(
+        "a block inside a transaction without one is confirmed in the same way",
+        "the same, where a later transaction is rolled back",
+        "store/session.py",
+        "connection.in_atomic_block and connection.commit_on_exit",
+        "connection.in_atomic_block",
+        f"{_MANUAL}::test_one_answer_is_committed_and_the_next_is_rolled_back[atomic]",
     ),
     mutation(
         "who finds out that an ack was committed unheard takes note of it",
