@@ -6,7 +6,7 @@ Those of encryption need no server: one runs always, the other with ``manage.py 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from django.apps import AppConfig
@@ -16,6 +16,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from . import conf
 from .store import encryption
+from .store.dialect import CHARSET
 
 MARIADB_LEAST, MYSQL_LEAST = (10, 11), (8, 4)
 
@@ -110,7 +111,7 @@ def _version(alias: str, connection: BaseDatabaseWrapper) -> list[CheckMessage]:
 def _variables(alias: str, connection: BaseDatabaseWrapper) -> list[CheckMessage]:
     names = (
         "innodb_autoinc_lock_mode", "auto_increment_increment", "binlog_format", "log_bin", "sql_mode", "tx_isolation",
-        "transaction_isolation", "wsrep_on", "max_allowed_packet",
+        "transaction_isolation", "wsrep_on", "max_allowed_packet", *_CHARSETS,
     )  # fmt: skip
     with connection.cursor() as cursor:
         cursor.execute(f"SHOW VARIABLES WHERE Variable_name IN ({', '.join(['%s'] * len(names))})", names)
@@ -156,8 +157,25 @@ def _variables(alias: str, connection: BaseDatabaseWrapper) -> list[CheckMessage
             "W007",
         ),
     ]
-    return [
+    warnings: list[CheckMessage] = [
         Warning(f"database {alias!r}: {text}", hint=hint, id=f"django_mqueue.{number}")
         for bad, text, hint, number in problems
         if bad
+    ]
+    return [*warnings, *_charset(alias, {found[name] for name in _CHARSETS if name in found} - {CHARSET})]
+
+
+_CHARSETS = ("character_set_client", "character_set_connection", "character_set_results")
+
+
+def _charset(alias: str, wrong: Collection[str]) -> list[CheckMessage]:
+    if not wrong:
+        return []
+    return [
+        Error(
+            f"database {alias!r}: the connection uses the charset {', '.join(sorted(wrong))}, which cannot spell every"
+            " key; messages of such a key would not be delivered",
+            hint=f"Set 'charset': '{CHARSET}' in the OPTIONS of the database, and remove SET NAMES from init_command.",
+            id="django_mqueue.E003",
+        )
     ]

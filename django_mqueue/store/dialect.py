@@ -15,6 +15,9 @@ RETRIABLE = frozenset({DEADLOCK, LOCK_WAIT_TIMEOUT, RECORD_CHANGED})
 """Failures that undo the statement or transaction and succeed when it is run again. 1020: MariaDB's snapshot
 isolation found a row changed since the snapshot."""
 
+CHARSET = "utf8mb4"
+"""The only charset of a connection in which each key, id and payload can be written."""
+
 DUPLICATE_ENTRY = 1062
 
 NULL = 1048

@@ -10,12 +10,13 @@ from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
+from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, Error, InterfaceError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 
 from ..exceptions import NotMigrated
-from .dialect import LOCK_WAIT_TIMEOUT, LOST, NO_GATE, NO_TABLE, NOT_REPLICATED, REFUSED, RETRIABLE
+from .dialect import CHARSET, LOCK_WAIT_TIMEOUT, LOST, NO_GATE, NO_TABLE, NOT_REPLICATED, REFUSED, RETRIABLE
 from .latest import latest_rows
 
 Result = TypeVar("Result")
@@ -96,7 +97,7 @@ def run(
         again_after = set(again_after) - {LOCK_WAIT_TIMEOUT}
     if in_transaction(using):
         with (
-            transaction.atomic(using=using, savepoint=False), latest_rows(connection), connection.cursor() as cursor,
+            transaction.atomic(using=using, savepoint=False), latest_rows(connection), _cursor(connection) as cursor,
         ):  # fmt: skip
             return work(cursor)
     for attempt in range(1, ATTEMPTS + 1):
@@ -104,7 +105,7 @@ def run(
             if getattr(connection, "isolation_level", None) != level.lower():
                 with connection.cursor() as cursor:
                     cursor.execute(f"SET TRANSACTION ISOLATION LEVEL {level}")
-            with transaction.atomic(using=using), connection.cursor() as cursor:
+            with transaction.atomic(using=using), _cursor(connection) as cursor:
                 return work(cursor)
         except Error as error:
             _note_lost(using, error)
@@ -189,7 +190,7 @@ def single(using: str, work: Work[Result], *, latest: bool = False, locks: bool 
         try:
             with (
                 latest_rows(connections[using]) if latest and joined else nullcontext(),
-                connections[using].cursor() as cursor,
+                _cursor(connections[using]) as cursor,
             ):
                 return work(cursor)
         except Error as error:
@@ -204,6 +205,26 @@ def single(using: str, work: Work[Result], *, latest: bool = False, locks: bool 
                 raise
             _again(error, attempt)
     raise AssertionError("unreachable")
+
+
+def _cursor(connection: Any) -> CursorWrapper:
+    """Return a cursor of a connection that can spell each key. Raise ``ImproperlyConfigured`` for another one.
+
+    Looks once at each connection, without a statement: the client library knows the charset.
+    """
+    cursor: CursorWrapper = connection.cursor()
+    raw = connection.connection
+    if getattr(connection, "_mqueue_charset_of", None) is not raw:
+        name = raw.character_set_name() if connection.vendor == "mysql" else CHARSET
+        if name != CHARSET:
+            cursor.close()
+            raise ImproperlyConfigured(
+                f"the connection to database {connection.alias!r} uses the charset {name}, which cannot spell every"
+                f" key: messages of such a key would not be delivered. Set 'charset': '{CHARSET}' in the OPTIONS of"
+                f" DATABASES[{connection.alias!r}]"
+            )
+        connection._mqueue_charset_of = raw
+    return cursor
 
 
 _lost: dict[str, object] = {}

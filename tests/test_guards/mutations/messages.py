@@ -55,6 +55,15 @@ MUTATIONS: tuple[Mutation, ...] = (
         "::test_with_autocommit_turned_off_a_deadlock_breaks_the_transaction[cancel]",
     ),
     mutation(
+        "a connection whose charset cannot spell every key is refused",
+        "messages of a key that a worker's connection cannot spell are never delivered to it",
+        "store/session.py",
+        "        if name != CHARSET:",
+        "        if name is None:",
+        "test_publish/test_charset.py::test_nothing_is_published[utf8]",
+        "test_publish/test_charset.py::test_nothing_is_consumed_by_hand[latin1]",
+    ),
+    mutation(
         "an atomic handler writes to the queue's database alone",
         "what it writes elsewhere stays when the rest is rolled back, and is written again",
         "service/atomically.py",
