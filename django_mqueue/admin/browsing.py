@@ -14,6 +14,15 @@ from ..exceptions import MQueueError
 from ..inspect import Figure, Inspected, Page
 from ..policy.figures import AT_LEAST, EXACT
 from ..policy.history import DEAD, DONE
+from ..policy.outcomes import (
+    BEFORE_START,
+    DEAD_LETTERED,
+    NOT_RECORDED,
+    REDRIVEN,
+    REMOVED,
+    SET_ASIDE,
+    SKIPPED,
+)  # fmt: skip
 from ..service import browsing
 from . import payloads
 from .asking import BY_DUE_TIME, TITLES, Asking
@@ -134,7 +143,7 @@ class MessagesPage(QueueView):
             "key": key_cell(message.key),
             "id": name(message.id),
             "kind": name(message.kind),
-            "status": status_badge(message.status),
+            "status": status_badge(message.status, message.outcome),
             "attempts": message.attempts or EMPTY,
             "payload": payloads.beginning(message),
             "published": when(message.published_at, short=True),
@@ -168,5 +177,15 @@ def key_cell(key_: str | None) -> str:
     return quiet("no key") if key_ is None else key(key_)
 
 
-def status_badge(status: str | None) -> str:
-    return EMPTY if status is None else badge(BADGES[status], TITLES[status].lower())
+OUTCOMES = {
+    SKIPPED: "skipped", DEAD_LETTERED: "dead-lettered", REDRIVEN: "redriven", REMOVED: "removed",
+    SET_ASIDE: "set aside", BEFORE_START: "before the group's start", NOT_RECORDED: "not on record",
+}  # fmt: skip
+"""Badges of messages that are done, and that no handler has done."""
+
+
+def status_badge(status: str | None, outcome: str | None = None) -> str:
+    if status is None:
+        return EMPTY
+    text = OUTCOMES.get(outcome or "") if status == DONE else None
+    return badge(BADGES[status], text or TITLES[status].lower())

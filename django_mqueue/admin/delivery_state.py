@@ -11,8 +11,10 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 
 from ..models import DeliveryState
+from ..policy.outcomes import DEAD_LETTERED, outcome
 from ..store import search
 from . import row_ids
+from .browsing import OUTCOMES
 from .display import (
     EMPTY,
     badge,
@@ -129,7 +131,16 @@ class DeliveryStateAdmin(ReadOnlyAdmin):
     def state(self, row: Any) -> str:
         """By the database's clock, as every decision of the queue."""
         if row.acked:
-            return badge("over", "done")
+            found = outcome(
+                {
+                    name: getattr(row, name)
+                    for name in ("invisible_until", "acked_at", "delivered_to", "handed")
+                },
+                _errors(row),
+                has_letter=False,
+                came_back=False,
+            )
+            return badge("over", "given up" if found == DEAD_LETTERED else OUTCOMES.get(found, "done"))
         due = row.invisible_until <= row.now_ms
         if row.in_flight:
             return badge("bad", "overdue") if due else badge("good", "in flight")

@@ -63,6 +63,9 @@ def throughput(rates: Rates, finished: Sequence[tuple[str, Series]] = ()) -> Saf
     for (name, one), look in zip(finished, LOOKS, strict=False):
         drawn.append(Line(name, _per_minute(rates, one, finished_from or published_from), look))
         series.append(one)
+    if rates.skipped is not None and any(rates.skipped.values):
+        drawn.append(Line("skipped", _per_minute(rates, rates.skipped, finished_from), "second"))
+        series.append(rates.skipped)
     none = "" if any(rates.dead.values) else " (none)"
     drawn.append(Line(f"dead{none}", _per_minute(rates, rates.dead, None), "dead", bars=True))
     return chart(
@@ -136,7 +139,9 @@ def lag_values(now: int, rates: Rates) -> Values:
     since = max(rates.published_from or rates.start, rates.finished_from or rates.start)
     found: list[float | None] = []
     at = float(now)
-    steps = zip(range(points), rates.published.values, rates.finished.values, strict=True)
+    skipped = rates.skipped.values if rates.skipped else (0,) * points
+    done = [finished + other for finished, other in zip(rates.finished.values, skipped, strict=True)]
+    steps = zip(range(points), rates.published.values, done, strict=True)
     for place, published, finished in reversed(list(steps)):
         is_known = not found or rates.start + (place + 1) * rates.step >= since
         found.append(max(at, 0.0) if is_known else None)

@@ -14,6 +14,15 @@ from .. import conf
 from ..inspect import FailedAttempt, Inspected
 from ..policy.history import DEAD, DONE, IN_FLIGHT, PENDING, SCHEDULED, WAITING
 from ..policy.life import Life, Related, Stand
+from ..policy.outcomes import (
+    BEFORE_START,
+    DEAD_LETTERED,
+    NOT_RECORDED,
+    REDRIVEN,
+    REMOVED,
+    SET_ASIDE,
+    SKIPPED,
+)  # fmt: skip
 from ..service.life import life
 from . import payloads
 from .browsing import status_badge, when
@@ -128,12 +137,10 @@ class Row:
         self.url = None
         if may(request, "view_consumergroup"):
             self.url = address(request, "group", topic=found.stored_in, group=stand.group)
-        self.status: str = status_badge(view.status if stand.is_for else None)
+        self.status: str = status_badge(view.status, view.outcome) if stand.is_for else EMPTY
         if stand.set_aside is not None:
             self.status = status_badge(WAITING)
         self.words = _words(stand)
-        if view.status == DONE and any(one.group == stand.group for one in found.copies):
-            self.words = "Given up, and sent back."
         self.until_says, self.until = _until(stand)
         self.delivered_to, self.delivered_at = name(view.delivered_to), when(view.delivered_at)
         self.is_used = bool(view.delivered_to)
@@ -150,6 +157,18 @@ class Row:
             self.aside_url = address(request, "message_change", stand.set_aside.offset)
 
 
+ENDED = {
+    SKIPPED: "The handler's filter did not want it: no handler was given it.",
+    DEAD_LETTERED: "It was given up. Its dead letter was purged or sent back since; of the latter nothing is left.",
+    REDRIVEN: "It was given up, and sent back.",
+    REMOVED: "It was removed by hand: no handler was given it then.",
+    SET_ASIDE: "It waited for a retry apart from the log, and came back or was removed there.",
+    BEFORE_START: "The group began after it.",
+    NOT_RECORDED: "The group is past it; no delivery of it is on record.",
+}
+"""In words, where no handler has done a message that is done."""
+
+
 def _words(stand: Stand) -> str:
     """Where it is now, in words."""
     view = stand.view
@@ -161,9 +180,7 @@ def _words(stand: Stand) -> str:
     if view.status == PENDING:
         return f"Not delivered yet.{paused}"
     if view.status == DONE:
-        if stand.is_early:
-            return "The group began behind it."
-        return "" if stand.is_kept else "The group is past it; no delivery of it is on record any more."
+        return ENDED.get(view.outcome or "", "")
     if view.status == WAITING and _is_at_the_front(stand):
         return f"It was sent to the front: the first of its key.{paused}"
     return paused.strip()

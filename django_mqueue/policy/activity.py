@@ -32,7 +32,7 @@ def activity(rows: Iterable[Sampled], now: int, last: int) -> Activity:
     took = [
         max(row.done_at - (row.delivered_at or 0), 0)
         for row in seen
-        if row.status == DONE and row.done_at is not None
+        if row.status == DONE and row.done_at is not None and not row.skipped
     ]
     moments = [last, *(row.delivered_at or 0 for row in seen), *(row.done_at or 0 for row in seen)]
     usual = percentiles([(ms, 1.0) for ms in took])

@@ -131,7 +131,8 @@ class Series:
 @dataclass(frozen=True)
 class Rates:
     """What happened in each ``step`` from ``start`` on: published for the group (or the topic), finished by the group,
-    given up by it (by all groups, without one). ``finished`` is None without a group.
+    given up by it (by all groups, without one). ``finished`` is None without a group;
+    what the handler's filter did not want is in ``skipped`` instead.
 
     Steps begin at whole multiples of their length; the last one is not over ``at`` the moment of counting. Counted is
     what the log and the dead letters still hold; ``published_from`` and ``finished_from`` tell since when that is all:
@@ -149,6 +150,7 @@ class Rates:
     published_from: datetime | None = None
     finished_from: datetime | None = None
     at: datetime | None = None
+    skipped: Series | None = None
 
 
 @dataclass(frozen=True)

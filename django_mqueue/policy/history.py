@@ -53,7 +53,7 @@ class Inspected:
     ``attempts`` were given to a handler, ``failures`` of them failed, ``errors`` are the newest of these, oldest first;
     ``invisible_until``: not delivered (again) before; ``done_at``: when it was done or given up;
     ``dead_letter``: the offset of its letter in the dead-letter topic. ``original_topic``: of a dead letter, the topic
-    that the message was published to.
+    that the message was published to. ``outcome``: how it ended, one of ``OUTCOMES``; None where it has not.
     """
 
     offset: int
@@ -78,6 +78,7 @@ class Inspected:
     dead_letter: int | None = None
     size: int = 0
     original_topic: str | None = None
+    outcome: str | None = None
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,8 @@ LEAST_ERROR = 0.01
 class Sampled:
     """A message of a sample. ``status``: how it stands with a group, ``KEPT`` where none was asked for, None if it is
     for another. Times are epoch milliseconds. ``once``: it was delivered only once, at ``delivered_at``. ``started``: a
-    handler was given it then. ``target``: the only group that it is for; ``failed_group``: whose dead letter it is."""
+    handler was given it then; ``skipped``: its filter did not want it. ``target``: the only group that it is for;
+    ``failed_group``: whose dead letter it is."""
 
     offset: int
     published_at: int
@@ -37,6 +38,7 @@ class Sampled:
     done_at: int | None = None
     once: bool = False
     started: bool = False
+    skipped: bool = False
     target: str = ""
     failed_group: str | None = None
 

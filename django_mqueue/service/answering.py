@@ -51,9 +51,7 @@ class Answering:
         todo = [d for d in todo if not d.hold.answer]
 
         def work(cursor: CursorWrapper) -> set[Ticket]:
-            stale: set[Ticket] = set()
-            if todo:
-                stale = self._finish(cursor, {d.hold.ticket: d.hold.failures for d in todo}, whole=whole)
+            stale = self._finish(cursor, todo, whole=whole) if todo else set()
             if starting:
                 tickets = ordered(d.hold.ticket for d in starting)
                 if answers.hand_over(cursor, Deliveries(context.me, tickets)) < len(tickets):
@@ -218,9 +216,10 @@ class Answering:
             tell_failure(cursor, context.topic, ticket.offset, letter, context.group, text)
         return set()
 
-    def _finish(self, cursor: CursorWrapper, failures: Mapping[Ticket, int], *, whole: bool) -> set[Ticket]:
-        tickets = ordered(failures)
-        done = answers.finish(cursor, Deliveries(self.context.me, tickets))
+    def _finish(self, cursor: CursorWrapper, todo: Sequence[Delivery], *, whole: bool) -> set[Ticket]:
+        failures = {d.hold.ticket: d.hold.failures for d in todo}
+        tickets, skipped = ordered(failures), [d.offset for d in todo if d.hold.skipped]
+        done = answers.finish(cursor, Deliveries(self.context.me, tickets), skipped=skipped)
         if done == len(tickets):
             return set()
         stale = self._unfinished(cursor, failures)

@@ -39,7 +39,7 @@ def set_aside(
         (ticket,) = tickets
         # Not to be told from an ack by its failures, a postponement leaves another token behind.
         token = new_token() if error is None else None
-        done = answers.finish(cursor, Deliveries(context.me, tickets), error, token)
+        done = answers.finish(cursor, Deliveries(context.me, tickets), error, token, is_aside=True)
         if done:
             what = Aside(context.group, context.topic, ticket.partition, ticket.offset, context.life, uuid7())
             aside.set_aside(cursor, what, delay_ms, counted=error is not None)

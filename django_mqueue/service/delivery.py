@@ -28,6 +28,7 @@ class Hold:
     """The changing side of a delivery. ``answer``: the verb that ended it, '' while it is open.
 
     ``overdue``: its handler has run too long, and may not ack any more, though its failure may not be told yet.
+    ``skipped``: a filter kept it from the handler.
     """
 
     answering: Answering
@@ -40,6 +41,7 @@ class Hold:
     dead_lettered: bool = False
     lost: bool = False
     overdue: bool = False
+    skipped: bool = False
 
 
 @dataclass(frozen=True, eq=False)

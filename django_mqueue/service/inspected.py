@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from ..policy import encoding, names
+from ..policy import encoding, names, outcomes
 from ..policy.durations import moment
-from ..policy.history import DEAD, Cut, FailedAttempt, Inspected, Unreadable
+from ..policy.history import DEAD, DONE, Cut, FailedAttempt, Inspected, Unreadable
 from ..policy.requests import visible
 from ..store.dead import FAILURES
 
@@ -34,6 +34,15 @@ def told(row: Row, body: bytes | None, *, topic: str, group: str | None, place: 
         about, group, offset = about_letter(row), row["failed_group"], _original_offset(row)
     elif row.get("acked") is not None:
         about = _about_group(row)
+        if row["acked"]:
+            about["outcome"] = outcomes.outcome(
+                row,
+                _dicts(json.loads(row["errors"]) if row["errors"] else []),
+                has_letter=row["letter"] is not None,
+                came_back=bool(row["came_back"]),
+            )
+    elif row["status"] == DONE:
+        about["outcome"] = outcomes.BEFORE_START if row.get("is_early") else outcomes.NOT_RECORDED
     elif row["retry"]:
         about = _about_retry(row["retry"])
     metadata = row["metadata"]
@@ -127,8 +136,11 @@ def _about_retry(retry: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _dicts(errors: Any) -> list[dict[str, Any]]:
+    return [one for one in errors if isinstance(one, dict)] if isinstance(errors, list) else []
+
+
 def _errors(errors: Any) -> tuple[FailedAttempt, ...]:
-    found = [one for one in errors if isinstance(one, dict)] if isinstance(errors, list) else []
     return tuple(
         FailedAttempt(
             time(_whole(one.get("at"))),
@@ -136,7 +148,7 @@ def _errors(errors: Any) -> tuple[FailedAttempt, ...]:
             str(one.get("by", "")),
             str(one.get("error", "")),
         )
-        for one in found
+        for one in _dicts(errors)
     )
 
 

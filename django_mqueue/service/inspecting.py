@@ -197,6 +197,7 @@ class Look:
             if row["acked"] is None:
                 done = row["offset"] <= places[row["partition"]].acked
                 row["status"] = DONE if done else PENDING
+                row["is_early"] = row["offset"] <= self.registration.start
             elif row["acked"]:
                 row["status"] = DONE if row["letter"] is None else DEAD
             else:

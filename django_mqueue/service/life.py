@@ -3,7 +3,7 @@ statements, however many groups there are and however long the tables."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 from .. import conf
@@ -66,7 +66,10 @@ class _Teller:
         inspected.read(row, self.place)
         message = inspected.told(row, body, topic=topic, group=None, place=self.place)
         letters = self._letters()
-        stands, more = self._stands({letter.group: letter.offset for letter in letters})
+        copies = self._copies(message)
+        stands, more = self._stands(
+            {letter.group: letter.offset for letter in letters}, {copy.group for copy in copies}
+        )
         original_offset = self._original_offset()
         return Life(
             message=message,
@@ -80,7 +83,7 @@ class _Teller:
             stands=stands,
             more_groups=more,
             letters=letters,
-            copies=self._copies(message),
+            copies=copies,
         )
 
     def _letters(self) -> list[Related]:
@@ -91,7 +94,7 @@ class _Teller:
         found = store.letters(self.using, dead, self.partition, self.offset, RELATED)
         return [Related(offset, dead, group) for offset, group in found]
 
-    def _stands(self, letters: Mapping[str, int]) -> tuple[list[Stand], bool]:
+    def _stands(self, letters: Mapping[str, int], came_back: Set[str]) -> tuple[list[Stand], bool]:
         """With the groups of the topic where the row is: workers may consume dead letters, too."""
         if self.place == SCHEDULED or self.stored_in.endswith(REPLIES_SUFFIX):
             return [], False
@@ -99,12 +102,21 @@ class _Teller:
         aside = (
             self._set_aside() if any(one["acked"] and one["group"] not in letters for one in found) else {}
         )
-        return [self._stand(one, letters, aside) for one in found[: self.limit]], len(found) > self.limit
+        stands = [self._stand(one, letters, came_back, aside) for one in found[: self.limit]]
+        return stands, len(found) > self.limit
 
-    def _stand(self, state: Row, letters: Mapping[str, int], aside: Mapping[str, Inspected]) -> Stand:
+    def _stand(
+        self, state: Row, letters: Mapping[str, int], came_back: Set[str], aside: Mapping[str, Inspected]
+    ) -> Stand:
         group, target = state["group"], self.row["target"]
-        row = {**self.row, **state, "letter": letters.get(group)}
         is_early = self.offset <= int(state["start"])
+        row = {
+            **self.row,
+            **state,
+            "letter": letters.get(group),
+            "came_back": group in came_back,
+            "is_early": is_early,
+        }
         if state["acked"] is None:
             row["status"] = DONE if is_early or self.offset <= int(state["done_to"]) else PENDING
             if group in letters:

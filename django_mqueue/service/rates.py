@@ -85,12 +85,13 @@ def _rates(
     if any(one.rest for one in strata):
         since = surveyor.offset_at(topic, time.start)
         young = [one for one in strata if one.high > since]
-    finished = finished_from = None
+    finished = skipped = finished_from = None
     if group is not None:
         finished_from = max(
             _finished_from(strata, time, kept_from), _registered_from(strata, time, registration)
         )
         finished = time.series(strata, _is_done, "done_at", finished_from)
+        skipped = time.series(strata, _is_skipped, "done_at", finished_from)
     dead = conf.dead_letter_topic(topic)
     letters = surveyor.survey(dead, None, time.start, time.step, whole=False)
     return Rates(
@@ -100,12 +101,16 @@ def _rates(
         time.series(letters, lambda row: group in (None, row.failed_group), "published_at", time.start),
         moment(kept_from),
         None if finished_from is None else moment(finished_from),
-        moment(time.now),
+        moment(time.now), skipped,
     )  # fmt: skip
 
 
 def _is_done(row: Sampled) -> bool:
-    return row.status == DONE and row.done_at is not None
+    return row.status == DONE and row.done_at is not None and not row.skipped
+
+
+def _is_skipped(row: Sampled) -> bool:
+    return row.done_at is not None and row.skipped
 
 
 def _finished_from(strata: Sequence[Stratum], time: _Time, kept_from: int) -> int:

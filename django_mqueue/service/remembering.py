@@ -11,7 +11,7 @@ from django.core.cache import cache
 
 Answer = TypeVar("Answer")
 logger = logging.getLogger("django_mqueue")
-VERSION = 3
+VERSION = 4
 """Of the classes that are kept: another after a change of their fields."""
 
 

@@ -270,5 +270,5 @@ def _with_state(row: Sampled, state: samples.State) -> Sampled:
     delivered = bool(state.delivered_to)
     return replace(
         row, status=status, delivered_at=state.delivered_at if delivered else None, done_at=state.acked_at,
-        once=delivered and not state.retries, started=state.handed,
+        once=delivered and not state.retries, started=state.handed, skipped=state.acked and state.skipped,
     )  # fmt: skip

@@ -13,6 +13,7 @@ from typing import Any
 
 from django.db.backends.utils import CursorWrapper
 
+from ..policy.outcomes import ASIDE_AT
 from . import failures
 from .dialect import NOW_MS, flat, marks, sharing, values_table
 from .leases import Holder
@@ -44,17 +45,28 @@ class Deliveries:
 
 
 def finish(
-    cursor: CursorWrapper, deliveries: Deliveries, error: str | None = None, token: int | None = None
+    cursor: CursorWrapper,
+    deliveries: Deliveries,
+    error: str | None = None,
+    token: int | None = None,
+    *,
+    skipped: Sequence[int] = (),
+    is_aside: bool = False,
 ) -> int:
     """Mark as done: how many were the holder's. ``error`` is kept with a message that ends by failing.
 
-    ``token`` takes the place of theirs: no late answer of whoever was given them is taken for this.
+    ``token`` takes the place of theirs: no late answer of whoever was given them is taken for this. ``skipped``:
+    offsets of those that a filter kept from the handler. ``is_aside``: it comes again from elsewhere.
     """
     add, values = failures.appended(error)
     if error is not None:
         add += ", s.failure_count = s.failure_count + 1"
     if token is not None:
         add, values = f"{add}, s.delivery_token = %s", [*values, token]
+    if skipped:
+        add, values = f"{add}, s.handed = s.message_offset NOT IN ({marks(skipped)})", [*values, *skipped]
+    if is_aside:
+        add = f"{add}, s.invisible_until = {ASIDE_AT}"
     return deliveries.update(cursor, f"s.acked = 1, s.in_flight = 0, s.acked_at = {NOW_MS}{add}", values)
 
 

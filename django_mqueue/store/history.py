@@ -171,7 +171,7 @@ MESSAGE_COLUMNS = (
 )  # fmt: skip
 STATE_COLUMNS = (
     "acked", "in_flight", "invisible_until", "retry_count", "failure_count", "handed", "delivered_to", "delivered_at",
-    "acked_at", "errors", "letter",
+    "acked_at", "errors", "letter", "came_back",
 )  # fmt: skip
 
 _MESSAGE = (
@@ -182,6 +182,14 @@ _WANTED = (
     f" FROM {numbers_table('wanted', 'o')}"
     " STRAIGHT_JOIN queue_messages m FORCE INDEX (PRIMARY) ON m.`offset` = wanted.o"
 )
+
+
+CAME_BACK = (
+    "EXISTS (SELECT 1 FROM queue_messages c FORCE INDEX (queue_messages_due) WHERE c.topic = m.topic"
+    " AND c.failed_group IS NULL AND c.original_id = COALESCE(m.original_id, m.id) AND c.consumer_group = %s"
+    " AND c.partition_key = m.partition_key AND c.`offset` > m.`offset`)"
+)
+"""Whether the log holds a copy of a message that was sent back to a group."""
 
 
 def rows(using: str, offsets: Sequence[int]) -> dict[int, dict[str, Any]]:
@@ -200,12 +208,13 @@ def rows_of_group(
     found = session.fetch(
         using,
         f"SELECT {_MESSAGE}, s.acked, s.in_flight, s.invisible_until, s.retry_count, s.failure_count, s.handed,"
-        f" s.delivered_to, s.delivered_at, s.acked_at, s.errors, d.`offset`{_WANTED}"
+        f" s.delivered_to, s.delivered_at, s.acked_at, s.errors, d.`offset`,"
+        f" s.acked = 1 AND d.`offset` IS NULL AND s.errors IS NOT NULL AND {CAME_BACK}{_WANTED}"
         " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
         " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
         " LEFT JOIN queue_messages d FORCE INDEX (queue_messages_dedupe) ON s.acked = 1 AND d.topic = %s"
         " AND d.partition_key = m.partition_key AND d.id = CONCAT(m.`offset`, ':', %s) AND d.consumer_group = ''",
-        [json.dumps(offsets), group, dead_topic, group],
+        [group, json.dumps(offsets), group, dead_topic, group],
     )
     columns = MESSAGE_COLUMNS + STATE_COLUMNS
     return {int(row[0]): dict(zip(columns, row, strict=True)) for row in found}

@@ -11,7 +11,7 @@ STATE = (
     "s.acked, s.in_flight, s.invisible_until, s.retry_count, s.failure_count, s.handed, s.delivered_to,"
     " s.delivered_at, s.acked_at, s.errors"
 )
-STAND_COLUMNS = ("group", "start", "paused", "done_to", *STATE_COLUMNS[:-1])
+STAND_COLUMNS = ("group", "start", "paused", "done_to", *STATE_COLUMNS[:-2])
 
 
 def place(using: str, offset: int) -> tuple[str, str | None, int] | None:

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from django.db.backends.utils import CursorWrapper
 
+from ..policy.outcomes import REMOVED_BY_HAND
 from . import failures
 from .dialect import NOW_MS, flat, marks
 
 AT_THE_FRONT = 1
 """``invisible_until`` of what was sent to the front: due before all that waits for its time."""
 
-REMOVED = "removed by hand"
+REMOVED = REMOVED_BY_HAND
 
 Message = tuple[str, int]
 """Partition and offset."""

@@ -70,6 +70,7 @@ class State:
     acked: bool
     in_flight: bool
     handed: bool
+    skipped: bool
     retries: int
     delivered_to: str
     delivered_at: int
@@ -80,7 +81,9 @@ def states(using: str, group: str, offsets: Sequence[int]) -> dict[int, State]:
     """Of those of the messages that the group was given."""
     found = session.fetch(
         using,
-        "SELECT m.`offset`, s.acked, s.in_flight, s.handed, s.retry_count, s.delivered_to, s.delivered_at, s.acked_at"
+        "SELECT m.`offset`, s.acked, s.in_flight, s.handed,"
+        " s.handed = 0 AND s.failure_count = 0 AND s.delivered_to <> '', s.retry_count, s.delivered_to,"
+        " s.delivered_at, s.acked_at"
         f" FROM {numbers_table('wanted', 'o')}"
         " STRAIGHT_JOIN queue_messages m FORCE INDEX (PRIMARY) ON m.`offset` = wanted.o"
         " STRAIGHT_JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
@@ -92,12 +95,13 @@ def states(using: str, group: str, offsets: Sequence[int]) -> dict[int, State]:
             bool(acked),
             bool(in_flight),
             bool(handed),
+            bool(skipped),
             int(retries),
             name,
             int(at),
             None if done is None else int(done),
         )
-        for offset, acked, in_flight, handed, retries, name, at, done in found
+        for offset, acked, in_flight, handed, skipped, retries, name, at, done in found
     }
 
 

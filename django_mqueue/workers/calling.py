@@ -75,6 +75,7 @@ def _verdicts(job: Job, span: tracing.Span) -> dict[Delivery, Verdict]:
         try:
             if handler.filter is not None and not handler.filter(delivery):
                 job.judged[delivery] = UNREAD
+                delivery.hold.skipped = True
             else:
                 given[delivery] = delivery if handler.kinds is None else parsed(delivery, handler.kinds)
         except BaseException as exception:

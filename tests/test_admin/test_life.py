@@ -111,7 +111,7 @@ def test_a_letter_that_was_sent_back(client: Client) -> None:
     copy = Message.objects.get(topic=TOPIC, original_id="dead").offset
     original = html_of(client, page(first))
     assert "Sent back to billing" in text(original)
-    assert stands(client, first)[GROUP][1].startswith("Given up, and sent back. Since 2")
+    assert stands(client, first)[GROUP][1].startswith("It was given up, and sent back. Since 2")
     assert f'href="{page(copy)}"' in original
     back = html_of(client, page(copy))
     assert f'href="{page(first)}"' in back
@@ -155,15 +155,15 @@ def test_what_is_no_longer_on_record(client: Client) -> None:
         assert stands(client, offset)[GROUP][1].startswith("Since")
     subscribe(TOPIC, "late")
     Offset.objects.filter(consumer_group="late", partition_key="").update(offset_acked=offset)
-    assert stands(client, offset)["late"][:2] == ["done", "The group began behind it."]
+    assert stands(client, offset)["late"][:2] == ["before the group's start", "The group began after it."]
     DeliveryState.objects.all().delete()
     Offset.objects.filter(consumer_group=GROUP, partition_key="k").delete()
     Offset.objects.create(
         consumer_group=GROUP, topic=TOPIC, partition_key="k", offset_acked=offset, updated_at=1
     )
     assert stands(client, offset)[GROUP][:2] == [
-        "done",
-        "The group is past it; no delivery of it is on record any more.",
+        "not on record",
+        "The group is past it; no delivery of it is on record.",
     ]
 
 
@@ -257,7 +257,7 @@ def test_removed_by_hand(client: Client) -> None:
     assert remove(TOPIC, group=GROUP, status="pending") == 1
     html = text(html_of(client, page(offset)))
     assert "removed by hand" in html
-    assert stands(client, offset)[GROUP][0] == "done"
+    assert stands(client, offset)[GROUP][0] == "removed"
 
 
 def test_nothing_of_it_is_a_form_or_an_unknown_value(client: Client) -> None:

@@ -100,7 +100,7 @@ def test_dead_letters_tell_who_gave_up_and_why(admin_client: Client) -> None:
 
 def test_states_of_deliveries(admin_client: Client) -> None:
     """By the database's clock: NOON is long over, FAR is far away."""
-    delivery(message_offset=1, acked=True)
+    delivery(message_offset=1, acked=True, handed=True)
     delivery(message_offset=2, in_flight=True)
     delivery(message_offset=3, in_flight=True, invisible_until=NOON)
     delivery(message_offset=4, retry_count=2)
@@ -170,7 +170,7 @@ def test_what_the_queue_itself_writes(admin_client: Client) -> None:
     assert [(row["state"], row["last_error"]) for row in states] == [
         ("done", "-"),
         ("waits", "TimeoutError: later"),
-        ("done", "no such customer"),
+        ("given up", "no such customer"),
     ]
     letter = listed(admin_client, "message")[0]
     assert (letter["topic"], letter["failure"]) == ("orders_dlq", "billing: no such customer")

@@ -55,4 +55,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         "if figures.dead_lately.value >= 1 << 40:",
         "test_admin/test_overview.py::test_many_dead_letters_at_once_are_an_alarm",
     ),
+    mutation(
+        "what a filter skips is not told as handled",
+        "the page of a message says that a handler has done it, which never saw it",
+        "store/answers.py",
+        "s.handed = s.message_offset NOT IN ({marks(skipped)})",
+        "s.handed = s.message_offset NOT IN ({marks(skipped)}) OR 1",
+        "test_inspect/test_outcomes.py::test_what_a_filter_skips",
+    ),
+    mutation(
+        "what waited apart from the log is not told as handled",
+        "a message that was postponed for hours is shown as done",
+        "store/answers.py",
+        "    if is_aside:\n",
+        "    if False:\n",
+        "test_inspect/test_outcomes.py::test_what_waited_apart_from_the_log[postpone]",
+    ),
 )
