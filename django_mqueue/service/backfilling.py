@@ -30,11 +30,11 @@ from django.db.backends.utils import CursorWrapper
 from ..exceptions import GroupNotNew, Superseded
 from ..policy.copies import Original, copied, copy_id
 from ..policy.names import key_of
-from ..store import copies, log, moving, offsets, seam, session, state
+from ..store import copies, log, moving, offsets, seam, session
 from ..store.copies import Copy, Mark
 from ..store.log import NewRow
 from ..store.seam import Native
-from . import copying, inspected
+from . import copying, inspected, removing
 from .copying import Run
 from .settling import Settler
 
@@ -74,10 +74,11 @@ def begin(using: str, topic: str, group: str, known: int, lanes: int, source: in
 
     Raises ``GroupNotNew`` for a group that was registered by others.
     """
-    found = None
-    while found is None:
+    while True:
         found = session.run(using, lambda cursor: _begin(using, cursor, topic, group, known, lanes, source))
-    return found
+        if found:
+            return found
+        removing.finish(using, topic, group)
 
 
 def _begin(
@@ -88,7 +89,7 @@ def _begin(
     head, there = copies.locked_mark(cursor, topic, run.head), offsets.registration(using, group, topic)
     if there:
         return _known(using, run, head, there)
-    if state.delete_group(cursor, group, topic):
+    if removing.begin(cursor, topic, group):
         return None
     offsets.raise_settled(cursor, topic, settled)
     offsets.register(cursor, group, topic, settled)

@@ -240,10 +240,10 @@ class Claiming:
         return deliveries
 
     def _is_paused(self) -> bool:
-        """Whether no lease could be locked because the group is paused since the last discovery."""
+        """Whether no lease could be locked because the group is paused, or being reset, since the last discovery."""
         context = self.context
         registration = offsets.registration(context.using, context.group, context.topic)
-        context.paused = registration is not None and registration.paused
+        context.paused = registration is not None and registration.is_held
         return context.paused
 
     def _delivery(self, claim: Claim, row: dict[str, Any], handed: bool) -> Delivery | None:

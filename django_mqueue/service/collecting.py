@@ -11,6 +11,7 @@ from .. import conf
 from ..policy.names import REPLIES_SUFFIX, SCHEDULED_SUFFIX, replies_topic
 from ..store import garbage, session
 from .leftovers import Leftovers
+from .removing import Removal, unfinished
 
 PAGE = 1000
 FRUITLESS_PAGES = 20
@@ -30,15 +31,20 @@ class Collector:
         self._next = -math.inf
         self._fruitless = 0
         self._leftovers = Leftovers(using, topic)
+        self._removal: Removal | None = None
 
     def tick(self) -> None:
-        """One page, if it is time; the next one with the next tick while there is something to delete."""
+        """One page, if it is time; the next one with the next tick while there is something to delete. So with what
+        is left of groups that were reset or unsubscribed by a process that has died."""
+        if self._removal and not self._removal.step():
+            self._removal = None
         now = time.monotonic()
         if now < self._next:
             return
         interval = float(conf.get("GC_INTERVAL", self.topic))
         if not self.page(int(interval * 1000)):
             self._next = now + interval
+            self._removal = self._removal or unfinished(self.using, self.topic)
 
     def page(self, interval_ms: int = 0) -> bool:
         """Look at one page of the log in one transaction and delete what nobody needs; whether to go on.
@@ -89,7 +95,13 @@ class Collector:
 
         A group without a watermark for the partition is at its start.
         """
-        marks = garbage.watermarks(cursor, self.topic, sorted({partition for _, partition, _ in rows}))
+        marks = {
+            place: offset
+            for place, offset in garbage.watermarks(
+                cursor, self.topic, sorted({partition for _, partition, _ in rows})
+            ).items()
+            if place[1] not in groups.resetting
+        }
         starts, done = groups.starts, []
         for offset, partition, target in rows:
             waiting = groups.waited_for(target)

@@ -61,9 +61,9 @@ class Context:
     ``dirty``: those whose watermark may move now, ``unsettled``: once more is settled; ``suspected``: those with
     deliveries that somebody left unanswered; ``timers``: when to look at a partition again. ``flying``: this
     subscriber's own unanswered deliveries by offset. ``tail``: how far the topic's tail has been read. ``doubt``: a
-    lease seems to be lost, look soon. ``changed``: of the registration, when it was last looked at.
-    ``outbox``: what receivers of signals are to hear. ``unconfirmed``: what to note of answers, if they are
-    committed.
+    lease seems to be lost, look soon. ``paused``: nothing is delivered, also because the group is ``resetting``.
+    ``changed``: of the registration, when it was last looked at. ``outbox``: what receivers of signals are to hear.
+    ``unconfirmed``: what to note of answers, if they are committed.
     """
 
     me: Holder
@@ -72,6 +72,7 @@ class Context:
     start: int = 0
     tail: int = 0
     paused: bool = False
+    resetting: bool = False
     changed: int = 0
     doubt: bool = False
     clock: Clock = field(default_factory=Clock)

@@ -180,7 +180,7 @@ class Engine:
             free = self.membership.look_again()
             context.ring()
             if context.paused:
-                return bool(context.flying)
+                return bool(context.flying) or context.resetting
             now, strict = context.clock.now(), context.options.strict
             return free or bool(
                 context.flying or context.suspected or context.thin or context.stale_waiting

@@ -153,15 +153,12 @@ class Membership:
             raise GroupReadsLog(context.topic, context.group)
         if context.life and registration.life != context.life:
             context.drop(list(context.partitions))  # What is remembered is of an earlier life of the group.
-            context.doubt = True
+            context.doubt, self._scan_at = True, -math.inf
         if registration.life == context.life and registration.changed != context.changed:
             read_anew(context)
-        context.life, context.start, context.paused, context.changed = (
-            registration.life,
-            registration.start,
-            registration.paused,
-            registration.changed,
-        )
+        context.life, context.start = registration.life, registration.start
+        context.paused, context.resetting = registration.is_held, registration.resetting
+        context.changed = registration.changed
         if not heartbeats.beat(context.using, context.me):
             if heartbeats.incarnation(context.using, context.me) not in (None, context.me.incarnation):
                 context.drop(list(context.partitions))

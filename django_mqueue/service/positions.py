@@ -7,7 +7,8 @@ from django.db.backends.utils import CursorWrapper
 from .. import conf
 from ..exceptions import GroupActive, NotRegistered
 from ..policy import names
-from ..store import heartbeats, offsets, session, state
+from ..store import heartbeats, offsets, session
+from . import removing
 from .registration import Start, check_group, check_start, start_above, topic_limit
 
 
@@ -15,9 +16,13 @@ def reset(topic: str, group: str, to: Start, *, force: bool = False, using: str 
     """Let a group begin elsewhere in a topic: at ``"earliest"``, ``"latest"``, an aware datetime, or an offset.
 
     What comes after that place and is still in the log is delivered again, with fresh attempts; what comes before it
-    is not. What the group has done there is forgotten, in one transaction with the new start; dead letters stay.
-    Answers to deliveries that are open then raise ``StaleDelivery``. Returns the offset up to which the group counts as
-    done; it is never above what is settled, so that no message which commits late is skipped.
+    is not. What the group has done there is forgotten; dead letters stay. Answers to deliveries that are open then
+    raise ``StaleDelivery``. Returns the offset up to which the group counts as done; it is never above what is settled,
+    so that no message which commits late is skipped.
+
+    The new start and the removal of up to 1,000 leases, delivery states and positions each are one transaction (the
+    caller's, if there is one). While there are more, nothing is delivered to the group: transactions of at most 1,000
+    rows delete them, after the caller's commit. If this process dies meanwhile, workers of the topic do it.
 
     Raises ``NotRegistered``, and ``GroupActive`` while the group's subscribers run, unless ``force`` is given: then
     they begin anew.
@@ -40,7 +45,7 @@ def reset_seen(
         _registration(alias, topic, group)
         above, known = start_above(alias, topic, to)
 
-        def work(cursor: CursorWrapper) -> int:
+        def work(cursor: CursorWrapper) -> tuple[int, bool]:
             settled = max(offsets.lock_topic(alias, cursor, topic), known)
             if not offsets.is_registered(cursor, group, topic):
                 raise NotRegistered(topic, group)
@@ -51,16 +56,16 @@ def reset_seen(
                 raise ValueError(f"group {group!r} on topic {topic!r} was moved or registered anew meanwhile")
             paused = _registration(alias, topic, group).paused
             offsets.unregister(cursor, group, topic, members_stay=True)
-            while state.delete_group(cursor, group, topic):
-                pass
+            rest = removing.begin(cursor, topic, group)
             offsets.raise_settled(cursor, topic, settled)
             start = min(above, settled)
-            offsets.register(cursor, group, topic, start)
-            if paused:
-                offsets.set_paused(cursor, topic, group, paused=True)
-            return start
+            offsets.register(cursor, group, topic, start, paused=paused, resetting=rest)
+            return start, rest
 
-        return session.run(alias, work)
+        start, rest = session.run(alias, work)
+        if rest:
+            removing.finish(alias, topic, group)
+        return start
 
 
 def pause(topic: str, group: str | None = None, *, using: str | None = None) -> int:

@@ -12,7 +12,8 @@ from django.db.backends.utils import CursorWrapper
 from .. import conf
 from ..policy import names
 from ..policy.durations import moment_ms
-from ..store import garbage, log, offsets, session, state
+from ..store import garbage, log, offsets, session
+from . import removing
 from .settling import Settler
 
 Start = Literal["earliest", "latest"] | datetime | int
@@ -59,18 +60,18 @@ def subscribe(topic: str, group: str, start: Start = "earliest", *, using: str |
         return False
     above, known = start_above(alias, topic, start)
 
-    def work(cursor: CursorWrapper) -> bool | None:
+    def work(cursor: CursorWrapper) -> tuple[bool, bool]:
         settled = max(offsets.lock_topic(alias, cursor, topic), known)
         if offsets.is_registered(cursor, group, topic):
-            return False
-        if state.delete_group(cursor, group, topic):  # Left by an unsubscribe: it would hide messages.
-            return None
+            return False, False
+        rest = removing.begin(cursor, topic, group)  # Left by an unsubscribe: it would hide messages.
         offsets.raise_settled(cursor, topic, settled)
-        offsets.register(cursor, group, topic, min(above, settled))
-        return True
+        offsets.register(cursor, group, topic, min(above, settled), resetting=rest)
+        return True, rest
 
-    while (new := session.run(alias, work)) is None:
-        pass
+    new, rest = session.run(alias, work)
+    if rest:
+        removing.finish(alias, topic, group)
     return new
 
 
@@ -87,26 +88,22 @@ def groups_of(using: str, topic: str) -> list[str]:
 def unsubscribe(topic: str, group: str, *, using: str | None = None) -> bool:
     """Forget a group: it holds back no deletion any more, its workers stop. Whether it was registered.
 
-    What it has done is forgotten with it; subscribing again starts anew. Its delivery state is deleted in
-    batches, each committed by itself (unless the caller has a transaction open).
+    What it has done is forgotten with it; subscribing again starts anew. Leases, delivery state and positions beyond
+    the first 1,000 rows are deleted in batches, each committed by itself, after the caller's transaction if there is
+    one. If the process dies before all are deleted, workers of the topic delete the rest.
     """
     names.check_topic(topic, topic_limit())
     check_group(group)
     alias = conf.database(using)
 
-    def work(cursor: CursorWrapper) -> bool:
+    def work(cursor: CursorWrapper) -> tuple[bool, bool]:
         offsets.lock_topic(alias, cursor, topic)
-        return offsets.unregister(cursor, group, topic)
+        was = offsets.unregister(cursor, group, topic)
+        return was, removing.begin(cursor, topic, group)
 
-    def forget(cursor: CursorWrapper) -> bool:
-        offsets.lock_topic(alias, cursor, topic)
-        if offsets.is_registered(cursor, group, topic):
-            return False  # Somebody has subscribed it again: that state is its own.
-        return state.delete_group(cursor, group, topic)
-
-    was = session.run(alias, work)
-    while session.run(alias, forget):
-        pass
+    was, rest = session.run(alias, work)
+    if rest:
+        removing.finish(alias, topic, group)
     return was
 
 

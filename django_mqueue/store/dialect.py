@@ -15,6 +15,9 @@ RETRIABLE = frozenset({DEADLOCK, LOCK_WAIT_TIMEOUT, RECORD_CHANGED})
 """Failures that undo the statement or transaction and succeed when it is run again. 1020: MariaDB's snapshot
 isolation found a row changed since the snapshot."""
 
+LOCKED = frozenset({LOCK_WAIT_TIMEOUT, 3572})
+"""What a statement with NOWAIT meets at a row that another transaction has locked: MariaDB's, MySQL's."""
+
 CHARSET = "utf8mb4"
 """The only charset of a connection in which each key, id and payload can be written."""
 

@@ -14,7 +14,7 @@ from django.db.backends.utils import CursorWrapper
 
 from .dialect import NOW_MS, marks, names_table, numbers_table, values_table
 from .distinct import NEWEST
-from .offsets import READS_LOG
+from .offsets import READS_LOG, REMOVING
 from .session import Row
 
 _INDEX = "FORCE INDEX (queue_offsets_partition)"
@@ -42,10 +42,14 @@ def move_cursor(cursor: CursorWrapper, topic: str, to: int, *, done: bool) -> No
 
 @dataclass(frozen=True)
 class Groups:
-    """The registered groups of a topic: their starts, and which of them read the log by themselves."""
+    """The registered groups of a topic: their starts, and which of them read the log by themselves.
+
+    ``resetting``: what those have done in partitions is about to be removed, and counts no more.
+    """
 
     starts: Mapping[str, int]
     readers: frozenset[str]
+    resetting: frozenset[str]
 
     def waited_for(self, target: str) -> Collection[str]:
         """Those that must be done with a row before it is deleted; ``target``: the group that it is for, '' for all.
@@ -68,14 +72,17 @@ def groups_and_replies(cursor: CursorWrapper, topic: str, replies: str | None) -
         there = "EXISTS (SELECT 1 FROM queue_messages FORCE INDEX (queue_messages_tail) WHERE topic = %s)"
         params.append(replies)
     cursor.execute(
-        f"SELECT consumer_group, offset_acked, scan_offset = {READS_LOG:d}, {there}"
+        f"SELECT consumer_group, offset_acked, scan_offset, {there}"
         " FROM queue_offsets FORCE INDEX (queue_offsets_groups)"
         " WHERE topic = %s AND partition_key = '' AND consumer_group > ''",
         [*params, topic],
     )
     rows = cursor.fetchall()
-    readers = frozenset(group for group, _, reads, _ in rows if reads)
-    found = Groups({group: int(start) for group, start, _, _ in rows}, readers)
+    readers, resetting = (
+        frozenset(group for group, _, scanned, _ in rows if int(scanned) == sign)
+        for sign in (READS_LOG, REMOVING)
+    )
+    found = Groups({group: int(start) for group, start, _, _ in rows}, readers, resetting)
     return found, any(there for *_, there in rows)
 
 

@@ -10,6 +10,7 @@ from django.db.backends.utils import CursorWrapper
 
 from . import session
 from .dialect import DUPLICATE_ENTRY, NOW_MS, flat, marks, sharing
+from .offsets import REMOVING
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,8 @@ def acquire(using: str, me: Holder, partitions: Sequence[str], lease_ms: int) ->
     """Take those of the partitions that nobody ever leased, or that are free or expired; return those that are mine.
 
     Returns None, and takes none, if the group's registration is gone, or locked by another transaction (a ``pause``
-    that is not committed, for instance). Never waits for a lock: a worker that waits renews nothing, and loses all
-    its leases.
+    that is not committed, for instance), or if the group is being reset. Never waits for a lock: a worker that waits
+    renews nothing, and loses all its leases.
     """
     wanted = sorted(partitions)
     names = " UNION ALL ".join(["SELECT %s AS partition_key"] + ["SELECT %s"] * (len(wanted) - 1))
@@ -42,7 +43,8 @@ def acquire(using: str, me: Holder, partitions: Sequence[str], lease_ms: int) ->
     def work(cursor: CursorWrapper) -> list[str] | None:
         cursor.execute(
             "SELECT 1 FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
-            f" WHERE consumer_group = %s AND topic = %s AND partition_key = '' {sharing(using)}",
+            " WHERE consumer_group = %s AND topic = %s AND partition_key = ''"
+            f" AND scan_offset <> {REMOVING} {sharing(using)}",
             [me.group, me.topic],
         )
         if cursor.fetchone() is None:
@@ -118,8 +120,8 @@ class Mine:
 def lock_mine(cursor: CursorWrapper, me: Holder, life: int, partitions: Sequence[str]) -> Mine:
     """Lock the registration and those leases that are mine until this transaction ends. Never waits for a lock.
 
-    None while the group is paused, or if it was registered anew since (``life``). With them locked nobody can
-    steal, pause, reset or unsubscribe.
+    None while the group is paused or being reset, or if it was registered anew since (``life``). With them locked
+    nobody can steal, pause, reset or unsubscribe.
     """
     found = _mine(cursor, me, life, partitions, sharing(cursor.db.alias))
     rest = [partition for partition in partitions if partition not in found]
@@ -132,6 +134,7 @@ def _mine(cursor: CursorWrapper, me: Holder, life: int, partitions: Sequence[str
         " STRAIGHT_JOIN queue_partition_leases l FORCE INDEX (queue_leases_partition)"
         " ON l.consumer_group = r.consumer_group AND l.topic = r.topic"
         " WHERE r.consumer_group = %s AND r.topic = %s AND r.partition_key = '' AND r.id = %s AND r.paused = 0"
+        f" AND r.scan_offset <> {REMOVING}"
         f" AND l.partition_key IN ({marks(partitions)}) AND l.holder = %s {locking}",
         [me.group, me.topic, life, *sorted(partitions), me.incarnation],
     )

@@ -10,6 +10,7 @@ from django.db.backends.utils import CursorWrapper
 from ..policy.outcomes import REMOVED_BY_HAND
 from . import failures
 from .dialect import NOW_MS, flat, marks
+from .offsets import REMOVING
 
 AT_THE_FRONT = 1
 """``invisible_until`` of what was sent to the front: due before all that waits for its time."""
@@ -33,14 +34,14 @@ class Brought:
 
 def lock_group(cursor: CursorWrapper, group: str, topic: str, life: int) -> bool:
     """Let no claim of the group begin until this transaction ends, and its workers look anew then; False if it is not
-    registered any more, or was anew.
+    registered any more, was anew, or is being reset.
 
     A claim locks the same row, so none is under way either.
     """
     cursor.execute(
         "UPDATE queue_offsets FORCE INDEX (queue_offsets_partition)"
         f" SET updated_at = GREATEST(updated_at + 1, {NOW_MS})"
-        " WHERE consumer_group = %s AND topic = %s AND partition_key = '' AND id = %s",
+        f" WHERE consumer_group = %s AND topic = %s AND partition_key = '' AND scan_offset <> {REMOVING} AND id = %s",
         [group, topic, life],
     )
     return bool(cursor.rowcount)

@@ -19,7 +19,8 @@ class Registration:
     """A group's registration. ``life`` is another after unsubscribing and subscribing again.
 
     ``changed`` is another after somebody has changed by hand what the group has before it. ``reads_log``: nothing is
-    delivered to the group, it reads the log by itself, and its start follows what it has done.
+    delivered to the group, it reads the log by itself, and its start follows what it has done. ``resetting``: nothing
+    is delivered until what the group has done before is removed; then the registration gets another ``life``.
     """
 
     life: int
@@ -27,10 +28,16 @@ class Registration:
     paused: bool
     changed: int
     reads_log: bool
+    resetting: bool = False
+
+    @property
+    def is_held(self) -> bool:
+        """Whether nothing is delivered for now."""
+        return self.paused or self.resetting
 
 
-READS_LOG = -1
-"""In place of a scan position, in the registration of a group that reads the log by itself."""
+READS_LOG, REMOVING = -1, -2
+"""In place of a scan position, in a registration: the group reads the log by itself; ``removal`` is not finished."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +60,10 @@ def registration(using: str, group: str, topic: str) -> Registration | None:
 
 def _registration(row: session.Row) -> Registration:
     life, start, paused, changed, scanned = row
-    return Registration(int(life), int(start), bool(paused), int(changed), int(scanned) == READS_LOG)
+    scanned = int(scanned)
+    return Registration(
+        int(life), int(start), bool(paused), int(changed), scanned == READS_LOG, scanned == REMOVING
+    )
 
 
 def registration_and_settled(using: str, group: str, topic: str) -> tuple[Registration | None, int]:
@@ -164,12 +174,46 @@ def is_registered(cursor: CursorWrapper, group: str, topic: str) -> bool:
     return cursor.fetchone() is not None
 
 
-def register(cursor: CursorWrapper, group: str, topic: str, start: int, *, reads_log: bool = False) -> None:
+def register(
+    cursor: CursorWrapper,
+    group: str,
+    topic: str,
+    start: int,
+    *,
+    paused: bool = False,
+    reads_log: bool = False,
+    resetting: bool = False,
+) -> None:
     """Insert a registration, of which there is none. The topic must be locked."""
+    scanned = READS_LOG if reads_log else REMOVING if resetting else start
     cursor.execute(
-        f"INSERT INTO queue_offsets {COLUMNS} VALUES (%s, %s, '', %s, %s, 0, {NOW_MS})",
-        [group, topic, start, READS_LOG if reads_log else start],
+        f"INSERT INTO queue_offsets {COLUMNS} VALUES (%s, %s, '', %s, %s, %s, {NOW_MS})",
+        [group, topic, start, scanned, paused],
     )
+
+
+def end_reset(cursor: CursorWrapper, group: str, topic: str, *, wait: bool) -> bool:
+    """Let a group that is ``resetting`` begin, under another life; False if its registration is locked and this is not
+    to wait. The topic must be locked."""
+    cursor.execute(
+        "SELECT scan_offset FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
+        " WHERE consumer_group = %s AND topic = %s AND partition_key = ''",
+        [group, topic],
+    )
+    there = cursor.fetchone()
+    if there is None or int(there[0]) != REMOVING:
+        return True
+    cursor.execute(
+        "SELECT id, offset_acked, paused FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
+        f" WHERE consumer_group = %s AND topic = %s AND partition_key = '' FOR UPDATE{'' if wait else ' SKIP LOCKED'}",
+        [group, topic],
+    )
+    row = cursor.fetchone()
+    if row is None:
+        return False
+    cursor.execute("DELETE o FROM queue_offsets o FORCE INDEX (PRIMARY) WHERE id = %s", [row[0]])
+    register(cursor, group, topic, int(row[1]), paused=bool(row[2]))
+    return True
 
 
 def was_delivered_to(cursor: CursorWrapper, group: str, topic: str) -> bool:
@@ -242,10 +286,10 @@ def pauses(using: str, topic: str) -> dict[str, bool]:
 
 
 def unregister(cursor: CursorWrapper, group: str, topic: str, *, members_stay: bool = False) -> bool:
-    """Delete a group's registration, leases, heartbeats and positions; whether it was registered.
+    """Delete a group's registration and its heartbeats; whether it was registered.
 
-    The registration goes first: with its row locked no claim and no watermark is under way. ``members_stay``: the
-    heartbeats are left, by which subscribers of one name know who of them is the younger.
+    With its row locked no claim and no watermark is under way, and none begins: ``removal`` takes what is left.
+    ``members_stay``: the heartbeats are left, by which subscribers of one name know who of them is the younger.
     """
     cursor.execute(
         "DELETE o FROM queue_offsets o FORCE INDEX (queue_offsets_partition)"
@@ -253,15 +297,10 @@ def unregister(cursor: CursorWrapper, group: str, topic: str, *, members_stay: b
         [group, topic],
     )
     was = bool(cursor.rowcount)
-    for table, index in (
-        ("queue_offsets", "queue_offsets_partition"),
-        ("queue_partition_leases", "queue_leases_partition"),
-        ("queue_subscriber_heartbeats", "queue_heartbeats_subscriber"),
-    ):
-        if members_stay and table == "queue_subscriber_heartbeats":
-            continue
+    if not members_stay:
         cursor.execute(
-            f"DELETE t FROM {table} t FORCE INDEX ({index}) WHERE consumer_group = %s AND topic = %s",
+            "DELETE t FROM queue_subscriber_heartbeats t FORCE INDEX (queue_heartbeats_subscriber)"
+            " WHERE consumer_group = %s AND topic = %s",
             [group, topic],
         )
     return was

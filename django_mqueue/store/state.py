@@ -193,13 +193,3 @@ def waiting(
     )
     params = flat([group, topic, partition] for partition in partitions)
     return session.fetch(using, union(branch, len(partitions)), params)
-
-
-def delete_group(cursor: CursorWrapper, group: str, topic: str, limit: int = 1000) -> bool:
-    """Delete up to ``limit`` rows of a group that is not registered; whether there may be more."""
-    cursor.execute(
-        "DELETE FROM queue_delivery_state WHERE consumer_group = %s AND topic = %s"
-        f" ORDER BY consumer_group, topic, partition_key, message_offset LIMIT {limit:d}",
-        [group, topic],
-    )
-    return int(cursor.rowcount) == limit

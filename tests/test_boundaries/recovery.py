@@ -91,6 +91,8 @@ def _consume(member: Subscription, stage: Stage) -> None:
 
     def all_came() -> bool:
         found = member.poll()
+        if engine_of(member).context.resetting:
+            engine_of(member).membership.look_again()  # Not only after a minute.
         for delivery in found:
             assert delivery.payload not in got, (
                 f"{member.group}: {delivery.payload} was acked, and comes again"

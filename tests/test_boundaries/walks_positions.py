@@ -11,7 +11,7 @@ from tests.support.subscribers import in_log, settle
 
 from .looks import Seen, paused
 from .walks import DONE, FIRST, SECOND, Scene, Stage, walk
-from .walks_topics import HAS_ALL, belongings, with_belongings
+from .walks_topics import HAS_ALL, belongings, remains, with_belongings, with_much
 
 BEGINS_ANEW = (True, (), (), 0)
 LEFT = (True, (("k", ""),), ("k",), 2)
@@ -26,6 +26,25 @@ LEFT = (True, (("k", ""),), ("k",), 2)
 def reset_to_the_earliest(scene: Scene) -> Iterator[None]:
     """The group stands where it stood, or at the beginning with nothing done: the same death leaves nothing between."""
     with_belongings(scene)
+    yield
+    reset(scene.topic, FIRST, "earliest", force=True)
+
+
+AT_THE_START = {0: 1, 1: 1}
+HALF_REMOVED = (True, (), (), 1)
+
+
+@walk(
+    remains,
+    Stage((HAS_ALL, False), {0: DONE, 1: 2}),
+    Stage((HALF_REMOVED, True), AT_THE_START),
+    Stage((BEGINS_ANEW, True), AT_THE_START),
+    Stage((BEGINS_ANEW, False), AT_THE_START),
+    quick=True,
+)
+def reset_of_a_group_with_much_behind_it(scene: Scene) -> Iterator[None]:
+    """Workers of either group remove what the dead process has left, and only then is anything delivered."""
+    with_much(scene)
     yield
     reset(scene.topic, FIRST, "earliest", force=True)
 

@@ -197,14 +197,6 @@ def test_what_is_deleted_does_not_come_back() -> None:
     assert replayed() == [5]
 
 
-def test_a_thousand_and_more_states_go_in_one_transaction() -> None:
-    publish_many(TOPIC, range(2500))
-    with Subscription(TOPIC, GROUP, batch_size=1000) as subscription:
-        consume(subscription, 2500)
-    reset(TOPIC, GROUP, "earliest")
-    assert not DeliveryState.objects.exists()
-
-
 @pytest.mark.parametrize(
     "verb",
     [

@@ -7,7 +7,6 @@ from contextlib import ExitStack
 
 import pytest
 from django.db import connection
-from django.db.backends.utils import CursorWrapper
 from django.test import override_settings
 
 from django_mqueue import (
@@ -19,7 +18,7 @@ from django_mqueue import (
 from django_mqueue.models import Offset, PartitionLease
 from django_mqueue.service import registration
 from django_mqueue.service.settling import Settler
-from django_mqueue.store import offsets
+from django_mqueue.store import offsets, removal
 from tests.support.subscribers import (
     QUICK,
     consume,
@@ -29,10 +28,12 @@ from tests.support.subscribers import (
     with_state,
 )
 from tests.support.transactions import PATIENCE, Background, HeldTransaction, wait_for_lock_wait, wait_until
+from tests.test_interleavings.steps import Stopped
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 TOPIC = "orders"
+BEFORE_THE_REST = "AND partition_key = %s FOR UPDATE"
 
 
 def payloads(subscription: Subscription, count: int) -> list[object]:
@@ -117,29 +118,17 @@ def test_two_that_register_one_group_at_once_do_not_undo_each_other(
 def test_an_unsubscribe_that_ends_late_takes_nothing_from_those_who_came_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Between its two steps, unregistering and cleaning up, the group subscribes again and consumes."""
-    offset = publish(TOPIC, 1, key="k").offset
+    """Between two transactions of its removal the group subscribes again and consumes."""
+    monkeypatch.setattr(removal, "ROWS", 1)
+    published = [publish(TOPIC, n, key="k").offset for n in range(2)]
     with Subscription(TOPIC, group="a") as subscription:
-        consume(subscription, 1)
-    between, go_on = threading.Event(), threading.Event()
-    lock_topic = offsets.lock_topic
-
-    def pausing(using: str, cursor: CursorWrapper, topic: str) -> int:
-        if threading.current_thread() is not threading.main_thread() and not Offset.objects.filter(
-            consumer_group="a"
-        ):
-            between.set()
-            go_on.wait(PATIENCE)
-        return lock_topic(using, cursor, topic)
-
-    monkeypatch.setattr(offsets, "lock_topic", pausing)
-    with Background(lambda: unsubscribe(TOPIC, "a")) as leaving:
-        assert between.wait(PATIENCE)
+        consume(subscription, 2)
+    with Stopped(lambda: unsubscribe(TOPIC, "a"), BEFORE_THE_REST) as leaving:
+        assert len(with_state(TOPIC, "a")) == 1, "it does not stand between two transactions"
         assert subscribe(TOPIC, "a")
         with Subscription(TOPIC, group="a") as subscription:
-            assert payloads(subscription, 1) == [1]
-            go_on.set()
-            assert leaving.result()
-    assert with_state(TOPIC, "a") == [offset]
+            assert sorted(map(str, payloads(subscription, 2))) == ["0", "1"]
+            assert leaving.go()
+    assert with_state(TOPIC, "a") == published
     with Subscription(TOPIC, group="a") as subscription:
         assert consume_for(subscription, 0.5) == []

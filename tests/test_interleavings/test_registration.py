@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 TOPIC, GROUP = "orders", "g"
 
 TOPIC_ROW = "INSERT INTO queue_offsets"
-REGISTRATION_GOES, LEASES_GO = "DELETE o FROM", "DELETE t FROM queue_partition_leases"
+REGISTRATION_GOES, LEASES_GO = "DELETE o FROM", "SELECT id, partition_key FROM queue_partition_leases"
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ _ATOMIC = "test_atomic/test_handlers.py"
 _REDRIVE = "test_dead_letters/test_redrive.py"
 _BY_HAND = "test_guards/test_moved_by_hand.py"
 _POSITIONS = "test_groups/test_positions.py"
+_REMOVAL = "test_groups/test_removal.py"
 _TARGETS = "test_publish/test_targets.py"
 
 _CLAIMS_OTHERS = Edit(
@@ -187,16 +188,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         "reset keeps the pause",
         "a group that stands still for a reason goes on because it was moved",
         "service/positions.py",
-        "            if paused:\n",
-        "            if paused is None:\n",
+        "start, paused=paused, resetting=rest)",
+        "start, paused=False, resetting=rest)",
         f"{_POSITIONS}::test_a_reset_keeps_the_pause",
     ),
     mutation(
-        "reset is one transaction",
+        "a reset registers the group in the transaction that unregisters it",
         "the group is not registered for a moment, or for ever if its operator's process dies",
         "service/positions.py",
-        "return session.run(alias, work)\n\n\ndef pause",
-        "return session.single(alias, work)\n\n\ndef pause",
+        "start, rest = session.run(alias, work)",
+        "start, rest = session.single(alias, work)",
         f"{_BY_HAND}::test_a_reset_is_one_transaction",
     ),
     mutation(
@@ -236,9 +237,66 @@ MUTATIONS: tuple[Mutation, ...] = (
         "reset forgets what the group has done",
         "what is to be replayed counts as done, and does not come",
         "service/positions.py",
-        "while state.delete_group(cursor, group, topic):",
-        "while not state.NOW_MS:",
+        "rest = removing.begin(cursor, topic, group)",
+        "rest = not removing",
         f"{_POSITIONS}::test_to_the_earliest",
+    ),
+    mutation(
+        "a removal is deleted in pieces",
+        "one transaction holds the registration until a million rows are deleted",
+        "store/removal.py",
+        ' LIMIT {ROWS:d}",\n        [group, topic, partition, partition, offset],',
+        ' LIMIT {ROWS * ROWS:d}",\n        [group, topic, partition, partition, offset],',
+        f"{_REMOVAL}::test_every_transaction_is_bounded_and_their_number_linear[reset]",
+    ),
+    mutation(
+        "each piece of a removal begins behind the one before",
+        "the server goes through what was deleted, once more with each piece: the time grows with the square",
+        "service/removing.py",
+        "        self._reached = reached or self._reached\n",
+        "",
+        f"{_REMOVAL}::test_each_piece_begins_behind_the_one_before",
+    ),
+    mutation(
+        "nothing is claimed for a group that is being reset",
+        "what is delivered meanwhile is removed with the rest, or state from before hides messages",
+        "store/leases.py",
+        '        f" AND r.scan_offset <> {REMOVING}"\n        f" AND l.partition_key',
+        '        f" AND l.partition_key',
+        f"{_REMOVAL}::test_a_claim_under_the_new_life_gets_nothing_before_all_is_removed",
+    ),
+    mutation(
+        "deletion takes no notice of positions that are being removed",
+        "what is to be delivered again is deleted before",
+        "service/collecting.py",
+        "if place[1] not in groups.resetting",
+        "if place[1] is not groups.resetting",
+        f"{_REMOVAL}::test_what_a_resetting_group_had_done_before_does_not_count_for_deletion",
+    ),
+    mutation(
+        "workers finish a removal",
+        "a group whose operator's process died while it was reset gets nothing any more",
+        "service/collecting.py",
+        "self._removal = self._removal or unfinished(self.using, self.topic)",
+        "self._removal = None",
+        f"{_REMOVAL}::test_workers_of_the_topic_finish_a_reset[stock]",
+        f"{_REMOVAL}::test_workers_of_the_topic_finish_an_unsubscribe",
+    ),
+    mutation(
+        "a removal skips what is locked",
+        "a worker waits for a handler's transaction, and loses its leases",
+        "store/removal.py",
+        '        " FOR UPDATE SKIP LOCKED",\n        [*flat(rows), *params],',
+        '        " FOR UPDATE",\n        [*flat(rows), *params],',
+        f"{_REMOVAL}::TestBesideHandlers::test_a_workers_loop_does_not_wait_for_a_handlers_transaction",
+    ),
+    mutation(
+        "what is left is looked for among what is committed now",
+        "in a transaction at REPEATABLE READ a reset ends while state is left, which hides messages",
+        "store/removal.py",
+        "LIMIT 2 FOR UPDATE{'' if wait else ' NOWAIT'}\",",
+        'LIMIT 2",',
+        f"{_REMOVAL}::TestInTheCallersTransaction::test_what_was_claimed_and_is_locked_since_its_first_read_is_found",
     ),
     mutation(
         "reset asks who runs",

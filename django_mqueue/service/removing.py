@@ -1,0 +1,89 @@
+"""Remove what a group has done with a topic, after a reset or an unsubscribe: in bounded transactions."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from django.db import transaction
+from django.db.backends.utils import CursorWrapper
+
+from ..store import garbage, offsets, removal, session
+
+
+def begin(cursor: CursorWrapper, topic: str, group: str) -> bool:
+    """Remove a bounded part; whether a rest is left, which ``finish`` removes. Waits for no lock of a handler.
+
+    The topic must be locked and the group not be registered. If a rest is left, the caller may register the group only
+    as ``resetting``.
+    """
+    for table in removal.START:
+        removal.piece(cursor, group, topic, {table: removal.START[table]})
+    if removal.is_done(cursor, group, topic):
+        removal.forget(cursor, group, topic)
+        return False
+    removal.note(cursor, group, topic)
+    return True
+
+
+def finish(using: str, topic: str, group: str) -> None:
+    """Remove what is left, waiting for locks: now, or when the caller's transaction is committed."""
+    if session.in_transaction(using):
+        transaction.on_commit(partial(finish, using, topic, group), using=using, robust=True)
+        return
+    rest = Removal(using, topic, group)
+    while rest.step(wait=True):
+        pass
+
+
+def unfinished(using: str, topic: str) -> Removal | None:
+    """A removal that nobody may be working on."""
+    group = removal.unfinished(using, topic)
+    return None if group is None else Removal(using, topic, group)
+
+
+class Removal:
+    """The rest of one removal. Several processes may work on it at once."""
+
+    def __init__(self, using: str, topic: str, group: str) -> None:
+        self.using, self.topic, self.group = using, topic, group
+        self._reached = removal.START
+
+    def step(self, *, wait: bool = False) -> bool:
+        """Remove the next piece, in one transaction; whether to go on.
+
+        Without ``wait`` it ends, too, where another transaction holds what it needs.
+        """
+        if self._piece(wait=wait):
+            return True
+        self._reached = removal.START
+        if session.run(self.using, partial(self._end, wait=wait)):
+            return False
+        if wait:
+            # Without any other lock: a handler's transaction may hold a row for long.
+            session.run(self.using, lambda cursor: removal.is_done(cursor, self.group, self.topic, wait=True))
+        return wait
+
+    def _piece(self, *, wait: bool) -> bool:
+        def work(cursor: CursorWrapper) -> removal.Reached | None:
+            if not removal.lock(cursor, self.group, self.topic, wait=wait):
+                return None
+            return removal.piece(cursor, self.group, self.topic, self._reached)
+
+        reached = session.run(self.using, work)
+        self._reached = reached or self._reached
+        return reached is not None
+
+    def _end(self, cursor: CursorWrapper, *, wait: bool) -> bool:
+        """Delete the mark and let the group begin, if nothing is left; whether there is no mark any more."""
+        if wait:
+            offsets.lock_topic(self.using, cursor, self.topic)
+        elif garbage.lock_topic_if_due(cursor, self.topic, 0) is None:
+            return False
+        if not removal.lock(cursor, self.group, self.topic, wait=wait):
+            return wait
+        if not removal.is_done(cursor, self.group, self.topic):
+            return False
+        if not offsets.end_reset(cursor, self.group, self.topic, wait=wait):
+            return False
+        removal.forget(cursor, self.group, self.topic)
+        return True

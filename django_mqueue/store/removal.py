@@ -1,0 +1,164 @@
+"""Remove what a consumer group has done with a topic: its leases, delivery state and positions, in bounded pieces.
+
+A mark says that a removal is not finished: a row of ``queue_offsets`` beside the topic's own, named after the group.
+Whoever holds the topic's row may set or delete it. Whoever removes a piece locks it. While a registered group has one,
+its registration is ``REMOVING``: nothing is claimed, so no delivery state or position is added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.db import DatabaseError
+from django.db.backends.utils import CursorWrapper
+
+from . import session
+from .dialect import LOCKED, NOW_MS, flat, values_table
+from .offsets import COLUMNS
+
+ROWS = 1000
+"""The most rows that one statement deletes."""
+
+PREFIX = "removal "
+
+_INDEX = "FORCE INDEX (queue_offsets_partition)"
+_MARK = " WHERE consumer_group = '' AND topic = %s AND partition_key = %s"
+
+Reached = Mapping[str, tuple[Any, ...]]
+"""By table, the key of the last row that was removed: the next piece begins behind it, not among deleted rows."""
+
+START: Reached = {
+    "queue_partition_leases": ("",),
+    "queue_delivery_state": ("", -1),
+    "queue_offsets": ("",),
+}
+"""Leases first: without them no answer to an open delivery is accepted."""
+
+_BY_ID = {"queue_partition_leases": "queue_leases_partition", "queue_offsets": "queue_offsets_partition"}
+
+
+def piece(cursor: CursorWrapper, group: str, topic: str, reached: Reached) -> Reached | None:
+    """Delete up to ``ROWS`` rows of the first table that has any behind ``reached``; None if no table has.
+
+    Rows that another transaction has locked are left out.
+    """
+    for table, last in reached.items():
+        by_id = table in _BY_ID
+        found = (_ids if by_id else _states)(cursor, table, group, topic, last)
+        if found:
+            _delete(cursor, table, group, topic, [row[:1] if by_id else row for row in found])
+            return {**reached, table: max(row[1:] if by_id else row for row in found)}
+    return None
+
+
+# The searches lock nothing, and give no order: MariaDB would sort all that is left, with locks; and MySQL goes through
+# the whole index of a small table. Both find the next rows of a forced index in its order. If they ever should not,
+# what is passed by is found when the removal is to end.
+
+
+def _ids(
+    cursor: CursorWrapper, table: str, group: str, topic: str, last: tuple[Any, ...]
+) -> list[tuple[Any, ...]]:
+    cursor.execute(
+        f"SELECT id, partition_key FROM {table} FORCE INDEX ({_BY_ID[table]})"
+        f" WHERE consumer_group = %s AND topic = %s AND partition_key > %s LIMIT {ROWS:d}",
+        [group, topic, *last],
+    )
+    return list(cursor.fetchall())
+
+
+def _states(
+    cursor: CursorWrapper, table: str, group: str, topic: str, last: tuple[Any, ...]
+) -> list[tuple[Any, ...]]:
+    partition, offset = last
+    cursor.execute(
+        f"SELECT partition_key, message_offset FROM {table} FORCE INDEX (PRIMARY)"
+        " WHERE consumer_group = %s AND topic = %s"
+        f" AND (partition_key > %s OR (partition_key = %s AND message_offset > %s)) LIMIT {ROWS:d}",
+        [group, topic, partition, partition, offset],
+    )
+    return list(cursor.fetchall())
+
+
+def _delete(
+    cursor: CursorWrapper, table: str, group: str, topic: str, rows: Sequence[tuple[Any, ...]]
+) -> None:
+    """Delete those that nobody else has locked. Each is looked up by its key: from a list of keys both servers read a
+    small table whole, and wait for the rows that were skipped."""
+    columns: tuple[str, ...] = ("o",) if table in _BY_ID else ("p", "o")
+    key, on, params = "t.id", "t.id = doomed.o", list[str]()
+    if table not in _BY_ID:
+        key, params = "t.partition_key, t.message_offset", [group, topic]
+        on = (
+            "t.consumer_group = %s AND t.topic = %s"
+            " AND t.partition_key = doomed.p AND t.message_offset = doomed.o"
+        )
+    rest = f"doomed STRAIGHT_JOIN {table} t"
+    cursor.execute(
+        f"SELECT {key} FROM {values_table(columns, len(rows))} {rest} FORCE INDEX (PRIMARY) ON {on}"
+        " FOR UPDATE SKIP LOCKED",
+        [*flat(rows), *params],
+    )
+    if free := cursor.fetchall():
+        cursor.execute(
+            f"DELETE t FROM {values_table(columns, len(free))} {rest} FORCE INDEX (PRIMARY) ON {on}",
+            [*flat(free), *params],
+        )
+
+
+def is_done(cursor: CursorWrapper, group: str, topic: str, *, wait: bool = False) -> bool:
+    """Whether no table has any row now, committed or not.
+
+    ``wait``: a first row that another transaction has locked is waited for. This transaction must hold no other lock.
+    """
+    for table in START:
+        index = _BY_ID.get(table, "PRIMARY")
+        try:
+            # Two: one may be the registration. By equality alone: MySQL would go through the whole index else.
+            cursor.execute(
+                f"SELECT partition_key FROM {table} FORCE INDEX ({index})"
+                f" WHERE consumer_group = %s AND topic = %s LIMIT 2 FOR UPDATE{'' if wait else ' NOWAIT'}",
+                [group, topic],
+            )
+        except DatabaseError as error:
+            if wait or session.error_code(error) not in LOCKED:
+                raise
+            return False
+        if any(partition for (partition,) in cursor.fetchall()):
+            return False
+    return True
+
+
+def note(cursor: CursorWrapper, group: str, topic: str) -> None:
+    """Set the mark. The topic must be locked."""
+    cursor.execute(
+        f"INSERT INTO queue_offsets {COLUMNS} VALUES ('', %s, %s, 0, 0, 0, {NOW_MS})"
+        " ON DUPLICATE KEY UPDATE offset_acked = queue_offsets.offset_acked",
+        [topic, PREFIX + group],
+    )
+
+
+def forget(cursor: CursorWrapper, group: str, topic: str) -> None:
+    """Delete the mark, if there is one. The topic must be locked."""
+    cursor.execute(f"DELETE o FROM queue_offsets o {_INDEX}{_MARK}", [topic, PREFIX + group])
+
+
+def lock(cursor: CursorWrapper, group: str, topic: str, *, wait: bool) -> bool:
+    """Lock the mark: False if there is none, or if it is locked and this is not to wait."""
+    cursor.execute(
+        f"SELECT 1 FROM queue_offsets {_INDEX}{_MARK} FOR UPDATE{'' if wait else ' SKIP LOCKED'}",
+        [topic, PREFIX + group],
+    )
+    return cursor.fetchone() is not None
+
+
+def unfinished(using: str, topic: str) -> str | None:
+    """A group whose removal from the topic is not finished, if there is any."""
+    rows = session.fetch(
+        using,
+        f"SELECT partition_key FROM queue_offsets {_INDEX}"
+        f" WHERE consumer_group = '' AND topic = %s AND partition_key LIKE '{PREFIX}%%' LIMIT 1",
+        [topic],
+    )
+    return str(rows[0][0]).removeprefix(PREFIX) if rows else None
