@@ -278,10 +278,13 @@ def first_since(using: str, topic: str, above: int, upto: int, moment: int) -> i
 
 def latest_published(using: str, topic: str, above: int, upto: int) -> int | None:
     """Return the offset of a range whose row was published last, by its time; the last one of several."""
-    rows = session.fetch(
-        using,
-        "SELECT `offset` FROM queue_messages FORCE INDEX (queue_messages_tail) WHERE topic = %s"
-        " AND `offset` > %s AND `offset` <= %s ORDER BY published_at DESC, `offset` DESC LIMIT 1",
-        [topic, above, upto],
+    of_range = (
+        "FROM queue_messages FORCE INDEX (queue_messages_tail)"
+        " WHERE topic = %s AND `offset` > %s AND `offset` <= %s"
     )
-    return int(rows[0][0]) if rows else None
+    ((found,),) = session.fetch(
+        using,
+        f"SELECT MAX(`offset`) {of_range} AND published_at = (SELECT MAX(published_at) {of_range})",
+        [topic, above, upto] * 2,
+    )
+    return None if found is None else int(found)

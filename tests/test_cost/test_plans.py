@@ -261,7 +261,7 @@ def test_redeliveries_are_marked_by_primary_key(plans: list[Plan]) -> None:
 
 
 def test_leases_are_locked_by_their_natural_key(plans: list[Plan]) -> None:
-    plan = the(plans, "LOCK IN SHARE MODE", "l.holder")
+    plan = the(plans, "STRAIGHT_JOIN queue_partition_leases l", "r.paused = 0", "SKIP LOCKED")
     assert {a.key for a in plan.of("l")} == {"queue_leases_partition"}, str(plan)
     assert {a.key for a in plan.of("r")} <= {"queue_offsets_partition", "PRIMARY"}, str(plan)
 
@@ -322,10 +322,11 @@ def test_registrations_are_locked_by_their_topic(plans: list[Plan]) -> None:
         assert plan.read <= 4, str(plan)
 
 
-def test_a_reset_deletes_state_in_the_order_of_its_key(plans: list[Plan]) -> None:
-    plan = the(plans, "DELETE FROM queue_delivery_state", "LIMIT 1000")
-    (access,) = plan.accesses
-    assert access.key == "PRIMARY", str(plan)
+def test_a_reset_reads_and_deletes_state_by_its_key(plans: list[Plan]) -> None:
+    page = the(plans, "SELECT partition_key, message_offset FROM queue_delivery_state", "LIMIT 1000")
+    assert {access.key for access in page.accesses} == {"PRIMARY"}, str(page)
+    delete = the(plans, "DELETE t FROM", "STRAIGHT_JOIN queue_delivery_state t")
+    assert {(access.key, access.type) for access in delete.of("t")} == {("PRIMARY", "eq_ref")}, str(delete)
 
 
 def test_letters_are_read_in_offset_order_or_by_their_ids(plans: list[Plan]) -> None:
