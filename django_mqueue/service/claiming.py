@@ -93,6 +93,8 @@ class Claiming:
             self._busy = set()
             if failures < context.options.max_attempts:
                 got = self._claim(Choice(suspects=[suspect]), 1, alone=alone)
+                if self.context.paused:
+                    return got  # It was not claimed, and stays a suspect.
             elif self.answering.bury(suspect.ticket, WORKER_DIED, failures) is None:
                 self._busy = {(name, suspect.ticket.offset)}
             if self._busy:

@@ -162,7 +162,7 @@ class Engine:
 
     @property
     def has_suspects(self) -> bool:
-        return bool(self.context.suspected) and not self.resting
+        return bool(self.context.suspected) and not (self.resting or self.context.paused)
 
     def alone(self) -> Delivery | None:
         """The delivery that runs alone now, if one does."""

@@ -61,7 +61,7 @@ def _load(context: Context, names: Sequence[str]) -> None:
         new = Partition(name, place.acked, place.scanned, place.scanned, context.tail, idle_since=now)
         if before:
             # Reading it is no work: what is read anew again and again is to be given up one day, too.
-            new.idle_since = before.idle_since
+            new.idle_since, new.uncounted = before.idle_since, before.uncounted
             known.update(suspect.ticket for suspect in before.suspects)
         context.partitions[name] = new
     news: list[int] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from functools import partial
 
 from django.db import transaction
@@ -26,9 +27,14 @@ def begin(cursor: CursorWrapper, topic: str, group: str) -> bool:
 
 
 def finish(using: str, topic: str, group: str) -> None:
-    """Remove what is left, waiting for locks: now, or when the caller's transaction is committed."""
-    if session.in_transaction(using):
+    """Remove what is left, waiting for locks: now, or when the caller's transaction is committed.
+
+    Workers remove it piece by piece if this is a worker's loop, which must not wait, or if Django calls no hook at the
+    end of the caller's transaction.
+    """
+    if session.calls_hooks(using):
         transaction.on_commit(partial(finish, using, topic, group), using=using, robust=True)
+    if session.in_transaction(using) or session.waits_briefly(using):
         return
     rest = Removal(using, topic, group)
     while rest.step(wait=True):
@@ -36,9 +42,9 @@ def finish(using: str, topic: str, group: str) -> None:
 
 
 def unfinished(using: str, topic: str) -> Removal | None:
-    """A removal that nobody may be working on."""
-    group = removal.unfinished(using, topic)
-    return None if group is None else Removal(using, topic, group)
+    """A removal that nobody may be working on; any, because one may wait for a lock for long."""
+    groups = removal.unfinished(using, topic)
+    return Removal(using, topic, random.choice(groups)) if groups else None
 
 
 class Removal:

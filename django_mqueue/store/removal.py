@@ -153,12 +153,12 @@ def lock(cursor: CursorWrapper, group: str, topic: str, *, wait: bool) -> bool:
     return cursor.fetchone() is not None
 
 
-def unfinished(using: str, topic: str) -> str | None:
-    """A group whose removal from the topic is not finished, if there is any."""
+def unfinished(using: str, topic: str) -> list[str]:
+    """Return some groups whose removal from the topic is not finished."""
     rows = session.fetch(
         using,
         f"SELECT partition_key FROM queue_offsets {_INDEX}"
-        f" WHERE consumer_group = '' AND topic = %s AND partition_key LIKE '{PREFIX}%%' LIMIT 1",
+        f" WHERE consumer_group = '' AND topic = %s AND partition_key LIKE '{PREFIX}%%' LIMIT 100",
         [topic],
     )
-    return str(rows[0][0]).removeprefix(PREFIX) if rows else None
+    return [str(name).removeprefix(PREFIX) for (name,) in rows]

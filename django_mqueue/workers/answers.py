@@ -45,25 +45,30 @@ class Answers:
         """Whether what waits are answers to deliveries whose handlers have run too long, and hold them locked."""
         return all(outcome.overdue and id(outcome) in self._locked for outcome in self.finished)
 
-    def give(self, ahead: Sequence[Delivery], start: Callable[[Delivery], None]) -> None:
+    def give(self, ahead: Sequence[Delivery], start: Callable[[Delivery], None]) -> list[Delivery]:
         """Answer all outcomes; ``ahead`` were claimed ahead, and each is given to ``start`` once that is noted.
 
-        If the connection fails on the way, what was not answered still waits.
+        Returns those of ``ahead`` that another transaction has locked. If the connection fails on the way, what was not
+        answered still waits.
         """
+        held: list[Delivery] = []
         for engine in self.handlers:
             mine = engine.answering
-            acks = [o for o in self._due() if o.verdict.verb == "ack" and o.delivery.hold.answering is mine]
+            acks = [o for o in self.due() if o.verdict.verb == "ack" and o.delivery.hold.answering is mine]
             starting = [d for d in ahead if d.hold.answering is mine]
             if (acks or starting) and not engine.resting:
                 with engine.resting_after_lock_wait():
-                    for delivery in self._ack(engine, acks, starting):
-                        start(delivery)
+                    locked = self._ack(engine, acks, starting)
+                    held += [delivery for delivery in starting if delivery in locked]
+                    for delivery in starting:
+                        if delivery not in locked:
+                            start(delivery)
         for alike in list(islice(self._alike(), AT_ONCE)):
             engine = self._engine_of[alike[0].delivery.hold.answering]
-            if engine.resting:
-                continue
-            with engine.resting_after_lock_wait():
-                self._settle(alike, self._answer(alike))
+            if not engine.resting:
+                with engine.resting_after_lock_wait():
+                    self._settle(alike, self._answer(alike))
+        return held
 
     def _settle(self, outcomes: Sequence[Outcome], locked: Sequence[Delivery]) -> None:
         """Forget outcomes that were answered; those that are locked are tried again after a while."""
@@ -74,16 +79,16 @@ class Answers:
             if outcome.delivery in locked:
                 self._locked[id(outcome)] = time.monotonic() + LOCKED_FOR
 
-    def _due(self) -> Iterator[Outcome]:
-        """Outcomes that were not found locked a moment ago."""
+    def due(self) -> Iterator[Outcome]:
+        """Return the outcomes that were not found locked a moment ago."""
         now = time.monotonic()
         return (outcome for outcome in self.finished if self._locked.get(id(outcome), now) <= now)
 
     def _alike(self) -> Iterator[list[Outcome]]:
         """What has failed; of a batch those together that come again together."""
         found: dict[Hashable, list[Outcome]] = {}
-        for outcome in self._due():
-            if outcome.verdict.verb == "ack":
+        for outcome in self.due():
+            if outcome.verdict.verb == "ack" or self._engine_of[outcome.delivery.hold.answering].resting:
                 continue
             answering, verdict = outcome.delivery.hold.answering, outcome.verdict
             same = id(outcome) if self._is_alone(outcome) else (answering, verdict, outcome.overdue)
@@ -97,8 +102,8 @@ class Answers:
         last = verdict.verb == "nack" and hold.failures + 1 >= context.options.max_attempts
         return verdict.verb == "reject" or last or is_long(context, round(verdict.delay * 1000))
 
-    def _ack(self, engine: Engine, acks: list[Outcome], starting: list[Delivery]) -> list[Delivery]:
-        """Ack outcomes; return those of ``starting`` that may start now."""
+    def _ack(self, engine: Engine, acks: list[Outcome], starting: list[Delivery]) -> Sequence[Delivery]:
+        """Ack outcomes, and note that ``starting`` start; return the deliveries that are locked."""
         answering, deliveries = engine.answering, [outcome.delivery for outcome in acks]
 
         def ack(free: list[Delivery]) -> Sequence[Delivery]:
@@ -117,7 +122,7 @@ class Answers:
             ack([*deliveries, *starting])
         self._settle(acks, locked)
         self.counts["ack"] += sum(delivery.hold.answer == "ack" for delivery in deliveries)
-        return [delivery for delivery in starting if delivery not in locked]
+        return locked
 
     def _answer(self, alike: list[Outcome]) -> list[Delivery]:
         """Give one answer to one or more deliveries: those that are locked, and were not answered."""

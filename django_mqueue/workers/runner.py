@@ -223,12 +223,17 @@ class Runner:
         if suspects is not None:
             self._sharing.rest(claims)
             return self._take(suspects)
-        claimed = 0
-        for engine, (start_now, ahead) in claims.items():
-            began, left = time.monotonic(), most - claimed
-            got = self._take(engine.claim(min(start_now + ahead, left), start_now, left)) if left > 0 else 0
-            self._sharing.claimed(engine, got, time.monotonic() - began)
-            claimed += got
+        claimed, short = 0, set[Engine]()
+        while claims:
+            for engine, (start_now, ahead) in claims.items():
+                began, left = time.monotonic(), most - claimed
+                got = engine.claim(min(start_now + ahead, left), start_now, left) if left > 0 else []
+                claimed += self._take(got)
+                self._sharing.claimed(engine, len(got), time.monotonic() - began)
+                if len(jobs(got)) < start_now:
+                    short.add(engine)
+            # Threads for which a claim got nothing are the other handlers'.
+            claims = self._sharing.claims(self._free(), short) if short.intersection(claims) else {}
         return claimed
 
     def _take(self, deliveries: list[Delivery]) -> int:
@@ -255,9 +260,10 @@ class Runner:
         """Answer what is finished and start what was claimed ahead."""
         self._collect(0)
         self._look_at_limits()
-        returning = {self._sharing.engine_of(outcome.delivery) for outcome in self._answers.finished}
+        returning = {self._sharing.engine_of(outcome.delivery) for outcome in self._answers.due()}
         starting = [] if self._stopping else self._sharing.starting(self._free(), returning)
-        self._answers.give(starting, self._start_ahead)
+        for delivery in self._answers.give(starting, self._start_ahead):
+            self._sharing.hold_back(self._sharing.engine_of(delivery))
 
     def _start_ahead(self, delivery: Delivery) -> None:
         self._sharing.ahead[self._sharing.engine_of(delivery)].remove(delivery)
@@ -280,7 +286,8 @@ class Runner:
         for engine in list(self._joined):
             try:
                 with engine.resting_after_lock_wait():
-                    work = engine.resting or engine.find_work() or work
+                    work = engine.find_work() or work
+                work = work or engine.resting
             except MQueueError as error:
                 self._retire(engine, error)
         work = work or bool(self._members.starting)

@@ -12,6 +12,7 @@ from ..policy.turns import Contender, Turns
 from ..service.claiming import UNLIMITED
 from ..service.delivery import Delivery
 from ..service.engine import Engine
+from .answers import LOCKED_FOR
 from .crew import Crew
 from .jobs import Job
 from .registry import Handler
@@ -37,6 +38,7 @@ class Sharing:
         self._engine_of = {engine.answering: engine for engine in engines}
         self._turns: Turns[Engine] = Turns(crew.size)
         self._rest_until: dict[Engine, float] = {}
+        self._held_until: dict[Engine, float] = {}
 
     def engine_of(self, delivery: Delivery) -> Engine:
         return self._engine_of[delivery.hold.answering]
@@ -61,6 +63,10 @@ class Sharing:
         for engine in engines:
             self._rest_until[engine] = time.monotonic() + REST
 
+    def hold_back(self, engine: Engine) -> None:
+        """Start nothing of a handler for a moment: another transaction has locked what was claimed ahead."""
+        self._held_until[engine] = time.monotonic() + LOCKED_FOR
+
     def can_start(self, free: int) -> bool:
         """Whether something claimed ahead may start now."""
         return free > 0 and any(self.ahead[engine] and self._room(engine) > 0 for engine in self.engines)
@@ -81,9 +87,12 @@ class Sharing:
             delivery for engine, share in shares.items() for delivery in islice(self.ahead[engine], share)
         ]
 
-    def claims(self, free: int) -> dict[Engine, tuple[int, int]]:
-        """Which handlers may claim, in this order: for how many of the ``free`` threads, and how many ahead."""
-        working = [engine for engine in self.engines if self._has_work(engine)]
+    def claims(self, free: int, but: Collection[Engine] = ()) -> dict[Engine, tuple[int, int]]:
+        """Which handlers may claim, in this order: for how many of the ``free`` threads, and how many ahead.
+
+        ``but``: handlers whose claim has got less than their share.
+        """
+        working = [engine for engine in self.engines if engine not in but and self._has_work(engine)]
         contenders = {
             engine: Contender(0 if self.ahead[engine] else self._room(engine))
             for engine in self.engines
@@ -140,7 +149,7 @@ class Sharing:
 
     def _room(self, engine: Engine) -> int:
         """How many more calls of this handler may start now."""
-        if engine.resting:
+        if engine.resting or self._held_until.get(engine, -math.inf) > time.monotonic():
             return 0
         concurrency = self.handlers[engine].concurrency
         return UNLIMITED if concurrency is None else max(concurrency - self.crew.running[engine.answering], 0)

@@ -10,6 +10,7 @@ from django.test import override_settings
 from django_mqueue import Delivery, StaleDelivery, Subscription, publish, subscribe, unsubscribe
 from django_mqueue.models import DeliveryState
 from django_mqueue.service import collecting
+from django_mqueue.store import removal
 from tests.support.subscribers import (
     collect,
     consume,
@@ -40,7 +41,7 @@ STEPS = [GROUPS_READ, WATERMARKS_READ, STATE_GOES, LOG_GOES, EMPTY_READ, POSITIO
 SLOW = pytest.mark.slow
 """For steps between others that are tried in every run."""
 
-TOPIC_LOCKED = "WHERE consumer_group = '' AND topic = %s AND partition_key = '' FOR UPDATE"
+MARK_LOCKED = "WHERE consumer_group = '' AND topic = %s AND partition_key = %s FOR UPDATE"
 FIRST_OPEN, POSITION_WRITTEN = "ORDER BY m.`offset` LIMIT 1", "INSERT INTO queue_offsets"
 
 
@@ -162,7 +163,8 @@ class TestDeletionAndUnsubscribe:
         assert in_log(TOPIC) == with_state(TOPIC, "g") == []
 
     @pytest.mark.parametrize(
-        "step", ["DELETE o FROM", pytest.param("DELETE t FROM queue_partition_leases", marks=SLOW), COMMIT]
+        "step",
+        ["DELETE o FROM", pytest.param("DELETE t FROM queue_subscriber_heartbeats", marks=SLOW), COMMIT],
     )
     def test_a_collection_begins_while_a_group_is_leaving(self, both: list[int], step: str) -> None:
         """B: unsubscribes, stands. A (collection): leaves the topic alone, at once. B: commits. A: deletes 1 and 2."""
@@ -173,12 +175,20 @@ class TestDeletionAndUnsubscribe:
         collect(TOPIC)
         assert in_log(TOPIC) == with_state(TOPIC, "g") == with_state(TOPIC, "behind") == []
 
-    def test_a_collection_between_the_two_steps_of_leaving(self, both: list[int]) -> None:
-        """B: is registered no more, its state still there; stands. A (collection): deletes 1 and 2. B: goes on.
+    def test_a_collection_between_two_transactions_of_leaving(
+        self, worker: Subscription, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """B: is registered no more, some of its state still there; stands. A (collection): deletes 1 and 2. B: goes on.
 
         No state is left of messages that are gone.
         """
-        with Stopped(lambda: unsubscribe(TOPIC, "behind"), TOPIC_LOCKED, skip=1) as leaving:
+        monkeypatch.setattr(removal, "ROWS", 1)
+        finished(worker, 1, 2)
+        with Subscription(TOPIC, "behind") as other:
+            consume(other, 2)
+            settle(other)
+        with Stopped(lambda: unsubscribe(TOPIC, "behind"), MARK_LOCKED) as leaving:
+            assert with_state(TOPIC, "behind")
             ends(lambda: collect(TOPIC))
             assert in_log(TOPIC) == with_state(TOPIC, "g") == []
             assert leaving.go()

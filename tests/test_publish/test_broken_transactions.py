@@ -54,7 +54,6 @@ VERBS: dict[str, Callable[[Delivery], object]] = {
     "nack": lambda delivery: delivery.nack(),
     "reject": lambda delivery: delivery.reject("no"),
     "postpone": lambda delivery: delivery.postpone(60),
-    "extend": lambda delivery: delivery.extend(60),
     "pause": lambda _: pause(TOPIC, GROUP),
     "resume": lambda _: resume(TOPIC, "paused"),
     "subscribe": lambda _: subscribe(TOPIC, "new"),
