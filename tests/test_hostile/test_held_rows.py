@@ -21,7 +21,7 @@ from django_mqueue import (
     unsubscribe,
 )
 from django_mqueue.inspect import remove, send_to_front
-from django_mqueue.models import PartitionLease, SubscriberHeartbeat
+from django_mqueue.models import DeliveryState, PartitionLease, SubscriberHeartbeat
 from django_mqueue.service import engine
 from django_mqueue.workers.options import RunOptions
 from django_mqueue.workers.registry import handlers
@@ -35,6 +35,9 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 LONG = 30.0
 """Less than the 50 seconds for which a statement of these tests waits for a lock, and more than all else takes."""
+
+LASTING = {**FAST, "LEASE_DURATION": 600}
+"""Frequent renewals and heartbeats, of leases that outlast every transaction that holds them."""
 
 HELD: dict[str, Callable[[], object]] = {
     "pause": lambda: pause("ta", "A"),
@@ -73,7 +76,7 @@ def lives_on() -> None:
 
 
 @pytest.mark.parametrize("what", HELD)
-@override_settings(MQUEUE=FAST)
+@override_settings(MQUEUE=LASTING)
 def test_one_group_stops_no_other_group_of_its_process(what: str, caplog: pytest.LogCaptureFixture) -> None:
     """A caller changes group A in a transaction that stays open. Group B of the same worker goes on meanwhile.
 
@@ -83,7 +86,8 @@ def test_one_group_stops_no_other_group_of_its_process(what: str, caplog: pytest
     with registered("ta", a := Seen(), group="A"), registered("tb", b := Seen(), group="B"), worker():
         for topic in ("ta", "tb"):
             publish(topic, "first", key="k0")
-        wait_until(lambda: a.messages and b.messages, "both have begun", seconds=LONG)
+        acked = DeliveryState.objects.filter(acked=True)
+        wait_until(lambda: acked.count() == 2, "both are acked", seconds=LONG)
         with HeldTransaction(HELD[what]) as held:
             for topic in ("ta", "tb"):
                 publish_many(topic, [OutgoingMessage(n, key=f"k{n % 4}") for n in range(20)])
@@ -95,7 +99,7 @@ def test_one_group_stops_no_other_group_of_its_process(what: str, caplog: pytest
     assert "rests" not in caplog.text
 
 
-@override_settings(MQUEUE=FAST)
+@override_settings(MQUEUE=LASTING)
 def test_an_ack_that_has_to_wait_stops_no_other_group(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,7 +130,7 @@ def test_an_ack_that_has_to_wait_stops_no_other_group(
     assert caplog.text.count("rests") == 1, "the next try asks first what is locked"
 
 
-@override_settings(MQUEUE=FAST)
+@override_settings(MQUEUE=LASTING)
 def test_a_worker_starts_beside_a_group_that_is_being_subscribed() -> None:
     """Group A is new, and its topic is locked: the worker joins B, and A when it can."""
     subscribe("tb", "B")

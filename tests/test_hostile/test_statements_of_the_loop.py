@@ -27,7 +27,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 LONG = 60.0
 ALL_DUE = {
-    "POLL_INTERVAL": 0.01, "DISCOVERY_INTERVAL": 0.05, "LEASE_DURATION": 0.5, "LEASE_RENEWAL_INTERVAL": 0.1,
+    "POLL_INTERVAL": 0.01, "DISCOVERY_INTERVAL": 0.05, "LEASE_DURATION": 2, "LEASE_RENEWAL_INTERVAL": 0.4,
     "GC_INTERVAL": 0.05, "RETENTION": 0,
 }  # fmt: skip
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 
 import pytest
+from django.db import transaction
 
 from django_mqueue import publish
 from django_mqueue.models import DeliveryState, PartitionLease
@@ -15,13 +16,20 @@ from tests.test_batch.batches import errors
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
 
+def has_locked_its_delivery() -> bool:
+    """Whether a handler has begun and has locked the only delivery."""
+    with transaction.atomic():
+        free = DeliveryState.objects.select_for_update(skip_locked=True)
+        return DeliveryState.objects.exists() and not list(free)
+
+
 def hangs(workers: Workers, topic: str, do: str = "wait", number: int = 1) -> Worker:
     """A worker whose handler hangs."""
-    publish(topic.partition(":")[0], {"n": number, "do": do, "door": "none", "seconds": 60}, key="k")
+    publish(topic.partition(":")[0], {"n": number, "do": do, "door": "none", "seconds": 600}, key="k")
     worker = workers.start(topic, "--threads", "1")
     begun = Step.objects.filter(what="start")
     if topic == "sums":  # An atomic one's steps are unseen.
-        wait_until(DeliveryState.objects.exists, "it hangs")
+        wait_until(has_locked_its_delivery, "it hangs")
     else:
         wait_until(begun.exists, "it hangs")
     return worker
@@ -37,7 +45,7 @@ def test_told_to_stop_it_waits_for_the_limit_and_no_longer(topic: str, do: str) 
     with Workers() as workers:
         worker = hangs(workers, topic, do)
         worker.send(signal.SIGTERM)
-        assert worker.wait(12) == 0
+        assert worker.wait(60) == 0
         assert "is given up (max_runtime is 1 s)" in worker.output()
     state = DeliveryState.objects.get()
     if do == "lock_and_sleep":  # Its own transaction kept the failure from being noted; it is a suspect now.

@@ -61,13 +61,13 @@ def test_an_atomic_handler_that_holds_its_delivery_locked_does_not_hold_up_its_w
             hanging.hang()
 
     with (
-        registered("t", seen := Seen(handle), max_runtime=LIMIT, atomic=True, retry=LATER),
+        registered("t", seen := Seen(handle), max_runtime=2, atomic=True, retry=LATER),
         running(hanging) as worker,
     ):
         wait_until(lambda: worker.hanging, "it is given up")
         publish_many("t", range(1, 20))
-        wait_until(lambda: len(seen.messages) == 20, "the others go on", timeout=5)
-        wait_until(lambda: DeliveryState.objects.filter(acked=True).count() == 19, "and are done", timeout=5)
+        wait_until(lambda: len(seen.messages) == 20, "the others go on")
+        wait_until(lambda: DeliveryState.objects.filter(acked=True).count() == 19, "and are done")
         hanging.go.set()
         wait_until(lambda: states()[0] == (False, 1, 0), "then it has failed")
     assert len(hanging.over) == 1, "it came to its end, and was rolled back"
@@ -174,7 +174,9 @@ def test_one_without_a_limit_is_told_of_after_ten_visibility_timeouts(
     assert states() == [(True, 0, 0)] * 2
 
 
-def test_a_handler_with_open_transactions_of_its_own(hanging: Hanging) -> None:
+def test_a_handler_with_open_transactions_of_its_own(
+    hanging: Hanging, caplog: pytest.LogCaptureFixture
+) -> None:
     """It holds its delivery locked, without being atomic: nobody waits for it."""
     publish("t", 0, key="k")
 
@@ -184,10 +186,11 @@ def test_a_handler_with_open_transactions_of_its_own(hanging: Hanging) -> None:
                 lock_state(message)
                 hanging.hang()
 
-    with registered("t", seen := Seen(handle), max_runtime=LIMIT, retry=AT_ONCE), running(hanging) as worker:
+    with registered("t", seen := Seen(handle), max_runtime=2, retry=AT_ONCE), running(hanging) as worker:
         wait_until(lambda: worker.hanging, "it is given up")
         publish_many("t", range(1, 10))
-        wait_until(lambda: len(seen.messages) == 10, "the others go on", timeout=5)
+        wait_until(lambda: len(seen.messages) == 10, "the others go on")
         hanging.go.set()
         wait_until(lambda: len(seen.messages) == 11, "it comes again")
     assert seen.attempts(0) == [1, 2]
+    assert "rests" not in caplog.text, "its worker waited for a lock"
