@@ -14,6 +14,7 @@ import pytest
 from django_mqueue import Delivery, OutgoingMessage, publish, publish_many
 from django_mqueue.models import DeliveryState
 from django_mqueue.service.context import Context
+from django_mqueue.service.engine import Engine
 from tests.support.running import registered, run
 from tests.support.threads import Background, raw_connection
 from tests.support.transactions import PATIENCE, wait_until
@@ -30,6 +31,8 @@ class Steps:
     started: set[str] = field(default_factory=set)
     first: threading.Event = field(default_factory=threading.Event)
     second: threading.Event = field(default_factory=threading.Event)
+    looking: bool = True
+    """Whether the loop's look is the one that the test is about."""
 
     def handle(self, message: Delivery) -> None:
         self.started.add(message.payload)
@@ -37,7 +40,7 @@ class Steps:
 
     def in_the_midst(self, flying: Flying) -> None:
         """Let the first one end. Its ack cannot take effect here if the loop has locked what it looks at."""
-        if len(self.started) == 2 and not self.second.is_set():
+        if self.looking and len(self.started) == 2 and not self.second.is_set():
             self.first.set()
             for _ in range(50):
                 if len(flying) < 2 or threading.Event().wait(0.02):
@@ -73,8 +76,16 @@ def run_with(steps: Steps, **options: Any) -> None:
 
 def test_an_ack_while_the_loop_asks_who_runs_alone() -> None:
     """A third message makes the loop claim while both run."""
-    steps = Steps()
+    steps = Steps(looking=False)
     publish_many("orders", BOTH)
+    alone = Engine.alone
+
+    def look(engine: Engine) -> Delivery | None:
+        steps.looking = True
+        try:
+            return alone(engine)
+        finally:
+            steps.looking = False
 
     def handle(message: Delivery) -> None:
         if message.payload == "b":
@@ -84,7 +95,7 @@ def test_an_ack_while_the_loop_asks_who_runs_alone() -> None:
         if message.payload != "c":
             steps.handle(message)
 
-    with registered("orders", handle, atomic=True):
+    with registered("orders", handle, atomic=True), patch.object(Engine, "alone", look):
         run_with(steps)
     assert list(DeliveryState.objects.values_list("acked", "retry_count")) == [(True, 0)] * 3
 
