@@ -23,7 +23,9 @@ NEEDLESS = [word for name in ("cacheprovider", "faker", "hypothesispytest") for 
 """Plugins that take a third of a short run to be loaded, and do nothing in it."""
 PATIENCE = 10
 """Seconds: half of what the tests have elsewhere, because many of these wait for what never comes."""
-TEST_SECONDS = 60
+WHOLE_PATIENCE = 30
+"""Seconds, where nothing is taken out."""
+TEST_SECONDS = 120
 RUN_SECONDS = 400
 
 NO_MUTATION = frozenset({
@@ -101,7 +103,7 @@ def run_tests(place: Path, mutation: Mutation, url: str) -> Run:
                 **os.environ,
                 "DATABASE_URL": url,
                 "GUARDS_REPORT": str(report),
-                "MQUEUE_TEST_PATIENCE": str(PATIENCE),
+                "MQUEUE_TEST_PATIENCE": str(PATIENCE if mutation.edits else WHOLE_PATIENCE),
             },
             stdin=subprocess.DEVNULL,
             stdout=output,

@@ -28,7 +28,7 @@ def test_it_waits_for_the_dead_workers_lease_and_does_all() -> None:
     with Workers() as workers:
         killed(workers)
         drain = workers.start("orders:billing", "--drain", "--drain-timeout", "60")
-        assert drain.wait() == 0
+        assert drain.wait(120) == 0
         assert f"stopped: ack {MESSAGES}" in drain.output()
     assert DeliveryState.objects.filter(acked=True).count() == MESSAGES
 
@@ -37,7 +37,7 @@ def test_it_says_what_is_left_and_exits_with_3() -> None:
     with Workers({**FAST, "LEASE_DURATION": 600}) as workers:
         killed(workers)
         drain = workers.start("orders:billing", "--drain", "--drain-timeout", "0.5")
-        assert drain.wait() == 3
+        assert drain.wait(120) == 3
         assert f"{MESSAGES} messages are left" in drain.output()
         assert "stopped: nothing to do" in drain.output()
     assert not DeliveryState.objects.filter(acked=True).exists()

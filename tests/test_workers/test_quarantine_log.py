@@ -33,7 +33,7 @@ def test_messages_of_a_dead_worker_are_one_line_with_their_number(caplog: pytest
     left = sorted(delivery.offset for delivery in poll_until(dead, 64))
     die()
     with registered("t", seen := Seen()):
-        run(name="heir", max_messages=64)
+        run(name="heir", max_messages=64, max_seconds=120)
     assert lines(caplog) == [
         "quarantine: messages in flight when their worker died or lost its lease run alone, one by one:"
         f" count 64, group g, topic t, offsets {left[0]} to {left[-1]}, new worker heir"
