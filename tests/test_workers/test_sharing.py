@@ -15,11 +15,28 @@ from django_mqueue import Message, OutgoingMessage, pause, publish_many, subscri
 from django_mqueue.models import DeliveryState
 from django_mqueue.service.claiming import Claiming
 from django_mqueue.service.engine import Engine
+from django_mqueue.workers.jobs import Job
+from django_mqueue.workers.sharing import Sharing
 from tests.support.running import Seen, registered, run
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("fast")]
 
 PATIENCE = 30.0
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each call take a millisecond and each claim two, however busy the machine is."""
+    claimed = Sharing.claimed
+
+    def end(sharing: Sharing, job: Job) -> None:
+        sharing._turns.ended(sharing.engine_of(job.deliveries[0]), 0.001)
+
+    def claim(sharing: Sharing, engine: Engine, count: int, seconds: float) -> None:
+        claimed(sharing, engine, count, 0.002)
+
+    monkeypatch.setattr(Sharing, "ended", end)
+    monkeypatch.setattr(Sharing, "claimed", claim)
 
 
 class Calls:
@@ -37,6 +54,7 @@ class Calls:
         return handle
 
 
+@pytest.mark.usefixtures("measured")
 def test_a_limited_and_a_batch_handler_beside_a_plain_one_with_a_backlog() -> None:
     """More work for each than is done: of the calls each has its part."""
     calls = Calls()
@@ -51,6 +69,7 @@ def test_a_limited_and_a_batch_handler_beside_a_plain_one_with_a_backlog() -> No
     assert min(calls.count.values()) > 30, calls.count
 
 
+@pytest.mark.usefixtures("measured")
 def test_a_batch_handler_beside_a_strict_one_of_one_key() -> None:
     """Nothing of either can be claimed before the last one is answered."""
     calls = Calls()
@@ -133,6 +152,7 @@ def test_max_messages_is_exact_with_several_handlers(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("handlers", [1, 2, 6])
+@pytest.mark.usefixtures("measured")
 def test_quick_handlers_share_claims_that_are_as_large_as_those_of_one(handlers: int) -> None:
     """Nine hundred messages: a claim is of twenty or more, be they one handler's or six handlers'."""
     claims = 0
