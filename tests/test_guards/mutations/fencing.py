@@ -167,10 +167,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "if todo and session.in_transaction(context.using) and not context.options.eager:",
         "if todo and session.in_transaction(context.using) and context.options.eager:",
         f"{_EXTENDING}::test_it_leaves_no_lock_on_the_lease_nor_on_its_state[READ COMMITTED]",
-        f"{_EXTENDING}::test_a_takeover[READ COMMITTED]",
         f"{_EXTENDING}::test_a_release",
         f"{_EXTENDING}::test_a_renewal",
-        f"{_EXTENDING}::test_a_healthy_worker_keeps_its_lease",
     ),
     mutation(
         "deadlocks are tried again",

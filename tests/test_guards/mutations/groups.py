@@ -26,14 +26,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_STARTS}::test_what_was_published_while_the_clock_was_behind_is_not_skipped[still behind-reset]",
     ),
     mutation(
-        "the search for a moment does not believe single times",
-        "where the server's clock was behind for some messages, those before them are skipped",
-        "service/registration.py",
-        "NEIGHBOURS = 1000",
-        "NEIGHBOURS = 1",
-        f"{_STARTS}::test_a_clock_that_was_behind_hides_nothing_that_was_published_before[8-days-subscribe]",
-    ),
-    mutation(
         "the search for a moment does not believe times of the hour before it",
         "where the server's clock was behind for many messages, those before them are skipped",
         "service/registration.py",

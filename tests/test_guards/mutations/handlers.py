@@ -66,15 +66,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_HANGING}::test_those_that_end_at_last_do_not_count",
     ),
     mutation(
-        "who leaves while a handler hangs leaves its locked leases to run out",
-        "it waits for the handler's transaction, which never ends",
-        "workers/runner.py",
-        "patient=not self.hanging",
-        "patient=True",
-        "test_time_limits/test_processes.py"
-        "::test_told_to_stop_it_waits_for_the_limit_and_no_longer[atomic, with its delivery locked]",
-    ),
-    mutation(
         "a thread stays free for a handler whose turn it is and that has nothing claimed",
         "what others have claimed ahead takes every free thread: batch handlers starve",
         "workers/sharing.py",
