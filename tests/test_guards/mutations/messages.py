@@ -89,14 +89,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_ATOMIC}::test_a_hook_that_fails_after_the_commit_changes_nothing",
     ),
     mutation(
-        "keeping visible waits for nobody",
-        "a handler that has asked for more time in a transaction of its own stops its worker, which loses its leases",
-        "store/answers.py",
-        '" AND s.acked = 0 AND s.in_flight = 1 FOR UPDATE SKIP LOCKED",',
-        '" AND s.acked = 0 AND s.in_flight = 1 FOR UPDATE",',
-        f"{_ATOMIC}::test_a_handler_that_asks_for_more_time_does_not_hold_up_its_worker[False]",
-    ),
-    mutation(
         "what is redriven is locked first",
         "two who redrive at once send each letter back twice",
         "service/redrive.py",
