@@ -10,7 +10,7 @@ import pytest
 from django.db import transaction
 from django.test import override_settings
 
-from django_mqueue import pause, publish, publish_many, reset, resume, unsubscribe
+from django_mqueue import Subscription, pause, publish, publish_many, reset, resume, unsubscribe
 from django_mqueue.models import DeliveryState, Offset
 from django_mqueue.service import engine
 from django_mqueue.service.removing import Removal
@@ -20,7 +20,7 @@ from django_mqueue.workers.registry import handlers
 from django_mqueue.workers.runner import Runner
 from tests.support.processes import FAST
 from tests.support.running import Seen, registered
-from tests.support.subscribers import engine_of, poll_until
+from tests.support.subscribers import QUICK, consume, engine_of
 from tests.support.transactions import Background, HeldTransaction, wait_until
 from tests.test_interleavings.workers import GROUP, STILL, TOPIC, claim, claim_suspect, run_out, worker
 
@@ -75,10 +75,10 @@ def test_a_pause_before_a_suspect_is_claimed_does_not_lose_it() -> None:
 def much(monkeypatch: pytest.MonkeyPatch) -> None:
     """A group with more behind it than one transaction of a removal takes."""
     monkeypatch.setattr(removal, "ROWS", 2)
-    with override_settings(MQUEUE=STILL):
+    with override_settings(MQUEUE={**QUICK, "LEASE_DURATION": 600, "RETENTION": 3600}):
         publish_many(TOPIC, range(5))
-        with worker("a") as a:
-            assert all(delivery.ack() for delivery in poll_until(a, 5))
+        with Subscription(TOPIC, GROUP, name="a") as subscription:
+            consume(subscription, 5)
 
 
 @contextmanager
