@@ -71,20 +71,24 @@ def test_a_pause_before_a_suspect_is_claimed_does_not_lose_it() -> None:
         assert again.ack()
 
 
+MUCH = "much"
+"""No consumer of the example shop has this topic."""
+
+
 @pytest.fixture
 def much(monkeypatch: pytest.MonkeyPatch) -> None:
     """A group with more behind it than one transaction of a removal takes."""
     monkeypatch.setattr(removal, "ROWS", 2)
     with override_settings(MQUEUE={**QUICK, "LEASE_DURATION": 600, "RETENTION": 3600}):
-        publish_many(TOPIC, range(5))
-        with Subscription(TOPIC, GROUP, name="a") as subscription:
+        publish_many(MUCH, range(5))
+        with Subscription(MUCH, "g", name="a") as subscription:
             consume(subscription, 5)
 
 
 @contextmanager
 def running() -> Iterator[None]:
     """A worker's loop over the group's handler, in a thread."""
-    runner = Runner(handlers([f"{TOPIC}:{GROUP}"]), RunOptions(name="w", max_seconds=120))
+    runner = Runner(handlers([f"{MUCH}:g"]), RunOptions(name="w", max_seconds=120))
     with Background(runner.run) as background:
         try:
             yield
@@ -98,12 +102,12 @@ def running() -> Iterator[None]:
 def test_a_reset_with_autocommit_off_leaves_the_rest_to_workers() -> None:
     transaction.set_autocommit(False)
     try:
-        reset(TOPIC, GROUP, "earliest", force=True)
+        reset(MUCH, "g", "earliest", force=True)
         transaction.commit()
     finally:
         transaction.set_autocommit(True)
-    assert DeliveryState.objects.filter(consumer_group=GROUP).exists()
-    with override_settings(MQUEUE=FAST), registered(TOPIC, seen := Seen(), group=GROUP), running():
+    assert DeliveryState.objects.filter(consumer_group="g").exists()
+    with override_settings(MQUEUE=FAST), registered(MUCH, seen := Seen(), group="g"), running():
         wait_until(lambda: len(seen.messages) == 5, "all are delivered again", seconds=LONG)
     assert not Offset.objects.filter(partition_key__startswith=removal.PREFIX).exists()
 
@@ -116,7 +120,7 @@ def test_a_worker_s_loop_removes_what_an_unsubscribed_group_left_piece_by_piece(
     """The process that unsubscribed its group died on the way. The worker registers it, and waits for no lock."""
     with monkeypatch.context() as died:
         died.setattr("django_mqueue.service.removing.finish", lambda *arguments: None)
-        unsubscribe(TOPIC, GROUP)
+        unsubscribe(MUCH, "g")
     waited: list[bool] = []
     step = Removal.step
 
@@ -125,7 +129,7 @@ def test_a_worker_s_loop_removes_what_an_unsubscribed_group_left_piece_by_piece(
         return step(rest, wait=wait)
 
     monkeypatch.setattr(Removal, "step", noted)
-    with registered(TOPIC, seen := Seen(), group=GROUP), running():
+    with registered(MUCH, seen := Seen(), group="g"), running():
         wait_until(lambda: len(seen.messages) == 5, "all are delivered again", seconds=LONG)
     assert waited
     assert True not in waited
