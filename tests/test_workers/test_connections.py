@@ -76,20 +76,10 @@ def assert_done(worker: Worker, number: int, attempts: list[int]) -> None:
     assert worker.stop() == 0
 
 
-def test_the_loops_connection_dies_in_the_middle_of_a_claim(workers: Workers, blocker: RawConnection) -> None:
-    """Between locking its leases and marking the message. It is claimed again, and no attempt was used."""
-    worker = started(workers)
-    blocker.execute("SELECT id FROM queue_partition_leases WHERE consumer_group = 'billing' FOR UPDATE")
-    publish("orders", {"n": 2}, key="k")
-    kill(statement_that_waits("SELECT l.partition_key FROM queue_offsets"))
-    wait_until(lambda: "trying again" in worker.output(), "it has noticed")
-    blocker.rollback()
-    assert_done(worker, 2, [1])
-
-
 def test_the_loops_connection_dies_in_the_middle_of_marking_a_message(
     workers: Workers, blocker: RawConnection
 ) -> None:
+    """In the middle of a claim, which has locked its leases. It is claimed again, and no attempt was used."""
     worker = started(workers)
     last = int(str(query("SELECT MAX(`offset`) FROM queue_messages")[0][0]))
     for offset in range(last + 1, last + 20):
