@@ -9,8 +9,8 @@ DESCRIPTION = """\
 Runs the project's checks and tests, on private servers, in virtual environments that it makes itself:
 ruff, mypy, missing migrations, then pytest on MariaDB and on MySQL, side by side, with the Python that
 runs this and Django 5.2, and the quick tests again with the newest Python found and Django 6.1 on MySQL
-(on MariaDB where there is no MySQL). What needs Spark runs with the newest one on MySQL, and with the
-oldest, and the oldest Java, on MariaDB. Of the statement boundaries at which a process dies, and of the
+(on MariaDB where there is no MySQL). What needs Spark runs with the newest one on MariaDB; --full also
+runs it with the oldest, and the oldest Java, on MySQL. Of the statement boundaries at which a process dies, and of the
 guards that are taken out of the code, it takes a sample that the newest commit chooses; --full takes all.
 With DATABASE_URL set, pytest runs on that server alone.
 """

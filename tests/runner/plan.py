@@ -31,8 +31,8 @@ def outcomes_of(options: Options) -> list[Outcome]:
     """Run what was asked for: the checks, then the oldest combination on each server.
 
     When that is everything, the servers are at work side by side, because most tests wait more than they compute, each
-    with one lane at a time: what is to run once follows on the first (with Spark: on the last), the newest combination
-    on the last, and what needs Spark on each: on the last server with the newest Spark, on the other with the oldest.
+    with one lane at a time. On the first server follow what is to run once, and what needs Spark; on the last one the
+    newest combination. With ``--full`` the last one also runs what needs Spark, with the oldest.
     """
     oldest = Combination(running(), OLDEST_DJANGO, options.quick, narrow=options.quick)
     python = oldest.environment.ensure()
@@ -55,12 +55,11 @@ def outcomes_of(options: Options) -> list[Outcome]:
             (first, first_name), (last, last_name) = servers[0], servers[-1]
             tracks[0].append(partial(run_lane, replace(oldest, once="alone"), first, first_name, options))
             tracks[-1].append(partial(_newest, last, last_name, options))
-            for number, (track, (url, name)) in enumerate(zip(tracks, servers, strict=True)):
-                is_last = number == len(servers) - 1
-                spark = replace(
-                    oldest, spark=True, old_spark=not is_last, once="with" if is_last else "without"
-                )
-                track.append(partial(run_lane, spark, url, name, options))
+            spark = replace(oldest, spark=True, once="with")
+            tracks[0].append(partial(run_lane, spark, first, first_name, options))
+            if options.full:
+                spark = replace(oldest, spark=True, old_spark=True, once="without")
+                tracks[-1].append(partial(run_lane, spark, last, last_name, options))
         others = [each for track in tracks[1:] for each in track]
         beside = Beside(others) if whole and others else None
         outcomes += [each(None) for track in (tracks[:1] if beside else tracks) for each in track]
