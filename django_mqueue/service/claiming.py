@@ -103,6 +103,8 @@ class Claiming:
                 continue
             if suspect in partition.suspects:
                 partition.suspects.remove(suspect)
+            if not partition.suspects:
+                context.suspected.pop(name, None)
             context.touch(partition)
             if got or context.paused:
                 return got

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 
@@ -22,15 +23,25 @@ def jobs(deliveries: Sequence[Delivery]) -> list[list[Delivery]]:
     return list(found.values())
 
 
+NOTE_AGAIN = 1.0
+"""Seconds until the dispatch tries again to note something in a row that another transaction has locked."""
+
+
 class Dispatch:
-    """Who of a process's subscribers may claim, and how much. ``busy`` counts what runs or is about to."""
+    """Decides which subscribers of a process may claim, and how much.
+
+    ``at_work`` counts the deliveries that run or may start at any moment; the default counts all that are open.
+    """
 
     def __init__(
-        self, engines: list[Engine], solitude: Solitude, busy: Callable[[], int] = lambda: 0
+        self, engines: list[Engine], solitude: Solitude, at_work: Callable[[], int] | None = None
     ) -> None:
-        self.engines, self.solitude, self.busy = engines, solitude, busy
+        self.engines, self.solitude = engines, solitude
+        self._at_work = at_work or (lambda: sum(engine.in_flight for engine in engines))
         self._turn = 0
         self._alone_since: tuple[Delivery, float] | None = None
+        self._not_noted: list[Delivery] = []
+        self._note_at = -math.inf
 
     def suspects(self, free: int) -> list[Delivery] | None:
         """Claim a suspect whose time has come, if a thread is ``free``. None: claim as usual; empty: claim nothing."""
@@ -63,23 +74,39 @@ class Dispatch:
         self._turn += 1
         return got
 
-    def _mode(self) -> Mode:
+    def alone(self) -> bool:
+        """Return whether a suspect runs alone now. Nothing else may start then."""
         now = time.monotonic()
+        self._note(now)
         alone = next((found for engine in self.engines if (found := engine.alone())), None)
         if alone and self._alone_long_enough(alone, now):
-            if alone.hold.answering.crowd_again(alone):
-                alone = None
-            else:
-                self._alone_since = (
-                    alone,
-                    now - alone_for(alone.attempt) + 1,
-                )  # Another transaction has it locked.
-        in_flight = max(sum(engine.in_flight for engine in self.engines), self.busy())
+            self.let_others_run(alone)
+            return False
+        return alone is not None
+
+    def let_others_run(self, delivery: Delivery) -> None:
+        """Let other messages run while this suspect runs.
+
+        Another transaction may have its row locked. If the process dies before the row notes that the suspect no longer
+        runs alone, the death counts as a failure of the suspect.
+        """
+        delivery.hold.alone = False
+        self._not_noted.append(delivery)
+        self._note_at = -math.inf
+        self._note(time.monotonic())
+
+    def _note(self, now: float) -> None:
+        """Note in their rows which suspects no longer run alone."""
+        if self._not_noted and now >= self._note_at:
+            self._not_noted = [d for d in self._not_noted if not d.hold.answering.crowd_again(d)]
+            self._note_at = now + NOTE_AGAIN
+
+    def _mode(self) -> Mode:
         return self.solitude.mode(
-            in_flight=in_flight,
-            alone=alone is not None,
+            alone=self.alone(),
+            in_flight=self._at_work(),
             suspects=any(e.has_suspects for e in self.engines),
-            now=now,
+            now=time.monotonic(),
         )
 
     def _alone_long_enough(self, delivery: Delivery, now: float) -> bool:

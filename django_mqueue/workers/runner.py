@@ -58,7 +58,7 @@ class Runner:
             )  # fmt: skip
             engine = Engine(handler.topic, handler.group, name, engine_options, self._feed, expires=False)
             self._handlers[engine] = handler
-        self._dispatch = Dispatch(list(self._handlers), Solitude(), self._busy)
+        self._dispatch = Dispatch(list(self._handlers), Solitude(), self._at_work)
         self._crew = Crew(options.threads)
         self._sharing = Sharing(self._dispatch.engines, self._handlers, self._crew)
         self._limits = Limits(self._crew)
@@ -205,8 +205,13 @@ class Runner:
     def _busy(self) -> int:
         return len(self._crew.jobs) + self._sharing.waiting + len(self._answers.finished)
 
+    def _at_work(self) -> int:
+        """Count handlers that run or may start now. A handler that has ended does not count while its answer waits."""
+        overdue = sum(outcome.overdue for outcome in self._answers.finished)  # These may still run.
+        return len(self._crew.jobs) + self._sharing.startable + overdue
+
     def _free(self) -> int:
-        free = self.options.threads - len(self._crew.jobs)
+        free = 0 if self._dispatch.alone() else self.options.threads - len(self._crew.jobs)
         if self.options.max_messages is not None:
             free = min(free, self.options.max_messages - self._started)
         return max(free, 0)
@@ -264,6 +269,9 @@ class Runner:
         starting = [] if self._stopping else self._sharing.starting(self._free(), returning)
         for delivery in self._answers.give(starting, self._start_ahead):
             self._sharing.hold_back(self._sharing.engine_of(delivery))
+        for outcome in self._answers.finished:
+            if outcome.delivery.hold.alone and not outcome.overdue:
+                self._dispatch.let_others_run(outcome.delivery)  # Its handler has ended; its answer waits.
 
     def _start_ahead(self, delivery: Delivery) -> None:
         self._sharing.ahead[self._sharing.engine_of(delivery)].remove(delivery)

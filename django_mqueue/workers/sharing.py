@@ -48,6 +48,11 @@ class Sharing:
         """How many messages are claimed and wait for a thread."""
         return sum(map(len, self.ahead.values()))
 
+    @property
+    def startable(self) -> int:
+        """Count the ``waiting`` messages of groups that do not rest, and whose rows were not locked a moment ago."""
+        return sum(len(self.ahead[engine]) for engine in self.engines if self._room(engine) > 0)
+
     def ended(self, job: Job) -> None:
         """Count the time of a call that has ended."""
         self._turns.ended(self.engine_of(job.deliveries[0]), job.seconds)

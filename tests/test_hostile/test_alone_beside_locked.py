@@ -1,0 +1,229 @@
+"""Messages in quarantine, in a worker with a group whose rows a caller has locked, or that is paused."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import pytest
+from django.test import override_settings
+
+from django_mqueue import (
+    Subscription,
+    publish,
+    publish_many,
+    subscribe,
+)
+from django_mqueue.messages import Message
+from django_mqueue.models import DeliveryState, SubscriberHeartbeat
+from django_mqueue.policy.solitude import Solitude
+from django_mqueue.service import dispatch, engine
+from django_mqueue.service.engine import Engine
+from django_mqueue.workers import limits
+from django_mqueue.workers import runner as runner_module
+from django_mqueue.workers.options import RunOptions
+from django_mqueue.workers.registry import handlers
+from django_mqueue.workers.runner import Runner
+from tests.support.running import Seen, registered
+from tests.support.subscribers import consume, poll_until
+from tests.support.transactions import Background, HeldTransaction, wait_until
+
+from .test_held_rows import HELD, LASTING, LONG
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("lasting")]
+
+NEVER = 3600.0
+
+
+@pytest.fixture
+def lasting() -> Iterator[None]:
+    with override_settings(MQUEUE=LASTING):
+        yield
+
+
+@contextmanager
+def loop(*doors: threading.Event, threads: int = 4) -> Iterator[Runner]:
+    """Run a worker's loop over the handlers of both topics in a thread. At the end all ``doors`` are set."""
+    runner = Runner(handlers(["ta:A", "tb:B"]), RunOptions(name="w", threads=threads, max_seconds=180))
+    with Background(runner.run) as running:
+        try:
+            yield runner
+        finally:
+            for door in doors:
+                door.set()
+            for one in runner._handlers:
+                one._rest_until = -math.inf
+            runner.stop()
+            running.result()
+
+
+def engine_of(runner: Runner, group: str) -> Engine:
+    return next(one for one in runner._handlers if one.context.group == group)
+
+
+def quarantine(topic: str, group: str) -> None:
+    """Publish a message whose first delivery is not answered."""
+    publish(topic, "suspect", key="suspect")
+    with Subscription(topic, group, name="gone") as gone:
+        poll_until(gone, 1)
+
+
+def is_alone(group: str) -> bool:
+    """Return whether the row of the group's suspect says that it runs alone."""
+    return DeliveryState.objects.get(consumer_group=group, partition_key="suspect").alone
+
+
+def the_loop_turns() -> None:
+    """Wait until the worker has sent two heartbeats: it has turned several times."""
+    for _ in range(2):
+        row = SubscriberHeartbeat.objects.filter(consumer_group="B", subscriber_name="w")
+        before = row.get().heartbeat_at
+        wait_until(lambda: row.get().heartbeat_at > before, "a heartbeat", seconds=LONG)  # noqa: B023
+
+
+def test_a_locked_answer_to_a_suspect_stops_no_other_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The handler of A's suspect ends. Its ack has to wait. B continues at once, and A when the transaction ends."""
+    monkeypatch.setattr(engine, "REST", 0.2)
+    monkeypatch.setattr(dispatch, "alone_for", lambda attempt: NEVER)
+    door = threading.Event()
+    quarantine("ta", "A")
+    with (
+        registered("ta", a := Seen(lambda message: door.wait(LONG)), group="A"),
+        registered("tb", b := Seen(), group="B"),
+        loop(door),
+    ):
+        wait_until(lambda: a.messages and is_alone("A"), "the suspect runs alone", seconds=LONG)
+        with HeldTransaction(HELD["reset"]) as held:
+            publish_many("tb", range(20))
+            door.set()
+            wait_until(lambda: len(b.messages) == 20, "the other group continues", seconds=LONG)
+            held.rollback()
+        publish("ta", "next")
+        wait_until(lambda: len(a.messages) == 2, "and so does the first", seconds=LONG)
+    assert a.attempts("suspect") == [2]
+    assert DeliveryState.objects.get(partition_key="suspect").acked
+
+
+def test_a_suspect_that_runs_long_and_is_locked_stops_no_other_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A's suspect has run alone for its time, and its row is locked. B continues. The row notes it later."""
+    monkeypatch.setattr(runner_module, "Solitude", partial(Solitude, quiet_for=NEVER))
+    door, is_held = threading.Event(), threading.Event()
+    monkeypatch.setattr(dispatch, "alone_for", lambda attempt: 0.0 if is_held.is_set() else NEVER)
+    monkeypatch.setattr(dispatch, "NOTE_AGAIN", 0.1)
+    quarantine("ta", "A")
+    with (
+        registered("ta", a := Seen(lambda message: door.wait(4 * LONG)), group="A"),
+        registered("tb", b := Seen(), group="B"),
+        loop(door),
+    ):
+        wait_until(lambda: a.messages and is_alone("A"), "the suspect runs alone", seconds=LONG)
+        with HeldTransaction(HELD["reset"]) as held:
+            is_held.set()
+            publish_many("tb", range(20))
+            wait_until(lambda: len(b.messages) == 20, "the other group continues", seconds=LONG)
+            assert is_alone("A")
+            held.rollback()
+        wait_until(lambda: not is_alone("A"), "its death would no longer count", seconds=LONG)
+        door.set()
+    assert DeliveryState.objects.get(partition_key="suspect").acked
+
+
+@pytest.mark.parametrize("rest", [0.2, NEVER], ids=["its rest is over", "it rests"])
+def test_locked_messages_of_one_group_keep_no_suspect_of_another_waiting(
+    rest: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A has messages claimed ahead, and all its rows are locked. B's suspect runs alone.
+
+    The transaction ends. The messages that A has claimed ahead start after the suspect, not while it runs.
+    """
+    monkeypatch.setattr(engine, "REST", rest)
+    monkeypatch.setattr(dispatch, "alone_for", lambda attempt: NEVER)
+    door, suspect = threading.Event(), threading.Event()
+    subscribe("tb", "B")
+    publish("tb", "suspect", key="suspect")
+
+    def handle(message: Message) -> None:
+        if message.payload == "stop":
+            door.wait(4 * LONG)
+
+    with (
+        Subscription("tb", "B", name="gone") as gone,
+        registered("ta", a := Seen(handle), group="A"),
+        registered("tb", b := Seen(lambda message: suspect.wait(4 * LONG)), group="B"),
+    ):
+        poll_until(gone, 1)
+        with loop(door, suspect, threads=2) as runner:
+            first = engine_of(runner, "A")
+            publish_many("ta", ["quick"] * 50)
+            acked = DeliveryState.objects.filter(acked=True)
+            wait_until(lambda: acked.count() == 50, "A's handler is known to be quick", seconds=LONG)
+            publish_many("ta", ["stop", "stop", *["ahead"] * 10])
+            wait_until(lambda: len(a.messages) == 52, "both threads are taken", seconds=LONG)
+            wait_until(lambda: runner._sharing.ahead[first], "some are claimed ahead", seconds=LONG)
+            with HeldTransaction(HELD["reset"]) as held:
+                door.set()
+                wait_until(lambda: first.careful, "A's ack has waited in vain", seconds=LONG)
+                assert runner._sharing.ahead[first]
+                gone.close()
+                wait_until(lambda: b.messages, "B's suspect runs", seconds=LONG)
+                assert is_alone("B")
+                held.rollback()
+            first._rest_until = -math.inf
+            wait_until(lambda: acked.count() == 52, "A's acks are given", seconds=LONG)
+            wait_until(lambda: runner._sharing.startable, "what is ahead is free", seconds=LONG)
+            the_loop_turns()
+            assert len(a.messages) == 52
+            assert is_alone("B")
+            suspect.set()
+            wait_until(lambda: len(a.messages) == 62, "A continues", seconds=LONG)
+    assert b.attempts("suspect") == [2]
+
+
+def test_a_suspect_waits_for_a_handler_that_has_run_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A's handler has run for longer than it may, and its row is locked. B's suspect waits: the handler still runs."""
+    monkeypatch.setattr(runner_module, "Solitude", partial(Solitude, quiet_for=NEVER))
+    door, is_held = threading.Event(), threading.Event()
+    monkeypatch.setattr(limits, "_limit", lambda job: 0.0 if is_held.is_set() else math.inf)
+    subscribe("tb", "B")
+    publish("tb", "suspect", key="suspect")
+    with (
+        Subscription("tb", "B", name="gone") as gone,
+        registered("ta", a := Seen(lambda message: door.wait(4 * LONG)), group="A", max_runtime=NEVER),
+        registered("tb", b := Seen(), group="B"),
+    ):
+        poll_until(gone, 1)
+        with loop(door) as runner:
+            publish("ta", "slow")
+            wait_until(lambda: a.messages, "A's handler runs", seconds=LONG)
+            with HeldTransaction(HELD["reset"]) as held:
+                is_held.set()
+                wait_until(lambda: runner._answers.finished, "its time is over", seconds=LONG)
+                gone.close()
+                second = engine_of(runner, "B")
+                wait_until(lambda: second.has_suspects, "B's suspect waits", seconds=LONG)
+                the_loop_turns()
+                assert not b.messages
+                door.set()
+                held.rollback()
+            wait_until(lambda: b.messages, "B continues", seconds=LONG)
+
+
+def test_by_hand_a_locked_suspect_stops_no_poll_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A subscriber has a suspect that runs alone, and whose row a caller has locked. After its time others come."""
+    monkeypatch.setattr(dispatch, "alone_for", lambda attempt: NEVER)
+    quarantine("ta", "A")
+    publish("ta", "other", key="other")
+    with Subscription("ta", "A") as heir:
+        (suspect,) = poll_until(heir, lambda got: "suspect" in [delivery.payload for delivery in got])
+        states = DeliveryState.objects.filter(partition_key="suspect")
+        with HeldTransaction(lambda: states.update(delivered_at=1)):
+            assert heir.poll() == []
+            monkeypatch.setattr(dispatch, "alone_for", lambda attempt: 0.0)
+            assert [delivery.payload for delivery in consume(heir, 1)] == ["other"]
+            assert is_alone("A")
+        monkeypatch.setattr(dispatch, "NOTE_AGAIN", 0.0)
+        wait_until(lambda: heir.poll() == [] and not is_alone("A"), "it is noted")
+        assert suspect.ack()
