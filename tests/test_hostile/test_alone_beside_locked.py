@@ -12,13 +12,17 @@ import pytest
 from django.test import override_settings
 
 from django_mqueue import (
+    OutgoingMessage,
+    Reject,
+    Retry,
     Subscription,
+    pause,
     publish,
     publish_many,
     subscribe,
 )
 from django_mqueue.messages import Message
-from django_mqueue.models import DeliveryState, SubscriberHeartbeat
+from django_mqueue.models import DeliveryState, PartitionLease, SubscriberHeartbeat
 from django_mqueue.policy.solitude import Solitude
 from django_mqueue.service import dispatch, engine
 from django_mqueue.service.engine import Engine
@@ -27,7 +31,7 @@ from django_mqueue.workers import runner as runner_module
 from django_mqueue.workers.options import RunOptions
 from django_mqueue.workers.registry import handlers
 from django_mqueue.workers.runner import Runner
-from tests.support.running import Seen, registered
+from tests.support.running import Seen, registered, run
 from tests.support.subscribers import consume, poll_until
 from tests.support.transactions import Background, HeldTransaction, wait_until
 
@@ -209,6 +213,93 @@ def test_a_suspect_waits_for_a_handler_that_has_run_too_long(monkeypatch: pytest
                 door.set()
                 held.rollback()
             wait_until(lambda: b.messages, "B continues", seconds=LONG)
+
+
+def test_suspects_of_a_paused_group_stop_no_other_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A's suspect waits until B's handler ends. A caller pauses A. B gets its messages while its handler runs."""
+    monkeypatch.setattr(runner_module, "Solitude", partial(Solitude, quiet_for=NEVER))
+    door = threading.Event()
+    subscribe("ta", "A")
+    publish("ta", "suspect", key="suspect")
+    slow = Seen(lambda message: message.payload == "slow" and door.wait(4 * LONG))
+    with (
+        Subscription("ta", "A", name="gone") as gone,
+        registered("ta", a := Seen(), group="A"),
+        registered("tb", slow, group="B"),
+    ):
+        poll_until(gone, 1)
+        with loop(door) as runner:
+            publish("tb", "slow", key="slow")
+            wait_until(lambda: slow.messages, "B's handler runs", seconds=LONG)
+            gone.close()
+            first = engine_of(runner, "A")
+            wait_until(lambda: first.has_suspects, "A's suspect waits", seconds=LONG)
+            pause("ta", "A")
+            wait_until(lambda: first.context.paused, "A is paused", seconds=LONG)
+            assert first.context.suspected
+            publish_many("tb", range(20))
+            wait_until(lambda: len(slow.messages) == 21, "the other group continues", seconds=LONG)
+            assert not a.messages
+            door.set()
+
+
+def test_many_answers_of_a_resting_group_keep_no_answer_of_another_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A rejects more messages than one turn of the loop answers, and rests. B's message fails, and is given again."""
+    monkeypatch.setattr(engine, "REST", NEVER)
+    door = threading.Event()
+
+    def reject(messages: list[Message]) -> None:
+        door.wait(LONG)
+        raise Reject("no")
+
+    def fail(message: Message) -> None:
+        if message.attempt == 1:
+            raise Retry("again", delay=0)
+
+    publish_many("ta", [OutgoingMessage(number, key="k") for number in range(150)])
+    with (
+        registered("ta", reject, group="A", batch=True, batch_size=150),
+        registered("tb", b := Seen(fail), group="B"),
+        loop(door) as runner,
+    ):
+        first = engine_of(runner, "A")
+        wait_until(lambda: first.in_flight == 150, "the batch is claimed", seconds=LONG)
+        with HeldTransaction(HELD["reset"]) as held:
+            door.set()
+            wait_until(lambda: first.resting, "A rests", seconds=LONG)
+            publish("tb", "again")
+            wait_until(lambda: len(b.messages) == 2, "B's answer is given", seconds=LONG)
+            held.rollback()
+    assert b.attempts("again") == [1, 2]
+
+
+def lease_in_the_making() -> None:
+    PartitionLease.objects.create(
+        consumer_group="A", topic="ta", partition_key="k", leased_by="other", holder="other",
+        leased_at=0, lease_renewed_at=0,
+    )  # fmt: skip
+
+
+def test_drain_does_not_end_while_a_group_rests(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another process takes the lease of A's only message, and does not commit. The last look waits in vain for it."""
+    monkeypatch.setattr(engine, "REST", 0.2)
+    subscribe("ta", "A")
+    publish("ta", 1, key="k")
+    with (
+        registered("ta", seen := Seen(), group="A"),
+        HeldTransaction(lease_in_the_making) as held,
+        Background(partial(run, "ta:A", max_seconds=120)) as draining,
+    ):
+        wait_until(lambda: draining.is_done or caplog.text.count("rests") > 3, "it has looked", seconds=LONG)
+        assert not draining.is_done
+        held.rollback()
+        assert draining.is_done_within(LONG)
+        assert "stopped: ack 1" in draining.result()
+    assert seen.payloads == [1]
 
 
 def test_by_hand_a_locked_suspect_stops_no_poll_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
