@@ -10,7 +10,8 @@ depends on what may be run again:
 - a ``save`` with a ``writeId``: the whole, and its rows may be in other partitions then (adaptive execution joins those
   of a shuffle by the number of cores, files are packed by it). So no partition is in its ids. Equal rows of several
   tasks would have one id: tasks tell what they have (``digests``), and the driver refuses the write (``check_apart``).
-  Content whose last digits may differ when it is computed again would have another id: it is refused (``unstable``);
+  Content whose last digits may differ when it is computed again would have another id: it is refused (``unstable``).
+  The driver warns of content that seems to be random or to be the time of the write;
 - a batch of a stream: the whole, but a stream must not stop at equal rows of several tasks. Its ids are made of the
   partition, too, and rows without ids are refused where adaptive execution is on.
 """
@@ -18,9 +19,10 @@ depends on what may be run again:
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
@@ -29,7 +31,7 @@ from ..policy.encoding import Encoded, JsonText, encode
 from ..policy.requests import visible
 from ..store.log import NewRow
 from .errors import OptionError, RowError
-from .unstable import unstable_in
+from .unstable import Signs, unstable_in
 from .write_options import ADAPTIVE_STREAMS, WriteOptions
 
 COLUMNS = ("topic", "key", "id", "kind", "headers", "payload", "target")
@@ -40,12 +42,14 @@ DIGEST = 8
 class Task:
     """Whose rows: ``write`` is the write's identity, ``partition`` the task's number in it; None: no part of ids.
 
-    ``adaptive``: when the same is run again, its rows may be cut into other tasks.
+    ``adaptive``: when the same is run again, its rows may be cut into other tasks. ``began``: when the write began, in
+    seconds since 1970.
     """
 
     write: str
     partition: int | None
     adaptive: bool = False
+    began: float = field(default_factory=time.time)
 
 
 class Rows:
@@ -57,6 +61,7 @@ class Rows:
         self._seed = f"{task.write}\0{'' if task.partition is None else task.partition}\0".encode()
         self._seen: Counter[bytes] = Counter()
         self._number = 0
+        self.signs = Signs(task.began)
         self._topics: set[str] = set()
 
     def messages(self, columns: Mapping[str, Sequence[Any]], count: int) -> Iterator[tuple[str, NewRow]]:
@@ -101,6 +106,7 @@ class Rows:
         if id is None:
             if self._options.write_id is not None and not self._options.stable:
                 _check_stable(key=key, kind=kind, headers=headers, payload=payload)
+                self.signs.add(key=key, kind=kind, headers=headers, payload=payload)
             id = self._id(topic, key, content, target)
         else:
             names.check_name("id", id, names.ID_MAX)

@@ -7,7 +7,9 @@ rows of a key that are in one task keep theirs; ``keep_order`` sees to it that t
 
 from __future__ import annotations
 
+import time
 import uuid
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -41,12 +43,13 @@ _TYPES: dict[str, tuple[Any, ...]] = {
 class Stored(WriterCommitMessage):
     """What a task has done: how many rows it had, and how many of these were not there before.
 
-    ``digests``: of a write with a name, as ``Rows`` has them.
+    ``digests``: of a write with a name, as ``Rows`` has them. ``signs``: as ``Signs`` found them.
     """
 
     rows: int
     new: int
     digests: bytes = b""
+    signs: frozenset[tuple[str, str]] | None = None
 
 
 def check_columns(schema: StructType, options: WriteOptions) -> None:
@@ -81,7 +84,8 @@ def stored(batches: Iterator[pa.RecordBatch], task: Task, options: WriteOptions)
         outbox.flush()
     finally:
         outbox.close()
-    return Stored(outbox.rows, outbox.new, rows.digests() if task.partition is None else b"")
+    digests = rows.digests() if task.partition is None else b""
+    return Stored(outbox.rows, outbox.new, digests, rows.signs.found)
 
 
 def check_apart(digests: Iterable[bytes]) -> None:
@@ -97,6 +101,21 @@ def check_apart(digests: Iterable[bytes]) -> None:
         )
 
 
+def warn_of_signs(name: str | None, messages: Iterable[WriterCommitMessage | None]) -> None:
+    """Warn if all rows without an id have content that is probably different when the write is run again."""
+    signs = [each.signs for each in messages if isinstance(each, Stored) and each.signs is not None]
+    found = sorted(signs[0].intersection(*signs)) if signs else []
+    if found:
+        listed = " and ".join(f"{sign} in column {column!r}" for column, sign in found)
+        warnings.warn(
+            f"write {name!r}: its rows without an id have {listed}. Ids of such rows are made of their content: if"
+            " uuid(), current_timestamp() or the like made it, a write that is run again stores the rows a second time."
+            " Give rows ids of their own (a column 'id'), or set 'stableContent' to true if the content is always the"
+            " same",
+            stacklevel=2,
+        )
+
+
 class Writer(DataSourceArrowWriter):
     """A batch."""
 
@@ -105,14 +124,22 @@ class Writer(DataSourceArrowWriter):
         self._unnamed = uuid.uuid4().hex
         """Made in the driver, once for each write."""
 
+        self._began = time.time()
+
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Stored:
         name = self._options.write_id
         partition = _context().partitionId() if name is None else None
-        return stored(iterator, Task(f"write {name or self._unnamed}", partition), self._options)
+        task = Task(f"write {name or self._unnamed}", partition, began=self._began)
+        return stored(iterator, task, self._options)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """In the driver, when all tasks have ended."""
+        warn_of_signs(self._options.write_id, messages)
         check_apart(message.digests for message in messages if isinstance(message, Stored))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """In the driver, when a task has failed: such a write is run again."""
+        warn_of_signs(self._options.write_id, messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):

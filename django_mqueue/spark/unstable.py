@@ -1,27 +1,85 @@
-"""Content whose last digits may differ when it is computed again.
+"""Content that may differ when it is computed again.
 
 Floats that are added in another order differ in their last bits, and Spark adds them in any order. Two doubles that are
 so near to each other cannot both be written with 15 digits: so a number that may differ shows 16 or 17 digits, at least
 in one of the runs. ``rand()`` shows as many.
+
+One row does not show that ``uuid()`` or ``current_timestamp()`` made a value. ``Signs`` compares the rows of a write.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 _DOUBLE = re.compile(r"[+-]?([0-9]+\.[0-9]+)([eE][+-]?[0-9]+)?")
+_RANDOM_UUID = re.compile(
+    "[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", re.IGNORECASE
+)
+SAMPLE = 1000
+"""Rows of a task that ``Signs`` compares: this bounds its time and memory."""
+
+MARGIN = 60
+"""Seconds between Spark's reading of the clock and the start of the writer, and by which clocks may differ."""
 
 
 def unstable_in(value: Any) -> str | None:
-    """The first such number in a column's value: in JSON text at any depth, in a map, or the text itself."""
-    if isinstance(value, str):
-        with suppress(ValueError):
-            value = json.loads(value, parse_float=str)
-    return next((text for text in _texts(value) if _is_unstable(text)), None)
+    """Return the first number in a column's value whose last digits may differ."""
+    return next((text for text in texts_in(value) if _is_unstable(text)), None)
+
+
+def texts_in(value: Any) -> list[str]:
+    """Return all texts and numbers in a column's value: in JSON at any depth, in a map, or the text itself."""
+    if isinstance(value, str | bytes):
+        with suppress(ValueError, RecursionError):
+            return list(_texts(json.loads(value, parse_float=str, parse_int=str)))
+    return list(_texts(value))
+
+
+class Signs:
+    """Values in all of a task's rows that are probably different in another run, as (column, description).
+
+    These are a random UUID that no row before it has, and a time that is the same in all rows and not before the write
+    began. ``found`` is None if there is no row.
+    """
+
+    def __init__(self, began: float) -> None:
+        self.found: frozenset[tuple[str, str]] | None = None
+        self._since = began - MARGIN
+        self._rows = 0
+        self._uuids: set[str] = set()
+
+    def add(self, **columns: Any) -> None:
+        """Compare a row, given by its columns, with the rows before it."""
+        if self._rows == SAMPLE or self.found == frozenset():
+            return
+        self._rows += 1
+        signs = ((name, self._sign(text)) for name, value in columns.items() for text in texts_in(value))
+        here = frozenset((name, sign) for name, sign in signs if sign)
+        self.found = here if self.found is None else self.found & here
+
+    def _sign(self, text: str) -> str:
+        if _RANDOM_UUID.fullmatch(text):
+            new = text not in self._uuids
+            self._uuids.add(text)
+            return "a random UUID" if new else ""
+        recent = any(self._since <= moment <= time.time() + MARGIN for moment in _moments(text))
+        return f"the time {text}" if recent else ""
+
+
+def _moments(text: str) -> list[float]:
+    """Return the moments that a text may name, in seconds since 1970: ISO 8601, or a number."""
+    with suppress(ValueError):
+        number = float(text)
+        return [number, number / 1e3, number / 1e6]
+    with suppress(ValueError, OverflowError):
+        return [datetime.fromisoformat(text).timestamp()]
+    return []
 
 
 def _is_unstable(text: str) -> bool:

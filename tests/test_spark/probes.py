@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,14 @@ from pyspark.sql.datasource import (
     Filter,
     GreaterThanOrEqual,
     InputPartition,
+    WriterCommitMessage,
 )
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import StructType
 
 from django_mqueue.spark.columns import schema_of
 from django_mqueue.spark.options import ReadOptions, read_options
+from django_mqueue.spark.sink import Writer
 from django_mqueue.spark.source import MQueueDataSource
 from django_mqueue.spark.streaming import StreamReader
 
@@ -182,3 +185,20 @@ class _Counted(StreamReader):
 
 
 ALL: tuple[type[DataSource], ...] = (Filters, Nothing, Moments, Steps, Counted)
+
+
+class Strict(MQueueDataSource):
+    """Its writes fail instead of warning."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "mqueue_strict"
+
+    def writer(self, schema: StructType, overwrite: bool) -> Writer:
+        return _Strict(self._writing(schema, overwrite, streaming=False))
+
+
+class _Strict(Writer):
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        warnings.simplefilter("error")
+        super().commit(messages)

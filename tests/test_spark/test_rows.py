@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 import threading
 from typing import Any
 
@@ -216,6 +217,7 @@ AGAIN = Task("import", None)
         {"payload": '{"sum": "0.30000000000000004"}'},
         {"payload": '{"0.30000000000000004": 1}'},
         {"payload": "-0.7308781907032909"},
+        {"payload": b'{"sum": 0.30000000000000004}'},
         {"payload": "1", "headers": [("sum", "0.30000000000000004")]},
         {"payload": "1", "headers": '{"sum": 0.30000000000000004}'},
         {"payload": "1", "key": "0.30000000000000004"},
@@ -241,7 +243,9 @@ def test_a_write_with_a_name_makes_no_ids_of_numbers_whose_last_digits_may_diffe
         '{"grams": 500, "price": 12.50, "at": "2026-05-03T10:15:00.123456Z"}',
         '{"n": 12345678901234567890, "exact": 0.100000000000000000, "half": 0.5E10}',
         '{"text": "it is 0.30000000000000004 or so"}',
+        '{"text": "{\\"sum\\": 0.30000000000000004}"}',
         b"0.30000000000000004\xff",
+        struct.pack("<d", 0.1 + 0.2),
     ],
 )
 def test_a_write_with_a_name_makes_ids_of_all_else(payload: Any) -> None:
