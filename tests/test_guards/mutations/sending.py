@@ -5,6 +5,7 @@ from __future__ import annotations
 from .mutation import Mutation, mutation
 
 _IDS = "test_spark/test_ids.py"
+_SIGNS = "test_spark/test_signs.py"
 _TLS = "test_spark/test_encryption.py"
 
 MUTATIONS: tuple[Mutation, ...] = (
@@ -48,5 +49,21 @@ MUTATIONS: tuple[Mutation, ...] = (
         "                pass\n",
         "test_spark/test_rows.py"
         "::test_a_write_with_a_name_makes_no_ids_of_numbers_whose_last_digits_may_differ[row0]",
+    ),
+    mutation(
+        "a write with a name warns of content that another run makes anew",
+        "rows with random ids or the present time are stored twice by a repeated write, and nothing is said",
+        "spark/sink.py",
+        "    if found:\n",
+        "    if not signs:\n",
+        f"{_SIGNS}::test_a_random_uuid_in_each_row_is_warned_of",
+    ),
+    mutation(
+        "JSON in bytes is read like JSON in text",
+        "a sum of floats in another order is another message there",
+        "spark/unstable.py",
+        "isinstance(value, str | bytes)",
+        "isinstance(value, str)",
+        f"{_SIGNS}::test_bytes_that_are_json_are_looked_into",
     ),
 )
