@@ -73,10 +73,10 @@ def page(
                     position, over = found.position, True
                     break
             scanned += len(step.found) + step.looked
-            if look.past_its_time:
-                return Page(messages, None, scanned)
             if look.tired_at is not None and not over:
                 position, over = look.tired_at.position, True
+            if look.past_its_time and not over:
+                return Page(messages, None, scanned)
             if over or scanned >= scan_limit:
                 assert position is not None
                 return Page(messages, cursor_of(look.source.name, position), scanned)

@@ -257,6 +257,16 @@ class TestPages:
                 of_one = every(group=GROUP, status=status, limit=limit, key="k1")
                 assert [m.payload for m in of_one] == got[7:14]
 
+    @pytest.mark.parametrize("newest_first", [False, True])
+    def test_pages_of_a_time_go_on_where_the_last_one_ended(self, newest_first: bool) -> None:
+        """Also where one look reads all of the time and what is beyond, but a page does not hold it."""
+        offsets = published(*range(30))
+        times = [
+            published_at([offset], 1_000_000_000_000 + n * 3_600_000) for n, offset in enumerate(offsets)
+        ]
+        got = every(after=times[5], before=times[25], limit=3, newest_first=newest_first)
+        assert sorted(m.payload for m in got) == list(range(5, 25))
+
     def test_a_search_says_how_far_it_came(self) -> None:
         published(*range(40), key="k")
         steps, start = [], None
