@@ -18,7 +18,7 @@ PENDING, IN_FLIGHT, WAITING, DONE, DEAD, SCHEDULED = STATUSES = (
 
 LIMIT_MAX = 10_000
 SLACK_MS = 60_000
-"""``published_at`` rises with the offset but for statements that overtook each other: by far less than this."""
+"""A search by time believes no times that are less than this apart: statements overtake each other."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from ..policy.history import DEAD, IN_FLIGHT, PENDING, SCHEDULED, SLACK_MS, WAIT
 from ..policy.names import SCHEDULED_SUFFIX
 from ..store import history, letters, log, offsets
 from .by_partition import END, ByPartition, Chunk, Found, Place, Walk
+from .registration import last_before, newest_before
 
 IDS = 500
 """Messages of one id: more than there ever are."""
@@ -17,13 +18,13 @@ IDS = 500
 
 @dataclass(frozen=True)
 class Source:
-    """``name`` tells cursors of different walks apart; ``place``: log, scheduled or dead. ``by_time``: rows come in the
-    order of their times."""
+    """``name`` tells cursors of different walks apart; ``place``: log, scheduled or dead. ``by_time``: the topic whose
+    rows come in the order of their times, if they do."""
 
     name: str
     place: str
     walk: Callable[[Position | None, int], Walk]
-    by_time: bool = False
+    by_time: str | None = None
 
 
 def source_of(using: str, wanted: Wanted, start: int, *, newest_first: bool) -> Source:
@@ -39,12 +40,13 @@ def source_of(using: str, wanted: Wanted, start: int, *, newest_first: bool) -> 
             "offset", status if status in (SCHEDULED, DEAD) else "log", ways.at(place, wanted.offset)
         )
     if status == SCHEDULED:
-        return Source(f"scheduled-{order}", SCHEDULED, ways.through(topic + SCHEDULED_SUFFIX), by_time=True)
+        scheduled = topic + SCHEDULED_SUFFIX
+        return Source(f"scheduled-{order}", SCHEDULED, ways.through(scheduled), by_time=scheduled)
     if status == DEAD:
         dead = conf.dead_letter_topic(topic)
         if wanted.id is not None:
             return Source("dead-id", DEAD, ways.letters_by_id)
-        return Source(f"dead-{order}", DEAD, ways.through(dead), by_time=True)
+        return Source(f"dead-{order}", DEAD, ways.through(dead), by_time=dead)
     if wanted.id is not None:
         return Source("id", "log", ways.by_id)
     if status in (IN_FLIGHT, WAITING):
@@ -53,7 +55,7 @@ def source_of(using: str, wanted: Wanted, start: int, *, newest_first: bool) -> 
         return Source(status, "log", ways.open_ones().walk)
     if status == PENDING and not newest_first:
         return Source(status, "log", ways.pending().walk)
-    return Source(order, "log", ways.through(topic), by_time=True)
+    return Source(order, "log", ways.through(topic), by_time=topic)
 
 
 @dataclass(frozen=True)
@@ -77,9 +79,9 @@ class _Ways:
                 (at,) = checked(position, int)
                 low, high = (0, at) if self.newest_first else (at, END)
             elif self.newest_first and self.wanted.before is not None:
-                high = offset_by_time(self.using, topic, self.wanted.before + SLACK_MS) + 1
+                high = below_by_time(self.using, topic, self.wanted.before)
             elif not self.newest_first and self.wanted.after is not None:
-                low = offset_by_time(self.using, topic, self.wanted.after - SLACK_MS)
+                low = above_by_time(self.using, topic, self.wanted.after)
             while rows := history.log_page(
                 self.using, topic, self.wanted.key, (low, high), chunk, newest_first=self.newest_first
             ):
@@ -135,7 +137,7 @@ class _Ways:
         """From where all of a partition has been delivered: what is done is not looked at."""
         topic, low = self.wanted.topic, self.start
         if self.wanted.after is not None:
-            low = max(low, offset_by_time(self.using, topic, self.wanted.after - SLACK_MS))
+            low = max(low, above_by_time(self.using, topic, self.wanted.after))
 
         def listed(after: str, limit: int) -> list[str]:
             return history.partitions(self.using, topic, after, limit)
@@ -172,17 +174,11 @@ class _Ways:
         return ByPartition(listed, worth, lambda name: (0, 0), read, self.wanted.key, 2)
 
 
-def offset_by_time(using: str, topic: str, moment: int) -> int:
-    """An offset up to which all was published before ``moment``, and above which nothing was: by bisection.
+def above_by_time(using: str, topic: str, after: int) -> int:
+    """Return an offset up to which nothing was published at ``after`` or later."""
+    return last_before(using, topic, after, log.newest(using, topic), SLACK_MS)
 
-    As far as offsets rise with the time: who asks adds some slack.
-    """
-    low, high = 0, log.newest(using, topic)
-    while low < high:
-        middle = (low + high) // 2
-        row = log.published_at(using, topic, middle, 1)
-        if row and row[0][1] < moment:
-            low = row[0][0]
-        else:
-            high = middle
-    return low
+
+def below_by_time(using: str, topic: str, before: int) -> int:
+    """Return an offset from which on nothing was published before ``before``."""
+    return newest_before(using, topic, before, log.newest(using, topic), SLACK_MS) + 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from .. import conf
@@ -13,7 +14,6 @@ from ..policy.history import (
     DONE,
     IN_FLIGHT,
     PENDING,
-    SLACK_MS,
     WAITING,
     Cut,
     Inspected,
@@ -27,7 +27,7 @@ from ..store import history, offsets, session
 from ..store.offsets import Registration
 from . import inspected
 from .by_partition import Chunk, Found
-from .history import Source, source_of
+from .history import Source, above_by_time, below_by_time, source_of
 
 CHUNK = 500
 """Messages looked at by one statement."""
@@ -112,7 +112,7 @@ class Look:
         rows = self._rows([found.offset for found in step.found])
         chosen = [(found, rows[found.offset]) for found in step.found if found.offset in rows]
         if self.source.by_time and chosen:
-            self._look_at_the_clock(int(chosen[-1][1]["published_at"]))
+            self._look_at_the_clock(chosen[-1][0].offset, int(chosen[-1][1]["published_at"]))
         chosen = [(found, row) for found, row in chosen if self._fits(found, row)]
         if not payloads and self.wanted.test is None:
             yield from ((found, row, self._told(row, None)) for found, row in chosen)
@@ -161,12 +161,22 @@ class Look:
         is_json = not isinstance(message.payload, bytes) or isinstance(message.payload, Unreadable)
         return replace(message, payload=Cut(body[: self.payload_limit], is_json))
 
-    def _look_at_the_clock(self, last: int) -> None:
-        wanted = self.wanted
+    def _look_at_the_clock(self, last: int, published_at: int) -> None:
+        """Search for the end if the last row seems to lie behind it: the clock may have been wrong for this row."""
+        after, before = self.wanted.after, self.wanted.before
         if self.newest_first:
-            self.past_its_time = wanted.after is not None and last < wanted.after - SLACK_MS
+            self.past_its_time = after is not None and published_at < after and last <= self._end
         else:
-            self.past_its_time = wanted.before is not None and last >= wanted.before + SLACK_MS
+            self.past_its_time = before is not None and published_at >= before and last >= self._end
+
+    @cached_property
+    def _end(self) -> int:
+        """The offset at which a walk in the order of times has read all of the wanted time."""
+        after, before, topic = self.wanted.after, self.wanted.before, self.source.by_time
+        assert topic is not None
+        if self.newest_first:
+            return above_by_time(self.using, topic, after or 0)
+        return below_by_time(self.using, topic, before or 0) - 1
 
     def _rows(self, offsets_: list[int]) -> dict[int, Row]:
         """What the tables hold of them, with ``status`` and ``metadata`` decoded."""

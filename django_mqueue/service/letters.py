@@ -7,10 +7,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from ..policy.errors import Alike
-from ..policy.history import SLACK_MS
 from ..policy.letters import Choice, Head
 from ..store import figures, garbage, history, letter_heads, letters, log, session
-from .history import IDS, offset_by_time
+from .history import IDS, above_by_time, below_by_time
 from .redrive import BYTES_AT_ONCE, Letter
 
 END = (1 << 63) - 1
@@ -244,9 +243,9 @@ def _by_time(using: str, choice: Choice, bounds: tuple[int, int]) -> tuple[int, 
     """Letters come in the order of their failures, but for those whose transactions overtook each other."""
     low, high = bounds
     if choice.after is not None:
-        low = max(low, offset_by_time(using, choice.dead_topic, choice.after - SLACK_MS))
+        low = max(low, above_by_time(using, choice.dead_topic, choice.after))
     if choice.before is not None:
-        high = min(high, offset_by_time(using, choice.dead_topic, choice.before + SLACK_MS) + 1)
+        high = min(high, below_by_time(using, choice.dead_topic, choice.before))
     return low, high
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -132,10 +133,16 @@ by less than this, or for fewer than ``NEIGHBOURS`` messages."""
 NEIGHBOURS = 1000
 
 
-def last_before(using: str, topic: str, moment: int, settled: int) -> int:
-    """Return the offset before the first message that was published at ``moment`` or later; ``settled`` if none was."""
-    first = log.first_since(using, topic, _long_before(using, topic, moment, settled), settled, moment)
-    return settled if first is None else first - 1
+def last_before(using: str, topic: str, moment: int, upto: int, spread: int = CLOCK_SPREAD) -> int:
+    """Return the offset before the first message that was published at ``moment`` or later; ``upto`` if none was."""
+    first = log.first_since(using, topic, _long_before(using, topic, moment, upto, spread), upto, moment)
+    return upto if first is None else first - 1
+
+
+def newest_before(using: str, topic: str, moment: int, upto: int, spread: int) -> int:
+    """Return the offset of the last message that was published before ``moment``; 0 if none was."""
+    high = _bisected(using, topic, upto, lambda earliest, latest: earliest < moment + spread)[1]
+    return log.last_until(using, topic, high, moment)
 
 
 def start_before(using: str, topic: str, moment: int, settled: int) -> int:
@@ -144,23 +151,29 @@ def start_before(using: str, topic: str, moment: int, settled: int) -> int:
     It begins with the first message that was published then or later, or before it with messages whose times are out
     of order: the clock was behind, and they may have been published later than they say.
     """
-    low = _long_before(using, topic, moment, settled)
+    low = _long_before(using, topic, moment, settled, CLOCK_SPREAD)
     first = log.first_since(using, topic, low, settled, moment)
     latest = log.latest_published(using, topic, low, settled if first is None else first - 1)
     return low if latest is None else latest
 
 
-def _long_before(using: str, topic: str, moment: int, settled: int) -> int:
-    """Return an offset up to which all was published before ``moment``, by bisection.
+def _long_before(using: str, topic: str, moment: int, upto: int, spread: int) -> int:
+    """Return an offset up to which all was published before ``moment``."""
+    return _bisected(using, topic, upto, lambda earliest, latest: latest < moment - spread)[0]
 
-    Each step reads the latest time of many messages, because the clock may have been behind for some of them.
+
+def _bisected(using: str, topic: str, upto: int, goes_on: Callable[[int, int], bool]) -> tuple[int, int]:
+    """Return two offsets, at most ``NEIGHBOURS`` apart. The offset that is searched for lies between them.
+
+    ``goes_on`` gets the earliest and the latest time of the messages around an offset, and returns whether to search
+    above it. Each step reads the times of many messages, because the clock may have been wrong for some of them.
     """
-    low, high = 0, settled
+    low, high = 0, upto
     while high - low > NEIGHBOURS:
         middle = (low + high) // 2
-        latest = log.latest_near(using, topic, middle, settled, NEIGHBOURS)
-        if latest is not None and latest < moment - CLOCK_SPREAD:
+        times = log.times_near(using, topic, middle, upto, NEIGHBOURS)
+        if times is not None and goes_on(*times):
             low = middle + 1
         else:
             high = middle
-    return low
+    return low, high

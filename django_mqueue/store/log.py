@@ -251,18 +251,21 @@ def published_at(using: str, topic: str, above: int, limit: int) -> list[tuple[i
     return [(int(offset), int(at)) for offset, at in rows]
 
 
-def latest_near(using: str, topic: str, offset: int, upto: int, limit: int) -> int | None:
-    """Return the latest ``published_at`` of the ``limit`` rows on either side of an offset; None for an empty topic."""
+def times_near(using: str, topic: str, offset: int, upto: int, limit: int) -> tuple[int, int] | None:
+    """Return the earliest and the latest ``published_at`` of the ``limit`` rows on either side of an offset.
+
+    None for an empty topic.
+    """
     side = (
         "(SELECT published_at FROM queue_messages FORCE INDEX (queue_messages_tail)"
         f" WHERE topic = %s AND `offset` BETWEEN %s AND %s ORDER BY `offset` {{}} LIMIT {limit:d})"
     )
-    ((latest,),) = session.fetch(
+    ((earliest, latest),) = session.fetch(
         using,
-        f"SELECT MAX(published_at) FROM ({side.format('DESC')} UNION ALL {side.format('ASC')}) near",
+        f"SELECT MIN(published_at), MAX(published_at) FROM ({side.format('DESC')} UNION ALL {side.format('ASC')}) near",
         [topic, 0, offset, topic, offset + 1, upto],
     )
-    return None if latest is None else int(latest)
+    return None if latest is None else (int(earliest), int(latest))
 
 
 def first_since(using: str, topic: str, above: int, upto: int, moment: int) -> int | None:
@@ -274,6 +277,17 @@ def first_since(using: str, topic: str, above: int, upto: int, moment: int) -> i
         [topic, above, upto, moment],
     )
     return int(rows[0][0]) if rows else None
+
+
+def last_until(using: str, topic: str, upto: int, moment: int) -> int:
+    """Return the last offset up to ``upto`` whose row was published before ``moment``; 0 if there is none."""
+    rows = session.fetch(
+        using,
+        "SELECT `offset` FROM queue_messages FORCE INDEX (queue_messages_tail) WHERE topic = %s"
+        " AND `offset` <= %s AND published_at < %s ORDER BY `offset` DESC LIMIT 1",
+        [topic, upto, moment],
+    )
+    return int(rows[0][0]) if rows else 0
 
 
 def latest_published(using: str, topic: str, above: int, upto: int) -> int | None:
