@@ -34,9 +34,15 @@ class Alarm:
 
 def of_group(figures: GroupFigures, late_after: timedelta) -> list[Alarm]:
     """The worst first."""
+    if figures.removing and not figures.registered:
+        return [
+            Alarm("Being removed: it is not registered, and what it has done is being deleted", is_bad=False)
+        ]
     if not figures.registered:
         return [Alarm("Not registered: it gets nothing, and deletion does not wait for it")]
     found = []
+    if figures.removing:
+        found.append(Alarm("Resetting: nothing is delivered until what it had done is deleted", is_bad=False))
     waits = any(one.value for one in (figures.pending, figures.waiting, figures.in_flight))
     if figures.paused:
         found.append(Alarm("Paused, and messages wait" if waits else "Paused", is_bad=waits))
@@ -105,13 +111,16 @@ def of_hold(hold: Hold) -> Alarm | None:
         return None
     if hold.reason == "no_group":
         return Alarm("Nothing is deleted: no group is registered")
-    bad = is_late or (hold.reason in ("paused", "no_worker", "no_collector") and hold.overdue > NOW)
+    bad = is_late or (
+        hold.reason in ("resetting", "paused", "no_worker", "no_collector") and hold.overdue > NOW
+    )
     by = f", {age(hold.overdue)} over its retention" if hold.overdue > NOW else ""
     if hold.reason == "no_collector":
         return Alarm(f"Nothing is deleted while no worker of any group is alive{by}", is_bad=bad)
     if hold.reason == "collecting":
         return Alarm(f"Deletion is behind{by}", is_bad=bad)
     why = {
+        "resetting": "whose reset is not finished",
         "paused": "which is paused",
         "no_worker": "of which no worker is alive",
         "waiting": "whose oldest message waits for a retry",

@@ -66,7 +66,7 @@ class GroupPage(QueueView):
             "span": span,
             "spans": histories.SPANS.values(),
         }
-        if not figures.registered:
+        if not figures.registered or figures.removing:
             return found
         kept = standing.COUNTED  # Rates and lag are of one moment: each is reckoned back from the other.
         rates = inspect.rates([pair], span=span.span, points=span.points, max_age=kept)[pair]

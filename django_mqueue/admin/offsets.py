@@ -10,7 +10,9 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from ..models import Offset
-from .display import EMPTY, badge, key, moment_column
+from ..store import removal
+from ..store.offsets import REMOVING
+from .display import EMPTY, badge, key, moment_column, printable
 from .lookups import GROUP, KEY, TOPIC_OF_GROUP
 from .pages import ReadOnlyAdmin
 from .partitions import PartitionsPage
@@ -77,7 +79,12 @@ class OffsetAdmin(ReadOnlyAdmin):
     @admin.display(description="row")
     def partition(self, row: Offset) -> str:
         if not row.consumer_group:
-            return "the topic's own: settled offset and cleaning's cursor"
+            group = removal.group_of(row.partition_key)
+            return (
+                f"removal of group {printable(group)}"
+                if group
+                else "the topic's own: settled offset and cleaning's cursor"
+            )
         return key(row.partition_key) if row.partition_key else "registration"
 
     @admin.display(description="group")
@@ -86,7 +93,11 @@ class OffsetAdmin(ReadOnlyAdmin):
 
     @admin.display(description="status")
     def status(self, row: Offset) -> str:
-        """Only a registration can be paused."""
+        """Only a registration can be paused, or resetting."""
+        if not row.consumer_group and removal.group_of(row.partition_key):
+            return badge("bad", "being removed")
         if row.partition_key or not row.consumer_group:
             return EMPTY
+        if row.scan_offset == REMOVING:
+            return badge("bad", "resetting")
         return badge("bad", "paused") if row.paused else badge("good", "active")

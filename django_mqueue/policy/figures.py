@@ -72,6 +72,9 @@ class GroupFigures:
     ``oldest_is_exact``: false where there are more keys than were looked at. ``workers``: how many subscribers are
     alive. ``dead_lately``: dead letters of the last ``LATELY``.
 
+    ``removing``: a reset or an unsubscribe is not finished. What the group had done before is being deleted, and
+    nothing is delivered to it. Its messages are not counted.
+
     ``running_for``: how long the handler that has run longest has its message; ``queued_for``: how long a delivered
     message waits for a handler at most; ``usual``: what 95 of 100 messages take from delivery to answer; ``quiet_for``:
     how long ago anything was delivered or done. None where there is none, or nothing is known.
@@ -97,6 +100,7 @@ class GroupFigures:
     queued_for: timedelta | None = None
     usual: timedelta | None = None
     quiet_for: timedelta | None = None
+    removing: bool = False
 
 
 @dataclass(frozen=True)
@@ -208,7 +212,8 @@ class PartitionLag:
 @dataclass(frozen=True)
 class Lag:
     """``total``: all messages that the group is not done with. ``partitions``: those with the most, most first;
-    ``behind``: how many partitions are behind at all; ``partial``: there are more partitions than were looked at."""
+    ``behind``: how many partitions are behind at all; ``partial``: there are more partitions than were looked at.
+    ``removing``: a reset or an unsubscribe is not finished, and nothing is counted."""
 
     topic: str
     group: str
@@ -216,6 +221,7 @@ class Lag:
     partitions: tuple[PartitionLag, ...]
     behind: int
     partial: bool
+    removing: bool = False
 
 
 @dataclass(frozen=True)
@@ -240,13 +246,13 @@ class Hold:
 
 
 HOLD_REASONS = (
-    "no_group", "retention", "paused", "no_worker", "waiting", "in_flight", "pending", "settling", "no_collector",
-    "collecting",
+    "no_group", "retention", "resetting", "paused", "no_worker", "waiting", "in_flight", "pending", "settling",
+    "no_collector", "collecting",
 )  # fmt: skip
-"""Nobody is registered; it is to be kept longer; the group is paused; nobody of the group is alive; the oldest message
-waits for a retry; a handler has it; it was not delivered yet; it is done, but the watermark has not come to it (a
-transaction that publishes may be open); nobody of any group is alive, and members of groups are who deletes; it can go,
-and will with the next passes of deletion."""
+"""Nobody is registered; it is to be kept longer; the group's reset is not finished; it is paused; nobody of it is alive;
+the oldest message waits for a retry; a handler has it; it was not delivered yet; it is done, but the watermark has not
+come to it (a transaction that publishes may be open); nobody of any group is alive, and members of groups are who
+deletes; it can go, and will with the next passes of deletion."""
 
 
 @dataclass(frozen=True)

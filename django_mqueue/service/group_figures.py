@@ -11,7 +11,7 @@ from ..policy.durations import moment
 from ..policy.figures import EXACT, LATELY, Figure, GroupFigures
 from ..policy.names import scheduled_topic
 from ..policy.sampling import IN_FLIGHT, PENDING, WAITING, Sampled, Stratum, figure
-from ..store import history, places, session, standing
+from ..store import history, places, removal, session, standing
 from ..store.standing import Registered
 from . import partitions
 from .by_partition import END
@@ -44,6 +44,9 @@ class _Groups:
         topics, groups = sorted({topic for topic, _ in pairs}), sorted({group for _, group in pairs})
         self.surveyor = Surveyor(using, size_for(len(pairs), exact))
         self.registered = standing.registrations(using, topics, groups)
+        gone = [pair for pair in pairs if pair not in self.registered]
+        self.removing = removal.unfinished_among(using, gone) if gone else set[Pair]()
+        self.removing.update(pair for pair, one in self.registered.items() if one.resetting)
         self.alive: dict[Pair, int] = {}
         for some in batches(pairs):
             asked = [(topic, group, conf.lease_ms(topic)) for topic, group in some]
@@ -75,7 +78,8 @@ class _Groups:
         pending = in_flight = waiting = nothing
         oldest, is_exact = END, True
         work = Activity()
-        if registered is not None and self.surveyor.ends(topic) is not None:
+        removing = (topic, group) in self.removing
+        if registered is not None and not removing and self.surveyor.ends(topic) is not None:
             strata = self.surveyor.survey(
                 topic, group, self.surveyor.now - STEP, STEP, whole=True, start=registered.start
             )
@@ -97,7 +101,7 @@ class _Groups:
             None if published is None else oldest,
             None if published is None else moment(published),
             None if published is None else timedelta(milliseconds=max(self.surveyor.now - published, 0)),
-            is_exact, lately, work.running_for, work.queued_for, work.usual, work.quiet_for,
+            is_exact, lately, work.running_for, work.queued_for, work.usual, work.quiet_for, removing,
         )  # fmt: skip
 
     def _published(self, topic: str, offset: int) -> int | None:

@@ -45,7 +45,8 @@ class _Holding:
         held: list[tuple[Place, str, int]] = []
         for group, start in sorted(groups.starts.items()):
             for row in rows:
-                acked = max(start, marks.get((row[1], group), 0))
+                done = 0 if group in groups.resetting else marks.get((row[1], group), 0)
+                acked = max(start, done)
                 if row[0] > acked and group in groups.waited_for(row[2]):
                     held.append((row, group, acked))
                     break
@@ -66,6 +67,8 @@ class _Holding:
             since: int | None = None
             if published > self.now - self.retention:
                 reason = "retention"
+            elif one is not None and one.resetting:
+                reason, since = "resetting", one.changed
             elif one is not None and one.paused:
                 reason, since = "paused", one.changed
             elif not alive[group]:

@@ -10,7 +10,7 @@ from ..policy.durations import moment
 from ..policy.figures import ABOUT, EXACT, Figure, Lag, PartitionLag
 from ..policy.names import key_of
 from ..policy.sampling import DEVIATIONS, IN_FLIGHT, LEAST_ERROR, PENDING, WAITING, cut, figure
-from ..store import history, session, standing
+from ..store import history, removal, session, standing
 from ..store.standing import FEW, Place
 from . import partitions
 from .derived import more_than
@@ -33,8 +33,10 @@ def lag(using: str, topic: str, group: str, limit: int, exact: int | None = None
         registered = standing.registrations(using, [topic], [group]).get((topic, group))
         surveyor = Surveyor(using, size_for(1, exact))
         end = surveyor.ends(topic)
-        if registered is None or end is None:
-            return Lag(topic, group, Figure(0), (), 0, False)
+        pair = (topic, group)
+        removing = registered.resetting if registered else pair in removal.unfinished_among(using, [pair])
+        if registered is None or end is None or removing:
+            return Lag(topic, group, Figure(0), (), 0, False, removing)
         start = registered.start
         known, seen = standing.known_names(using, group, topic, partitions.NAMED + 1), set[str]()
         if len(known) <= partitions.NAMED:

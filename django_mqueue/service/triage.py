@@ -31,7 +31,7 @@ def worst_first(using: str, topics: Sequence[KnownTopic]) -> list[KnownTopic]:
 
 
 def _still(using: str, topics: Sequence[KnownTopic]) -> set[tuple[str, str]]:
-    """Pairs of topic and group that deliver nothing: paused, or without a worker."""
+    """Pairs of topic and group that deliver nothing: resetting, paused, or without a worker."""
     pairs = [(known.topic, group) for known in topics for group in known.groups]
     found: set[tuple[str, str]] = set()
     for some in batches(pairs):
@@ -39,7 +39,10 @@ def _still(using: str, topics: Sequence[KnownTopic]) -> set[tuple[str, str]]:
         names = [sorted(set(column)) for column in zip(*some, strict=True)]
         registered = standing.registrations(using, *names)
         found |= {
-            pair for pair in some if not alive.get(pair) or (pair in registered and registered[pair].paused)
+            pair
+            for pair in some
+            if not alive.get(pair)
+            or (pair in registered and (registered[pair].paused or registered[pair].resetting))
         }
     return found
 

@@ -7,14 +7,14 @@ its registration is ``REMOVING``: nothing is claimed, so no delivery state or po
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from django.db import DatabaseError
 from django.db.backends.utils import CursorWrapper
 
 from . import session
-from .dialect import LOCKED, NOW_MS, flat, values_table
+from .dialect import LOCKED, NOW_MS, flat, marks, values_table
 from .offsets import COLUMNS
 
 ROWS = 1000
@@ -153,6 +153,11 @@ def lock(cursor: CursorWrapper, group: str, topic: str, *, wait: bool) -> bool:
     return cursor.fetchone() is not None
 
 
+def group_of(partition_key: str) -> str | None:
+    """Return the group that a mark names; None if this is the key of another row."""
+    return partition_key.removeprefix(PREFIX) if partition_key.startswith(PREFIX) else None
+
+
 def unfinished(using: str, topic: str) -> list[str]:
     """Return some groups whose removal from the topic is not finished."""
     rows = session.fetch(
@@ -162,3 +167,15 @@ def unfinished(using: str, topic: str) -> list[str]:
         [topic],
     )
     return [str(name).removeprefix(PREFIX) for (name,) in rows]
+
+
+def unfinished_among(using: str, pairs: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Return those pairs of topic and group whose removal is not finished."""
+    topics, keys = [topic for topic, _ in pairs], [PREFIX + group for _, group in pairs]
+    rows = session.fetch(
+        using,
+        f"SELECT topic, partition_key FROM queue_offsets {_INDEX} WHERE consumer_group = ''"
+        f" AND topic IN ({marks(topics)}) AND partition_key IN ({marks(keys)})",
+        [*topics, *keys],
+    )
+    return {(topic, str(name).removeprefix(PREFIX)) for topic, name in rows}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from . import session
 from .dialect import NOW_MS, flat, marks, union
 from .distinct import NEWEST
+from .offsets import REMOVING
 
 
 @dataclass(frozen=True)
@@ -15,6 +16,7 @@ class Registered:
     start: int
     paused: bool
     changed: int
+    resetting: bool
 
 
 def registrations(
@@ -23,14 +25,14 @@ def registrations(
     """By (topic, group), of those that are registered."""
     rows = session.fetch(
         using,
-        "SELECT topic, consumer_group, offset_acked, paused, updated_at FROM queue_offsets"
+        "SELECT topic, consumer_group, offset_acked, paused, updated_at, scan_offset FROM queue_offsets"
         f" FORCE INDEX (queue_offsets_partition) WHERE consumer_group IN ({marks(groups)})"
         f" AND topic IN ({marks(topics)}) AND partition_key = ''",
         [*groups, *topics],
     )
     return {
-        (topic, group): Registered(int(start), bool(paused), int(at))
-        for topic, group, start, paused, at in rows
+        (topic, group): Registered(int(start), bool(paused), int(at), int(scanned) == REMOVING)
+        for topic, group, start, paused, at, scanned in rows
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from django.contrib.sessions.models import Session
@@ -11,10 +12,12 @@ from django.core.cache import cache
 from django.db import DatabaseError
 from selenium.webdriver.common.by import By
 
-from django_mqueue import publish, subscribe
+from django_mqueue import publish, reset, subscribe
 from django_mqueue.admin import overview, standing
+from django_mqueue.store import removal
 from tests.support.browser import BrowserCase, chrome
 from tests.support.processes import wait_until
+from tests.test_groups.test_removal import half_done
 from tests.test_inspect.scene import GROUP, TOPIC, one_of_each
 
 __all__ = ["chrome"]
@@ -133,6 +136,19 @@ class TestInABrowser(BrowserCase):
             len(self.page.driver.find_elements(By.CSS_SELECTOR, "#mqueue-throughput-numbers tbody tr")) == 60
         )
         assert self.page.find("#mqueue-throughput-numbers table").is_displayed()
+
+    def test_a_group_whose_reset_is_not_finished(self) -> None:
+        one_of_each()
+        with patch.object(removal, "ROWS", 1):
+            half_done(lambda: reset(TOPIC, GROUP, "earliest", force=True), pieces=1)
+        for name, path in {
+            "overview-resetting": "",
+            "group-resetting": f"consumergroup/page/?topic={TOPIC}&group={GROUP}",
+            "offsets-resetting": "offset/",
+        }.items():
+            self.page.open(LANDING + path)
+            assert "resetting" in self.page.text_of("#content").lower()
+            self.page.save_all_ways(name)
 
     def test_by_the_mouse_from_the_overview_to_a_group(self) -> None:
         one_of_each()
