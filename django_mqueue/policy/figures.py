@@ -249,10 +249,10 @@ HOLD_REASONS = (
     "no_group", "retention", "resetting", "paused", "no_worker", "waiting", "in_flight", "pending", "settling",
     "no_collector", "collecting",
 )  # fmt: skip
-"""Nobody is registered; it is to be kept longer; the group's reset is not finished; it is paused; nobody of it is alive;
-the oldest message waits for a retry; a handler has it; it was not delivered yet; it is done, but the watermark has not
-come to it (a transaction that publishes may be open); nobody of any group is alive, and members of groups are who
-deletes; it can go, and will with the next passes of deletion."""
+"""Nobody is registered; it is to be kept longer; the group's reset is not finished; it is paused; nobody of it is
+alive; the oldest message waits for a retry; a handler has it; it was not delivered yet; it is done, but the watermark
+has not come to it (a transaction that publishes may be open); nobody of any group is alive, and members of groups are
+who deletes; it can go, and will with the next passes of deletion."""
 
 
 @dataclass(frozen=True)

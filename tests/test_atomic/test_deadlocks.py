@@ -11,6 +11,7 @@ from django.db import OperationalError, connection, transaction
 
 from django_mqueue import BatchFailure, Delivery, publish
 from django_mqueue.models import DeliveryState, Message
+from django_mqueue.service.engine import Engine
 from django_mqueue.workers.judging import UNCOUNTED_WAIT
 from tests.shop.models import Door, Sale
 from tests.support.running import registered, run
@@ -141,6 +142,33 @@ def test_a_message_whose_handler_always_meets_a_deadlock_is_dead_lettered() -> N
     letter = Message.objects.get(topic="t_dlq")
     assert (bytes(letter.payload), letter.failure_count) == (b"1", 2)
     assert (letter.last_error or "").startswith("django.db.utils.OperationalError: (1213")
+
+
+def test_attempts_that_are_not_counted_stay_known_when_the_partition_is_read_again() -> None:
+    """The worker reads it before each round, as after an outage. The bound ends the deliveries nevertheless."""
+    publish("t", 1, key="a")
+    calls: list[int] = []
+    tick, loaded = Engine.tick, 0
+
+    def handle(message: Delivery) -> None:
+        calls.append(message.attempt)
+        raise OperationalError(DEADLOCK, "Deadlock found when trying to get lock")
+
+    def read_again_and_tick(engine: Engine) -> None:
+        nonlocal loaded
+        loaded += bool(calls) and bool(engine.context.partitions)
+        engine.membership.read_anew()
+        tick(engine)
+
+    with (
+        patch("django_mqueue.workers.judging.UNCOUNTED_MOST", 2),
+        patch.object(Engine, "tick", read_again_and_tick),
+        registered("t", handle, atomic=True, retry=[0], max_attempts=2),
+    ):
+        run(drain=False, threads=1, max_messages=4)
+    assert loaded
+    assert calls == [1, 1, 1, 2]
+    assert Message.objects.get(topic="t_dlq").failure_count == 2
 
 
 def test_a_batch_that_names_a_message_for_a_deadlock_is_delivered_again() -> None:

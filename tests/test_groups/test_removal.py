@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -78,8 +79,8 @@ def places() -> int:
     return Offset.objects.filter(consumer_group=GROUP).exclude(partition_key="").count()
 
 
-def is_unfinished() -> bool:
-    return Offset.objects.filter(topic=TOPIC, consumer_group="", partition_key=f"removal {GROUP}").exists()
+def is_unfinished(group: str = GROUP) -> bool:
+    return Offset.objects.filter(topic=TOPIC, consumer_group="", partition_key=f"removal {group}").exists()
 
 
 def is_resetting() -> bool:
@@ -105,7 +106,7 @@ def is_deletion(sql: str) -> bool:
     return sql.startswith(STATE) and OF_STATE in sql
 
 
-def half_done(verb: Callable[[], object], *, pieces: int = 2) -> None:
+def half_done(verb: Callable[[], object], *, pieces: int = 2, group: str = GROUP) -> None:
     """Die after so many pieces of the removal."""
     seen = 0
 
@@ -118,7 +119,7 @@ def half_done(verb: Callable[[], object], *, pieces: int = 2) -> None:
 
     with connection.execute_wrapper(look), pytest.raises(DatabaseError, match="died"):
         verb()
-    assert is_unfinished()
+    assert is_unfinished(group)
 
 
 @contextmanager
@@ -324,6 +325,23 @@ def test_workers_of_the_topic_finish_an_unsubscribe(done: list[int]) -> None:
     with Subscription(TOPIC, OTHER) as worker:
         wait_until(lambda: (worker.poll(), not is_unfinished())[1], "the removal is finished")
     assert (states(), places()) == (0, 0)
+
+
+@pytest.mark.parametrize("locked", ["a", "b"])
+def test_a_removal_that_cannot_go_on_hinders_no_other(pieces: None, locked: str) -> None:
+    """A transaction holds what the one group has left. Workers of the topic finish the other group's removal."""
+    subscribe(TOPIC, OTHER)
+    publish_many(TOPIC, [OutgoingMessage(n, key=f"k{n % 5}") for n in range(20)])
+    for group in ("a", "b"):
+        with Subscription(TOPIC, group) as subscription:
+            consume(subscription, 20)
+    marks = Offset.objects.filter(topic=TOPIC, consumer_group="", partition_key__startswith="removal ")
+    for group in ("a", "b"):
+        half_done(partial(unsubscribe, TOPIC, group), group=group)
+    held = DeliveryState.objects.filter(consumer_group=locked).select_for_update()
+    with HeldTransaction(lambda: list(held)), Subscription(TOPIC, OTHER) as worker:
+        wait_until(lambda: (worker.poll(), marks.count() == 1)[1], "one removal is finished")
+        assert marks.get().partition_key == f"removal {locked}"
 
 
 def test_who_subscribes_again_finishes_an_unsubscribe(done: list[int]) -> None:

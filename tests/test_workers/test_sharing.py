@@ -16,6 +16,7 @@ from django_mqueue.models import DeliveryState
 from django_mqueue.service.claiming import Claiming
 from django_mqueue.service.engine import Engine
 from django_mqueue.workers.jobs import Job
+from django_mqueue.workers.runner import Runner
 from django_mqueue.workers.sharing import Sharing
 from tests.support.running import Seen, registered, run
 
@@ -125,6 +126,41 @@ def test_what_cannot_be_claimed_keeps_no_thread(
     assert len(seen.messages) == 200
     assert tried.is_set()
     assert not DeliveryState.objects.exclude(acked=True).exists()
+
+
+def test_threads_that_a_claim_does_not_use_are_claimed_for_in_the_same_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both handlers claim for their shares. One claim gets nothing, so the other handler claims for all threads."""
+    engine_claim, runner_claim = Engine.claim, Runner._claim
+    claimed: dict[str, int] = {}
+    idle: list[int] = []
+
+    def claim(engine: Engine, *arguments: int) -> Any:
+        got = [] if engine.context.topic == "locked" else engine_claim(engine, *arguments)
+        claimed[engine.context.topic] = claimed.get(engine.context.topic, 0) + len(got)
+        return got
+
+    def claim_all(runner: Runner) -> int:
+        claimed.clear()
+        found = runner_claim(runner)
+        if set(claimed) == {"locked", "t"}:
+            idle.append(max(runner._free() - runner._sharing.waiting, 0))
+        return found
+
+    monkeypatch.setattr(Engine, "claim", claim)
+    monkeypatch.setattr(Runner, "_claim", claim_all)
+    monkeypatch.setattr("django_mqueue.workers.sharing.REST", 0.0)
+    publish_many("locked", range(100))
+    publish_many("t", range(200))
+    four = threading.Barrier(4, timeout=PATIENCE)
+    with (
+        registered("locked", Seen(), batch=True),
+        registered("t", Seen(lambda message: four.wait()), concurrency=4),
+    ):
+        run(drain=False, max_messages=40, max_seconds=60)
+    assert idle, "this proves nothing: they never claimed in one round"
+    assert set(idle) == {0}
 
 
 def test_a_paused_group_keeps_no_thread() -> None:
