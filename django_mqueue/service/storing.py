@@ -15,6 +15,7 @@ from ..messages import Published
 from ..policy import names
 from ..policy.due import Due
 from ..store import log, offsets, schedule, session
+from ..store.beside import keeps_snapshot
 from ..store.dialect import DUPLICATE_ENTRY, NULL
 from ..store.log import NewRow, Place
 from ..store.schedule import ScheduledRow
@@ -25,7 +26,13 @@ BYTES_PER_STATEMENT = 4 * 1_048_576
 
 @contextmanager
 def known_groups(cursor: CursorWrapper, topic: str, rows: Sequence[NewRow]) -> Iterator[None]:
-    """Say which group it is that is not registered."""
+    """Say which group it is that is not registered.
+
+    A caller's transaction at REPEATABLE READ looks first: the INSERT would lock the gap where the registration is
+    missing, and workers of other groups would wait.
+    """
+    if keeps_snapshot(cursor.db.alias):
+        check_groups(cursor, topic, rows)
     try:
         yield
     except IntegrityError as error:
@@ -36,7 +43,7 @@ def known_groups(cursor: CursorWrapper, topic: str, rows: Sequence[NewRow]) -> I
 
 def check_groups(cursor: CursorWrapper, topic: str, rows: Sequence[NewRow]) -> None:
     groups = {row.group for row in rows if row.group}
-    if groups and (unknown := groups - offsets.registered_among(cursor, topic, groups)):
+    if groups and (unknown := groups - offsets.registered_now(cursor, topic, groups)):
         raise NotRegistered(topic, min(unknown))
 
 
@@ -58,7 +65,7 @@ def store_scheduled(
     """
     if not given:
         return _published(topic, one.row, schedule.insert(cursor, topic, [one]), True)
-    there = log.existing(cursor, names.scheduled_topic(topic), [one.place])
+    there = log.existing_now(cursor, names.scheduled_topic(topic), [one.place])
     if there and not replace:
         return _published(topic, one.row, there[one.place], False)
     if there and schedule.replace(cursor, topic, there[one.place], one):
@@ -110,7 +117,7 @@ class _Now:
     topic: str
 
     def existing(self, places: Sequence[Place], *, locking: bool = False) -> dict[Place, int]:
-        return log.existing(self.cursor, self.topic, places, locking=locking)
+        return log.existing_now(self.cursor, self.topic, places, locking=locking)
 
     def insert(self, rows: Sequence[NewRow]) -> int:
         with known_groups(self.cursor, self.topic, rows):
@@ -125,8 +132,8 @@ class _Later:
 
     def existing(self, places: Sequence[Place], *, locking: bool = False) -> dict[Place, int]:
         """First among the scheduled ones: what falls due at this moment is found in the log then."""
-        waiting = log.existing(self.cursor, names.scheduled_topic(self.topic), places, locking=locking)
-        return log.existing(self.cursor, self.topic, places, locking=locking) | waiting
+        waiting = log.existing_now(self.cursor, names.scheduled_topic(self.topic), places, locking=locking)
+        return log.existing_now(self.cursor, self.topic, places, locking=locking) | waiting
 
     def insert(self, rows: Sequence[NewRow]) -> int:
         with known_groups(self.cursor, self.topic, rows):

@@ -21,12 +21,17 @@ def committed_now(using: str) -> Iterator[str]:
     ``using`` itself, unless the caller's transaction reads the same again and again; then nothing of what that has
     written is seen. Opened by the first read.
     """
-    connection = connections[using]
-    if not session.in_transaction(using) or getattr(connection, "isolation_level", None) in WITHOUT_SNAPSHOTS:
+    if not keeps_snapshot(using):
         yield using
         return
     with second_connection(using) as alias:
         yield alias
+
+
+def keeps_snapshot(using: str) -> bool:
+    """Return whether a transaction is open that reads the same again and again: it also locks gaps between rows."""
+    level = getattr(connections[using], "isolation_level", None)
+    return session.in_transaction(using) and level not in WITHOUT_SNAPSHOTS
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from django.db.backends.utils import CursorWrapper
 from ..policy.encoding import Encoded
 from ..policy.names import scheduled_topic
 from . import session
-from .beside import committed_now
+from .beside import committed_now, keeps_snapshot
 from .dialect import NOW_MS, flat, names_table, union, values_table
 from .distinct import NEWEST, partitions
 from .gates import locking_topic
@@ -82,13 +82,38 @@ def insert(cursor: CursorWrapper, topic: str, rows: Sequence[NewRow]) -> int:
     return int(cursor.lastrowid)
 
 
+_STORED = (
+    "(SELECT x.o FROM (SELECT m.`offset` o FROM queue_messages m FORCE INDEX (queue_messages_dedupe)"
+    " WHERE m.topic = %s AND m.partition_key = %s AND m.id = %s AND m.consumer_group = %s LIMIT 1"
+    " FOR UPDATE) x)"
+)
+"""The offset of the row at a place, or NULL. The lock keeps that row from being deleted until the INSERT meets it.
+
+Not in share mode: a shared lock becomes one on a gap where the index's page is split.
+"""
+
+
 def insert_once(cursor: CursorWrapper, topic: str, row: NewRow) -> tuple[int, bool]:
-    """Append a row unless its id is there: the offset of the stored row, and whether this call stored it."""
+    """Append a row unless its id is there: the offset of the stored row, and whether this call stored it.
+
+    An INSERT that meets a duplicate by its id also locks the gap before it. In a caller's transaction that stops other
+    publishers. At READ COMMITTED the INSERT is given the stored offset there, and meets the duplicate by that. At
+    REPEATABLE READ such a subselect would lock the gap itself, and MySQL locks the end of the table for each duplicate:
+    there this transaction looks first.
+    """
+    using, stored, place = cursor.db.alias, "NULL", list[str]()
+    if keeps_snapshot(using):
+        there = existing_now(cursor, topic, [row.place]).get(row.place)
+        if there is not None:
+            return there, False
+    elif session.in_transaction(using):
+        stored, place = _STORED, [topic, *row.place]
     gate, gate_params = locking_topic(topic)
     cursor.execute(
-        f"{INSERT} ({gate}, {row.sql} ON DUPLICATE KEY UPDATE"
-        f" available_at = IF(LAST_INSERT_ID(`offset` + {DUPLICATE_FLAG}), available_at, available_at)",
-        [*gate_params, *row.params(topic)],
+        f"INSERT INTO queue_messages ({INSERT_COLUMNS}, `offset`) VALUES ({gate}, {row.sql[:-1]}, {stored})"
+        f" ON DUPLICATE KEY UPDATE available_at = IF(LAST_INSERT_ID(queue_messages.`offset` + {DUPLICATE_FLAG}),"
+        " queue_messages.available_at, queue_messages.available_at)",
+        [*gate_params, *row.params(topic), *place],
     )
     offset = int(cursor.lastrowid)
     return (offset, True) if offset < DUPLICATE_FLAG else (offset - DUPLICATE_FLAG, False)
@@ -116,13 +141,25 @@ def stored_now(cursor: CursorWrapper, topic: str, place: Place) -> int | None:
     Waits for a transaction about to commit it, except in a caller's at REPEATABLE READ: a lock on a missing id
     would hold up publishers of any topic. Promotion drops the duplicate then.
     """
+    return existing_now(cursor, topic, [place], locking=True).get(place)
+
+
+def existing_now(
+    cursor: CursorWrapper, topic: str, places: Sequence[Place], *, locking: bool = False
+) -> dict[Place, int]:
+    """``existing``, which at REPEATABLE READ also finds what was committed since the transaction's snapshot.
+
+    It takes no lock there, whatever ``locking`` says.
+    """
     using = cursor.db.alias
     with committed_now(using) as now:
         if now == using:
-            return existing(cursor, topic, [place], locking=True).get(place)
-        own = existing(cursor, topic, [place])
-        found = own or session.single(now, lambda beside: existing(beside, topic, [place]), locks=False)
-        return found.get(place)
+            return existing(cursor, topic, places, locking=locking)
+        own = existing(cursor, topic, places)
+        rest = [place for place in places if place not in own]
+        if not rest:
+            return own
+        return own | session.single(now, lambda beside: existing(beside, topic, rest), locks=False)
 
 
 def newest(using: str, topic: str) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from django.db.backends.utils import CursorWrapper
 
 from . import session
+from .beside import committed_now
 from .dialect import NOW_MS, marks
 from .log import Mark
 
@@ -88,6 +89,17 @@ def registered_among(cursor: CursorWrapper, topic: str, groups: Collection[str])
         [*groups, topic],
     )
     return {group for (group,) in cursor.fetchall()}
+
+
+def registered_now(cursor: CursorWrapper, topic: str, groups: Collection[str]) -> set[str]:
+    """``registered_among``, which also finds the groups that were registered since the transaction's snapshot."""
+    using = cursor.db.alias
+    known = registered_among(cursor, topic, groups)
+    rest = set(groups) - known
+    with committed_now(using) as now:
+        if now == using or not rest:
+            return known
+        return known | session.single(now, lambda beside: registered_among(beside, topic, rest), locks=False)
 
 
 def lock_topic(using: str, cursor: CursorWrapper, topic: str) -> int:
