@@ -11,8 +11,11 @@ from django.core.management import call_command
 from django.db import IntegrityError, connection, connections, models
 
 from django_mqueue import publish
+from django_mqueue.exceptions import NotMigrated
 from django_mqueue.models import DeliveryState, Message, Offset, PartitionLease, SubscriberHeartbeat
+from django_mqueue.service.settling import Settler
 from django_mqueue.store import gates
+from tests.support.transactions import Background, HeldTransaction, wait_for_lock_wait
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
 
@@ -24,6 +27,7 @@ TABLES = {
     "queue_offsets",
     "queue_subscriber_heartbeats",
 }
+EIGHT_GATES = "0003_operators_rights"
 GATE = {name for gate in range(gates.GATES) for name in gates.slots(gate)}
 
 PRIMARY, UNIQUE, PLAIN = "primary", "unique", "plain"
@@ -91,6 +95,64 @@ def test_migrate_goes_back_to_zero_and_forward_again() -> None:
         gate = Offset.objects.using("other").filter(consumer_group="", topic="")
         assert set(gate.values_list("partition_key", flat=True)) == GATE
         assert publish("orders", 1, using="other").created
+
+
+def migrate(*name: str) -> None:
+    call_command("migrate", "django_mqueue", *name, database="other", verbosity=0)
+
+
+def gate_rows() -> set[str]:
+    rows = Offset.objects.using("other").filter(consumer_group="", topic="")
+    return set(rows.values_list("partition_key", flat=True))
+
+
+def lock_as_before(slot: int) -> bool:
+    """Lock a slot of the 8 gates as publishers did. False where its row is gone: their INSERT fails then."""
+    return bool(
+        rows(
+            "SELECT 1 FROM queue_offsets FORCE INDEX (queue_offsets_partition) WHERE consumer_group = ''"
+            " AND topic = '' AND partition_key = %s LOCK IN SHARE MODE",
+            f"gate-00-slot-{slot:02d}",
+            using="other",
+        )
+    )
+
+
+@pytest.mark.usefixtures("migrated_again")
+def test_the_rows_of_eight_gates_and_of_many_are_never_there_together() -> None:
+    """Else a publisher would lock rows of one kind while a worker looks at rows of the other kind."""
+    publish("orders", 1, using="other")
+    settlers = [Settler("other", "orders") for _ in range(2)]
+    for settler in settlers:
+        migrate(EIGHT_GATES)
+        assert gate_rows() == {f"gate-{gate:02d}-slot-{slot:02d}" for gate in range(8) for slot in range(64)}
+        with pytest.raises(NotMigrated, match="migrate"):
+            publish("orders", 2, using="other")
+        assert settler.advance() == 0
+        assert settler.pending, "rows that are missing do not count as free"
+        migrate()
+        assert gate_rows() == GATE
+        assert settler.advance() > 0
+        assert publish("orders", 2, using="other").created
+        Offset.objects.using("other").filter(topic="orders").delete()
+
+
+@pytest.mark.usefixtures("migrated_again")
+def test_the_gates_change_after_the_transactions_that_hold_a_slot() -> None:
+    """P: holds slot 40. M (migrates): has deleted slot 7, waits for P. L: comes to slot 7, waits for M. P: ends.
+    M: ends. L: finds no row to lock."""
+    migrate(EIGHT_GATES)
+    with (
+        HeldTransaction(lambda: lock_as_before(40), using="other") as publisher,
+        Background(migrate, using="other") as migration,
+    ):
+        wait_for_lock_wait(migration, "other")
+        with Background(lambda: lock_as_before(7), using="other") as late:
+            wait_for_lock_wait(late, "other")
+            assert publisher.commit()
+            migration.result()
+            assert not late.result()
+    assert gate_rows() == GATE
 
 
 def test_no_migration_is_missing() -> None:

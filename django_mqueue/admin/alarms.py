@@ -126,6 +126,6 @@ def of_hold(hold: Hold) -> Alarm | None:
         "waiting": "whose oldest message waits for a retry",
         "in_flight": "which is at work on its oldest message",
         "pending": "which was not given its oldest message yet",
-        "settling": "whose watermark waits for a transaction that publishes, to this topic or to one of its gate",
+        "settling": "whose watermark waits for a transaction that publishes to this topic, or to one of the same gate",
     }[hold.reason]
     return Alarm(f"Deletion waits for group {hold.group}, {why}{by}", is_bad=bad)

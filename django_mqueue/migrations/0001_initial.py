@@ -271,6 +271,6 @@ class Migration(migrations.Migration):
                 ],
             },
         ),
-        # Publishing needs the gate's rows; their names and number may never change.
+        # Publishing needs the gate's rows. Changing their names or number takes a migration like 0004.
         migrations.RunPython(create_gates, migrations.RunPython.noop),
     ]

@@ -13,8 +13,8 @@ from django.db.backends.utils import CursorWrapper
 
 from .dialect import NOW_MS, marks
 
-GATES, SLOTS, SLOT_MS = 8, 64, 200
-"""Fixed by the first migration: workers of two releases must agree on them."""
+GATES, SLOTS, SLOT_MS = 64, 64, 500
+"""Fixed by the migrations: publishers and workers must agree on them. Migration 0004 shows how to change them."""
 
 _INDEX = "FORCE INDEX (queue_offsets_partition)"
 """A shared lock read from an index alone locks nothing but that index's record: who looks for it in another index
@@ -26,25 +26,30 @@ def gate_of(topic: str) -> int:
 
 
 def slot_name(gate: int, slot: int) -> str:
-    return f"gate-{gate:02d}-slot-{slot:02d}"
+    return f"gate-{gate:03d}-slot-{slot:03d}"
 
 
 def locking_topic(topic: str) -> tuple[str, list[str]]:
     """A subselect that yields ``topic`` and locks the current slot; for the first row of an INSERT's VALUES."""
     sql = (
         f"(SELECT %s FROM queue_offsets {_INDEX} WHERE consumer_group = '' AND topic = '' AND partition_key ="
-        f" CONCAT(%s, LPAD({NOW_MS} DIV {SLOT_MS} MOD {SLOTS}, 2, '0')) LOCK IN SHARE MODE)"
+        f" CONCAT(%s, LPAD({NOW_MS} DIV {SLOT_MS} MOD {SLOTS}, 3, '0')) LOCK IN SHARE MODE)"
     )
-    return sql, [topic, slot_name(gate_of(topic), 0)[:-2]]
+    return sql, [topic, slot_name(gate_of(topic), 0)[:-3]]
 
 
 def ensure(cursor: CursorWrapper) -> None:
-    """Insert the gate rows that are missing; touch none that is there (publishers hold locks on them)."""
+    """Insert the gate rows that are missing; touch none that is there (publishers hold locks on them).
+
+    Does nothing beside rows of other names. Publishers of another release lock those, and workers of this release look
+    at their own rows alone. Migrations replace them.
+    """
     names = {slot_name(gate, slot) for gate in range(GATES) for slot in range(SLOTS)}
     cursor.execute("SELECT partition_key FROM queue_offsets WHERE consumer_group = '' AND topic = ''")
-    missing = sorted(names - {name for (name,) in cursor.fetchall()})
-    if missing:
-        rows = ", ".join([f"('', '', %s, 0, 0, 0, {NOW_MS})"] * len(missing))
+    found = {name for (name,) in cursor.fetchall()}
+    missing = sorted(names - found)
+    if missing and found <= names:
+        rows = ", ".join(["('', '', %s, 0, 0, 0, 0)"] * len(missing))
         cursor.execute(
             "INSERT INTO queue_offsets (consumer_group, topic, partition_key, offset_acked, scan_offset, paused,"
             f" updated_at) VALUES {rows} ON DUPLICATE KEY UPDATE offset_acked = offset_acked",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from zlib import crc32
 
 import pytest
 from django.core.management import call_command
@@ -47,6 +48,21 @@ def lock_every_slot(topic: str) -> None:
     names = sorted(gates.slots(gates.gate_of(topic)))
     with connection.cursor() as cursor:
         assert gates.free_slots(cursor, set(names)) == set(names)
+
+
+def publish_at(ms: int, topic: str) -> None:
+    """Publish as at another time of the server's clock, which chooses the slot."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET timestamp = {1_000_000_000 + ms / 1000:.3f}")
+        try:
+            publish(topic, 1)
+        finally:
+            cursor.execute("SET timestamp = DEFAULT")
+
+
+def publish_steadily(topic: str, ms: int) -> None:
+    for at in range(0, ms, gates.SLOT_MS):
+        publish_at(at, topic)
 
 
 def free_slots_of(topic: str) -> set[str]:
@@ -183,6 +199,34 @@ def test_settling_goes_on_under_steady_overlapping_transactions() -> None:
     finally:
         for publisher in overlap:
             publisher.__exit__(None, None, None)
+
+
+def test_transactions_that_overlap_without_end_hold_back_no_other_topic() -> None:
+    """All slots of one topic are held. The messages of another topic, of nearly the same hash, are deleted."""
+    held = "22"
+    assert crc32(held.encode()) % 32 == crc32(TOPIC.encode()) % 32
+    subscribe(TOPIC, "billing")
+    with (
+        Subscription(TOPIC, group="billing") as subscription,
+        HeldTransaction(lambda: publish_steadily(held, gates.SLOTS * gates.SLOT_MS)),
+    ):
+        assert len(free_slots_of(held)) == gates.SLOTS
+        publish(TOPIC, 1, key="k")
+        consume(subscription, 1)
+
+        def collected() -> bool:
+            subscription.poll()
+            return in_log(TOPIC) == []
+
+        wait_until(collected, "the message is deleted")
+
+
+def test_half_a_minute_of_publishing_leaves_slots_for_those_that_follow() -> None:
+    """So a chain of such transactions, each begun before the last one ends, does not hold all slots at all times."""
+    with HeldTransaction(lambda: publish_steadily(TOPIC, 30_000)):
+        before = free_slots_of(TOPIC)
+        with HeldTransaction(lambda: publish_at(30_000, TOPIC)):
+            assert len(free_slots_of(TOPIC) - before) == 1
 
 
 def test_what_is_settled_is_known_to_all_and_never_moves_back() -> None:

@@ -20,11 +20,11 @@ TOPIC, GROUP = "orders", "billing"
 
 
 def hold_a_slot(held: RawConnection) -> None:
-    """One that publishers come to in six seconds, and not before."""
-    name = gates.slot_name(gates.gate_of(TOPIC), 0)[:-2]
+    """One that publishers come to in sixteen seconds, and not before."""
+    name = gates.slot_name(gates.gate_of(TOPIC), 0)[:-3]
     held.execute(
         "SELECT 1 FROM queue_offsets FORCE INDEX (queue_offsets_partition) WHERE consumer_group = '' AND topic = ''"
-        f" AND partition_key = CONCAT(%s, LPAD(({NOW_MS} DIV {gates.SLOT_MS} + 32) MOD {gates.SLOTS}, 2, '0'))"
+        f" AND partition_key = CONCAT(%s, LPAD(({NOW_MS} DIV {gates.SLOT_MS} + 32) MOD {gates.SLOTS}, 3, '0'))"
         " LOCK IN SHARE MODE",
         [name],
     )
