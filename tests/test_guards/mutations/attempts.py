@@ -181,4 +181,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         "place.read_to",
         "test_strict/test_order_of_commits.py::test_the_same_where_the_log_is_read_on_before_the_tail_is",
     ),
+    mutation(
+        "attempts that do not count stay known when the partition is read again",
+        "a message whose handler always meets a deadlock is delivered for ever",
+        "service/loading.py",
+        "new.idle_since, new.uncounted = before.idle_since, before.uncounted",
+        "new.idle_since = before.idle_since",
+        f"{_DEADLOCKS}::test_attempts_that_are_not_counted_stay_known_when_the_partition_is_read_again",
+    ),
 )

@@ -211,4 +211,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         f'                ("message_id", models.CharField({_FOLDED}, db_column="id", max_length=255)),',
         f"{_NAMES}::test_ids_that_look_alike_are_different_messages[False]",
     ),
+    mutation(
+        "a worker goes on with any of several removals that are not finished",
+        "one that cannot go on stops all others of the database",
+        "service/removing.py",
+        "random.choice(groups)",
+        "groups[0]",
+        "test_groups/test_removal.py::test_a_removal_that_cannot_go_on_hinders_no_other[a]",
+    ),
 )

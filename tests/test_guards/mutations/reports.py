@@ -71,4 +71,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         "    if False:\n",
         "test_inspect/test_outcomes.py::test_what_waited_apart_from_the_log[postpone]",
     ),
+    mutation(
+        "a group that is being reset holds messages from the log's beginning",
+        "holds tells of a position that no longer counts",
+        "service/holding.py",
+        "done = 0 if group in groups.resetting else marks.get((row[1], group), 0)",
+        "done = marks.get((row[1], group), 0)",
+        "test_admin/test_removing.py::TestReset::test_figures_do_not_count_what_was_done_before",
+    ),
+    mutation(
+        "a page that is full and reached the end of its time gives the next page, too",
+        "messages of that time are not shown",
+        "service/inspecting.py",
+        "if look.past_its_time and not over:",
+        "if look.past_its_time:",
+        "test_inspect/test_messages.py::TestPages::test_pages_of_a_time_go_on_where_the_last_one_ended[False]",
+    ),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .mutation import Mutation, mutation
 
+_LOCKS = "test_publish/test_held_locks.py"
 _NOBODY, _ACKS = "test_hostile/test_waiting_for_nobody.py", "test_workers/test_acks_beside_the_loop.py"
 _HELD, _SENT = "test_hostile/test_held_rows.py", "test_hostile/test_statements_of_the_loop.py"
 _NO_STATEMENT = f"{_SENT}::test_no_statement_of_the_loop_waits_for_a_row_that_a_caller_may_have_locked"
@@ -170,5 +171,38 @@ MUTATIONS: tuple[Mutation, ...] = (
         "        with self.context.lock:\n            self._tick()",
         "        self._tick()",
         f"{_ACKS}::test_an_ack_while_the_loop_winds_up_and_forgets_what_it_has_lost",
+    ),
+    mutation(
+        "threads that one group's claim leaves free are claimed for at once",
+        "they stay idle until the next round",
+        "workers/runner.py",
+        "claims = self._sharing.claims(self._free(), short) if short.intersection(claims) else {}",
+        "claims = {}",
+        "test_workers/test_sharing.py"
+        "::test_threads_that_a_claim_does_not_use_are_claimed_for_in_the_same_round",
+    ),
+    mutation(
+        "a publish that was told of a duplicate locks no gap",
+        "publishers of other keys and topics wait until its transaction ends",
+        "store/log.py",
+        "    elif session.in_transaction(using):",
+        "    elif False:",
+        f"{_LOCKS}::TestDuplicates::test_of_a_message_from_before[READ COMMITTED-publish]",
+    ),
+    mutation(
+        "a publish at REPEATABLE READ looks for its id first",
+        "on MySQL all publishers wait until the transaction of a duplicate ends",
+        "store/log.py",
+        "        if there is not None:",
+        "        if there is not None and False:",
+        f"{_LOCKS}::TestDuplicates::test_of_a_message_from_before[REPEATABLE READ-publish]",
+    ),
+    mutation(
+        "a publish at REPEATABLE READ looks for its group first",
+        "workers of neighbouring groups wait until its transaction ends",
+        "service/storing.py",
+        "    if keeps_snapshot(cursor.db.alias):",
+        "    if False:",
+        f"{_LOCKS}::TestUnknownGroups::test_hold_up_no_other_group[REPEATABLE READ-publish]",
     ),
 )
