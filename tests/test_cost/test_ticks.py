@@ -193,19 +193,6 @@ def test_an_ack_of_many_with_a_stale_one_is_one_statement_more() -> None:
         assert (cost.count, cost.commits) == (2, 1), cost
 
 
-@pytest.mark.parametrize(
-    ("verb", "statements"), [("ack", 1), ("nack", 1), ("postpone", 1), ("extend", 1), ("reject", 3)]
-)
-def test_each_answer_is_one_transaction_of_few_statements(verb: str, statements: int) -> None:
-    fill("t", 1)
-    with Subscription("t", "g") as subscription:
-        (delivery,) = subscription.poll()
-        arguments: dict[str, Any] = {"seconds": 5} if verb == "extend" else {}
-        with counted() as cost:
-            getattr(delivery, verb)(**arguments)
-        assert (cost.count, cost.commits) == (statements, 1), cost
-
-
 @pytest.mark.parametrize("topics", [1, 8])
 def test_an_idle_process_of_many_handlers_asks_at_most_two_statements_a_tick(topics: int) -> None:
     """One for the tails of all of its topics."""
