@@ -20,6 +20,7 @@ from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
 import django_mqueue as mqueue
+from django_mqueue.inspect import remove, send_to_front
 from tests.support.processes import Worker, Workers, database_url, wait_until
 
 from . import system as protocol
@@ -77,6 +78,8 @@ class System:
     stale: type[Exception] = mqueue.StaleDelivery
     unknown: type[Exception] = mqueue.NotRegistered
     active: type[Exception] = mqueue.GroupActive
+    unanswered: type[Exception] = mqueue.RequestTimeout
+    failed: type[Exception] = mqueue.RequestFailed
 
     def __enter__(self) -> System:
         with ExitStack() as stack:
@@ -100,8 +103,11 @@ class System:
         kind: str = "",
         headers: Mapping[str, Any] | None = None,
         group: str | None = None,
+        delay: float = 0,
     ) -> mqueue.Published:
-        return mqueue.publish(topic, payload, key=key, id=id, kind=kind, headers=headers, group=group)
+        return mqueue.publish(
+            topic, payload, key=key, id=id, kind=kind, headers=headers, group=group, delay=delay or None
+        )
 
     def publish_many(
         self, topic: str, payloads: Sequence[Any], keys: Sequence[str]
@@ -137,6 +143,29 @@ class System:
 
     def purge(self, topic: str, **which: Any) -> int:
         return mqueue.purge(topic, **which)
+
+    def request(
+        self, topic: str, payload: Any, *, timeout: float = 30, group: str | None = None
+    ) -> mqueue.Reply:
+        return mqueue.request(topic, payload, timeout=timeout, group=group)
+
+    def scheduled(self, topic: str) -> Sequence[mqueue.ScheduledMessage]:
+        return list(mqueue.scheduled(topic))
+
+    def cancel(self, topic: str, id: str, *, key: str | None = None) -> bool:
+        return mqueue.cancel(topic, id, key=key)
+
+    def reschedule(self, topic: str, id: str, *, key: str | None = None, delay: float) -> bool:
+        return mqueue.reschedule(topic, id, key=key, delay=delay)
+
+    def release(self, topic: str, group: str, **whose: str | None) -> int:
+        return int(mqueue.release(topic, group, **whose))
+
+    def remove(self, topic: str, group: str, *, key: str) -> int:
+        return remove(topic, group=group, key=key)
+
+    def send_to_front(self, topic: str, group: str, *, key: str, id: str) -> int:
+        return send_to_front(topic, group=group, key=key, id=id)
 
     def dead_letters(self, topic: str) -> str:
         return f"{topic}_dlq"

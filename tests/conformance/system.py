@@ -15,107 +15,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import datetime
 from types import TracebackType
 from typing import Any, Protocol
 
 import pytest
 
-
-class Published(Protocol):
-    """What became of a publish."""
-
-    @property
-    def offset(self) -> int:
-        """The message's place in the log; that of the stored message where the id was there already."""
-        ...
-
-    @property
-    def id(self) -> str: ...
-
-    @property
-    def created(self) -> bool:
-        """False where the topic held a message of this key and id already: then nothing was stored."""
-        ...
-
-
-class Message(Protocol):
-    """A message as it is delivered."""
-
-    @property
-    def offset(self) -> int: ...
-    @property
-    def id(self) -> str: ...
-    @property
-    def topic(self) -> str: ...
-    @property
-    def key(self) -> str | None: ...
-    @property
-    def payload(self) -> Any: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def headers(self) -> dict[str, Any]: ...
-    @property
-    def group(self) -> str: ...
-
-    @property
-    def attempt(self) -> int:
-        """1 for the first delivery that reaches a handler; postponed ones do not count."""
-        ...
-
-    @property
-    def published_at(self) -> datetime: ...
-
-    @property
-    def last_error(self) -> str:
-        """Of the newest failed attempt; '' if none failed."""
-        ...
-
-    @property
-    def failed_at(self) -> datetime | None:
-        """This and the three below: of dead letters only."""
-        ...
-
-    @property
-    def failure_count(self) -> int | None: ...
-    @property
-    def original_topic(self) -> str | None: ...
-    @property
-    def failed_group(self) -> str | None: ...
-
-
-class Delivery(Message, Protocol):
-    """One delivery and its answers.
-
-    Each answer returns True, or raises ``System.stale`` and changes nothing when the message was meanwhile
-    delivered again or finished, or its partition has another owner. Repeating the answer that succeeded is True.
-    """
-
-    def ack(self) -> bool: ...
-
-    def nack(self, *, delay: float = 0, error: str = "") -> bool:
-        """A failed attempt: again after ``delay`` seconds, or dead-lettered if it was the last one."""
-        ...
-
-    def reject(self, reason: str = "") -> bool:
-        """Dead-lettered now."""
-        ...
-
-    def postpone(self, delay: float = 0) -> bool:
-        """Again after ``delay`` seconds; no attempt is counted."""
-        ...
-
-    def extend(self, seconds: float) -> bool:
-        """Not delivered again for ``seconds`` from now, unless it is answered."""
-        ...
-
-    def atomic(self) -> AbstractContextManager[Any]:
-        """A block whose writes and publishes, and the ack, are one transaction.
-
-        Raises ``System.stale`` at its end, with all of it undone, if the delivery is another's by then.
-        """
-        ...
+from .messages import Delivery as Delivery
+from .messages import Message as Message
+from .messages import Published as Published
+from .messages import Reply as Reply
+from .messages import Scheduled as Scheduled
 
 
 class Subscriber(Protocol):
@@ -216,6 +125,12 @@ class System(Protocol):
     active: type[Exception]
     """Raised by ``reset`` of a group whose members run."""
 
+    unanswered: type[Exception]
+    """Raised by ``request`` when no reply came in time."""
+
+    failed: type[Exception]
+    """Raised by ``request`` when the only group that could reply has dead-lettered the message."""
+
     def __enter__(self) -> System: ...
 
     def __exit__(
@@ -234,9 +149,10 @@ class System(Protocol):
         kind: str = "",
         headers: Mapping[str, Any] | None = None,
         group: str | None = None,
+        delay: float = 0,
     ) -> Published:
         """In this thread's open transaction; else at once. ``payload``: what JSON can say, or bytes. ``group``: the
-        message is for that one alone."""
+        message is for that one alone. ``delay``: it is scheduled, and due after so many seconds."""
         ...
 
     def publish_many(self, topic: str, payloads: Sequence[Any], keys: Sequence[str]) -> Sequence[Published]:
@@ -306,6 +222,37 @@ class System(Protocol):
         limit: int | None = None,
     ) -> int:
         """Delete dead letters of ``topic``: how many."""
+        ...
+
+    def request(self, topic: str, payload: Any, *, timeout: float = 30, group: str | None = None) -> Reply:
+        """Publish a message and wait for the first reply, up to ``timeout`` seconds."""
+        ...
+
+    def scheduled(self, topic: str) -> Sequence[Scheduled]:
+        """The messages that are not due yet, the next due first."""
+        ...
+
+    def cancel(self, topic: str, id: str, *, key: str | None = None) -> bool:
+        """Cancel a scheduled message, in this thread's open transaction; whether it was still scheduled."""
+        ...
+
+    def reschedule(self, topic: str, id: str, *, key: str | None = None, delay: float) -> bool:
+        """Give a scheduled message another time, as ``cancel``; ``delay`` counts from now, and 0 makes it due."""
+        ...
+
+    def release(
+        self, topic: str, group: str, *, partition: str | None = None, subscriber: str | None = None
+    ) -> int:
+        """Take leases from their holder, of one partition or of a subscriber: how many. The holder's deliveries are
+        stale, and the next holder gets the messages."""
+        ...
+
+    def remove(self, topic: str, group: str, *, key: str) -> int:
+        """Skip a group's messages of a key that no member has in flight: how many."""
+        ...
+
+    def send_to_front(self, topic: str, group: str, *, key: str, id: str) -> int:
+        """Deliver a message before the others of its key, without its wait for a retry: 1, or 0 if it is not open."""
         ...
 
     def dead_letters(self, topic: str) -> str:

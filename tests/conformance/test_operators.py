@@ -1,0 +1,57 @@
+"""Operations on leases and single messages that an operator makes by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from .doing import nothing_comes, payloads, receive, take, take_one
+from .system import System
+
+
+@pytest.mark.parametrize("which", [{"subscriber": "one"}, {"partition": "a"}])
+def test_release(system: System, which: dict[str, str]) -> None:
+    """The holder's delivery is stale at once; the next holder gets the message as a further attempt."""
+    with pytest.raises(system.unknown):
+        system.release("t", "unknown", **which)
+    first = system.open("t", "g", "one")
+    system.publish("t", "x", key="a")
+    (delivery,) = receive(first)
+    assert system.release("t", "g", subscriber="two") == 0
+    assert system.release("t", "g", **which) == 1
+    assert system.release("t", "g", **which) == 0
+    for answer in (delivery.ack, delivery.nack, delivery.reject):
+        with pytest.raises(system.stale):
+            answer()
+    got = take_one(system.open("t", "g", "two"))
+    assert (got.payload, got.attempt) == ("x", 2)
+
+
+def test_remove(system: System) -> None:
+    """The group skips the key's open messages, but not the one in flight; the other group gets all of them."""
+    one, two = system.open("t", "one"), system.open("t", "two")
+    system.publish("t", "waits for a retry", key="a")
+    assert receive(one)[0].nack(delay=3600)
+    system.publish("t", "in flight", key="a")
+    (held,) = receive(one)
+    system.publish("t", "pending", key="a")
+    assert system.remove("t", "one", key="a") == 2
+    assert system.remove("t", "one", key="a") == 0
+    assert held.ack()
+    system.publish("t", "next", key="a")
+    assert take_one(one).payload == "next"
+    assert payloads(take(two, 4)) == ["waits for a retry", "in flight", "pending", "next"]
+    nothing_comes([one, two])
+
+
+def test_send_to_front(system: System) -> None:
+    """A message that waits an hour for its retry comes at once, and attempts are still counted."""
+    subscriber = system.open("t", "g")
+    for id in ("x", "y"):
+        system.publish("t", id, key="a", id=id)
+        assert receive(subscriber)[0].nack(delay=3600)
+    nothing_comes(subscriber)
+    assert system.send_to_front("t", "g", key="a", id="y") == 1
+    got = take_one(subscriber)
+    assert (got.id, got.attempt) == ("y", 2)
+    nothing_comes(subscriber)
+    assert system.send_to_front("t", "g", key="a", id="y") == 0
