@@ -34,7 +34,7 @@ def ack(scene: Scene) -> Iterator[None]:
 def ack_many(scene: Scene) -> Iterator[None]:
     found = scene.claimed(0, 1, 2)
     yield
-    found[0].hold.answering.ack([found[2], found[0]])
+    scene.subscription.ack([found[2], found[0]])
 
 
 @walk(acked, Stage((False,), UNANSWERED))

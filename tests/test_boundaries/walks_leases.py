@@ -20,7 +20,7 @@ MINE, FREE, ANOTHERS = (("k", WALKER),), (("k", ""),), (("k", "predecessor"),)
 def start(scene: Scene) -> Iterator[None]:
     scene.publish(0)
     yield
-    scene.subscriber()
+    Subscription(scene.topic, FIRST, WALKER).open()
 
 
 @walk(leases, Stage(MINE, {0: 2}), Stage(FREE, {0: 2}))

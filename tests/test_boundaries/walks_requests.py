@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from unittest import mock
 
 from django.db import connection
 
-from django_mqueue import Delivery, OutgoingMessage
+from django_mqueue import Delivery, OutgoingMessage, request
 from django_mqueue.models import Message
+from django_mqueue.service import requesting
 from django_mqueue.service.leftovers import LINGER_MS, Leftovers
 from django_mqueue.service.requesting import Question
 
@@ -112,3 +114,22 @@ def sweep(scene: Scene) -> Iterator[None]:
     leftovers = Leftovers("default", scene.topic)
     yield
     leftovers.sweep()
+
+
+@walk(
+    seen,
+    Stage(((), ()), {}),
+    Stage(((OPEN,), (0,)), {0: 1}),
+    Stage(((ANSWERED,), (0,)), {0: 1}),
+    Stage(((), (0,)), {0: 1}),
+)
+def request_that_is_answered(scene: Scene) -> Iterator[None]:
+    """The whole verb. The box is filled between the first two looks; the walk `reply` covers the subscriber's side."""
+
+    class Pause:
+        def wait(self, seconds: float) -> None:
+            assert Message.objects.filter(topic=f"{scene.topic}_replies").update(failure_count=ANSWERED) == 1
+
+    yield
+    with mock.patch.object(requesting, "_pause", Pause()):
+        assert request(scene.topic, 0, key="k").payload is None

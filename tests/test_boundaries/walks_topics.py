@@ -156,7 +156,7 @@ def unsubscribe_and_come_again(scene: Scene) -> Iterator[None]:
     """What the group had done is forgotten with its registration: whoever subscribes it again gets all anew."""
     with_much(scene)
     yield
-    unsubscribe_first(scene.topic)
+    unsubscribe(scene.topic, FIRST)
 
 
 @walk(
