@@ -31,14 +31,15 @@ NOT_QUICK = (
 WIDE = (
     "test_signals/", "test_tracing/", "test_inspect/", "test_request/", "test_time_limits/", "test_batch/",
     "test_scheduling/test_promotion.py", "test_groups/test_positions.py", "test_dead_letters/test_redrive.py",
-    "test_testing/", "test_admin/", "conformance/test_more_than_delivery.py",
+    "test_testing/", "test_admin/", "conformance/test_more_than_delivery.py", "conformance/test_operators.py",
+    "conformance/test_requests.py", "conformance/test_scheduling.py",
 )  # fmt: skip
 """What is beside the protocol, marked ``wide``: other versions of Python and Django may matter to it."""
 
 ONCE = (
     "test_docs/", "test_example/", "test_policy/", "test_spark/test_command_ending.py", "test_spark/test_encryption.py",
     "test_spark/test_java.py", "test_spark/test_options.py", "test_spark/test_ranges.py", "test_proof/test_checker",
-    "test_layers.py", "test_locking_statements.py", "test_dead_letters/test_many_letters.py",
+    "test_layers.py", "test_locking_statements.py", "test_public_verbs.py", "test_dead_letters/test_many_letters.py",
     "test_environment/test_lifetimes.py", "test_environment/test_package.py", "test_environment/test_runner.py",
     "test_environment/test_venv.py",
 )  # fmt: skip
