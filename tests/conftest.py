@@ -22,26 +22,26 @@ from tests.servers import adopt, kind_of_run, version_of_run
 _running = ExitStack()
 
 NOT_QUICK = (
-    "test_docs/", "test_environment/", "test_example/", "test_hostile/",
-    "test_cost/test_head.py", "test_groups/test_collection_waits_for_nobody.py", "test_proof/test_checker_random.py",
-    "test_workers/test_signals.py",
+    "docs_and_example/docs/", "docs_and_example/environment/", "docs_and_example/example/", "protocol/hostile/",
+    "protocol/cost/test_head.py", "features/groups/test_collection_waits_for_nobody.py", "proof/tests/test_checker_random.py",
+    "features/workers/test_signals.py",
 )  # fmt: skip
 """Besides what is marked ``slow`` itself: the quick lane is for units and the protocol, and takes five minutes."""
 
 WIDE = (
-    "test_signals/", "test_tracing/", "test_inspect/", "test_request/", "test_time_limits/", "test_batch/",
-    "test_scheduling/test_promotion.py", "test_groups/test_positions.py", "test_dead_letters/test_redrive.py",
-    "test_testing/", "test_admin/", "conformance/test_more_than_delivery.py", "conformance/test_operators.py",
+    "features/signals/", "features/tracing/", "features/inspect/", "features/request/", "features/time_limits/", "features/batch/",
+    "features/scheduling/test_promotion.py", "features/groups/test_positions.py", "features/dead_letters/test_redrive.py",
+    "features/testing/", "admin/", "conformance/test_more_than_delivery.py", "conformance/test_operators.py",
     "conformance/test_requests.py", "conformance/test_scheduling.py",
 )  # fmt: skip
 """What is beside the protocol, marked ``wide``: other versions of Python and Django may matter to it."""
 
 ONCE = (
-    "test_docs/", "test_example/", "test_policy/", "test_spark/test_command_ending.py", "test_spark/test_encryption.py",
-    "test_spark/test_java.py", "test_spark/test_options.py", "test_spark/test_ranges.py", "test_proof/test_checker",
-    "test_layers.py", "test_locking_statements.py", "test_public_verbs.py", "test_dead_letters/test_many_letters.py",
-    "test_environment/test_lifetimes.py", "test_environment/test_package.py", "test_environment/test_runner.py",
-    "test_environment/test_venv.py",
+    "docs_and_example/docs/", "docs_and_example/example/", "unit/policy/", "spark/test_command_ending.py", "spark/test_encryption.py",
+    "spark/test_java.py", "spark/test_options.py", "spark/test_ranges.py", "proof/tests/test_checker",
+    "unit/test_layers.py", "unit/test_locking_statements.py", "unit/test_public_verbs.py", "features/dead_letters/test_many_letters.py",
+    "docs_and_example/environment/test_lifetimes.py", "docs_and_example/environment/test_package.py", "docs_and_example/environment/test_runner.py",
+    "docs_and_example/environment/test_venv.py",
 )  # fmt: skip
 """What says as much on one server as on two, marked ``once``: so are tests in a browser."""
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PICTURES = ("tests/test_admin/test_pictures.py", "tests/test_spark/test_report_page.py")
+PICTURES = ("tests/admin/test_pictures.py", "tests/spark/test_report_page.py")
 
 
 def main(arguments: list[str]) -> int:

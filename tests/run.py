@@ -10,9 +10,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def main(arguments: list[str]) -> int:
-    from tests.runner.options import parse
-    from tests.runner.outcome import missing, table, totals
-    from tests.runner.plan import outcomes_of
+    from tests.support.runner.options import parse
+    from tests.support.runner.outcome import missing, table, totals
+    from tests.support.runner.plan import outcomes_of
 
     outcomes = outcomes_of(parse(arguments))
     print(f"\n{table(outcomes)}\n")

@@ -30,8 +30,8 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django_mqueue",
 ]
-if importlib.util.find_spec("tests.shop"):
-    INSTALLED_APPS.append("tests.shop")
+if importlib.util.find_spec("tests.support.shop"):
+    INSTALLED_APPS.append("tests.support.shop")
 
 MIDDLEWARE = [
     "tests.content_security.StrictPolicy",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from django.db import connection
 
-from tests.test_cost.full_tables import NUMBERS
+from tests.protocol.cost.full_tables import NUMBERS
 
 TOPIC = "orders"
 CHUNK = 100_000

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 from django.db import connection
 
+from tests.docs_and_example.docs.blocks import ROOT, blocks
 from tests.servers import kind_of_run
 from tests.support.threads import raw_connection
-from tests.test_docs.blocks import ROOT, blocks
 
 PAGE = ROOT / "docs" / "how-to" / "grant-privileges.md"
 PASSWORD = "only-for-tests"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection
 
-from tests.shop.models import Step
+from tests.support.shop.models import Step
 
 
 def by_key(topic: str, group: str) -> dict[str, list[Step]]:

@@ -1,0 +1,93 @@
+"""What the pages of dead letters read where there are a hundred thousand, and thousands of topics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from django_mqueue import subscribe
+from django_mqueue.models import Message
+from django_mqueue.service import letters, mending
+from tests.features.dead_letters.test_many_letters import DIGITS, LETTERS, fill
+
+from .letters import TOPIC
+from .looking import html_of, text
+from .operating import hidden, staff, url_of
+from .test_cost import reads
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
+
+TOPICS = 2_000
+LOOKED = 3 * letters.LOOK_MOST + 3_000
+"""Entries of the index, of each step's list of them, and rows, of what a page may look at; and one more step's. A slow
+machine looks at less: its time is over before."""
+PAGES: list[tuple[str, dict[str, str], int]] = [
+    ("deadletter_changelist", {}, 3 * TOPICS + 5_000),
+    ("deadletter_changelist", {"after": "t1500"}, 3 * TOPICS + 5_000),
+    ("deadletter_errors", {"topic": TOPIC}, LOOKED),
+    ("deadletter_list", {"topic": TOPIC}, 1_000),
+    ("deadletter_list", {"topic": TOPIC, "group": "billing"}, 1_000),
+    ("deadletter_list", {"topic": TOPIC, "id": "3-777"}, 1_000),
+    ("deadletter_list", {"topic": TOPIC, "key": "k7"}, 4_000),
+    ("deadletter_list", {"topic": TOPIC, "line": "nothing"}, LOOKED),
+    ("deadletter_list", {"topic": TOPIC, "path": "nothing", "value": "1"}, LOOKED + letters.LOOK_MOST),
+    ("deadletter_list", {"topic": TOPIC, "after": "2026-01-01T00:00"}, 1_000),
+    ("redrive_matching", {"topic": TOPIC}, 2 * letters.COUNT_MOST + 1_000),
+    ("redrive_matching", {"topic": TOPIC, "line": "ValueError: no"}, LOOKED),
+    ("purge_matching", {"topic": TOPIC, "group": "billing"}, 2 * letters.COUNT_MOST + 1_000),
+]  # fmt: skip
+
+
+def fill_topics() -> None:
+    """Dead letters of many topics, one of each."""
+    number = "x0.d + x1.d * 10 + x2.d * 100 + x3.d * 1000"
+    tables = " CROSS JOIN ".join(f"{DIGITS} x{place}" for place in range(4))
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO queue_messages (topic, partition_key, id, consumer_group, payload, metadata, available_at,"
+            " created_at, published_at, failed_at, failure_count, last_error, original_topic, failed_group,"
+            f" original_id) SELECT CONCAT('t', {number}, '_dlq'), 'k', '1:billing', '', '1', '{{}}', 1, 1, 1, 1, 1,"
+            f" 'E: x', CONCAT('t', {number}), 'billing', 'i' FROM {tables} WHERE {number} < {TOPICS}"
+        )
+        cursor.execute("ANALYZE TABLE queue_messages")
+        cursor.fetchall()
+
+
+@pytest.mark.timeout(240)
+def test_a_hundred_thousand_letters() -> None:
+    """No page reads more than it says that it looks at, and none counts or skips; a step takes what a step may."""
+    subscribe(TOPIC, "billing")
+    fill()
+    fill_topics()
+    client = staff("view_deadletter", "redrive_deadletter", "purge_deadletter")
+    html_of(client, url_of("deadletter_changelist"))
+    read = {}
+    with CaptureQueriesContext(connection) as captured:
+        for page, query, most in PAGES:
+            before = reads()
+            html = html_of(client, url_of(page), query)
+            read[f"{page} {query}"] = (reads() - before, most)
+            assert "mqueue-main" in html
+    assert {name: one for name, one in read.items() if one[0] > one[1]} == {}
+    assert not [query["sql"] for query in captured.captured_queries if " OFFSET " in query["sql"]]
+    html = html_of(client, url_of("deadletter_errors"), {"topic": TOPIC})
+    assert "there are more" in text(html)
+    html = html_of(client, url_of("redrive_matching"), {"topic": TOPIC})
+    assert "Send 20,000+ dead letters back?" in text(html)
+    a_few_steps(client, html)
+
+
+def a_few_steps(client: Client, html: str) -> None:
+    left: list[int] = []
+    told: Any = None
+    for _ in range(3):
+        told = client.post(url_of("redrive_matching"), hidden(html))
+        html = told.content.decode()
+        left.append(Message.objects.filter(topic=f"{TOPIC}_dlq").count())
+    assert LETTERS - 3 * (mending.STEP_LETTERS + 500) <= left[-1] < left[0] < LETTERS
+    assert f"{LETTERS - left[-1]:,} dead letters were sent back so far" in text(html)
+    assert '<progress max="' in html

@@ -1,0 +1,164 @@
+"""The overview in a browser: it refreshes itself, and leaves the person who looks at it alone."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from django.contrib.sessions.models import Session
+from django.core.cache import cache
+from django.db import DatabaseError
+from selenium.webdriver.common.by import By
+
+from django_mqueue import publish, reset, subscribe
+from django_mqueue.admin import overview, standing
+from django_mqueue.store import removal
+from tests.features.groups.test_removal import half_done
+from tests.features.inspect.scene import GROUP, TOPIC, one_of_each
+from tests.support.browser import BrowserCase, chrome
+from tests.support.processes import wait_until
+
+__all__ = ["chrome"]
+
+LANDING = "/admin/django_mqueue/"
+WAITING = f'a[href$="topic={TOPIC}&group={GROUP}&status=pending"]'
+STATUS = "[data-mqueue-status]"
+
+
+@pytest.mark.slow
+class TestInABrowser(BrowserCase):
+    looks: int
+
+    @pytest.fixture(autouse=True)
+    def _quickly(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Fresh every second, and nothing remembered; looks are counted, and can be made to fail."""
+        cache.clear()
+        self.looks, self.broken = 0, False
+        for name in ("COUNTED", "SURVEYED", "RATED", "HELD", "KNOWN"):
+            monkeypatch.setattr(standing, name, 0.0)
+        monkeypatch.setattr(overview, "EVERY", 1)
+        real = standing.overview
+
+        def counted(*given: Any) -> Any:
+            self.looks += 1
+            if self.broken:
+                raise DatabaseError("gone away")
+            return real(*given)
+
+        monkeypatch.setattr(standing, "overview", counted)
+
+    def test_it_refreshes_itself(self) -> None:
+        one_of_each()
+        self.page.open(LANDING)
+        self.keeps_focus_and_place()
+        self.can_be_paused()
+        self.rests_while_nobody_sees_it()
+        self.tells_errors_and_recovers()
+        assert self.page.complaints() == []
+        self.says_when_one_is_signed_out()
+
+    def keeps_focus_and_place(self) -> None:
+        self.page.width(360)
+        self.page.driver.execute_script("window.scrollTo(0, 300)")
+        self.page.driver.execute_script(
+            "document.querySelector(arguments[0]).focus({preventScroll: true})", WAITING
+        )
+        before = self.page.find(WAITING)
+        publish(TOPIC, {"is": "new"}, key="new")
+        self.page.wait_for(WAITING, "2")
+        focused = self.page.driver.switch_to.active_element
+        assert focused != before
+        assert focused == self.page.find(WAITING)
+        assert self.page.driver.execute_script("return window.scrollY") == 300
+        self.page.width(1500)
+
+    def can_be_paused(self) -> None:
+        self.page.find("[data-mqueue-pause]").click()
+        self.page.wait_for(STATUS, "Refreshing is paused.")
+        publish(TOPIC, {"is": "newer"}, key="newer")
+        looks = self.looks
+        threading.Event().wait(2.5)
+        assert self.looks <= looks + 1, "one may have been under way"
+        assert self.page.text_of(WAITING) == "2"
+        self.page.find("[data-mqueue-pause]").click()
+        self.page.wait_for(WAITING, "3")
+        assert self.page.text_of(STATUS) == ""
+
+    def rests_while_nobody_sees_it(self) -> None:
+        driver = self.page.driver
+        here = driver.current_window_handle
+        driver.switch_to.new_window("tab")
+        looks = self.looks
+        threading.Event().wait(2.5)
+        assert self.looks <= looks + 1
+        publish(TOPIC, {"is": "newest"}, key="newest")
+        driver.close()
+        driver.switch_to.window(here)
+        self.page.wait_for(WAITING, "4")
+
+    def tells_errors_and_recovers(self) -> None:
+        self.broken = True
+        self.page.wait_for(STATUS, "Not refreshed: the server answered 503. The numbers are old.")
+        assert self.page.text_of(WAITING) == "4"
+        self.broken = False
+        wait_until(lambda: self.page.text_of(STATUS) == "", "a refreshed page")
+        assert all("503" in one for one in self.page.complaints())
+
+    def says_when_one_is_signed_out(self) -> None:
+        Session.objects.all().delete()
+        self.page.wait_for(STATUS, "You are signed out")
+        assert not self.page.find("[data-mqueue-pause]").is_displayed()
+        assert self.page.text_of(WAITING) == "4"
+
+    def test_how_the_pages_look(self) -> None:
+        one_of_each()
+        publish("lonely", 1)
+        subscribe("<b>hostile</b> & long-" + "x" * 60, "<script>document.title='taken over'</script>")
+        self.page.open(LANDING)
+        assert len(self.page.all("#mqueue-overview tbody")) == 3
+        assert self.page.style("#content", "max-width") == "none"
+        self.page.save_all_ways("overview")
+        for name, path in {
+            "topic": f"topic/page/?topic={TOPIC}",
+            "group": f"consumergroup/page/?topic={TOPIC}&group={GROUP}&span=day",
+            "topics": "topic/",
+            "groups": "consumergroup/",
+        }.items():
+            self.page.open(LANDING + path)
+            assert "taken over" not in self.page.driver.title
+            self.page.save_all_ways(name)
+        self.page.open(LANDING + f"topic/page/?topic={TOPIC}")
+        assert not self.page.find("#mqueue-throughput-numbers table").is_displayed()
+        self.page.find("#mqueue-throughput-numbers summary").click()
+        assert (
+            len(self.page.driver.find_elements(By.CSS_SELECTOR, "#mqueue-throughput-numbers tbody tr")) == 60
+        )
+        assert self.page.find("#mqueue-throughput-numbers table").is_displayed()
+
+    def test_a_group_whose_reset_is_not_finished(self) -> None:
+        one_of_each()
+        with patch.object(removal, "ROWS", 1):
+            half_done(lambda: reset(TOPIC, GROUP, "earliest", force=True), pieces=1)
+        for name, path in {
+            "overview-resetting": "",
+            "group-resetting": f"consumergroup/page/?topic={TOPIC}&group={GROUP}",
+            "offsets-resetting": "offset/",
+        }.items():
+            self.page.open(LANDING + path)
+            assert "resetting" in self.page.text_of("#content").lower()
+            self.page.save_all_ways(name)
+
+    def test_by_the_mouse_from_the_overview_to_a_group(self) -> None:
+        one_of_each()
+        self.page.open(LANDING)
+        self.page.click_link(GROUP)
+        assert self.page.text_of("h1") == f"{GROUP} on {TOPIC}"
+        self.page.click_link("The last day")
+        assert self.page.text_of("#history") == "The last day"
+        self.page.click_link("Pause")
+        self.page.click_link("Yes, pause it")
+        assert "Paused, and messages wait" in self.page.text_of("#mqueue-main")
+        offered = [one.text for one in self.page.all(".mqueue-tools a")]
+        assert ("Resume" in offered, "Pause" in offered) == (True, False)

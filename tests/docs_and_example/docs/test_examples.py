@@ -1,0 +1,411 @@
+"""The Python of the documents runs, and does what the documents say."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser
+from collections.abc import Sequence
+
+import pytest
+
+from django_mqueue.spark.command import known_verbs
+from django_mqueue.spark.command.connection import add_connection
+from django_mqueue.spark.command.parser import add_launching
+
+from .blocks import DOCUMENTS, ROOT, blocks, name_of
+from .execute import runs
+from .project import PATIENCE, Project
+
+RUN_HANDLERS = """
+from django_mqueue.workers.registry import handlers
+from django_mqueue.workers.runner import Runner, RunOptions
+runner = Runner(handlers(), RunOptions(drain=True, max_seconds=30))
+runner.run()
+"""
+
+BEFORE = {
+    "docs/how-to/look-at-dead-letters.md": """
+from django_mqueue import Subscription, publish
+publish("orders", {"order": 1}, key="ada", id="order-1")
+publish("orders", {"order": 2}, key="ada", id="order-2")
+with Subscription("orders", group="billing") as subscription:
+    first, second = subscription.poll()
+    first.reject("no such customer")
+    second.nack(delay=60, error="no connection")
+""",
+}
+
+BEFORE["docs/how-to/listen-to-signals.md"] = """
+from django.conf import settings
+settings.ADMINS = ["ops@example.com"] if __import__("django").VERSION >= (6,) else [("ops", "ops@example.com")]
+settings.EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
+"""
+BEFORE["docs/how-to/trace-messages.md"] = """
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+exporter = InMemorySpanExporter()
+"""
+BEFORE["docs/how-to/send-dead-letters-back.md"] = """
+from django_mqueue import Subscription, publish
+publish("orders", {"order": 1}, key="ada", id="order-1")
+with Subscription("orders", group="billing") as subscription:
+    (delivery,) = subscription.poll()
+    delivery.reject("TimeoutError: no answer")
+"""
+
+BEFORE["docs/how-to/find-messages.md"] = """
+from django_mqueue import Subscription, publish
+publish("orders", {"order": 1, "customer": {"id": 7}}, key="ada", id="order-1", kind="order.placed")
+publish("orders", {"order": 2, "customer": {"id": 8}}, key="bob", id="order-2", kind="order.placed")
+with Subscription("orders", group="billing") as subscription:
+    first, second = subscription.poll()
+    first.nack(delay=60, error="ConnectionError: no answer")
+    second.reject("no such customer")
+for n in range(3, 9):
+    publish("orders", {"order": n, "customer": {"id": 7}}, key="ada", id=f"order-{n}", kind="order.placed")
+"""
+
+BEFORE["docs/how-to/mask-fields.md"] = """
+import sys
+sys.modules["shop.masks"] = sys.modules["docs_example"]
+"""
+
+BEFORE["docs/how-to/ask-and-answer.md"] = """
+import threading
+from django.db import connections
+from django_mqueue.workers.registry import handlers
+from django_mqueue.workers.runner import Runner, RunOptions
+_runners, _ready, _done = [], threading.Event(), threading.Event()
+
+def _work():
+    while "questions" not in {handler.topic for handler in handlers()}:
+        _done.wait(0.01)
+    _runners.append(Runner(handlers(["prices", "questions", "stock", "reservations"]), RunOptions(max_seconds=60)))
+    _runners[0].run()
+    connections.close_all()
+
+_worker = threading.Thread(target=_work)
+_worker.start()
+"""
+
+BEFORE["docs/how-to/keep-an-aggregate.md"] = """
+from django.db import connection
+from tests.docs_and_example.docs.blocks import blocks
+import shop.models
+
+(model_file,) = [block for block in blocks(DOCUMENT) if block.file == "shop/models.py"]
+exec(model_file.text, vars(shop.models))
+with connection.schema_editor() as editor:
+    editor.create_model(shop.models.Sent)
+    editor.create_model(shop.models.SentStream)
+"""
+
+AFTER = {
+    "docs/how-to/keep-an-aggregate.md": """
+assert SentStream.objects.get().batch >= 2
+with connection.schema_editor() as editor:
+    editor.delete_model(Sent)
+    editor.delete_model(SentStream)
+""",
+    "docs/how-to/mask-fields.md": """
+from django.test import override_settings
+from django_mqueue import publish
+from django_mqueue.admin.masking import masked
+from django_mqueue.inspect import messages
+publish("orders", {"order": 1, "card": "4711"})
+publish("orders", [4711])
+with override_settings(MQUEUE={"MASK": "shop.masks.mask"}):
+    assert [masked(m).payload for m in messages("orders")] == [{"order": 1, "card": "…"}, [4711]]
+""",
+    "docs/how-to/find-messages.md": """
+assert [m.id for m in page] == ["order-7"], page
+assert removed == 5 and hurried == 1, (removed, hurried)
+with Subscription("orders", group="billing") as subscription:
+    got = subscription.poll()
+    assert [(d.id, d.attempt) for d in got] == [("order-1", 2)], got
+""",
+    "docs/how-to/ask-and-answer.md": """
+try:
+    request("prices", {"article": "coffee"}, timeout=0.5)
+except RequestTimeout as error:  # Its first retry comes later.
+    assert error.seconds == 0.5
+assert request("stock", 1).payload == 7
+assert request("reservations", 1).headers == {"until": "tomorrow"}
+from django_mqueue.models import Message
+assert not Message.objects.filter(topic__endswith="_replies").exists()
+_runners[0].stop()
+_worker.join()
+""",
+    "README.md": RUN_HANDLERS
+    + """
+from shop.models import Invoice
+assert runner.counts == {"ack": 1}, runner.counts
+assert Invoice.objects.get().order == order
+""",
+    "docs/how-to/publish-safely.md": """
+from django_mqueue.models import Message, Offset
+assert Message.objects.filter(topic="orders").count() == 1002
+assert bytes(Message.objects.get(topic="pictures").payload) == b"\\x89PNG..."
+assert Message.objects.filter(topic="payments").count() == 1
+assert Offset.objects.filter(consumer_group="billing", topic="orders", partition_key="").exists()
+""",
+    "docs/how-to/write-a-handler.md": """
+from shop.orders import place_order
+for amount in (30, 5000):
+    place_order("ada", amount)
+place_order("closed-on-sundays", 30)
+publish("orders", {"order": 0})
+"""
+    + RUN_HANDLERS
+    + """
+from django_mqueue.models import DeliveryState, Message
+assert Invoice.objects.count() == 3
+assert Message.objects.filter(topic="parcels").count() == 3
+reserve = DeliveryState.objects.filter(consumer_group="warehouse").order_by("message_offset")
+assert [(s.acked, s.failure_count) for s in reserve] == [(1, 0), (0, 1), (1, 0), (1, 1)], reserve.values()
+from django_mqueue import scheduled
+assert [message.group for message in scheduled("orders")] == ["warehouse"], "it waits for hours"
+assert Message.objects.get(topic="orders_dlq").last_error == "no such order"
+assert DeliveryState.objects.filter(consumer_group="ledger", acked=True).count() == 4
+""",
+    "docs/how-to/take-effect-exactly-once.md": """
+from shop.orders import place_order
+place_order("ada", 30)
+"""
+    + RUN_HANDLERS
+    + """
+from django_mqueue.models import DeliveryState, Message
+assert runner.counts["ack"] >= 1
+assert Invoice.objects.count() == 1
+assert Message.objects.filter(topic="invoices").count() == 1
+assert DeliveryState.objects.filter(consumer_group="accounts", acked=True).count() == 1
+with Subscription("invoices", group="archive", name="archive-1") as subscription:
+    (delivery,) = subscription.poll()
+    with delivery.atomic():
+        Invoice.objects.update(amount=0)
+assert DeliveryState.objects.get(consumer_group="archive").acked
+""",
+    "docs/how-to/handle-batches.md": """
+from django_mqueue import publish
+from shop.orders import place_order
+for amount in (30, 40, 5000):
+    place_order("ada", amount)
+publish("orders", {"order": 0})
+"""
+    + RUN_HANDLERS
+    + """
+from django_mqueue.models import DeliveryState, Message
+assert sorted(Invoice.objects.values_list("amount", flat=True)) == [30, 40, 5000]
+assert DeliveryState.objects.filter(consumer_group__in=["archive", "billing"], acked=True).count() == 8
+couriers = DeliveryState.objects.filter(consumer_group="couriers").order_by("message_offset")
+assert [(s.acked, s.failure_count) for s in couriers] == [(1, 0), (1, 0), (0, 1), (1, 1)], couriers.values()
+assert Message.objects.get(topic="orders_dlq").last_error == "no such order"
+""",
+    "docs/how-to/limit-run-time.md": """
+from django_mqueue.workers.registry import handlers as registered
+limits = {h.group: h.max_runtime for h in registered() if h.topic == "orders"}
+assert limits["cards"] == 30 and limits["rates"] == 120, limits
+""",
+    "docs/how-to/choose-what-to-handle.md": """
+publish("orders", {"amount": 5000}, headers={"type": "order"})
+publish("shop-events", {"order": 8, "colour": "red"}, kind="order.placed")
+publish("shop-events", {"order": 7}, kind="order.paid")
+"""
+    + RUN_HANDLERS
+    + """
+from django_mqueue.models import DeliveryState, Message
+assert DeliveryState.objects.filter(consumer_group__in=["exports", "big"], acked=True).count() == 2
+errors = sorted(Message.objects.filter(topic="shop-events_dlq").values_list("last_error", flat=True))
+assert "'order.paid' is none" in errors[0] and "has no field 'colour'" in errors[1], errors
+""",
+    "docs/how-to/retry-what-failed.md": """
+from django_mqueue.workers.registry import handlers as registered
+waits = {h.group: [h.retry(n, ConnectionError()) for n in (1, 2, 9)] for h in registered() if h.topic == "orders"}
+assert waits["labels"] == [10, 300, 3600] and waits["partners"] == [2, 4, 512], waits
+assert waits["couriers"] == [60, 60, 60] and all(24 <= wait <= 30 for wait in waits["stock"]), waits
+assert {h.group: h for h in registered()}["couriers"].retry(1, KeyError()) is None
+""",
+    "docs/how-to/consume-by-hand.md": """
+from django_mqueue.models import DeliveryState, Message
+assert DeliveryState.objects.filter(consumer_group="archive", acked=True).count() == 4
+assert DeliveryState.objects.filter(consumer_group="audit", acked=True).count() == 3
+assert Message.objects.get(topic="readings_dlq").last_error == "not a reading"
+""",
+    "docs/how-to/look-at-dead-letters.md": """
+assert Message.objects.filter(topic="orders").count() == 3
+assert error["error"] == "no connection"
+""",
+    "docs/how-to/send-dead-letters-back.md": """
+with Subscription("orders", group="billing") as subscription:
+    deliveries = subscription.poll()
+    assert [(d.id, d.payload, d.attempt) for d in deliveries] == [("order-1", {"order": 1}, 1)], deliveries
+from django_mqueue.models import Message
+assert not Message.objects.filter(topic="orders_dlq").exists()
+""",
+    "docs/how-to/move-or-pause-a-group.md": """
+from django_mqueue import Subscription
+publish("orders", {"order": 2})
+with Subscription("orders", group="billing") as subscription:
+    payloads = [delivery.payload for delivery in subscription.poll()]
+assert payloads[-1:] == [{"order": 2}], payloads
+""",
+    "docs/how-to/keep-or-delete-messages.md": """
+from django_mqueue.models import Offset
+assert not Offset.objects.filter(consumer_group="old-report").exists()
+""",
+}
+
+AFTER["docs/how-to/listen-to-signals.md"] = (
+    """
+from shop import consumers
+from shop.orders import place_order
+place_order("ada", 30)
+place_order("ada", -5)
+"""
+    + RUN_HANDLERS.replace("handlers()", "handlers(['orders:billing'])")
+    + """
+from django.core import mail
+assert counts == {"done": 1, "failed": 1}, counts
+(letter,) = mail.outbox
+assert letter.subject.endswith("billing gave up a message of orders"), letter.subject
+"""
+)
+AFTER["docs/how-to/trace-messages.md"] = (
+    """
+provider.add_span_processor(SimpleSpanProcessor(exporter))
+with trace.get_tracer("shop").start_as_current_span("checkout"):
+    publish("orders", {"order": 2}, key="ada")
+"""
+    + RUN_HANDLERS
+    + """
+spans = {s.name: s for s in exporter.get_finished_spans() if s.attributes.get("shop.order") != 1}
+(process,) = [s for s in exporter.get_finished_spans() if s.attributes.get("shop.order") == 2]
+assert process.parent.span_id == spans["publish orders"].context.span_id
+assert spans["publish orders"].parent.span_id == spans["checkout"].context.span_id
+provider.shutdown()
+"""
+)
+
+BEFORE["docs/reference/archive.md"] = """
+from tempfile import mkdtemp
+from pathlib import Path
+from django_mqueue import publish_many
+from django_mqueue.spark import archive, compact, session
+place = Path(mkdtemp()) / "archive"
+spark = session(master="local[2]")
+for n in range(3):
+    publish_many("orders", range(10 * n, 10 * n + 10))
+    archive(spark, "orders", str(place))
+    if n == 1:
+        compact(spark, str(place))
+"""
+AFTER["docs/reference/archive.md"] = """
+assert sorted(frame["offset"])[-1] == last and len(set(frame["offset"])) == 30
+assert sorted(paths) == sorted(str(place / path) for path in
+    (entry.path for entry in __import__("django_mqueue.spark").spark.Archive.open(place).entries("orders")))
+spark.stop()
+"""
+NEED_SPARK = {
+    f"docs/how-to/{page}.md"
+    for page in (
+        "give-a-new-group-the-past",
+        "keep-an-aggregate",
+        "export-to-parquet",
+        "publish-with-spark",
+        "read-the-log-with-spark",
+        "replay-from-an-archive",
+        "report-on-topics",
+        "archive-topics",
+    )
+} | {"docs/reference/archive.md"}
+IN_A_TEST_FILE = "docs/how-to/test-your-code.md"
+
+
+def test_every_document_with_a_follow_up_exists() -> None:
+    """A document that was renamed must not lose its checks."""
+    assert {*BEFORE, *AFTER, *NEED_SPARK, IN_A_TEST_FILE} <= {name_of(document) for document in DOCUMENTS}
+
+
+RUN = [name_of(d) for d in DOCUMENTS if any(map(runs, blocks(d))) and name_of(d) != IN_A_TEST_FILE]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("name", [name for name in RUN if name not in NEED_SPARK])
+def test_the_blocks_run_and_do_what_is_said(name: str, example_shop: Project) -> None:
+    """All Python blocks of a document, in order, against the real database; then what must have come of them."""
+    execute([name], example_shop)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(1500)
+@pytest.mark.django_db(transaction=True)
+def test_the_blocks_with_spark_run_and_do_what_is_said(example_shop: Project) -> None:
+    """The same, one document after another, in one process."""
+    execute([name for name in RUN if name in NEED_SPARK], example_shop, timeout=1400)
+
+
+def execute(names: Sequence[str], project: Project, timeout: float = PATIENCE) -> None:
+    """Documents by their names, with what runs before and after them."""
+    paths = {name: str(ROOT / name) for name in names}
+    before, after = ({paths[name]: code[name] for name in names if name in code} for code in (BEFORE, AFTER))
+    project.run(
+        "python", "-m", "tests.docs_and_example.docs.execute", *paths.values(),
+        timeout=timeout, BEFORE=json.dumps(before), AFTER=json.dumps(after),
+    )  # fmt: skip
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_tests_that_are_shown_pass(example_shop: Project) -> None:
+    """The how-to about testing is itself a test file."""
+    code = "\n\n".join(block.text for block in blocks(ROOT / IN_A_TEST_FILE) if runs(block))
+    (example_shop.directory / "shop" / "tests.py").write_text(code)
+    output = example_shop.run(
+        "python", "-m", "pytest", "-q", "--create-db", "-p", "no:cacheprovider", "-p", "django_mqueue.pytest_plugin",
+        "--rootdir=.", "--ds=config.settings",
+        "shop/tests.py",
+    )  # fmt: skip
+    assert "11 passed" in output
+
+
+def test_shell_commands_name_what_exists() -> None:
+    """Console blocks outside the tutorial call only commands that are there."""
+    known = {"runconsumer", "migrate", "check", "makemigrations", "startapp", "shell", "mqueue_spark"}
+    for document in DOCUMENTS:
+        for block in blocks(document):
+            for line in block.text.splitlines() if block.language == "console" else ():
+                words = line.removeprefix("$ ").split()
+                if words[:2] == ["python", "manage.py"]:
+                    assert words[2] in known, f"{block}: {line}"
+                if words[:1] == ["python3"] and words[1].endswith(".py"):
+                    assert (ROOT / words[1]).exists(), f"{block}: {line}"
+
+
+def test_verbs_that_are_shown_and_their_options_are_there() -> None:
+    """Of jobs on Spark, by both entries."""
+    entries = ("python manage.py mqueue_spark ", "python -m django_mqueue.spark ")
+    verbs = {verb.name: verb for verb in known_verbs()}
+    parsers = {}
+    for name, verb in verbs.items():
+        parsers[name] = ArgumentParser()
+        verb.arguments(parsers[name])
+        add_connection(parsers[name])
+        add_launching(parsers[name])
+    seen = set()
+    for document in DOCUMENTS:
+        for block in blocks(document):
+            text = block.text.replace("\\\n", " ") if block.language in ("console", "ini", "") else ""
+            for line in text.splitlines():
+                _, entry, rest = next(
+                    (found for each in entries if (found := line.partition(each))[1]), ("", "", "")
+                )
+                name, *words = rest.split() or [""]
+                if not entry or name == "VERB":
+                    continue
+                assert name in verbs, f"{block}: {line}"
+                seen.add(name)
+                for word in words:
+                    option = word.partition("=")[0]
+                    if option.startswith("--"):
+                        assert option in parsers[name]._option_string_actions, f"{block}: {line}"
+    assert "doctor" in seen

@@ -1,0 +1,103 @@
+"""What ``tests/run.py`` counts and says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from example_project.environment import unpacked
+from example_project.environment.errors import EnvironmentProblem
+from example_project.environment.interpreters import running
+from tests.support.runner import lanes, plan
+from tests.support.runner.lanes import Combination
+from tests.support.runner.options import Options, parse
+from tests.support.runner.outcome import Outcome, missing, of_pytest, table, totals
+from tests.support.sampling import first_of, sample
+
+REPORT = (
+    """<testsuites><testsuite name="pytest" errors="1" failures="2" skipped="3" tests="10"/></testsuites>"""
+)
+
+
+def test_counts_come_from_the_report_of_pytest(tmp_path: Path) -> None:
+    report = tmp_path / "report.xml"
+    report.write_text(REPORT)
+    outcome = of_pytest("Python", "mariadb", 1, report, 3.0)
+    assert (outcome.ok, outcome.passed, outcome.failed, outcome.skipped) == (False, 4, 3, 3)
+
+
+def test_a_pytest_that_breaks_off_counts_as_a_failure(tmp_path: Path) -> None:
+    outcome = of_pytest("Python", "mariadb", 139, tmp_path / "none.xml", 3.0)
+    assert (outcome.ok, outcome.failed, outcome.note) == (False, 1, "pytest ended with 139")
+
+
+def test_totals_are_over_all_runs() -> None:
+    outcomes = [Outcome("a", "x", True, 3, 0, 0), Outcome("b", "y", False, 4, 1, 0)]
+    assert totals(outcomes) == "7 passed, 1 failed"
+    assert totals([*outcomes, Outcome("c", "z", True, 1, 0, 2)]) == "8 passed, 1 failed, 2 skipped"
+
+
+def test_a_missing_server_is_said_loudly_with_its_reason() -> None:
+    outcomes = [Outcome("Python 3.11", "mysql", None, note="no network\nreally"), Outcome("a", "b", True, 1)]
+    text = missing(outcomes)
+    assert "NOT RUN: Python 3.11 on mysql" in text
+    assert "no network" in text
+    assert "really" in text
+    assert "NOT RUN" in table(outcomes)
+    assert missing(outcomes[1:]) == ""
+
+
+@pytest.mark.parametrize(
+    ("asked", "kind", "ok"), [("all", "mysql", None), ("all", "mariadb", False), ("mysql", "mysql", False)]
+)
+def test_only_a_missing_mysql_that_nobody_asked_for_is_no_failure(
+    asked: str, kind: str, ok: bool | None
+) -> None:
+    problem = EnvironmentProblem("the archive is away")
+    outcome = plan._unavailable("Python 3.11", kind, problem, parse(["--server", asked]))
+    assert outcome.ok is ok
+    assert outcome.note == "the archive is away"
+
+
+def test_further_arguments_go_to_pytest() -> None:
+    assert parse(["--server", "mysql", "tests/test_models", "-k", "keys", "-x"]) == Options(
+        quick=False, ci=False, server="mysql", pytest=("tests/test_models", "-k", "keys", "-x")
+    )
+    assert parse(["--quick"]).everything
+    assert not parse(["--long"]).everything
+
+
+@pytest.mark.parametrize(
+    ("arguments", "server"),
+    [([], "all"), (["--ci"], "all"), (["--quick"], "mariadb"), (["--quick", "--server", "all"], "all")],
+)
+def test_the_quick_lane_is_on_mariadb_unless_told_otherwise(arguments: list[str], server: str) -> None:
+    assert parse(arguments).server == server
+
+
+def test_without_apt_the_reason_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(EnvironmentProblem, match="there is no apt-get here"):
+        unpacked.unpacked("mysql-server-core")
+
+
+def test_all_is_a_sample_that_the_commit_or_a_seed_chooses() -> None:
+    oldest = Combination(running(), "5.2", quick=False)
+    assert lanes._arguments(oldest, parse([]))[-2:] == ["--sample", lanes.newest_commit()]
+    assert lanes._arguments(oldest, parse(["--seed", "7"]))[-2:] == ["--sample", "7"]
+    assert "--sample" not in lanes._arguments(oldest, parse(["--full"]))
+    assert "--sample" not in lanes._arguments(oldest, parse(["tests/protocol/boundaries"]))
+
+
+def test_a_sample_is_the_same_for_the_same_seed_and_subject() -> None:
+    choices = range(600)
+    some = sample("seed", "walk", choices, 6, always={0, 599})
+    assert some == sample("seed", "walk", choices, 6, always={0, 599}) == sorted(some)
+    assert {0, 599} <= set(some)
+    assert 50 < len(some) < 200
+    assert some != sample("another", "walk", choices, 6)
+    assert some != sample("seed", "another", choices, 6)
+    assert sample(None, "walk", choices, 6) == list(choices)
+    assert first_of(None, "walk", 6) == 0
+    assert {first_of(str(number), "walk", 6) for number in range(100)} == set(range(6))

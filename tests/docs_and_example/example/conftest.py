@@ -1,0 +1,113 @@
+"""A database of the example's own; and its models on the tests' database, where a test asks for them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.db import connection
+from django.test import override_settings
+from pytest_django import DjangoDbBlocker
+
+from django_mqueue.workers.registry import unregister
+from tests.support.processes import database_url
+
+ROOT = Path(__file__).resolve().parents[3]
+PATIENCE = 240
+
+
+class Example:
+    """``manage.py`` of the example project, on a database of its own."""
+
+    def __init__(self, url: str) -> None:
+        self.environment = {
+            **os.environ,
+            "DATABASE_URL": url,
+            "DJANGO_SETTINGS_MODULE": "example_project.settings",
+        }
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "manage.py", *arguments],
+            cwd=ROOT,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, *arguments: str) -> tuple[int, str]:
+        """The exit code and all that it wrote."""
+        with self.start(*arguments) as process:
+            try:
+                output, _ = process.communicate(timeout=PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+        return process.returncode, output
+
+    def sql(self, statement: str) -> None:
+        """Change the example's tables behind its back."""
+        code, output = self.run(
+            "shell", "-c", f"from django.db import connection; connection.cursor().execute({statement!r})"
+        )
+        assert code == 0, output
+
+
+@pytest.fixture
+def example(transactional_db: None) -> Iterator[Example]:
+    name = f"{connection.settings_dict['NAME']}_example"
+    with connection.cursor() as cursor:
+        cursor.execute(f"DROP DATABASE IF EXISTS `{name}`")
+        cursor.execute(f"CREATE DATABASE `{name}` CHARACTER SET utf8mb4")
+    url = database_url().replace(f"/{connection.settings_dict['NAME']}?", f"/{name}?")
+    try:
+        found = Example(url)
+        code, output = found.run("migrate", "--verbosity=0")
+        assert code == 0, output
+        yield found
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute(f"DROP DATABASE `{name}`")
+
+
+@pytest.fixture(scope="session")
+def _flights_tables(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+    """The example's tables in the tests' database. Another folder that imports this may have made them."""
+    from django.apps import apps
+    from django.conf import settings
+
+    with (
+        django_db_blocker.unblock(),
+        override_settings(INSTALLED_APPS=[*settings.INSTALLED_APPS, "example_project.flights"]),
+    ):
+        there = set(connection.introspection.table_names())
+        models = [m for m in apps.get_app_config("flights").get_models() if m._meta.db_table not in there]
+        with connection.schema_editor() as editor:
+            for model in models:
+                editor.create_model(model)
+    yield
+    with django_db_blocker.unblock(), connection.schema_editor() as editor:
+        for model in reversed(models):
+            editor.delete_model(model)
+
+
+@pytest.fixture
+def flights(transactional_db: None, _flights_tables: None) -> Iterator[None]:
+    """The example's app is installed for the test, its tables are empty; its handlers are unregistered after it."""
+    from django.apps import apps
+    from django.conf import settings
+
+    with override_settings(INSTALLED_APPS=[*settings.INSTALLED_APPS, "example_project.flights"]):
+        yield
+        for model in apps.get_app_config("flights").get_models():
+            model._default_manager.all().delete()
+    for group in ("board", "delays"):
+        for topic in ("flights", "flights-replayed"):
+            unregister(topic, group)
+    unregister("carrier-days", "bulletins")

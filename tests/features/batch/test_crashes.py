@@ -1,0 +1,83 @@
+"""Processes that die in a batch: who is blamed, and what takes effect."""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections import Counter
+from functools import partial
+
+import pytest
+
+from django_mqueue import OutgoingMessage, publish_many
+from django_mqueue.models import DeliveryState, Message
+from tests.support.processes import Worker, Workers, wait_until
+from tests.support.shop.models import Sale, Step
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
+
+
+def all_done(count: int) -> bool:
+    return DeliveryState.objects.filter(acked=True).count() == count
+
+
+def dead_or_done(worker: Worker, count: int) -> bool:
+    return not worker.running or all_done(count)
+
+
+@pytest.mark.timeout(120)
+def test_after_a_death_in_a_batch_its_messages_come_one_by_one_and_alone() -> None:
+    """One of five kills its process, each time. It is dead-lettered; the others are done by the second delivery."""
+    publish_many(
+        "pallets", [OutgoingMessage({"n": n, "do": "die" if n == 2 else ""}, key="k") for n in range(5)]
+    )
+    deaths = 0
+    with Workers() as workers:
+        worker = workers.start("pallets:depot", "--name", "depot")
+        while not all_done(5):
+            wait_until(partial(dead_or_done, worker, 5), "it goes on")
+            if not worker.running:
+                deaths += 1
+                worker = workers.start("pallets:depot", "--name", "depot")
+        assert worker.stop() == 0
+    assert deaths == 3, "once in the batch, twice alone"
+    state = {s.message_offset: s for s in DeliveryState.objects.all()}
+    (letter,) = Message.objects.filter(topic="pallets_dlq")
+    assert (letter.payload, letter.failure_count) == (b'{"n":2,"do":"die"}', 2)
+    assert [(s.failure_count, s.acked) for _, s in sorted(state.items())] == [
+        (0, True), (0, True), (2, True), (0, True), (0, True),
+    ]  # fmt: skip
+    ends = Step.objects.filter(what="end").order_by("id")
+    assert set(ends.values_list("number", flat=True)) == {0, 1, 3, 4}
+    for step in Step.objects.filter(what="start"):
+        assert step.attempt == Step.objects.filter(what="start", number=step.number, id__lte=step.id).count()
+
+
+def has_sold(count: int) -> bool:
+    return Sale.objects.count() >= count
+
+
+@pytest.mark.timeout(120)
+def test_effects_of_atomic_batches_happen_once_however_often_workers_are_killed() -> None:
+    messages, dice = 1200, random.Random(5)
+    publish_many("crates", [OutgoingMessage({"n": n}, key=f"k{n % 7}") for n in range(messages)])
+    kills = 0
+    with Workers() as workers:
+        crew = [workers.start("crates:till", "--threads", "2", "--name", f"till-{n}") for n in range(2)]
+        while (sold := Sale.objects.count()) < messages:
+            enough = partial(has_sold, min(sold + dice.randint(50, 200), messages))
+            wait_until(enough, "they go on", timeout=60)
+            place = dice.randrange(2)
+            crew[place].send(signal.SIGKILL)
+            crew[place].wait()
+            kills += 1
+            crew[place] = workers.start("crates:till", "--threads", "2", "--name", f"till-{place}")
+        wait_until(
+            lambda: not DeliveryState.objects.filter(acked=False).exists(), "all are acked", timeout=60
+        )
+        for worker in crew:
+            worker.stop()
+    assert kills > 3
+    assert set(Counter(Sale.objects.values_list("number", flat=True)).values()) == {1}
+    assert Sale.objects.count() == messages == Message.objects.filter(topic="receipts").count()
+    assert not Message.objects.filter(topic="crates_dlq").exists()

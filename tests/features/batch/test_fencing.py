@@ -1,0 +1,85 @@
+"""What a batch is answered is a compare-and-set for each of its messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from django_mqueue import Delivery, StaleDelivery, Subscription
+from django_mqueue.models import DeliveryState
+from django_mqueue.service.atomically import atomically
+from django_mqueue.service.together import if_free, put_back
+from tests.support.shop.models import Sale
+from tests.support.threads import raw_connection
+
+from .batches import publish_all, states
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def batch() -> list[Delivery]:
+    """Three deliveries of an open subscription, of which the second is another's since."""
+    publish_all("t", range(3))
+    deliveries = Subscription("t", "g").open().poll()
+    DeliveryState.objects.filter(message_offset=deliveries[1].offset).update(delivery_token=7)
+    return deliveries
+
+
+@pytest.mark.parametrize(("error", "failures"), [("no", 1), (None, 0)], ids=["nack", "postpone"])
+def test_those_that_are_ours_are_put_back_and_the_others_told(
+    batch: list[Delivery], error: str | None, failures: int
+) -> None:
+    with pytest.raises(StaleDelivery) as told:
+        put_back(batch[0].hold.answering, batch, 0, error)
+    assert told.value.stale == [batch[1]]
+    assert states() == [(False, failures, 0), (False, 0, 0), (False, failures, 0)]
+    flying = DeliveryState.objects.order_by("message_offset").values_list("in_flight", flat=True)
+    assert list(flying) == [False, True, False]
+    put_back(
+        batch[0].hold.answering, [batch[0], batch[2]], 0, error
+    )  # Once more is no error, and changes nothing.
+    assert states()[0] == (False, failures, 0)
+    with pytest.raises(StaleDelivery):
+        put_back(batch[0].hold.answering, [batch[0]], 0, None if error else "no")
+
+
+def test_an_atomic_block_acks_all_or_none(batch: list[Delivery]) -> None:
+    with pytest.raises(StaleDelivery) as told, atomically(batch):
+        Sale.objects.create(number=1)
+    assert told.value.stale == [batch[1]]
+    assert (states(), Sale.objects.count()) == ([(False, 0, 0)] * 3, 0)
+    assert [delivery.hold.answer for delivery in batch] == ["", "", ""]
+    with atomically([batch[0], batch[2]]):
+        Sale.objects.create(number=2)
+    assert (states(), Sale.objects.count()) == ([(True, 0, 0), (False, 0, 0), (True, 0, 0)], 1)
+
+
+def rejected(told: list[Delivery]) -> Callable[[list[Delivery]], list[Delivery]]:
+    def reject(free: list[Delivery]) -> list[Delivery]:
+        stale = []
+        for delivery in free:
+            told.append(delivery)
+            try:
+                delivery.reject("too long")
+            except StaleDelivery as error:
+                stale += error.stale
+        return stale
+
+    return reject
+
+
+def test_what_somebody_has_locked_is_left_for_another_time(batch: list[Delivery]) -> None:
+    """The stale one is nobody's to wait for."""
+    told: list[Delivery] = []
+    with raw_connection() as other:
+        other.execute(
+            "SELECT 1 FROM queue_delivery_state WHERE message_offset = %s FOR UPDATE", [batch[0].offset]
+        )
+        assert if_free(batch[0].hold.answering, batch, rejected(told)) == ([batch[0]], [batch[1]])
+        other.rollback()
+    assert told == batch[1:]
+    assert states() == [(False, 0, 0), (False, 0, 0), (True, 1, 0)]
+    assert if_free(batch[0].hold.answering, batch[:1], rejected(told)) == ([], [])
+    assert states()[0] == (True, 1, 0)

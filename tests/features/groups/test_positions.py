@@ -1,0 +1,318 @@
+"""``reset``, ``pause`` and ``resume``: a group begins elsewhere, stands still, and goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from django.test import override_settings
+
+from django_mqueue import (
+    FencedSubscription,
+    GroupActive,
+    NotRegistered,
+    StaleDelivery,
+    Subscription,
+    inspect,
+    pause,
+    publish,
+    publish_many,
+    reset,
+    resume,
+    subscribe,
+)
+from django_mqueue.models import DeliveryState, Message, Offset
+from django_mqueue.service import following
+from tests.support.subscribers import (
+    QUICK,
+    collect,
+    consume,
+    consume_for,
+    engine_of,
+    in_log,
+    poll_until,
+    settle,
+    settle_and_collect,
+)
+from tests.support.threads import Background
+from tests.support.transactions import wait_until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TOPIC, GROUP = "orders", "billing"
+KEPT = {**QUICK, "RETENTION": 3600}
+
+
+@pytest.fixture(autouse=True)
+def kept() -> Iterator[None]:
+    with override_settings(MQUEUE=KEPT):
+        yield
+
+
+@pytest.fixture
+def done() -> list[int]:
+    """Ten messages of five keys, all done; their offsets."""
+    offsets = [publish(TOPIC, n, key=f"k{n % 5}").offset for n in range(10)]
+    assert replayed() == list(range(10))
+    return offsets
+
+
+def replayed() -> list[int]:
+    """What the group is given from here on, each for the first time."""
+    got: list[int] = []
+    with Subscription(TOPIC, GROUP) as subscription:
+        settle(subscription)
+        for delivery in consume_for(subscription, 0.25):
+            assert delivery.attempt == 1
+            got.append(delivery.payload)
+        settle(subscription)
+    return sorted(got)
+
+
+def test_to_the_earliest(done: list[int]) -> None:
+    assert reset(TOPIC, GROUP, "earliest") == 0
+    assert replayed() == list(range(10))
+    assert replayed() == []
+
+
+def test_to_an_offset(done: list[int]) -> None:
+    assert reset(TOPIC, GROUP, done[6]) == done[6] - 1
+    assert replayed() == [6, 7, 8, 9]
+
+
+def test_to_a_time(done: list[int]) -> None:
+    Message.objects.filter(offset__lt=done[7]).update(published_at=1_000_000_000_000)
+    reset(TOPIC, GROUP, datetime(2020, 1, 1, tzinfo=UTC))
+    assert replayed() == [7, 8, 9]
+
+
+def test_to_the_latest_skips_what_is_there() -> None:
+    subscribe(TOPIC, GROUP)
+    publish_many(TOPIC, range(5))
+    reset(TOPIC, GROUP, "latest")
+    publish(TOPIC, 5)
+    assert replayed() == [5]
+
+
+def test_forward_and_back(done: list[int]) -> None:
+    """Never above what is settled, so nothing that commits late is skipped."""
+    assert reset(TOPIC, GROUP, done[9] + 1000) <= done[9]
+    publish(TOPIC, 10)
+    assert replayed() == [10]
+    reset(TOPIC, GROUP, done[4])
+    assert replayed() == [4, 5, 6, 7, 8, 9, 10]
+
+
+def test_attempts_begin_anew_and_dead_letters_stay(done: list[int]) -> None:
+    publish(TOPIC, 10, key="k")
+    with Subscription(TOPIC, GROUP, max_attempts=2) as subscription:
+        for _ in range(2):
+            poll_until(subscription, 1)[0].nack()
+    assert len(in_log(f"{TOPIC}_dlq")) == 1
+    reset(TOPIC, GROUP, "earliest")
+    assert replayed() == list(range(11))
+    assert len(in_log(f"{TOPIC}_dlq")) == 1
+
+
+def test_other_groups_do_not_notice(done: list[int]) -> None:
+    subscribe(TOPIC, "stock")
+    with Subscription(TOPIC, "stock") as stock:
+        consume(stock, 10)
+        settle(stock)
+        before = list(DeliveryState.objects.filter(consumer_group="stock").values())
+        marks = list(Offset.objects.filter(consumer_group="stock").values("partition_key", "offset_acked"))
+        reset(TOPIC, GROUP, "earliest")
+        assert consume_for(stock, 0.2) == []
+    assert list(DeliveryState.objects.filter(consumer_group="stock").values()) == before
+    assert (
+        list(Offset.objects.filter(consumer_group="stock").values("partition_key", "offset_acked")) == marks
+    )
+
+
+def test_refused_while_its_subscribers_run_and_nothing_is_changed(done: list[int]) -> None:
+    with Subscription(TOPIC, GROUP, name="one") as subscription:
+        subscription.poll()
+        with pytest.raises(
+            GroupActive, match=r"has subscribers that run: one\. Stop them, or give force=True"
+        ) as error:
+            reset(TOPIC, GROUP, "earliest")
+        assert error.value.subscribers == ["one"]
+        assert consume_for(subscription, 0.2) == []
+    reset(TOPIC, GROUP, "earliest")
+
+
+def test_forced_its_subscribers_begin_anew(done: list[int]) -> None:
+    """Also what they have in hand: their answers are refused, it comes again as a first attempt."""
+    publish(TOPIC, 10, key="k")
+    with Subscription(TOPIC, GROUP) as subscription:
+        (held,) = poll_until(subscription, 1)
+        reset(TOPIC, GROUP, "earliest", force=True)
+        with pytest.raises(StaleDelivery):
+            held.ack()
+        again = poll_until(subscription, 11)
+        assert sorted((d.payload, d.attempt) for d in again) == [(n, 1) for n in range(11)]
+        subscription.ack(again)
+        settle(subscription)
+    assert DeliveryState.objects.filter(acked=True).count() == 11
+
+
+def test_forced_the_younger_of_one_name_stays(done: list[int]) -> None:
+    """An older one that has not been told yet of its successor does not take the place of it."""
+    with Subscription(TOPIC, GROUP, name="one") as older:
+        older.poll()
+        with Subscription(TOPIC, GROUP, name="one") as younger:
+            younger.poll()
+            reset(TOPIC, GROUP, "earliest", force=True)
+            with pytest.raises(FencedSubscription):
+                consume_for(older, 0.5)
+            assert len(consume(younger, 10)) == 10
+
+
+def test_nothing_that_is_to_come_again_is_deleted_meanwhile(done: list[int]) -> None:
+    """Retention is over. Reset, not committed, beside a collection; then a collection after it."""
+    from tests.protocol.interleavings.steps import COMMIT, Stopped
+
+    with override_settings(MQUEUE={**KEPT, "RETENTION": 0, "GC_INTERVAL": 3600}):
+        with Stopped(lambda: reset(TOPIC, GROUP, "earliest"), COMMIT) as moving:
+            side = Background(lambda: collect(TOPIC))
+            side.result()
+            moving.go()
+        collect(TOPIC)
+        assert len(in_log(TOPIC)) == 10
+        assert replayed() == list(range(10))
+        with Subscription(TOPIC, GROUP) as subscription:
+            settle_and_collect(subscription)
+    assert in_log(TOPIC) == []
+
+
+def test_what_is_deleted_does_not_come_back() -> None:
+    publish_many(TOPIC, range(5))
+    replayed()
+    with override_settings(MQUEUE=QUICK), Subscription(TOPIC, GROUP) as subscription:
+        settle_and_collect(subscription)
+    publish(TOPIC, 5)
+    reset(TOPIC, GROUP, "earliest")
+    assert replayed() == [5]
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        lambda: reset(TOPIC, "nobody", "earliest"),
+        lambda: pause(TOPIC, "nobody"),
+        lambda: resume(TOPIC, "nobody"),
+    ],
+)
+def test_a_group_that_is_not_registered(verb: Callable[[], int]) -> None:
+    with pytest.raises(NotRegistered, match="'nobody' is not registered"):
+        verb()
+
+
+@pytest.mark.parametrize(
+    ("to", "error"),
+    [("begin", TypeError), (-1, ValueError), (datetime(2026, 1, 1), ValueError), (None, TypeError)],
+)
+def test_bad_places(to: Any, error: type[Exception], django_assert_num_queries: Callable[[int], Any]) -> None:
+    with django_assert_num_queries(0), pytest.raises(error, match="start must be"):
+        reset(TOPIC, GROUP, to)
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_paused_group_is_given_nothing_and_others_are(alone: bool) -> None:
+    """One group, or all of a topic: also those that run already, and those that start later."""
+    for group in (GROUP, "stock"):
+        subscribe(TOPIC, group)
+    publish(TOPIC, 0)
+    with Subscription(TOPIC, GROUP) as running:
+        consume(running, 1)
+        assert pause(TOPIC, GROUP if alone else None) == (1 if alone else 2)
+        assert pause(TOPIC, GROUP if alone else None) == 0
+        publish(TOPIC, 1)
+        assert consume_for(running, 0.25) == []
+        with Subscription(TOPIC, GROUP) as late, Subscription(TOPIC, "stock") as stock:
+            assert consume_for(late, 0.25) == []
+            assert [d.payload for d in consume_for(stock, 0.25)] == ([0, 1] if alone else [])
+        assert resume(TOPIC, GROUP) == 1
+        assert [d.payload for d in consume(running, 1)] == [1]
+    assert resume(TOPIC) == (0 if alone else 1)
+
+
+def test_who_reads_the_log_by_itself_is_not_paused() -> None:
+    """Nothing is delivered to it that could be held back."""
+    subscribe(TOPIC, GROUP)
+    following.follow(TOPIC, "archive", 0, 0, using="default")
+    assert pause(TOPIC, "archive") == 0
+    assert pause(TOPIC) == 1
+    assert {one.group for one in inspect.groups(TOPIC) if one.paused} == {GROUP}
+    assert resume(TOPIC) == 1
+
+
+def test_what_a_handler_has_may_be_answered_during_a_pause() -> None:
+    publish_many(TOPIC, range(2))
+    with Subscription(TOPIC, GROUP) as subscription:
+        first, second = poll_until(subscription, 2)
+        pause(TOPIC, GROUP)
+        assert first.ack()
+        assert second.nack()
+        assert consume_for(subscription, 0.25) == []
+        resume(TOPIC, GROUP)
+        assert [(d.payload, d.attempt) for d in consume(subscription, 1)] == [(second.payload, 2)]
+
+
+def test_nothing_is_deleted_that_a_paused_group_has_not_done() -> None:
+    subscribe(TOPIC, GROUP)
+    pause(TOPIC, GROUP)
+    publish(TOPIC, 0)
+    with override_settings(MQUEUE=QUICK), Subscription(TOPIC, "stock") as stock:
+        consume(stock, 1)
+        settle_and_collect(stock)
+        assert len(in_log(TOPIC)) == 1
+
+
+def test_a_reset_keeps_the_pause(done: list[int]) -> None:
+    pause(TOPIC, GROUP)
+    reset(TOPIC, GROUP, "earliest")
+    assert replayed() == []
+    resume(TOPIC, GROUP)
+    assert replayed() == list(range(10))
+
+
+def test_no_claim_is_under_way_when_pause_returns() -> None:
+    """It waits for the one that is, and whoever claims after it gets nothing."""
+    from tests.protocol.interleavings.steps import COMMIT, Stopped
+    from tests.protocol.interleavings.workers import claim
+
+    with override_settings(
+        MQUEUE={**KEPT, "DISCOVERY_INTERVAL": 3600, "LEASE_RENEWAL_INTERVAL": 300, "LEASE_DURATION": 600}
+    ):
+        publish_many(TOPIC, range(2))
+        with Subscription(TOPIC, GROUP, batch_size=1) as subscription:
+            engine_of(subscription).tick()
+            with Stopped(lambda: claim(subscription, 1), COMMIT) as claiming:
+                pausing = Background(lambda: pause(TOPIC, GROUP))
+                assert pausing.is_blocked
+                (one,) = claiming.go()
+                assert pausing.result() == 1
+            assert claim(subscription, 1) == []
+            assert one.ack()
+        wait_until(lambda: DeliveryState.objects.filter(acked=True).count() == 1, "it is done")
+
+
+def test_pausing_a_topic_waits_for_no_other_topic() -> None:
+    """A worker of another one stands still in the midst of moving its watermark."""
+    from tests.protocol.interleavings.steps import COMMIT, Stopped
+
+    subscribe(TOPIC, GROUP)
+    publish("parcels", 0, key="k")
+    with Subscription("parcels", "depot") as depot:
+        consume(depot, 1)
+        settle(depot)
+        publish("parcels", 1, key="k")
+        consume(depot, 1)
+        engine_of(depot).feed.settle("parcels")
+        with Stopped(lambda: engine_of(depot).watermarks.tick(force=True), COMMIT) as moving:
+            assert Background(lambda: pause(TOPIC)).result(timeout=5) == 1
+            assert Background(lambda: resume(TOPIC)).result(timeout=5) == 1
+            moving.go()

@@ -1,0 +1,165 @@
+"""Bounded: what a look reads goes by what it is asked to look at, not by how much there is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from django_mqueue import subscribe
+from django_mqueue.inspect import (
+    group_figures,
+    holds,
+    lag,
+    latency,
+    messages,
+    rates,
+    remove,
+    send_to_front,
+    topic_figures,
+    topics,
+)
+from django_mqueue.service import partitions
+from django_mqueue.service.registration import NEIGHBOURS
+from tests.features.dead_letters.test_many_letters import DIGITS
+from tests.support.statements import Cost, counted
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
+
+SMALL, LARGE = 4_000, 40_000
+KEYS, OPEN = 200, 1_000
+SHORT = 20_000
+MOST_READ = 25_000
+"""For any of the numbers."""
+STEPS_MORE = 2 * math.ceil(math.log2(LARGE / SMALL)) * 2 * (2 * NEIGHBOURS)
+"""Rows that the further steps of two searches by time read: each twice, in the log and of what was found."""
+
+
+def fill(topic: str, count: int, keys: int = KEYS) -> None:
+    """The last ``OPEN`` are new, as many before them wait for a retry, and all others are done."""
+    subscribe(topic, "g")
+    numbers = " CROSS JOIN ".join(f"{DIGITS} x{place}" for place in range(5))
+    number = " + ".join(f"x{place}.d * {10**place}" for place in range(5))
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO queue_messages (topic, partition_key, id, consumer_group, payload, metadata, available_at,"
+            " created_at, published_at) SELECT %s, CONCAT('k', n MOD %s), CONCAT('id-', n), '', '1',"
+            ' \'{"kind": "", "headers": {}, "encoding": "json"}\', 1, 1, 1700000000000 + n * 1000'
+            f" FROM (SELECT {number} AS n FROM {numbers}) x WHERE n < %s ORDER BY n",
+            [topic, keys, count],
+        )
+        cursor.execute("SELECT MIN(`offset`) FROM queue_messages WHERE topic = %s", [topic])
+        first = int(cursor.fetchone()[0])
+        done, told = first + count - 2 * OPEN, first + count - OPEN
+        cursor.execute(
+            "INSERT INTO queue_delivery_state (consumer_group, topic, partition_key, message_offset, acked, in_flight,"
+            " invisible_until, retry_count, failure_count, delivery_token, handed, alone, delivered_to, delivered_at)"
+            " SELECT 'g', topic, partition_key, `offset`, `offset` < %s, 0, `offset`, 0, 0, 1, 1, 0, 'w', 1"
+            " FROM queue_messages WHERE topic = %s AND `offset` < %s",
+            [done, topic, told],
+        )
+        cursor.execute(
+            "INSERT INTO queue_offsets (consumer_group, topic, partition_key, offset_acked, scan_offset, paused,"
+            " updated_at) SELECT DISTINCT 'g', topic, partition_key, %s, %s, 0, 1 FROM queue_messages WHERE topic = %s",
+            [done - 1, told - 1, topic],
+        )
+        cursor.execute(
+            "INSERT INTO queue_partition_leases (consumer_group, topic, partition_key, leased_by, holder, leased_at,"
+            " lease_renewed_at) SELECT DISTINCT 'g', topic, partition_key, '', '', 1, 1 FROM queue_messages"
+            " WHERE topic = %s",
+            [topic],
+        )
+        for table in ("queue_messages", "queue_delivery_state"):
+            cursor.execute(f"ANALYZE TABLE {table}")
+            cursor.fetchall()
+
+
+BEGAN = datetime.fromtimestamp(1_700_000_000, UTC)
+
+QUESTIONS: dict[str, Callable[[str, int], Any]] = {
+    "all": lambda topic, count: messages(topic, group="g"),
+    "newest": lambda topic, count: messages(topic, group="g", newest_first=True),
+    "done": lambda topic, count: messages(topic, group="g", status="done"),
+    "pending": lambda topic, count: messages(topic, group="g", status="pending"),
+    "pending of a key": lambda topic, count: messages(topic, group="g", status="pending", key="k7", limit=10),
+    "newest pending": lambda topic, count: messages(topic, group="g", status="pending", newest_first=True),
+    "waiting": lambda topic, count: messages(topic, group="g", status="waiting"),
+    "waiting of a key": lambda topic, count: messages(topic, group="g", status="waiting", key="k7", limit=1),
+    "key": lambda topic, count: messages(topic, group="g", key="k7", limit=10),
+    "id and key": lambda topic, count: messages(topic, group="g", key="k7", id="id-7"),
+    "id": lambda topic, count: messages(topic, group="g", id="id-7"),
+    "time": lambda topic, count: messages(
+        topic, after=BEGAN + timedelta(seconds=count // 2), before=BEGAN + timedelta(seconds=count // 2 + 10)
+    ),
+    "time, from the end": lambda topic, count: messages(
+        topic, before=BEGAN + timedelta(seconds=count // 2), newest_first=True, limit=10
+    ),
+    "removing": lambda topic, count: remove(topic, group="g", limit=20),
+    "removing pending": lambda topic, count: remove(topic, group="g", status="pending", limit=20),
+    "to the front": lambda topic, count: send_to_front(topic, group="g", status="pending", limit=20),
+}
+
+NUMBERS: dict[str, Callable[[str], Any]] = {
+    "group figures": lambda topic: group_figures([(topic, "g")]),
+    "topic figures": lambda topic: topic_figures([topic]),
+    "rates": lambda topic: rates([(topic, "g"), (topic, None)], span=timedelta(days=1)),
+    "latency": lambda topic: latency(topic, "g", span=timedelta(days=1)).steps,
+    "lag": lambda topic: lag(topic, "g").partitions,
+    "holds": holds,
+    "topics": lambda topic: topics().topics,
+}
+
+
+def cost(topic: str, count: int, question: str) -> Cost:
+    with counted() as spent:
+        found = QUESTIONS[question](topic, count)
+        assert len(found) if not isinstance(found, int) else found
+    return spent
+
+
+def test_ten_times_as_many_messages_cost_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for the few steps more of a bisection."""
+    fill("small", SMALL)
+    fill("large", LARGE)
+    for question in QUESTIONS:
+        small, large = cost("small", SMALL, question), cost("large", LARGE, question)
+        more = STEPS_MORE if question.startswith("time") else 100
+        assert large.rows <= 1.1 * small.rows + more, f"{question}: {small.rows} rows, and {large}"
+        assert large.count <= 1.1 * small.count + 10, f"{question}: {small.count} statements, and {large}"
+    fill(
+        "short", SHORT, SHORT
+    )  # So many short partitions that the server's statistics speak against loose scans.
+    for named in (KEYS, KEYS // 4):
+        monkeypatch.setattr(partitions, "NAMED", named)
+        numbers_cost_the_same()
+
+
+def numbers_cost_the_same() -> None:
+    """As much is sampled. (``latency`` goes by what was done in the time that is asked for, and that is nothing.)"""
+    for question, ask in NUMBERS.items():
+        spent = []
+        for topic in ("small", "large"):
+            with counted() as cost:
+                assert len(ask(topic))
+            spent.append(cost)
+        small, large = spent
+        assert large.rows <= 1.1 * small.rows + 1_000, f"{question}: {small.rows} rows, and {large}"
+        assert large.rows <= MOST_READ, f"{question}: {large}"
+        assert large.count <= small.count + 12, f"{question}: {small.count} statements, and {large}"
+        assert large.commits == 0
+
+
+def test_what_has_no_index_is_looked_for_up_to_the_limit() -> None:
+    """At five rows read for each message, its state among them."""
+    fill("large", LARGE)
+    for asked in ({"kind": "none"}, {"payload__x": 1}, {"filter": lambda message: False}):
+        with counted() as spent:
+            page = messages("large", group="g", scan_limit=2_000, **asked)
+        assert (page.messages, page.scanned) == ([], 2_000)
+        assert page.next is not None
+        assert spent.rows <= 10 * 2_000, spent
+        assert spent.count <= 30, spent

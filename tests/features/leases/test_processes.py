@@ -1,0 +1,104 @@
+"""Fair shares with real worker processes, one of which leaves and one of which is killed."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections import Counter
+
+import pytest
+
+from django_mqueue import publish
+from django_mqueue.models import DeliveryState, Message, PartitionLease
+from tests.support.processes import FAST, Workers, wait_until
+from tests.support.shop.models import Step
+from tests.support.steps import assert_never_two_at_once, by_key
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+PARTITIONS = 12
+SLACK = 1_500
+"""Milliseconds beyond the lease: a few looks, on a busy machine."""
+
+
+class Trickle(threading.Thread):
+    """Publishes to every partition in turn, a message for each every 0.2 seconds, until told to end."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.published, self._end = 0, threading.Event()
+
+    def run(self) -> None:
+        from django.db import connections
+
+        try:
+            while not self._end.wait(0.2):
+                for k in range(PARTITIONS):
+                    publish("orders", {"n": self.published}, key=f"k{k:02d}")
+                    self.published += 1
+        finally:
+            connections.close_all()
+
+    def end(self) -> int:
+        self._end.set()
+        self.join()
+        return self.published
+
+
+def shares() -> list[int]:
+    held = Counter(PartitionLease.objects.exclude(holder="").values_list("leased_by", flat=True))
+    return sorted(held.values(), reverse=True)
+
+
+@pytest.mark.slow
+def test_12_partitions_over_5_processes_one_leaves_and_one_is_killed() -> None:
+    """3/3/2/2/2; then 3/3/3/3 at once; then 4/4/4 within the lease. No message waits longer than that.
+
+    And no partition is ever handled by two processes at once.
+    """
+    trickle = Trickle()
+    with Workers() as workers:
+        alive = [workers.start("orders:billing", "--name", f"w{n}") for n in range(5)]
+        trickle.start()
+        wait_until(lambda: shares() == [3, 3, 2, 2, 2], "five have fair shares")
+        assert alive[1].stop(signal.SIGTERM) == 0
+        wait_until(lambda: shares() == [3, 3, 3, 3], "four have fair shares", timeout=SLACK / 1000)
+        alive[3].kill()
+        lease = float(FAST["LEASE_DURATION"])
+        wait_until(lambda: shares() == [4, 4, 4], "three have fair shares", timeout=lease + SLACK / 1000)
+        count = trickle.end()
+        done = DeliveryState.objects.filter(acked=True)
+        wait_until(lambda: done.count() == count, "all are done")
+        assert [alive[n].stop() for n in (0, 2, 4)] == [0, 0, 0]
+    for steps in by_key("orders", "billing").values():
+        assert_never_two_at_once(steps, killed={alive[3].pid})
+    published = dict(Message.objects.values_list("offset", "published_at"))
+    ended = Step.objects.filter(what="end").order_by("-id").values_list("message_offset", "at")
+    waited = [
+        at // 1000 - published[offset]
+        for offset, at in dict(ended).items()
+        if published[offset] > first_step()
+    ]
+    assert max(waited) < lease * 1000 + SLACK
+
+
+def first_step() -> int:
+    """When the group began to work, in milliseconds: before that everybody waited for processes to start."""
+    first = Step.objects.order_by("at").first()
+    assert first is not None
+    return first.at // 1000
+
+
+def test_more_processes_than_partitions() -> None:
+    """Two partitions, three workers: the one without any is no burden, and steps in when an owner leaves."""
+    for n in range(2):
+        publish("orders", {"n": n}, key=f"k{n}")
+    with Workers() as workers:
+        alive = {name: workers.start("orders:billing", "--name", name) for name in ("a", "b", "c")}
+        wait_until(lambda: shares() == [1, 1], "two have one each")
+        owner = PartitionLease.objects.get(partition_key="k0").leased_by
+        assert alive.pop(owner).stop() == 0
+        wait_until(lambda: shares() == [1, 1], "the third has stepped in")
+        publish("orders", {"n": 2}, key="k0")
+        wait_until(lambda: Step.objects.filter(what="end", number=2).exists(), "and works")
+        assert [worker.stop() for worker in alive.values()] == [0, 0]

@@ -1,0 +1,263 @@
+"""Replies that come too late and requesters that die: nothing stays behind."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from django.test import override_settings
+
+from django_mqueue import OutgoingMessage, Reply, Subscription, request, subscribe
+from django_mqueue.models import Message
+from django_mqueue.service import requesting
+from django_mqueue.service.leftovers import LINGER_MS, PAGE, Leftovers
+from django_mqueue.service.requesting import Question
+from tests.factories import MessageFactory
+from tests.support.processes import Worker, Workers, database_ms, database_url, wait_until
+from tests.support.shop.models import Step
+from tests.support.statements import counted
+from tests.support.subscribers import QUICK, collect
+from tests.support.transactions import Background, HeldTransaction
+
+from .asking import asked, boxes, later, move_deadlines, one
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("fast")]
+
+
+@contextmanager
+def requester(topic: str, seconds: float) -> Iterator[Worker]:
+    """A process of its own that requests."""
+    worker = Worker(
+        (topic, str(seconds)), {"DATABASE_URL": database_url()}, ("tests.features.request.requester",)
+    )
+    try:
+        yield worker
+    finally:
+        worker.close()
+
+
+def sweep(topic: str) -> None:
+    """As when a worker's sweep is due, and a minute has passed since the last deadline."""
+    move_deadlines(topic, 60_000 + LINGER_MS)
+    collect(topic)
+
+
+def question(seconds: float = 60) -> Question:
+    """A request of this thread's, asked."""
+    asking = Question("prices", OutgoingMessage(1), seconds, None)
+    asking.ask()
+    return asking
+
+
+def look_later(asking: Question) -> None:
+    with later(61):
+        asking.look()
+
+
+def test_the_deadline_passes_between_the_handler_s_start_and_its_reply() -> None:
+    with Subscription("prices", "shop") as subscription:
+        waiting = asked("prices", 1, timeout=0.2).start()
+        delivery = one(subscription)
+        with pytest.raises(TimeoutError):
+            waiting.result()
+        with counted() as cost:
+            assert delivery.reply("late") is False
+        assert cost.count == 2
+        assert boxes("prices") == []
+
+
+def test_the_deadline_is_held_by_the_database_whatever_the_requester_does() -> None:
+    """It stands still over its deadline: the reply is refused all the same, and told to be."""
+    with Subscription("prices", "shop") as subscription:
+        asking = question()
+        delivery = one(subscription)
+        with later(61):
+            assert delivery.reply("late") is False
+            with pytest.raises(TimeoutError):
+                asking.look()
+    assert boxes("prices") == []
+
+
+def test_what_was_replied_in_time_is_got_also_after_the_deadline() -> None:
+    """The requester stood still; the reply was told to be in time."""
+    with Subscription("prices", "shop") as subscription:
+        asking = question()
+        assert one(subscription).reply("in time") is True
+        with later(61):
+            Leftovers("default", "prices").sweep()
+            assert asking.look() == Reply("in time")
+    assert boxes("prices") == []
+
+
+def test_a_reply_s_transaction_is_open_over_the_deadline_and_commits_then() -> None:
+    """The requester waits for nobody's lock, and what is committed after it has left is swept."""
+    with Subscription("prices", "shop") as subscription:
+        asking = question()
+        delivery = one(subscription)
+        with HeldTransaction(lambda: delivery.reply("held")) as held:
+            assert held.result() is True
+            looking = Background(lambda: look_later(asking)).start()
+            assert looking.is_done_within(5)
+            with pytest.raises(TimeoutError):
+                looking.result()
+            assert held.commit() is True
+        assert [box.failure_count for box in boxes("prices")] == [0]
+        with later(61):
+            Leftovers("default", "prices").sweep()
+        assert len(boxes("prices")) == 1, "its requester might still be on its way"
+        sweep("prices")
+        assert boxes("prices") == []
+        delivery.ack()
+
+
+def test_a_reply_that_commits_while_the_requester_takes_its_last_looks_is_got() -> None:
+    with Subscription("prices", "shop") as subscription:
+        asking = question()
+        delivery = one(subscription)
+        with HeldTransaction(lambda: delivery.reply("just")) as held:
+            assert held.result() is True
+            looks = []
+
+            class Committing:
+                def wait(self, seconds: float) -> None:
+                    looks.append(seconds)
+                    if len(looks) == 2:
+                        held.commit()
+
+            with pytest.MonkeyPatch.context() as patch, later(61):
+                patch.setattr(requesting, "_pause", Committing())
+                assert asking.look() == Reply("just")
+    assert len(looks) == 2
+    assert boxes("prices") == []
+
+
+def test_a_requester_that_is_killed_leaves_a_box_that_workers_sweep() -> None:
+    with requester("prices", 60) as process, Subscription("prices", "shop") as subscription:
+        delivery = one(subscription)
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+        assert delivery.reply("to nobody") is True
+        delivery.ack()
+        assert len(boxes("prices")) == 1
+        collect("prices")
+        assert len(boxes("prices")) == 1, "as far as anybody knows, it waits"
+        sweep("prices")
+        assert boxes("prices") == []
+
+
+def test_a_requester_that_stood_still_for_too_long_finds_no_box() -> None:
+    with requester("prices", 60) as process, Subscription("prices", "shop") as subscription:
+        delivery = one(subscription)
+        process.send(signal.SIGSTOP)
+        delivery.reply("in time")
+        sweep("prices")
+        assert boxes("prices") == []
+        process.send(signal.SIGCONT)
+        assert process.wait() == 1
+        assert "RequestTimeout" in process.output()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_each_request_is_answered_once_though_workers_are_killed() -> None:
+    """Of two workers one dies, again and again, of the request itself or by somebody else's hand."""
+    with Workers() as workers:
+        crew = [workers.start("quotes:pricing", "--name", f"w{n}") for n in range(2)]
+        requesters = [asked("quotes", {"n": n}, timeout=60) for n in range(40)]
+        for n, requester in enumerate(requesters):
+            requester.start()
+            if n % 10 == 5:
+                wait_until(lambda: Step.objects.filter(number__lt=n), "they are at work")  # noqa: B023
+                crew[n // 10 % 2].kill()
+                crew[n // 10 % 2] = workers.start("quotes:pricing", "--name", f"w{n // 10 % 2}")
+        for n, requester in enumerate(requesters):
+            assert requester.result().payload == {"n": n, "price": 2 * n}
+        assert boxes("quotes") == []
+
+
+@pytest.mark.slow
+def test_a_running_worker_sweeps_by_itself() -> None:
+    """One process asks, one answers, and a third dies."""
+    with Workers({**QUICK, "GC_INTERVAL": 0.1}) as workers, requester("quotes", 60) as victim:
+        wait_until(lambda: boxes("quotes"), "it has asked")
+        victim.kill()
+        workers.start("quotes:pricing")
+        assert request("quotes", {"n": 1}, timeout=30).payload == {"n": 1, "price": 2}
+        assert len(boxes("quotes")) == 1
+        move_deadlines("quotes", 60_000 + LINGER_MS)
+        wait_until(lambda: not boxes("quotes"), "it is swept")
+
+
+def test_where_no_worker_runs_requesters_sweep() -> None:
+    """Each process with its first request, and then as often as collection is due."""
+    MessageFactory(topic="prices_replies", partition_key=" replies", available_at=1)
+    requesting._swept.clear()
+    with pytest.raises(TimeoutError):
+        request("prices", 1, timeout=0.001)
+    assert boxes("prices") == []
+    MessageFactory(topic="prices_replies", partition_key=" replies", available_at=1)
+    with pytest.raises(TimeoutError):
+        request("prices", 1, timeout=0.001)
+    assert len(boxes("prices")) == 1
+    with override_settings(MQUEUE={"GC_INTERVAL": 0.01}):
+        requesting._swept.clear()
+        for _ in range(2):
+            with pytest.raises(TimeoutError):
+                request("prices", 1, timeout=0.02)
+            MessageFactory(topic="prices_replies", partition_key=" replies", available_at=1)
+        with pytest.raises(TimeoutError):
+            request("prices", 1, timeout=0.02)
+    assert boxes("prices") == []
+
+
+def test_a_sweep_takes_none_that_is_waited_for() -> None:
+    with Subscription("prices", "shop") as subscription:
+        waiting = asked("prices", 1).start()
+        delivery = one(subscription)
+        for _ in range(3):
+            collect("prices")
+        assert delivery.reply("here")
+        assert waiting.result() == Reply("here")
+
+
+def test_a_sweep_waits_for_nobody() -> None:
+    """Of two that are left over one is locked: it is left for another time."""
+    for _ in range(2):
+        MessageFactory(topic="prices_replies", partition_key=" replies", available_at=1)
+    first, _ = boxes("prices")
+    subscribe("prices", "shop")
+    with HeldTransaction(lambda: Message.objects.select_for_update().get(pk=first.pk)):
+        with Background(lambda: collect("prices")) as sweeping:
+            assert sweeping.is_done_within(5)
+        assert boxes("prices") == [first]
+    collect("prices")
+    assert boxes("prices") == []
+
+
+def test_a_sweep_goes_through_them_all_a_page_at_a_time() -> None:
+    """Those that wait for long, at the beginning, keep it from nothing."""
+    now = database_ms()
+    for number in range(PAGE + 10):
+        waits = number < PAGE + 5
+        MessageFactory(
+            topic="prices_replies", partition_key=" replies", available_at=now + 3_600_000 if waits else 1
+        )
+    leftovers = Leftovers("default", "prices")
+    with counted() as cost:
+        assert leftovers.sweep() == 0
+    assert cost.count == 1
+    assert cost.rows <= 2 * PAGE + 10, cost
+    assert leftovers.sweep() == 5
+    assert leftovers.sweep() == 0
+    assert len(boxes("prices")) == PAGE + 5
+    Message.objects.filter(topic="prices_replies").update(available_at=1)
+    with counted() as cost:
+        Leftovers("default", "prices").sweep_all()
+    assert len(boxes("prices")) == 0
+    assert cost.commits == 2, cost
+    for _ in range(PAGE + 5):
+        MessageFactory(topic="prices_replies", partition_key=" replies", available_at=1)
+    assert sorted(leftovers.sweep() for _ in range(3)) == [0, 5, PAGE]
+    assert boxes("prices") == []

@@ -1,0 +1,25 @@
+"""A handler, and receivers that do what the kind of a message says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.dispatch import receiver
+
+from django_mqueue import Message, consumer, signals
+from tests.support.shop.consumers import at_door, note, pause
+
+
+@consumer("told", group="listeners")
+def handle(message: Message) -> None:
+    note("end", message)
+
+
+@receiver(signals.acked, sender="told")
+def hear(*, id: str, kind: str, attempt: int, offset: int, **arguments: Any) -> None:
+    if kind == "hang":
+        at_door("receiver")
+    elif kind == "slow":
+        pause(0.02)
+    heard = Message(offset, id, "told", "", {"n": int(id)}, kind, "heard", attempt, arguments["published_at"])
+    note("end", heard)

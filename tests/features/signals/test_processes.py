@@ -1,0 +1,82 @@
+"""Signals of real worker processes that are stopped, or killed."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from django_mqueue import OutgoingMessage, publish, publish_many
+from django_mqueue.models import DeliveryState, PartitionLease
+from tests.support.processes import FAST, Worker, Workers, database_url, wait_until
+from tests.support.shop.models import Door, Step
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
+
+
+@pytest.fixture
+def workers() -> Iterator[Workers]:
+    with Workers() as started:
+        yield started
+
+
+def start(workers: Workers) -> Worker:
+    worker = Worker(
+        ("told:listeners",),
+        {
+            "DJANGO_SETTINGS_MODULE": "tests.features.signals.plant.settings", "DATABASE_URL": database_url(),
+            "TEST_MQUEUE": json.dumps(FAST),
+        },
+    )  # fmt: skip
+    workers.all.append(worker)
+    return worker
+
+
+def done() -> int:
+    return DeliveryState.objects.filter(topic="told", acked=True).count()
+
+
+def numbers(group: str) -> Counter[int]:
+    return Counter(Step.objects.filter(consumer_group=group).values_list("number", flat=True))
+
+
+def test_a_worker_that_is_stopped_leaves_its_group_at_once_and_hears_out_its_receivers(
+    workers: Workers,
+) -> None:
+    """One is slow: what waited for it is told, too. Another hangs: it is waited for some seconds, and no more."""
+    worker = start(workers)
+    publish_many("told", [OutgoingMessage({"n": n}, id=str(n), kind="slow") for n in range(30)])
+    wait_until(lambda: done() == 30, "all are handled")
+    assert worker.stop() == 0
+    assert numbers("heard") == Counter(range(30))
+
+    worker = start(workers)
+    publish("told", {"n": 100}, id="100", kind="hang")
+    wait_until(lambda: done() == 31, "it is handled")
+    worker.send(signal.SIGTERM)
+    wait_until(lambda: not PartitionLease.objects.exclude(holder="").exists(), "it has left")
+    assert worker.running
+    assert worker.wait(15) == 0
+    assert numbers("heard")[100] == 0
+
+
+def test_a_worker_that_is_killed_loses_signals_and_no_message(workers: Workers) -> None:
+    """At most once: each is told once, or never; what was handled is told by nobody else."""
+    worker = start(workers)
+    publish("told", {"n": 0}, id="0", kind="hang")
+    publish_many("told", [OutgoingMessage({"n": n}, id=str(n)) for n in range(1, 20)])
+    wait_until(lambda: done() == 20, "all are handled, while the first receiver hangs")
+    worker.kill()
+    Door.objects.create(name="receiver")
+    heir = start(workers)
+    publish_many("told", [OutgoingMessage({"n": n}, id=str(n)) for n in range(20, 30)])
+    wait_until(lambda: done() == 30, "the heir handles the rest")
+    assert heir.stop() == 0
+    assert numbers("listeners") == Counter(range(30))
+    told = numbers("heard")
+    assert set(told) >= set(range(20, 30))
+    assert max(told.values()) == 1
+    assert len(told) < 30

@@ -1,0 +1,92 @@
+"""Strict order with real workers that come, go and are killed."""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+
+import pytest
+
+from django_mqueue import OutgoingMessage, publish, publish_many
+from django_mqueue.models import DeliveryState
+from tests.support.processes import Workers, wait_until
+from tests.support.shop.models import Door, Step
+from tests.support.steps import assert_in_order, assert_never_two_at_once, by_key, ended
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+KEYS, EACH = 8, 60
+
+
+def done() -> int:
+    return DeliveryState.objects.filter(acked=True).count()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_order_per_key_holds_while_workers_come_go_and_are_killed() -> None:
+    """Every second or so one of three workers is killed or told to stop, and another comes in its place.
+
+    Some messages fail twice on their way, and one goes to the dead letters.
+    """
+    failing = {(3, 10): 2, (5, 0): 1, (5, 1): 2, (6, 30): 1_000}
+    publish_many(
+        "ledger",
+        [
+            OutgoingMessage(
+                {"n": n, "do": "fail", "times": failing[k, n]}
+                if (k, n) in failing
+                else {"n": n, "do": "sleep", "seconds": 0.05},
+                key=f"k{k}",
+            )
+            for n in range(EACH)
+            for k in range(KEYS)
+        ],
+    )
+    choose, killed, pause = random.Random(7), set[int](), threading.Event()
+    with Workers() as workers:
+        alive = [workers.start("ledger:books", "--threads", "2") for _ in range(3)]
+        while done() < KEYS * EACH:
+            assert len(workers.all) < 60, "this takes too long"
+            pause.wait(1.2)
+            place = choose.randrange(len(alive))
+            if len(workers.all) % 2:  # in turn, so that a quick run sees both
+                killed.add(alive[place].pid)
+                alive[place].kill()
+            else:
+                alive[place].send(signal.SIGTERM)
+            alive[place] = workers.start("ledger:books", "--threads", "2")
+        for worker in workers.all:
+            code = worker.stop() if worker in alive else worker.wait()
+            early = "consuming" not in worker.output()  # told to end before it could listen
+            assert code == (-signal.SIGKILL if worker.pid in killed else -signal.SIGTERM if early else 0)
+    assert len(killed) >= 2
+    steps = by_key("ledger", "books")
+    for k in range(KEYS):
+        dead = {n for (bad, n), times in failing.items() if bad == k and times > 3}
+        assert_never_two_at_once(steps[f"k{k}"], killed)
+        assert_in_order(steps[f"k{k}"], range(EACH), dead=dead)
+
+
+def test_a_failing_message_holds_back_its_key_only() -> None:
+    """While the handler of one key's first message is at work and fails, the other keys run to their ends."""
+    publish("ledger", {"n": 0, "do": "fail_after", "door": "fail", "times": 1}, key="bad")
+    for n in range(1, 5):
+        publish("ledger", {"n": n}, key="bad")
+    for n in range(5):
+        for key in ("good", "fine"):
+            publish("ledger", {"n": n}, key=key)
+    with Workers() as workers:
+        worker = workers.start("ledger:books", "--threads", "2")
+        wait_until(lambda: Step.objects.filter(what="end").count() == 10, "the other keys have ended")
+        assert by_key("ledger", "books").keys() == {"bad", "good", "fine"}
+        assert Step.objects.filter(key="bad").count() == 1
+        Door.objects.create(name="fail")
+        wait_until(lambda: done() == 15, "the failing one has been tried again, and its key gone on")
+        assert worker.stop() == 0
+    steps = by_key("ledger", "books")
+    assert ended(steps["bad"]) == [0, 1, 2, 3, 4]
+    assert [step.attempt for step in steps["bad"] if step.number == 0] == [1, 1, 2, 2]
+    for key in ("bad", "good", "fine"):
+        assert_in_order(steps[key], range(5))

@@ -1,0 +1,205 @@
+"""``django_mqueue.testing``: ``drain`` and ``published``, in a ``TestCase`` and in a ``TransactionTestCase``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import IntegrityError, transaction
+from django.test import TestCase, TransactionTestCase, override_settings
+
+from django_mqueue import (
+    HandlerError,
+    Message,
+    OutgoingMessage,
+    Postpone,
+    Reject,
+    Retry,
+    publish,
+    publish_many,
+    subscribe,
+)
+from django_mqueue.models import DeliveryState
+from django_mqueue.testing import drain, published
+from tests.support.running import Seen, registered
+from tests.support.shop.models import Door, Sale
+
+
+class Helpers:
+    """What both kinds of test cases must see."""
+
+    def test_published_lists_what_is_in_the_log(self) -> None:
+        publish("t", {"n": 1}, key="k", id="one", kind="a", headers={"h": 1})
+        publish("other", b"\x00")
+        first, second = published()
+        assert (first.topic, first.key, first.id, first.kind, first.headers) == (
+            "t",
+            "k",
+            "one",
+            "a",
+            {"h": 1},
+        )
+        assert (first.payload, second.payload) == ({"n": 1}, b"\x00")
+        assert [message.payload for message in published("t")] == [{"n": 1}]
+        assert published("nothing") == []
+
+    def test_drain_runs_handlers_until_nothing_is_deliverable(self) -> None:
+        """Also what they publish themselves; each message once, in the order of its key."""
+        seen, last = Seen(lambda message: publish("next", message.payload, key=message.key)), Seen()
+        publish_many("t", [OutgoingMessage(n, key=f"k{n % 3}") for n in range(60)])
+        with registered("t", seen), registered("next", last):
+            handled = drain()
+            assert drain() == []
+        assert len(handled) == 120
+        for key in ("k0", "k1", "k2"):
+            assert [m.payload for m in handled if m.key == key and m.topic == "t"] == list(
+                range(int(key[1]), 60, 3)
+            )
+        assert sorted(last.payloads) == list(range(60))
+        assert DeliveryState.objects.filter(acked=True).count() == 120
+
+    def test_strict_handlers_and_many_messages_of_one_key(self) -> None:
+        seen = Seen()
+        publish_many("t", [OutgoingMessage(n, key="k") for n in range(30)])
+        with registered("t", seen, strict=True):
+            drain()
+        assert seen.payloads == list(range(30))
+
+    def test_what_handlers_raise(self) -> None:
+        raised: dict[int, Exception] = {
+            1: ValueError("no"),
+            2: Reject("never"),
+            3: Postpone(600),
+            4: Retry("x", delay=600),
+        }
+
+        def handle(message: Message) -> None:
+            if message.payload in raised:
+                raise raised[message.payload]
+
+        publish_many("t", range(5))
+        with registered("t", handle, retry=[0]):
+            handled = drain()
+        assert sorted(m.payload for m in handled) == [0, 1, 1, 1, 2, 3, 4]
+        assert [m.attempt for m in handled if m.payload == 1] == [1, 2, 3]
+        assert sorted(m.payload for m in published("t_dlq")) == [1, 2]
+        letter = next(m for m in published("t_dlq") if m.payload == 1)
+        assert (letter.failure_count, letter.failed_group) == (3, "g")
+        assert letter.last_error.startswith("ValueError: no")
+
+    def test_a_message_that_waits_is_left(self) -> None:
+        publish("t", 1)
+        with registered("t", self._fail, retry=[3600]):
+            assert [m.attempt for m in drain()] == [1]
+            assert drain() == []
+            DeliveryState.objects.update(invisible_until=0)
+            assert [m.attempt for m in drain()] == [2]
+
+    @staticmethod
+    def _fail(message: Message) -> None:
+        raise ValueError("not yet")
+
+    def test_topic_and_group_choose(self) -> None:
+        seen = {name: Seen() for name in ("t:g", "t:h", "u:g")}
+        for topic in ("t", "u"):
+            publish(topic, topic)
+        with (
+            registered("t", seen["t:g"]),
+            registered("t", seen["t:h"], group="h"),
+            registered("u", seen["u:g"]),
+        ):
+            drain("t", "h")
+            assert {name for name, one in seen.items() if one.messages} == {"t:h"}
+            drain("t")
+            assert {name for name, one in seen.items() if one.messages} == {"t:h", "t:g"}
+            drain(group="g")
+            assert {name for name, one in seen.items() if one.messages} == {"t:h", "t:g", "u:g"}
+            with pytest.raises(HandlerError, match="no handler is registered for 'nowhere'"):
+                drain("nowhere")
+
+    def test_a_database_error_of_a_handler_leaves_the_test_usable(self) -> None:
+        Door.objects.create(name="front")
+
+        def handle(message: Message) -> None:
+            Sale.objects.create(number=message.payload)
+            Door.objects.create(name="front")
+
+        publish("t", 1)
+        with registered("t", handle, retry=None):
+            drain()
+        assert [m.last_error.partition(":")[0] for m in published("t_dlq")] == [
+            "django.db.utils.IntegrityError"
+        ]
+        with pytest.raises(IntegrityError), transaction.atomic():
+            Door.objects.create(name="front")
+        assert Door.objects.count() == 1
+
+    def test_atomic_handlers(self) -> None:
+        def handle(message: Message) -> None:
+            Sale.objects.create(number=message.payload)
+            publish("sold", message.payload)
+            if message.attempt == 1:
+                raise ValueError("not yet")
+
+        publish_many("t", range(20))
+        with registered("t", handle, atomic=True, retry=[0]):
+            handled = drain()
+        assert len(handled) == 40
+        assert Sale.objects.count() == 20 == len(published("sold"))
+
+    def test_filters_and_kinds(self) -> None:
+        seen = Seen()
+        publish("t", {"n": 1}, kind="a", headers={"x": 1})
+        publish("t", {"n": 2}, kind="b", headers={"x": 1})
+        publish("t", {"n": 3}, kind="a")
+        with registered("t", seen, filter={"x": 1}, kinds={"a": lambda payload: payload["n"]}):
+            drain()
+        assert seen.payloads == [1]
+        assert [m.payload for m in published("t_dlq")] == [{"n": 2}]
+
+    def test_an_async_handler(self) -> None:
+        seen: list[Any] = []
+
+        async def handle(message: Message) -> None:
+            await Sale.objects.acreate(number=message.payload)
+            seen.append(message.payload)
+
+        publish("t", 7)
+        with registered("t", handle):
+            drain()
+        assert (seen, Sale.objects.count()) == ([7], 1)
+
+    def test_a_group_s_own_messages_and_starts(self) -> None:
+        subscribe("t", "g")
+        publish("t", 1, group="g")
+        first, second = Seen(), Seen()
+        with registered("t", first), registered("t", second, group="h"):
+            drain()
+        assert (first.payloads, second.payloads) == ([1], [])
+
+
+class TestInATransaction(Helpers, TestCase):
+    """Nothing is ever committed."""
+
+
+class TestWithCommits(Helpers, TransactionTestCase):
+    pass
+
+
+class TestInATransactionWithQuickSettings(Helpers, TestCase):
+    @pytest.fixture(autouse=True)
+    def quick(self) -> Iterator[None]:
+        with override_settings(MQUEUE={"DISCOVERY_INTERVAL": 0.01, "GC_INTERVAL": 0.01, "RETENTION": 3600}):
+            yield
+
+
+@pytest.mark.parametrize(
+    "way", ["plain", pytest.param("transaction", marks=pytest.mark.django_db(transaction=True))]
+)
+def test_the_fixtures(way: str, mqueue_drain: Any, mqueue_published: Any) -> None:
+    seen = Seen()
+    publish("t", 1)
+    with registered("t", seen):
+        assert [message.payload for message in mqueue_drain("t")] == [1]
+    assert [message.payload for message in mqueue_published("t")] == [1]

@@ -1,0 +1,150 @@
+"""``max_runtime`` of ``async`` handlers: they are cancelled where they await."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+
+from django_mqueue import Delivery, Message, Postpone, publish
+from tests.features.batch.batches import AT_ONCE, LATER, errors, publish_all, states
+from tests.support.processes import wait_until
+from tests.support.running import Seen, registered, run
+from tests.support.shop.models import Sale
+
+from .hanging import LIMIT, Hanging, running
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("fast")]
+
+FAR = 30.0
+
+
+def test_it_is_cancelled_and_comes_again() -> None:
+    publish("t", 1)
+    ends: list[str] = []
+    seen = Seen()
+
+    async def handle(message: Message) -> None:
+        await sync_to_async(seen)(message)
+        if message.attempt == 1:
+            try:
+                await asyncio.sleep(FAR)
+            except asyncio.CancelledError:
+                ends.append("cancelled")
+                raise
+            finally:
+                ends.append("cleaned up")
+
+    with registered("t", handle, max_runtime=LIMIT, retry=AT_ONCE):
+        assert "ack 1, nack 1" in run(threads=1)
+    assert ends == ["cancelled", "cleaned up"]
+    assert states() == [(True, 1, 1)]
+    assert seen.messages[1].last_error.startswith(
+        "django_mqueue.exceptions.TimeLimitExceeded: the handler ran longer"
+    )
+    assert "await asyncio.sleep(FAR)" in seen.messages[1].last_error
+
+
+def test_it_is_an_attempt_however_the_handler_takes_it() -> None:
+    """It keeps the cancellation to itself, or raises something else: its time was over."""
+    publish_all("t", range(2))
+
+    async def handle(message: Message) -> None:
+        try:
+            await asyncio.sleep(FAR)
+        except asyncio.CancelledError:
+            if message.payload:
+                raise Postpone(5) from None
+
+    with registered("t", handle, max_runtime=LIMIT, retry=LATER):
+        run()
+    assert states() == [(False, 1, 0)] * 2
+
+
+def test_a_timeout_of_its_own_is_its_own() -> None:
+    publish("t", 1)
+
+    async def handle(message: Message) -> None:
+        async with asyncio.timeout(0.01):
+            await asyncio.sleep(FAR)
+
+    with registered("t", handle, max_runtime=FAR, retry=LATER):
+        run()
+    assert errors() == ["TimeoutError"]
+
+
+def test_one_that_is_quick_enough() -> None:
+    publish_all("t", range(20))
+
+    async def handle(message: Message) -> None:
+        await asyncio.sleep(0)
+
+    with registered("t", handle, max_runtime=5):
+        run()
+    assert states() == [(True, 0, 0)] * 20
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_what_an_atomic_one_wrote_is_rolled_back(batch: bool) -> None:
+    publish_all("t", [1])
+
+    async def handle(given: Any) -> None:
+        await Sale.objects.acreate(number=1)
+        if not await first():
+            await asyncio.sleep(FAR)
+
+    calls: list[int] = []
+
+    async def first() -> bool:
+        calls.append(1)
+        return len(calls) > 1
+
+    with registered("t", handle, atomic=True, max_runtime=LIMIT, batch=batch, retry=AT_ONCE):
+        run()
+    assert Sale.objects.count() == 1
+    assert states() == [(True, 1, 1)]
+
+
+def test_one_that_blocks_its_loop_is_given_up_like_a_plain_one(
+    hanging: Hanging, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It cannot be cancelled. The place where it hangs is told all the same."""
+    publish("t", 1)
+
+    async def handle(message: Message) -> None:
+        if message.attempt == 1:
+            hanging.hang()
+
+    with registered("t", handle, max_runtime=LIMIT, retry=AT_ONCE):
+        assert "ack 1, nack 1" in run(threads=1)
+        hanging.let_go()
+    (told,) = [record.message for record in caplog.records if "is given up" in record.message]
+    assert "hanging.hang()" in told
+    assert states() == [(True, 1, 1)]
+
+
+def test_one_without_a_limit_is_told_of_with_what_it_awaits(caplog: pytest.LogCaptureFixture) -> None:
+    publish("t", 1)
+    go = threading.Event()
+
+    async def inner() -> None:
+        while not go.is_set():
+            await asyncio.sleep(0.01)
+
+    async def handle(message: Delivery) -> None:
+        await inner()
+
+    with registered("t", handle, visibility_timeout=0.01), running():
+
+        def told() -> list[str]:
+            return [r.message for r in caplog.records if "has been running for" in r.message]
+
+        wait_until(told, "a warning")
+        go.set()
+        wait_until(lambda: states() == [(True, 0, 0)], "it is done")
+    assert "awaiting:\n" in told()[0]
+    assert "await inner()" in told()[0]
+    assert "await asyncio.sleep(0.01)" in told()[0]

@@ -1,0 +1,95 @@
+"""Real workers whose handlers hang: told to stop, told twice, and too many of them."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from django.db import transaction
+
+from django_mqueue import publish
+from django_mqueue.models import DeliveryState, PartitionLease
+from tests.features.batch.batches import errors
+from tests.support.processes import Worker, Workers, database_ms, wait_until
+from tests.support.shop.models import Step
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
+
+
+def has_locked_its_delivery() -> bool:
+    """Whether a handler has begun and has locked the only delivery."""
+    with transaction.atomic():
+        free = DeliveryState.objects.select_for_update(skip_locked=True)
+        return DeliveryState.objects.exists() and not list(free)
+
+
+def hangs(workers: Workers, topic: str, do: str = "wait", number: int = 1) -> Worker:
+    """A worker whose handler hangs."""
+    publish(topic.partition(":")[0], {"n": number, "do": do, "door": "none", "seconds": 600}, key="k")
+    worker = workers.start(topic, "--threads", "1")
+    begun = Step.objects.filter(what="start")
+    if topic == "sums":  # An atomic one's steps are unseen.
+        wait_until(has_locked_its_delivery, "it hangs")
+    else:
+        wait_until(begun.exists, "it hangs")
+    return worker
+
+
+@pytest.mark.parametrize(
+    ("topic", "do"),
+    [("errands", "wait"), ("errands", "sleep"), ("calls", "sleep"), ("sums", "lock_and_sleep")],
+    ids=["in the database", "elsewhere", "async", "atomic, with its delivery locked"],
+)
+def test_told_to_stop_it_waits_for_the_limit_and_no_longer(topic: str, do: str) -> None:
+    """Its attempt has failed then, and it exits with 0: the thread goes with the process."""
+    with Workers() as workers:
+        worker = hangs(workers, topic, do)
+        worker.send(signal.SIGTERM)
+        assert worker.wait(60) == 0
+        assert "is given up (max_runtime is 1 s)" in worker.output()
+    state = DeliveryState.objects.get()
+    if do == "lock_and_sleep":  # Its own transaction kept the failure from being noted; it is a suspect now.
+        assert (state.in_flight, state.failure_count) == (True, 0)
+        return
+    assert (state.in_flight, state.failure_count) == (False, 1)
+    assert errors() == [
+        "django_mqueue.exceptions.TimeLimitExceeded: the handler ran longer than its max_runtime of 1 s"
+    ]
+    assert set(PartitionLease.objects.values_list("holder", flat=True)) == {""}
+
+
+def test_without_a_limit_the_first_signal_waits_and_the_second_ends_it() -> None:
+    """It keeps its lease meanwhile, for longer than that lasts. Another worker has the message then."""
+    with Workers() as workers:
+        worker = hangs(workers, "orders:billing")
+        worker.send(signal.SIGTERM)
+        told = database_ms()
+
+        def waited() -> bool:
+            assert worker.running
+            assert database_ms() - PartitionLease.objects.get().lease_renewed_at < 1800
+            return database_ms() - told > 3000
+
+        wait_until(waited, "longer than a lease", every=0.1)
+        worker.send(signal.SIGTERM)
+        assert worker.wait(3) == 128 + signal.SIGTERM
+        another = workers.start("orders:billing")
+        wait_until(lambda: Step.objects.filter(what="start").count() == 2, "another has it")
+        another.kill()
+    assert sorted(Step.objects.values_list("attempt", flat=True)) == [1, 2]
+
+
+def test_where_too_many_hang_the_process_ends_with_1_and_its_successor_goes_on() -> None:
+    """Every errand hangs. With one thread the fourth is one too many."""
+    with Workers() as workers:
+        worker = hangs(workers, "errands", "sleep")
+        for number in range(2, 6):
+            publish("errands", {"n": number, "do": "sleep", "seconds": 60}, key=f"k{number}")
+        assert worker.wait(25) == 1
+        assert "4 handlers have run past their max_runtime" in worker.output()
+        assert not DeliveryState.objects.filter(in_flight=True).exists()
+        assert DeliveryState.objects.filter(failure_count__gte=1).count() >= 1
+        publish("errands", {"n": 9}, key="other")
+        successor = workers.start("errands", "--threads", "4")
+        wait_until(lambda: Step.objects.filter(what="end", number=9).exists(), "its successor goes on")
+        successor.kill()

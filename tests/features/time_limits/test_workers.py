@@ -1,0 +1,196 @@
+"""What a handler that hangs does to its worker: nothing, as long as not too many do. And who hears of it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+
+from django_mqueue import (
+    Message,
+    TooManyHanging,
+    publish,
+    publish_many,
+)
+from django_mqueue.models import DeliveryState, PartitionLease
+from django_mqueue.workers.registry import handlers
+from django_mqueue.workers.runner import Runner, RunOptions
+from tests.features.batch.batches import AT_ONCE, LATER, Batches, publish_all, states
+from tests.support.processes import wait_until
+from tests.support.running import Seen, registered, run
+from tests.support.shop.models import Sale
+
+from .hanging import LIMIT, Hanging, running
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("fast")]
+
+
+def test_the_others_go_on_and_the_lease_is_renewed(hanging: Hanging) -> None:
+    """Its only thread hangs: another takes its place."""
+    publish("t", 0, key="k")
+    publish_many("t", range(1, 40))
+
+    def handle(message: Message) -> None:
+        if message.payload == 0:
+            hanging.hang()
+
+    with registered("t", seen := Seen(handle), max_runtime=LIMIT, retry=LATER):
+        output = run(threads=1)
+    assert "ack 39, nack 1" in output
+    assert sorted(seen.payloads) == list(range(40))
+
+
+def lock_state(message: Any) -> None:
+    mine = {"consumer_group": "g", "topic": "t", "partition_key": "k", "message_offset": message.offset}
+    assert DeliveryState.objects.select_for_update().values_list("in_flight").get(**mine) == (True,)
+
+
+def test_an_atomic_handler_that_holds_its_delivery_locked_does_not_hold_up_its_worker(
+    hanging: Hanging,
+) -> None:
+    """It has its delivery locked in its transaction, which never ends: its answer waits, and nobody else does."""
+    publish("t", 0, key="k")
+
+    def handle(message: Any) -> None:
+        if message.payload == 0:
+            Sale.objects.create(number=0)
+            lock_state(message)
+            hanging.hang()
+
+    with (
+        registered("t", seen := Seen(handle), max_runtime=2, atomic=True, retry=LATER),
+        running(hanging) as worker,
+    ):
+        wait_until(lambda: worker.hanging, "it is given up")
+        publish_many("t", range(1, 20))
+        wait_until(lambda: len(seen.messages) == 20, "the others go on")
+        wait_until(lambda: DeliveryState.objects.filter(acked=True).count() == 19, "and are done")
+        hanging.go.set()
+        wait_until(lambda: states()[0] == (False, 1, 0), "then it has failed")
+    assert len(hanging.over) == 1, "it came to its end, and was rolled back"
+    assert not Sale.objects.exists()
+
+
+def lease_age(key: str) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000 - lease_renewed_at"
+            " FROM queue_partition_leases WHERE partition_key = %s",
+            [key],
+        )
+        return int(cursor.fetchone()[0])
+
+
+@pytest.mark.parametrize("limit", [None, 60])
+def test_leases_are_renewed_while_all_threads_hang(hanging: Hanging, limit: float | None) -> None:
+    """Longer than a lease lasts (two seconds), with a limit that is far away, and with none."""
+    publish_many("t", range(3))
+    with (
+        registered("t", seen := Seen(lambda m: hanging.hang()), max_runtime=limit),
+        running(hanging, threads=2),
+    ):
+        wait_until(lambda: len(seen.messages) == 2, "both threads hang")
+        ages: list[int] = []
+
+        def enough() -> bool:
+            ages.append(
+                max(
+                    lease_age(name) for name in PartitionLease.objects.values_list("partition_key", flat=True)
+                )
+            )
+            return len(ages) * 0.1 > 2.6
+
+        wait_until(enough, "longer than a lease", every=0.1)
+        assert max(ages) < 1500
+        hanging.go.set()
+        wait_until(lambda: DeliveryState.objects.filter(acked=True).count() == 3, "all are done")
+    assert {message.attempt for message in seen.messages} == {1}
+
+
+def test_where_too_many_hang_the_process_ends(hanging: Hanging, caplog: pytest.LogCaptureFixture) -> None:
+    """It has one thread, and may have four that hang. The fourth is answered before it goes."""
+    publish_many("t", range(8))
+    with registered("t", seen := Seen(lambda m: hanging.hang()), max_runtime=LIMIT, retry=LATER):
+        runner = Runner(handlers(["t"]), RunOptions(threads=1, max_seconds=20))
+        with pytest.raises(TooManyHanging, match="4 handlers have run past their max_runtime"):
+            runner.run()
+    assert runner.hanging == 4
+    assert len(seen.messages) == 4
+    assert DeliveryState.objects.filter(failure_count=1, in_flight=False).count() == 4
+    assert not DeliveryState.objects.filter(in_flight=True).exists()
+    assert set(PartitionLease.objects.values_list("holder", flat=True)) == {""}
+    assert sum("4 handlers have run past" in record.message for record in caplog.records) == 1
+
+
+def test_those_that_end_at_last_do_not_count(hanging: Hanging) -> None:
+    publish_many("t", range(12))
+
+    def handle(message: Message) -> None:
+        if message.payload < 6:
+            threading.Event().wait(LIMIT * 2)
+
+    with registered("t", seen := Seen(handle), max_runtime=LIMIT, retry=LATER):
+        assert "ack 6, nack 6" in run(threads=1)
+    assert len(seen.messages) == 12
+
+
+def test_a_hanging_handler_is_told_of(hanging: Hanging, caplog: pytest.LogCaptureFixture) -> None:
+    message = publish("t", 1, key="k", id="the-id")
+    with registered("t", lambda m: hanging.hang(), name="its name", max_runtime=LIMIT, retry=LATER):
+        run()
+        hanging.let_go()
+    (given_up,) = [r for r in caplog.records if "is given up" in r.message]
+    assert given_up.levelno == logging.WARNING
+    assert (
+        f"its name: topic t, partition k, offset {message.offset}, id the-id: has been running for 0."
+        in given_up.message
+    )
+    assert "(max_runtime is 0.15 s)" in given_up.message
+    assert "self.go.wait(30)" in given_up.message
+    assert any("has ended at last" in record.message for record in caplog.records)
+
+
+def test_one_without_a_limit_is_told_of_after_ten_visibility_timeouts(
+    hanging: Hanging, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And again when it has taken twice as long. It is left to run."""
+    publish_all("t", [1, 2])
+    with (
+        registered("t", Batches(lambda m: hanging.hang()), batch=True, visibility_timeout=0.02),
+        running(hanging, threads=1),
+    ):
+
+        def told() -> list[str]:
+            return [r.message for r in caplog.records if "has been running for" in r.message]
+
+        wait_until(lambda: len(told()) == 2, "two warnings")
+        hanging.go.set()
+        wait_until(lambda: DeliveryState.objects.filter(acked=True).count() == 2, "it ends, and is done")
+    assert " and 1 more: has been running for 0.2" in told()[0]
+    assert "self.go.wait(30)" in told()[0]
+    assert states() == [(True, 0, 0)] * 2
+
+
+def test_a_handler_with_open_transactions_of_its_own(
+    hanging: Hanging, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It holds its delivery locked, without being atomic: nobody waits for it."""
+    publish("t", 0, key="k")
+
+    def handle(message: Any) -> None:
+        if message.payload == 0 and message.attempt == 1:
+            with transaction.atomic():
+                lock_state(message)
+                hanging.hang()
+
+    with registered("t", seen := Seen(handle), max_runtime=2, retry=AT_ONCE), running(hanging) as worker:
+        wait_until(lambda: worker.hanging, "it is given up")
+        publish_many("t", range(1, 10))
+        wait_until(lambda: len(seen.messages) == 10, "the others go on")
+        hanging.go.set()
+        wait_until(lambda: len(seen.messages) == 11, "it comes again")
+    assert seen.attempts(0) == [1, 2]
+    assert "rests" not in caplog.text, "its worker waited for a lock"

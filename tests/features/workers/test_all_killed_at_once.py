@@ -1,0 +1,61 @@
+"""SIGKILL of every worker at once, under load, as when a node dies."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from django_mqueue import OutgoingMessage, publish_many
+from django_mqueue.models import DeliveryState
+from tests.support.processes import FAST, Workers, database_ms, wait_until
+from tests.support.shop.models import Step
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
+
+MESSAGES, WORKERS, VISIBILITY = 400, 3, 60.0
+
+
+def ended() -> int:
+    return Step.objects.filter(what="end").values("number").distinct().count()
+
+
+@pytest.mark.timeout(180)
+def test_what_they_had_in_hand_comes_again_within_lease_and_visibility_and_attempts_are_right() -> None:
+    """Three are killed with handlers at work, and three others start. What had reached a handler has used an attempt.
+
+    What had not, prefetched or not, has used none; nothing is dead-lettered.
+    """
+    publish_many(
+        "orders",
+        [
+            OutgoingMessage({"n": n, "do": "sleep", "seconds": 0.03}, key=f"k{n % 11}")
+            for n in range(MESSAGES)
+        ],
+    )
+    with Workers() as workers:
+        killed = [workers.start("orders:billing", "--threads", "4") for _ in range(WORKERS)]
+        wait_until(lambda: Step.objects.values("pid").distinct().count() == WORKERS, "all are at work")
+        wait_until(lambda: ended() > 50, "they are in the midst of it")
+        for worker in killed:
+            worker.send(signal.SIGKILL)
+        assert [worker.wait() for worker in killed] == [-signal.SIGKILL] * WORKERS
+        killed_at = database_ms()
+        in_hand = set(
+            DeliveryState.objects.filter(in_flight=True, handed=True).values_list("message_offset", flat=True)
+        )
+        assert in_hand, "some handlers were at work"
+        assert ended() < MESSAGES
+        heirs = [workers.start("orders:billing", "--threads", "4") for _ in range(WORKERS)]
+        wait_until(lambda: ended() == MESSAGES, "all are done", timeout=90)
+        wait_until(lambda: not DeliveryState.objects.filter(acked=False).exists(), "and acked")
+        assert [worker.stop() for worker in heirs] == [0] * WORKERS
+    pids = {worker.pid for worker in heirs}
+    again = Step.objects.filter(what="start", message_offset__in=in_hand, pid__in=pids)
+    assert {step.message_offset for step in again} == in_hand
+    latest = max(step.at for step in again) / 1000
+    assert latest - killed_at <= (FAST["LEASE_DURATION"] + VISIBILITY) * 1000
+    assert {step.attempt for step in again} == {2}
+    others = Step.objects.filter(what="start", pid__in=pids).exclude(message_offset__in=in_hand)
+    assert {step.attempt for step in others} == {1}
+    assert not DeliveryState.objects.filter(failure_count__gt=0).exists()

@@ -1,0 +1,43 @@
+"""``runconsumer --drain`` after a worker was killed, under another name."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_mqueue import publish
+from django_mqueue.models import DeliveryState
+from tests.support.processes import FAST, Workers, wait_until
+from tests.support.shop.models import Door, Step
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+MESSAGES = 12
+
+
+def killed(workers: Workers) -> None:
+    """Start a worker, and kill it in its first handler with all messages leased."""
+    for n in range(MESSAGES):
+        publish("orders", {"n": n, "do": "wait", "door": "go"}, key="k")
+    worker = workers.start("orders:billing", "--threads", "1")
+    wait_until(lambda: Step.objects.filter(what="start").exists(), "a handler has started")
+    worker.kill()
+    Door.objects.create(name="go")
+
+
+def test_it_waits_for_the_dead_workers_lease_and_does_all() -> None:
+    with Workers() as workers:
+        killed(workers)
+        drain = workers.start("orders:billing", "--drain", "--drain-timeout", "60")
+        assert drain.wait(120) == 0
+        assert f"stopped: ack {MESSAGES}" in drain.output()
+    assert DeliveryState.objects.filter(acked=True).count() == MESSAGES
+
+
+def test_it_says_what_is_left_and_exits_with_3() -> None:
+    with Workers({**FAST, "LEASE_DURATION": 600}) as workers:
+        killed(workers)
+        drain = workers.start("orders:billing", "--drain", "--drain-timeout", "0.5")
+        assert drain.wait(120) == 3
+        assert f"{MESSAGES} messages are left" in drain.output()
+        assert "stopped: nothing to do" in drain.output()
+    assert not DeliveryState.objects.filter(acked=True).exists()

@@ -1,0 +1,143 @@
+"""The server restarts, or crashes, in mid-run: the same worker processes carry on and nothing is lost."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from django.db import DatabaseError, connections
+
+from django_mqueue import publish
+from django_mqueue.models import DeliveryState, SubscriberHeartbeat
+from tests.own_server import OwnServer
+from tests.support.processes import Workers, wait_until
+from tests.support.shop.models import Step
+from tests.support.threads import RawConnection
+from tests.support.transactions import wait
+
+pytestmark = pytest.mark.slow
+
+
+def done(alias: str) -> int:
+    return DeliveryState.objects.using(alias).filter(acked=True).count()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_restart_in_mid_run_loses_nothing_and_the_workers_carry_on(
+    number: signal.Signals, own_server: OwnServer
+) -> None:
+    """Twice in a row, with two workers at work. Each message whose publish returned is done, in the same processes."""
+    alias, published = own_server.alias, 0
+
+    def publish_some() -> int:
+        nonlocal published
+        for _ in range(100):
+            publish("orders", {"n": published}, key=f"k{published % 7}", using=alias)
+            published += 1
+        return published
+
+    with Workers(using=alias) as workers:
+        both = [workers.start("orders:billing", url=own_server.url) for _ in range(2)]
+        wait_until(lambda: SubscriberHeartbeat.objects.using(alias).count() == 2, "both have joined")
+        for _ in range(2):
+            publish_some()
+            wait_until(lambda: done(alias) > published - 90, "they are at work")
+            connections[alias].close()
+            own_server.restart(number)
+        publish_some()
+        wait_until(lambda: done(alias) == published, "all are done", timeout=60)
+        for worker in both:  # One may have had nothing to do yet, and be waiting for its next try.
+            wait_until(lambda w=worker: "the database is back" in w.output(), "it is back, too")  # type: ignore[misc]
+        assert all(worker.running for worker in both)
+        assert [worker.stop() for worker in both] == [0, 0]
+        assert all("trying again" in worker.output() for worker in both)
+    ended = set(Step.objects.using(alias).filter(what="end").values_list("number", flat=True))
+    assert ended == set(range(published))
+    assert not DeliveryState.objects.using(alias).filter(acked=False).exists()
+
+
+def test_a_handler_that_runs_through_a_restart_is_acked_after_it(own_server: OwnServer) -> None:
+    """It does not use the database meanwhile. Its ack waits for the server; nobody runs it a second time."""
+    alias = own_server.alias
+    publish("orders", {"n": 1, "do": "sleep_only", "seconds": 4}, key="k", using=alias)
+    with Workers(using=alias) as workers:
+        worker = workers.start("orders:billing", "--name", "w", url=own_server.url)
+        wait_until(
+            lambda: DeliveryState.objects.using(alias).filter(in_flight=True).exists(), "it has started"
+        )
+        connections[alias].close()
+        own_server.stop()
+        with pytest.raises(DatabaseError):
+            publish("orders", {"n": 2}, key="k", using=alias)
+        connections[alias].close()
+        own_server.start()
+        wait_until(lambda: done(alias) == 1, "it is acked")
+        state = DeliveryState.objects.using(alias).get()
+        assert (state.retry_count, state.failure_count) == (0, 0)
+        assert worker.stop() == 0
+        assert "stopped: ack 1" in worker.output()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_the_first_message_after_a_restart_does_not_fail_for_an_old_connection(
+    number: signal.Signals, own_server: OwnServer
+) -> None:
+    """The handlers' connections died with the server while they were idle: that is no attempt's fault."""
+    alias = own_server.alias
+    publish("orders", {"n": 1}, key="k", using=alias)
+    with Workers(using=alias) as workers:
+        worker = workers.start("orders:billing", "--threads", "1", url=own_server.url)
+        wait_until(lambda: done(alias) == 1, "its handler has a connection")
+        connections[alias].close()
+        own_server.restart(number)
+        publish("orders", {"n": 2}, key="k", using=alias)
+        wait_until(lambda: done(alias) == 2, "it goes on")
+        assert worker.stop() == 0
+        assert "failed" not in worker.output()
+    steps = Step.objects.using(alias).filter(number=2).order_by("id").values_list("what", "attempt")
+    assert list(steps) == [("start", 1), ("end", 1)]
+
+
+def test_a_worker_that_is_told_to_stop_while_the_server_is_away_stops(own_server: OwnServer) -> None:
+    """It cannot leave the group, which its lease will tell; it does not hang."""
+    alias = own_server.alias
+    publish("orders", {"n": 1}, key="k", using=alias)
+    with Workers(using=alias) as workers:
+        worker = workers.start("orders:billing", url=own_server.url)
+        wait_until(lambda: done(alias) == 1, "it is at work")
+        connections[alias].close()
+        own_server.stop()
+        wait_until(lambda: "trying again" in worker.output(), "it has noticed")
+        worker.send(signal.SIGTERM)
+        worker.wait(10)
+        own_server.start()
+
+
+def test_a_server_that_refuses_connections_is_waited_for(own_server: OwnServer) -> None:
+    """It has as many as it may have, when the worker needs a new one: the worker goes on when there is room."""
+    alias, others = own_server.alias, []
+    publish("orders", {"n": 1}, key="k", using=alias)
+    with Workers(using=alias) as workers:
+        worker = workers.start("orders:billing", "--threads", "1", url=own_server.url)
+        wait_until(lambda: done(alias) == 1, "it is at work")
+        try:
+            others = [RawConnection(alias) for _ in range(12)]
+            with connections[alias].cursor() as cursor:
+                cursor.execute("SET GLOBAL max_connections = 10")
+                cursor.execute(
+                    "SELECT ID FROM information_schema.PROCESSLIST WHERE DB IS NOT NULL AND ID <> CONNECTION_ID()"
+                )
+                for (found,) in cursor.fetchall():
+                    if found not in {other.id for other in others}:
+                        cursor.execute(f"KILL {found:d}")
+            wait_until(lambda: "trying again" in worker.output(), "it is refused")
+            publish("orders", {"n": 2}, key="k", using=alias)
+            wait(3)
+            assert worker.running
+            assert done(alias) == 1
+            assert "is back" not in worker.output()
+        finally:
+            for other in others:
+                other.close()
+        wait_until(lambda: done(alias) == 2, "it goes on")
+        assert worker.stop() == 0

@@ -1,0 +1,69 @@
+"""``runconsumer`` and its signals, with real processes."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from django_mqueue import publish
+from django_mqueue.models import DeliveryState, PartitionLease, SubscriberHeartbeat
+from tests.support.processes import Worker, Workers, wait_until
+from tests.support.shop.models import Door, Step
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def started(workers: Workers) -> Worker:
+    """A worker with two handlers waiting at the door, and a third message behind them."""
+    for n in range(3):
+        publish("orders", {"n": n, "do": "wait", "door": "exit"}, key="k")
+    worker = workers.start("orders:billing", "--threads", "2")
+    wait_until(lambda: Step.objects.filter(what="start").count() == 2, "two handlers started")
+    return worker
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_first_signal_finishes_and_acks_what_runs_and_exits_0(number: signal.Signals) -> None:
+    """What runs is waited for and acked, nothing new begins, the lease is free and the name deregistered."""
+    with Workers() as workers:
+        worker = started(workers)
+        worker.send(number)
+        with pytest.raises(AssertionError, match="in vain"):
+            wait_until(lambda: not worker.running, "it waits for its handlers", timeout=0.5)
+        Door.objects.create(name="exit")
+        assert worker.wait() == 0
+        assert "stopped: ack 2" in worker.output()
+    assert sorted(Step.objects.filter(what="end").values_list("number", flat=True)) == [0, 1]
+    assert Step.objects.count() == 4
+    assert DeliveryState.objects.filter(acked=True).count() == 2
+    assert not DeliveryState.objects.filter(in_flight=True).exists()
+    assert set(PartitionLease.objects.values_list("holder", flat=True)) == {""}
+    assert SubscriberHeartbeat.objects.get().deregistered_at is not None
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_second_signal_stops_at_once(number: signal.Signals) -> None:
+    """No waiting for the handlers; what they had is delivered again, and nothing is lost."""
+    with Workers() as workers:
+        worker = started(workers)
+        worker.send(number)
+        with pytest.raises(AssertionError, match="in vain"):
+            wait_until(lambda: not worker.running, "the first signal waits", timeout=0.3)
+        worker.send(number)
+        assert worker.wait(3) == 128 + number
+        assert not Step.objects.filter(what="end").exists()
+        Door.objects.create(name="exit")
+        follower = workers.start("orders:billing")
+        wait_until(lambda: Step.objects.filter(what="end").count() == 3, "another has done them")
+        assert follower.stop() == 0
+    assert sorted(Step.objects.filter(what="end").values_list("number", flat=True)) == [0, 1, 2]
+    assert set(Step.objects.filter(what="end", number__lt=2).values_list("attempt", flat=True)) == {2}
+
+
+def test_an_idle_worker_stops_at_once_at_the_first_signal() -> None:
+    """Whatever its poll interval."""
+    with Workers() as workers:
+        worker = workers.start("orders:billing", "--poll-interval", "60")
+        wait_until(lambda: SubscriberHeartbeat.objects.exists(), "it has joined")
+        assert worker.stop() == 0

@@ -1,0 +1,73 @@
+"""A message is not delivered again while its handler runs, however long that takes."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from django_mqueue import Message, Subscription, publish
+from django_mqueue.models import DeliveryState
+from tests.support.processes import Workers, database_ms, wait_until
+from tests.support.running import Seen, registered, run
+from tests.support.shop.models import Door, Step
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("fast")]
+
+
+def test_a_handler_slower_than_its_visibility_timeout_is_not_interrupted_by_a_second_delivery() -> None:
+    """Three times its timeout of one second, with a second worker that would take it."""
+    with Workers() as workers:
+        publish("parcels", {"n": 1, "do": "wait", "door": "exit"}, key="k")
+        both = [workers.start("parcels"), workers.start("parcels")]
+        step = wait_until(lambda: Step.objects.first(), "the handler has started")
+        wait_until(lambda: database_ms() > step.at // 1000 + 3000, "three seconds have passed")
+        Door.objects.create(name="exit")
+        wait_until(lambda: Step.objects.filter(what="end").exists(), "the handler has ended")
+        assert [worker.stop() for worker in both] == [0, 0]
+    assert [(s.what, s.attempt) for s in Step.objects.order_by("id")] == [("start", 1), ("end", 1)]
+    state = DeliveryState.objects.get()
+    assert (state.acked, state.retry_count) == (True, 0)
+
+
+@pytest.mark.slow
+def test_it_is_extended_while_the_worker_is_told_to_stop() -> None:
+    """Between SIGTERM and the handler's end too, and the lease is kept: nobody else gets the key."""
+    with Workers() as workers:
+        publish("parcels", {"n": 1, "do": "wait", "door": "exit"}, key="k")
+        first = workers.start("parcels")
+        wait_until(lambda: Step.objects.exists(), "the handler has started")
+        stopped_at = database_ms()
+        process_told = first.process
+        process_told.terminate()
+        second = workers.start("parcels")
+        wait_until(lambda: database_ms() > stopped_at + 3000, "longer than lease and visibility have passed")
+        Door.objects.create(name="exit")
+        assert first.wait() == 0
+        assert second.stop() == 0
+    assert [(s.what, s.attempt) for s in Step.objects.order_by("id")] == [("start", 1), ("end", 1)]
+
+
+def test_messages_claimed_ahead_of_free_threads_are_kept_too() -> None:
+    """One slow handler among quick ones: what waits behind it is still delivered once, with attempt 1."""
+
+    def handle(message: Message) -> None:
+        threading.Event().wait(1.5 if message.payload == 60 else 0)
+
+    for n in range(120):
+        publish("t", n, key=f"k{n % 3}")
+    with registered("t", seen := Seen(handle), batch_size=100, visibility_timeout=0.5):
+        run(threads=1)
+    assert sorted(seen.payloads) == list(range(120))
+    assert {message.attempt for message in seen.messages} == {1}
+
+
+def test_what_was_left_unanswered_by_hand_comes_again_after_the_timeout() -> None:
+    """The other side of it: by hand nobody extends for you."""
+    publish("t", 1)
+    with Subscription("t", "g", visibility_timeout=0.3) as subscription:
+        (first,) = subscription.poll()
+        assert subscription.poll() == []
+        (again,) = wait_until(subscription.poll, "it is delivered again")
+        assert (first.attempt, again.attempt) == (1, 2)
+        again.ack()

@@ -1,0 +1,192 @@
+"""Guards of attempts, order and shares: suspects, what was claimed ahead, one clock, an owner for every partition."""
+
+from __future__ import annotations
+
+from .mutation import Mutation, mutation
+
+_SHARES = "features/leases/test_shares.py"
+_POLICY = "unit/policy/test_shares_and_solitude.py"
+_DYING = "protocol/hostile/test_dying_connections.py"
+_DEADLOCKS = "features/atomic/test_deadlocks.py"
+_CLOSED = "features/workers/test_closed_connections.py"
+
+MUTATIONS: tuple[Mutation, ...] = (
+    mutation(
+        "suspects run alone",
+        "a message that kills workers takes its neighbours along: they are dead-lettered with it",
+        "policy/solitude.py",
+        "        if not suspects or not in_flight:\n",
+        "        if not suspects or not in_flight or self.quiet_for:\n",
+        f"{_POLICY}::test_a_suspect_runs_once_nothing_else_does",
+    ),
+    mutation(
+        "nothing runs beside a suspect",
+        "who is claimed while a suspect runs alone is blamed with it",
+        "policy/solitude.py",
+        "        if alone:\n            return Mode.WAIT\n",
+        "",
+        "protocol/guards/test_alone.py::test_others_wait_while_a_suspect_runs_alone",
+    ),
+    mutation(
+        "only a death while alone is a failure",
+        "whoever is at work when a worker is killed from outside loses an attempt, and is dead-lettered at last",
+        "store/state.py",
+        '" failure_count = failure_count + alone, retry_count',
+        '" failure_count = failure_count + 1, retry_count',
+        f"{_DYING}::test_the_connection_dies_while_a_suspect_is_dealt_with"
+        "[INSERT INTO queue_messages-in the burial]",
+    ),
+    mutation(
+        "a death while alone is a failure",
+        "a message that kills its worker kills workers for ever",
+        "store/state.py",
+        '" failure_count = failure_count + alone, retry_count',
+        '" retry_count',
+        f"{_DYING}::test_the_connection_dies_while_a_suspect_is_dealt_with"
+        "[INSERT INTO queue_messages-in the burial]",
+    ),
+    mutation(
+        "only what was handed to a handler is an attempt",
+        "what was claimed ahead by a worker that died has used an attempt that nobody made",
+        "store/state.py",
+        "retry_count = retry_count + handed",
+        "retry_count = retry_count + 1",
+        "protocol/guards/test_claimed_ahead.py::test_what_no_handler_was_given_has_used_no_attempt",
+    ),
+    mutation(
+        "a postponed delivery is no attempt",
+        "a message that only waits for something runs out of attempts",
+        "store/answers.py",
+        'else "s.handed = 0"',
+        'else "s.handed = s.handed"',
+        "features/dead_letters/test_dead_letters.py::test_postpone_uses_up_no_attempt",
+    ),
+    mutation(
+        "a handler's connection is checked before its use",
+        "each connection that the server closed while it was idle uses an attempt",
+        "workers/connections.py",
+        "        connection.health_check_done = False  # type: ignore[attr-defined]\n",
+        "",
+        f"{_CLOSED}::test_closed_idle_connections_use_no_attempt[plain-kill]",
+    ),
+    mutation(
+        "an attempt that the server undid is not counted",
+        "a connection that the server closes in an atomic handler uses an attempt",
+        "workers/judging.py",
+        "    if times > UNCOUNTED_MOST:\n",
+        "    if times:\n",
+        f"{_CLOSED}::test_a_connection_closed_while_the_handler_runs[atomic]",
+        f"{_CLOSED}::test_a_connection_closed_while_the_handler_runs[atomic batch]",
+    ),
+    mutation(
+        "attempts that are not counted are bounded",
+        "a message whose handler always loses its connection is delivered for ever",
+        "workers/judging.py",
+        "    if times > UNCOUNTED_MOST:\n        return None\n",
+        "",
+        f"{_CLOSED}::test_a_message_whose_connection_is_always_closed_is_dead_lettered",
+    ),
+    mutation(
+        "only what is rolled back is not counted",
+        "a handler that is not atomic repeats effects that have stayed, and no attempt is counted",
+        "workers/judging.py",
+        "return handler.atomic and (",
+        "return (",
+        f"{_CLOSED}::test_a_connection_closed_while_the_handler_runs[plain]",
+        f"{_DEADLOCKS}::test_a_lock_wait_timeout_of_another_handler_uses_an_attempt",
+    ),
+    mutation(
+        "deadlocks and lock wait timeouts use no attempt",
+        "atomic handlers that update one row dead-letter good messages",
+        "workers/judging.py",
+        " or session.is_retriable(exception))",
+        ")",
+        f"{_DEADLOCKS}::test_a_deadlock_of_two_atomic_handlers_uses_no_attempt[one]",
+        f"{_DEADLOCKS}::test_a_lock_wait_timeout_of_an_atomic_handler_uses_no_attempt[batch]",
+    ),
+    mutation(
+        "strict is one at a time",
+        "a message is delivered while an earlier one of its key is not done",
+        "service/partition.py",
+        "        if self.in_flight or self.suspects:\n            return [], []\n",
+        "",
+        "features/strict/test_by_hand.py::test_the_next_of_a_key_comes_when_the_one_before_is_acked",
+    ),
+    mutation(
+        "a partition moves when nothing of it is in flight",
+        "a healthy worker's messages are delivered a second time whenever another one joins",
+        "service/membership.py",
+        "if p.leaving and not p.in_flight]",
+        "if p.leaving]",
+        "protocol/guards/test_moving.py::test_what_is_in_flight_keeps_its_partition",
+    ),
+    mutation(
+        "the clock is the database's",
+        "a worker whose clock is wrong delivers too early or not at all, and steals living leases",
+        "store/dialect.py",
+        "NOW_MS = \"(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000)\"",
+        "class _OwnClock:\n"
+        "    def __format__(self, form: str) -> str:\n"
+        "        import time\n\n"
+        "        return str(int(time.time() * 1000))\n\n\n"
+        "NOW_MS = _OwnClock()",
+        "protocol/guards/test_clock.py::test_a_subscriber_with_a_wrong_clock_steals_no_lease",
+    ),
+    mutation(
+        "shares are floor and remainder",
+        "with shares rounded up, the last member of a group has nothing while others have more than their part",
+        "policy/shares.py",
+        "return whole + (1 if ranked.index(me) < rest else 0)",
+        "return whole + (1 if rest else 0)",
+        f"{_POLICY}::test_twelve_over_five",
+        f"{_SHARES}::test_12_partitions_over_5_subscribers_are_3_3_2_2_2",
+    ),
+    mutation(
+        "who has too much gives partitions up",
+        "who comes later gets nothing",
+        "service/membership.py",
+        "self._leave(max(-wanted, 0))",
+        "self._leave(min(-wanted, 0))",
+        f"{_SHARES}::test_one_who_was_alone_gives_up_what_is_too_much_when_others_come",
+    ),
+    mutation(
+        "what stays free is taken by anybody",
+        "a partition that falls to a member which does not take it has no owner for as long as that one lives",
+        "service/membership.py",
+        "if free and (wanted > 0 or self._free_for > ORPHANED_AFTER):",
+        "if free and wanted > 0:",
+        "protocol/guards/test_orphans.py::test_free_leases_that_their_member_does_not_take_find_an_owner",
+    ),
+    mutation(
+        "new partitions that nobody takes are taken by anybody",
+        "the same, for partitions that never had an owner",
+        "service/membership.py",
+        "if age > ORPHANED_AFTER or self._mine_by_rank(name)",
+        "if self._mine_by_rank(name)",
+        "protocol/guards/test_orphans.py::test_new_partitions_that_their_member_does_not_take_find_an_owner",
+    ),
+    mutation(
+        "strict: holes are looked through before news is told",
+        "a message is given to a handler before one of its key that had been committed when it was sent",
+        "service/feed.py",
+        "if any(listener.strict for listener in tail.listeners):",
+        "if not tail.listeners:",
+        "features/strict/test_order_of_commits.py::test_what_committed_late_comes_before_what_was_sent_after_its_commit",
+    ),
+    mutation(
+        "strict: a partition is read on from where all was delivered",
+        "the same, while a backlog is worked off",
+        "service/loading.py",
+        "place.scanned if strict else place.read_to",
+        "place.read_to",
+        "features/strict/test_order_of_commits.py::test_the_same_where_the_log_is_read_on_before_the_tail_is",
+    ),
+    mutation(
+        "attempts that do not count stay known when the partition is read again",
+        "a message whose handler always meets a deadlock is delivered for ever",
+        "service/loading.py",
+        "new.idle_since, new.uncounted = before.idle_since, before.uncounted",
+        "new.idle_since = before.idle_since",
+        f"{_DEADLOCKS}::test_attempts_that_are_not_counted_stay_known_when_the_partition_is_read_again",
+    ),
+)

@@ -1,0 +1,247 @@
+"""Guards against former owners: leases, claims, the compare-and-set of each answer, retries of what deadlocks."""
+
+from __future__ import annotations
+
+from .mutation import Mutation, mutation
+
+_MANUAL = "protocol/hostile/test_manual_transactions.py"
+_STALE = "protocol/fencing/test_stale_workers.py"
+_RACES = "protocol/fencing/test_races.py"
+_LOCKS = "features/workers/test_lock_errors.py"
+_HELD = "protocol/guards/test_held_locks.py"
+_AHEAD = "protocol/guards/test_claimed_ahead.py"
+_EXTENDING = "protocol/interleavings/test_extending.py"
+
+_TOKEN_OF_UPDATE = 'one = "(s.partition_key = %s AND s.message_offset = %s AND s.delivery_token = %s)"'
+_HOLDER_OF_UPDATE = "AND l.holder = %s SET {assignments}"
+
+_STATEMENTS = {
+    "ack": "'s.acked = 1' in assignments and 's.failure_count' not in assignments",
+    "nack": "'s.failure_count' in assignments and 's.acked = 1' not in assignments",
+    "reject": "'s.failure_count' in assignments and 's.acked = 1' in assignments",
+    "postpone": "'s.handed = 0' in assignments",
+    "extend": "assignments.startswith('s.invisible_until')",
+    "starting what was claimed ahead": "assignments == 's.handed = 1'",
+}
+"""How the statement that all answers share knows whose it is."""
+
+_VERBS = {"starting what was claimed ahead": "hand over"}
+
+
+def _without_token(verb: str) -> Mutation:
+    return mutation(
+        f"{verb}: compares the delivery's token",
+        "a delivery that ran out and was made again is answered by the older one",
+        "store/answers.py",
+        _TOKEN_OF_UPDATE,
+        'one = f"(s.partition_key = %s AND s.message_offset = %s'
+        f' AND (s.delivery_token = %s OR {{int({_STATEMENTS[verb]})}}))"',
+        f"{_AHEAD}::test_what_was_delivered_again_is_not_started"
+        if verb not in ("ack", "nack", "reject", "postpone", "extend")
+        else f"{_STALE}::test_after_its_visibility_ran_out_and_it_was_delivered_again_a_delivery_is_void[{verb}]",
+    )
+
+
+def _without_holder(verb: str) -> Mutation:
+    return mutation(
+        f"{verb}: compares the lease's holder",
+        "a worker that has lost its partition answers for the new owner",
+        "store/answers.py",
+        _HOLDER_OF_UPDATE,
+        f"AND (l.holder = %s OR {{int({_STATEMENTS[verb]})}}) SET {{assignments}}",
+        f"{_AHEAD}::test_what_was_stolen_is_not_started"
+        if verb not in ("ack", "nack", "reject", "postpone", "extend")
+        else f"{_STALE}::test_after_its_lease_was_stolen_a_worker_can_do_nothing[{verb}]",
+    )
+
+
+MUTATIONS: tuple[Mutation, ...] = (
+    mutation(
+        "a lease is taken only when free or expired",
+        "two workers take a partition from one another, and each message is delivered by both",
+        "store/leases.py",
+        "AND (holder = '' OR lease_renewed_at <= {NOW_MS} - %s)\"\n        f\" LIMIT {most:d}",
+        "AND (holder = '' OR lease_renewed_at <= {NOW_MS} - %s OR 1)\"\n        f\" LIMIT {most:d}",
+        "protocol/interleavings/test_leases.py::test_a_renewal_between_the_look_and_the_theft",
+    ),
+    mutation(
+        "a worker renews its own leases alone",
+        "the leases of a dead worker live on: nobody takes its partitions",
+        "store/leases.py",
+        "AND holder = %s FOR UPDATE SKIP LOCKED",
+        "AND %s <> '' FOR UPDATE SKIP LOCKED",
+        "features/leases/test_shares.py::test_one_that_dies_is_replaced_within_the_lease",
+    ),
+    mutation(
+        "a worker that leaves releases its own leases alone",
+        "the partitions of its successor become free while that one works on them",
+        "store/leases.py",
+        "    if free := _lock_free(cursor, me):\n",
+        "    if free := [one.id for one in whose(cursor.db.alias, me.group, me.topic, None, None, None)]:\n",
+        f"{_STALE}::test_a_fenced_subscriber_that_closes_leaves_its_successors_leases_alone",
+    ),
+    mutation(
+        "a claim checks its leases",
+        "a worker delivers what it had read ahead of a partition that is another's by now",
+        "store/leases.py",
+        'f" AND l.partition_key IN ({marks(partitions)}) AND l.holder = %s {locking}"',
+        "f\" AND l.partition_key IN ({marks(partitions)}) AND %s <> '' {locking}\"",
+        f"{_RACES}::test_a_claim_that_meets_an_uncommitted_theft_does_not_wait_and_gets_nothing",
+    ),
+    mutation(
+        "a claim locks its leases",
+        "a partition is stolen between the check and the claim: a message is delivered as new by both",
+        "store/leases.py",
+        "found = _mine(cursor, me, life, partitions, sharing(cursor.db.alias))",
+        'found = _mine(cursor, me, life, partitions, "")',
+        f"{_HELD}::test_a_claim_holds_its_lease",
+    ),
+    mutation(
+        "a claim is one transaction",
+        "its leases are free again before it has marked anything",
+        "service/claiming.py",
+        "mixed_up = session.run(context.using, work)",
+        "mixed_up = session.single(context.using, work)",
+        f"{_HELD}::test_a_claim_holds_its_lease",
+    ),
+    mutation(
+        "a claim whose commit is in doubt is undone",
+        "what it marked waits until its lease or its visibility runs out, and a later one of its key comes first",
+        "service/claiming.py",
+        "                self._unsure = (claim.token, choice)\n",
+        "                pass\n",
+        "protocol/guards/test_doubt.py::test_what_a_doubtful_claim_took_is_delivered_at_once",
+    ),
+    mutation(
+        "a claim that the replication group did not take is in doubt",
+        "the same, after a failover to a member that was sent it and has committed it",
+        "store/session.py",
+        "    return is_lost(error) or (isinstance(error, DatabaseError) and error_code(error) in NOT_REPLICATED)",
+        "    return is_lost(error)",
+        "protocol/guards/test_doubt.py"
+        "::test_what_the_others_of_a_replication_group_committed_is_delivered_at_once[3100]",
+        "protocol/guards/test_doubt.py"
+        "::test_what_the_others_of_a_replication_group_committed_is_delivered_at_once[3101]",
+    ),
+    *map(_without_token, _STATEMENTS),
+    *map(_without_holder, _STATEMENTS),
+    mutation(
+        "an answer counts once",
+        "one that is repeated because its commit was not heard of counts a second failure, or undoes an ack",
+        "store/answers.py",
+        '" AND s.acked = 0 AND s.in_flight = 1",',
+        '"",',
+        "protocol/guards/test_repeated_answers.py::test_an_answer_given_again_changes_nothing[nack]",
+    ),
+    mutation(
+        "a start takes over from the same name",
+        "a worker that is started again waits for its own lease",
+        "service/membership.py",
+        "replace(context.me, incarnation=before) if before else None",
+        "replace(context.me, incarnation=before) if not before else None",
+        f"{_STALE}::test_a_subscriber_of_the_same_name_takes_over_at_once_and_the_older_is_told",
+    ),
+    mutation(
+        "heartbeats compare the incarnation",
+        "the older one of two with the same name never learns that it was replaced",
+        "store/heartbeats.py",
+        "{_ROW} AND incarnation = %s FOR UPDATE SKIP LOCKED",
+        "{_ROW} AND %s <> '' FOR UPDATE SKIP LOCKED",
+        "protocol/guards/test_incarnations.py::test_only_the_younger_one_of_a_name_beats",
+    ),
+    mutation(
+        "extend: asks what is committed whose a delivery is",
+        "in a transaction that has read before, the handler is told that it has more time for what another one runs",
+        "service/extending.py",
+        "            stale |= left - extended - locked\n",
+        "",
+        *(
+            f"features/atomic/test_snapshots.py::test_more_time_for_what_became_anothers_after_the_first_read[{change}]"
+            for change in ("stolen", "delivered again", "finished")
+        ),
+    ),
+    mutation(
+        "extend: holds no lock on the lease while the handler's transaction lasts",
+        "a worker that stands still keeps its partition for ever, and a healthy one loses its lease",
+        "service/answering.py",
+        "if todo and session.in_transaction(context.using) and not context.options.eager:",
+        "if todo and session.in_transaction(context.using) and context.options.eager:",
+        f"{_EXTENDING}::test_it_leaves_no_lock_on_the_lease_nor_on_its_state[READ COMMITTED]",
+        f"{_EXTENDING}::test_a_release",
+        f"{_EXTENDING}::test_a_renewal",
+    ),
+    mutation(
+        "deadlocks are tried again",
+        "an answer is lost, and its message delivered a second time, whenever the server chooses it as the victim",
+        "store/dialect.py",
+        "RETRIABLE = frozenset({DEADLOCK, LOCK_WAIT_TIMEOUT, RECORD_CHANGED})",
+        "RETRIABLE = frozenset({LOCK_WAIT_TIMEOUT, RECORD_CHANGED})",
+        f"{_LOCKS}::test_an_ack_that_is_the_victim_of_a_deadlock_is_tried_again",
+        f"{_LOCKS}::test_a_claim_that_is_the_victim_of_a_deadlock_is_tried_again",
+    ),
+    mutation(
+        "lock waits that time out are tried again",
+        "the same, whenever somebody holds a row for long",
+        "store/dialect.py",
+        "RETRIABLE = frozenset({DEADLOCK, LOCK_WAIT_TIMEOUT, RECORD_CHANGED})",
+        "RETRIABLE = frozenset({DEADLOCK, RECORD_CHANGED})",
+        f"{_LOCKS}::test_an_answer_whose_lock_wait_times_out_is_tried_again[ack]",
+    ),
+    mutation(
+        "an atomic block for what is acked already is rolled back",
+        "who has only heard of an error, and runs the block again, has its writes committed twice",
+        "service/answering.py",
+        "return stale or set(tickets) if whole else stale",
+        "return stale",
+        "features/atomic/test_by_hand.py::test_a_connection_that_is_lost_after_the_commit",
+    ),
+    mutation(
+        "memory of an answer waits for the end of a transaction without a block",
+        "an ack that is rolled back counts: its message is not delivered again, and a strict key goes on",
+        "service/after_commit.py",
+        "not session.in_transaction(context.using)",
+        "not session.calls_hooks(context.using)",
+        f"{_MANUAL}::test_an_answer_that_is_rolled_back_leaves_its_delivery_open[ack-by Django]",
+    ),
+    mutation(
+        "what Django reports of no commit is read from the database",
+        "the same, where the transaction is ended by SQL",
+        "service/after_commit.py",
+        "if found is not None and not found[1]:",
+        "if found is not None:",
+        f"{_MANUAL}::test_an_answer_that_is_rolled_back_leaves_its_delivery_open[nack-by SQL]",
+    ),
+    mutation(
+        "committed answers are confirmed at the next poll",
+        "a strict key stands still until the delivery's time is over, though its message is done",
+        "service/subscription.py",
+        "        confirm(engine.context)\n",
+        "",
+        f"{_MANUAL}::test_an_answer_that_is_committed_is_known_at_the_next_poll[ack-by Django]",
+    ),
+    mutation(
+        "a block inside a transaction without one is confirmed in the same way",
+        "the same, where a later transaction is rolled back",
+        "store/session.py",
+        "connection.in_atomic_block and connection.commit_on_exit",
+        "connection.in_atomic_block",
+        f"{_MANUAL}::test_one_answer_is_committed_and_the_next_is_rolled_back[atomic]",
+    ),
+    mutation(
+        "who finds out that an ack was committed unheard takes note of it",
+        "a strict key stands still until the delivery's time is over, though its message is done",
+        "service/atomically.py",
+        "        answering.note_unheard(deliveries)\n",
+        "",
+        "features/atomic/test_by_hand.py"
+        "::test_a_strict_subscription_goes_on_behind_an_ack_whose_commit_was_not_heard_of",
+    ),
+    mutation(
+        "a connection that is lost behind a COMMIT is not taken for an open transaction",
+        "no poll works any more, and leases stay until they run out",
+        "service/atomically.py",
+        "session.ended_whole(using), ",
+        "",
+        "features/atomic/test_by_hand.py::test_a_connection_that_is_lost_after_the_commit",
+    ),
+)

@@ -1,0 +1,222 @@
+"""Guards of what is kept and for whom: registration, deletion, dead letters, names."""
+
+from __future__ import annotations
+
+from .mutation import Edit, Mutation, mutation
+
+_REGISTRATION = "features/groups/test_registration.py"
+_RACES = "features/groups/test_races.py"
+_RETENTION = "features/groups/test_retention.py"
+_STARTS = "features/groups/test_starts.py"
+_LETTERS = "features/dead_letters/test_dead_letters.py"
+_LIVES = "protocol/hostile/test_lives.py"
+_NAMES = "features/publish/test_names.py"
+
+_FOLDED = 'db_collation="utf8mb4_general_ci"'
+_EXACT = 'db_collation="utf8mb4_bin"'
+
+MUTATIONS: tuple[Mutation, ...] = (
+    mutation(
+        "a start at a moment includes messages whose times are out of order",
+        "messages that were published while the server's clock was behind are skipped",
+        "service/registration.py",
+        "return start_before(using",
+        "return last_before(using",
+        f"{_STARTS}::test_what_was_published_while_the_clock_was_behind_is_not_skipped[minutes-subscribe]",
+        f"{_STARTS}::test_what_was_published_while_the_clock_was_behind_is_not_skipped[still behind-reset]",
+    ),
+    mutation(
+        "the search for a moment does not believe times of the hour before it",
+        "where the server's clock was behind for many messages, those before them are skipped",
+        "service/registration.py",
+        "CLOCK_SPREAD = timedelta(hours=1)",
+        "CLOCK_SPREAD = timedelta(minutes=1)",
+        f"{_STARTS}::test_a_clock_that_was_behind_for_thousands_of_messages",
+    ),
+    mutation(
+        "a group without a watermark is at its start",
+        "a group that never ran loses what the others are done with",
+        "service/collecting.py",
+        "starts[group]) for group in waiting):",
+        "starts[group]) for group in waiting if (partition, group) in marks):",
+        f"{_REGISTRATION}::test_a_registered_group_that_is_down_gets_everything",
+    ),
+    mutation(
+        "a topic without a group forgets nothing",
+        "what is published before the first group comes is lost",
+        "service/collecting.py",
+        "settled, PAGE) if groups.starts else []",
+        "settled, PAGE)",
+        f"{_REGISTRATION}::test_unsubscribing_the_last_group_keeps_what_is_left",
+    ),
+    mutation(
+        "deletion follows the watermarks",
+        "what a group is not done with is deleted",
+        "service/collecting.py",
+        "offset <= max(marks.get((partition, group), 0), starts[group])",
+        "offset <= max(marks.get((partition, group), 0), starts[group], rows[-1][0])",
+        f"{_RETENTION}::test_what_is_not_done_is_kept_however_old",
+    ),
+    mutation(
+        "deletion waits for the retention",
+        "what is to be kept for others, or for a repeated id, is deleted when it is done",
+        "service/collecting.py",
+        "old = set(garbage.old_enough(cursor, [o for _, o in done], retention)) if done else set()",
+        "old = {o for _, o in done if retention >= 0}",
+        f"{_RETENTION}::test_what_is_done_is_kept_for_the_retention",
+    ),
+    mutation(
+        "dead letters are no garbage",
+        "a dead letter goes when its first reader is done with it",
+        "service/collecting.py",
+        "        if is_kept(self.topic):\n",
+        "        if not self.topic:\n",
+        f"{_RETENTION}::test_dead_letters_are_no_garbage",
+    ),
+    mutation(
+        "deletion locks the topic",
+        "a group registers between its look at the groups and its delete, and loses what it was promised",
+        "store/garbage.py",
+        'f"{_TOPIC_ROW} FOR UPDATE SKIP LOCKED",',
+        'f"{_TOPIC_ROW}",',
+        "protocol/guards/test_held_locks.py::test_deletion_holds_the_topic",
+    ),
+    mutation(
+        "a page of deletion is one transaction",
+        "the topic's lock is gone when it deletes; what it deletes of a message may be half of it",
+        "service/collecting.py",
+        "more = session.run(self.using, work)",
+        "more = session.single(self.using, work)",
+        "protocol/guards/test_held_locks.py::test_deletion_holds_the_topic",
+        "protocol/guards/test_held_locks.py::test_state_and_message_are_deleted_together",
+    ),
+    mutation(
+        "a registration locks the topic",
+        "it comes between deletion's look at the groups and its delete",
+        "service/registration.py",
+        "settled = max(offsets.lock_topic(alias, cursor, topic), known)",
+        "settled = max(offsets.settled(alias, topic), known)",
+        f"{_RACES}::test_registration_waits_for_a_collection_that_is_under_way",
+    ),
+    mutation(
+        "a registration is one transaction",
+        "the topic's lock is gone when the group is written down",
+        "service/registration.py",
+        "new, rest = session.run(alias, work)",
+        "new, rest = session.single(alias, work)",
+        "protocol/guards/test_held_locks.py::test_registration_holds_the_topic",
+    ),
+    mutation(
+        "an unsubscribe that ends late looks again",
+        "it deletes the state of those who have subscribed again: they get everything twice",
+        "service/removing.py",
+        "            if not removal.lock(cursor, self.group, self.topic, wait=wait):\n                return None\n",
+        "            removal.lock(cursor, self.group, self.topic, wait=wait)\n",
+        f"{_RACES}::test_an_unsubscribe_that_ends_late_takes_nothing_from_those_who_came_again",
+    ),
+    mutation(
+        "state goes with its message",
+        "the state of deleted messages is kept for ever",
+        "store/garbage.py",
+        "    for group in groups:\n",
+        "    for group in groups[:0]:\n",
+        f"{_REGISTRATION}::test_a_registered_group_that_is_down_gets_everything",
+    ),
+    mutation(
+        "state is kept until the watermark covers it",
+        "what was done is delivered again by the next owner, or at the next look",
+        "service/watermarks.py",
+        "        look = session.run(context.using, work)\n",
+        "        session.execute(\n"
+        "            context.using,\n"
+        '            "DELETE FROM queue_delivery_state WHERE consumer_group = %s AND topic = %s AND acked = 1"\n'
+        '            " AND message_offset <= %s",\n'
+        "            [context.group, context.topic, settled],\n"
+        "        )\n"
+        "        look = session.run(context.using, work)\n",
+        "protocol/guards/test_watermark.py::test_what_is_done_behind_an_open_message_stays_done",
+    ),
+    mutation(
+        "a watermark is moved by the owner alone",
+        "a former owner writes down what it remembers of an earlier life: the new one's messages are lost",
+        "service/watermarks.py",
+        "mine = leases.lock_mine(cursor, context.me, context.life, names)",
+        "mine = leases.Mine(set(names), set())",
+        f"{_LIVES}::test_before_it_has_noticed_a_worker_of_an_earlier_life_can_do_nothing",
+    ),
+    mutation(
+        "a watermark is moved in one transaction",
+        "the lease is stolen, or the group unsubscribed, between the look and the move",
+        "service/watermarks.py",
+        "look = session.run(context.using, work)",
+        "look = session.single(context.using, work)",
+        "protocol/guards/test_held_locks.py::test_a_moving_watermark_holds_its_lease",
+    ),
+    mutation(
+        "a claim names the registration's life",
+        "a worker of the group's earlier life works on for the new one, with positions of the old",
+        "store/leases.py",
+        "AND r.id = %s AND r.paused = 0",
+        "AND r.id <> -%s AND r.paused = 0",
+        "protocol/guards/test_lives.py::test_a_lease_of_an_earlier_life_claims_nothing",
+    ),
+    Mutation(
+        "memory ends with the registration's life, and with the lease",
+        "after subscribing again, a worker skips what it had done in the earlier life",
+        (
+            Edit(
+                "service/membership.py",
+                "if context.life and registration.life != context.life:",
+                "if not registration.life:",
+            ),
+            Edit(
+                "service/membership.py",
+                "self.context.drop([name for name in names if name in self.context.partitions])",
+                "self.context.drop([])",
+            ),
+        ),
+        ("protocol/guards/test_lives.py::test_a_partition_that_comes_back_in_a_new_life_is_read_anew",),
+    ),
+    mutation(
+        "a dead letter's id names the group",
+        "of two groups that give up a message one has its dead letter, the other's is lost",
+        "store/dead.py",
+        'f"{offset}:{group}"',
+        'f"{offset}"',
+        f"{_LETTERS}::test_two_groups_that_fail_one_message_make_two_dead_letters",
+    ),
+    mutation(
+        "a dead letter's id names the offset",
+        "an id that is used again, and fails again, has no second letter",
+        "store/dead.py",
+        'f"{offset}:{group}"',
+        'f"{original_id[:99]}:{group}"',
+        f"{_LETTERS}::test_an_id_used_again_loses_no_letter",
+    ),
+    mutation(
+        "a dead letter and being done are one transaction",
+        "a worker that dies between them leaves a message done and in no dead-letter topic",
+        "service/answering.py",
+        "        if not session.run(self.context.using, work):\n",
+        "        if not session.single(self.context.using, work):\n",
+        "protocol/guards/test_held_locks.py::test_a_dead_letter_and_being_done_are_committed_together",
+    ),
+    mutation(
+        "keys and ids compare byte by byte",
+        "Order-1 and order-1 are one key, and two ids that differ in case are duplicates: one is never stored",
+        "migrations/0001_initial.py",
+        f'("partition_key", models.CharField({_EXACT}, max_length=255)),\n'
+        f'                ("message_id", models.CharField({_EXACT}, db_column="id", max_length=255)),',
+        f'("partition_key", models.CharField({_FOLDED}, max_length=255)),\n'
+        f'                ("message_id", models.CharField({_FOLDED}, db_column="id", max_length=255)),',
+        f"{_NAMES}::test_ids_that_look_alike_are_different_messages[False]",
+    ),
+    mutation(
+        "a worker goes on with any of several removals that are not finished",
+        "one that cannot go on stops all others of the database",
+        "service/removing.py",
+        "random.choice(groups)",
+        "groups[0]",
+        "features/groups/test_removal.py::test_a_removal_that_cannot_go_on_hinders_no_other[a]",
+    ),
+)

@@ -1,0 +1,110 @@
+"""Guards of what handlers are given and how long they may take: batches, time limits."""
+
+from __future__ import annotations
+
+from .mutation import Mutation, mutation
+
+_BATCHES = "features/batch/test_batches.py"
+_HANGING = "features/time_limits/test_workers.py"
+_SHARING, _TURNS = "features/workers/test_sharing.py", "unit/policy/test_turns.py"
+
+MUTATIONS: tuple[Mutation, ...] = (
+    mutation(
+        "one batch of a partition at a time",
+        "later messages of a key are handled beside earlier ones, or before them",
+        "service/claiming.py",
+        "or partition.leaving or partition.in_flight:",
+        "or partition.leaving:",
+        f"{_BATCHES}::test_as_many_batches_at_once_as_there_are_threads_keys_and_leave[3-None-3]",
+    ),
+    mutation(
+        "a batch is marked as handed over, whole",
+        "a batch that kills its worker uses an attempt of its first message only",
+        "service/claiming.py",
+        "handed = offsets if options.batch else offsets[:start_now]",
+        "handed = offsets[:start_now]",
+        f"{_BATCHES}::test_all_fail_with_what_was_raised_and_come_again_together",
+    ),
+    mutation(
+        "of an atomic batch that failed in part the others come again",
+        "they are done, and their effects were rolled back",
+        "workers/calling.py",
+        "dict.fromkeys(given, AGAIN if handler.atomic else ACK)",
+        "dict.fromkeys(given, ACK)",
+        "features/batch/test_atomic.py::test_of_a_batch_that_fails_in_part_all_is_rolled_back",
+    ),
+    mutation(
+        "what a batch is put back for is a compare-and-set for each",
+        "a worker takes a message for waiting that another has in hand",
+        "service/together.py",
+        "{ticket for ticket in tickets if there.get(ticket) != (False, False, failures[ticket])}",
+        "{ticket for ticket in tickets if not there}",
+        "features/batch/test_fencing.py::test_those_that_are_ours_are_put_back_and_the_others_told[nack]",
+    ),
+    mutation(
+        "an atomic handler that is overdue does not ack",
+        "it takes effect though its attempt counts as failed",
+        "service/atomically.py",
+        "for delivery in deliveries if delivery.hold.overdue]",
+        "for delivery in deliveries if delivery.hold.overdue and delivery.hold.lost]",
+        f"{_HANGING}::test_an_atomic_handler_that_holds_its_delivery_locked_does_not_hold_up_its_worker",
+    ),
+    mutation(
+        "who fails a handler that hangs waits for none of its locks",
+        "its worker stands still with it, and loses all its leases",
+        "workers/answers.py",
+        "        if alike[0].overdue or self._engine_of[answering].careful:\n",
+        "        if self._engine_of[answering].careful:\n",
+        f"{_HANGING}::test_a_handler_with_open_transactions_of_its_own",
+    ),
+    mutation(
+        "the first to end a job decides how it ended",
+        "a handler that comes too late answers for the attempt after it",
+        "workers/jobs.py",
+        "            if self.ended:\n",
+        "            if self.ended and not self.deliveries:\n",
+        f"{_HANGING}::test_those_that_end_at_last_do_not_count",
+    ),
+    mutation(
+        "a thread stays free for a handler whose turn it is and that has nothing claimed",
+        "what others have claimed ahead takes every free thread: batch handlers starve",
+        "workers/sharing.py",
+        "most = room if engine in returning or self._has_work(engine) else min(claimed, room)",
+        "most = min(claimed, room)",
+        f"{_SHARING}::test_a_limited_and_a_batch_handler_beside_a_plain_one_with_a_backlog",
+    ),
+    mutation(
+        "the handler that has used least time comes first",
+        "a handler with slow calls takes the threads of all others",
+        "policy/turns.py",
+        "return int(spent / self._turn)",
+        "return 0",
+        f"{_TURNS}::test_a_quick_and_a_slow_handler_use_the_same_time",
+        f"{_TURNS}::test_more_handlers_than_threads",
+    ),
+    mutation(
+        "a handler that uses less than its share saves up one turn at most",
+        "it takes all threads when it gets more work, until it has caught up with hours",
+        "policy/turns.py",
+        "self._level - self._turn - self._account(key).used - runs",
+        "-self._account(key).used - runs",
+        f"{_TURNS}::test_a_handler_that_could_not_use_its_share_has_saved_up_no_more_than_a_turn",
+    ),
+    mutation(
+        "a handler whose claim got nothing gives its thread to the others",
+        "a group that is locked keeps threads that stay idle",
+        "workers/sharing.py",
+        "            self.rest([engine])\n",
+        "            pass\n",
+        f"{_SHARING}::test_what_cannot_be_claimed_keeps_no_thread[batch]",
+    ),
+    mutation(
+        "--drain waits for what other workers have leased",
+        "it says that nothing is left while a dead worker's messages are open",
+        "workers/runner.py",
+        "        return self._has_waited_for(left)\n",
+        "        return True\n",
+        "features/workers/test_options.py::test_drain_waits_until_a_dead_workers_lease_has_run_out_and_takes_over",
+        "features/workers/test_options.py::test_drain_says_what_is_left_after_its_timeout_and_exits_with_3",
+    ),
+)

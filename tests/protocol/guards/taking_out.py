@@ -1,0 +1,130 @@
+"""Runs tests against a copy of the package that lacks a guard, in a process and a database of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+from example_project.environment.lineage import die_with_parent
+from tests.support.needing_spark import all_need_spark
+from tests.support.processes import ROOT, database_url
+
+from .mutations.mutation import Mutation
+
+COPIED = ("django_mqueue", "tests", "example_project", "pyproject.toml")
+NEEDLESS = [word for name in ("cacheprovider", "faker", "hypothesispytest") for word in ("-p", f"no:{name}")]
+"""Plugins that take a third of a short run to be loaded, and do nothing in it."""
+PATIENCE = 10
+"""Seconds: half of what the tests have elsewhere, because many of these wait for what never comes."""
+WHOLE_PATIENCE = 30
+"""Seconds, where nothing is taken out."""
+TEST_SECONDS = 120
+RUN_SECONDS = 400
+
+NO_MUTATION = frozenset({
+    "ImportError", "ModuleNotFoundError", "SyntaxError", "IndentationError", "NameError", "UnboundLocalError",
+    "AttributeError", "TypeError", "ProgrammingError",
+})  # fmt: skip
+"""What a test meets when the edit left no working program. A guard less is a program that works, and errs."""
+
+
+AROUND = "before or after the test"
+"""Stands for the errors of fixtures: they prove nothing about a guard."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    test: str
+    error: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """What became of the tests: pytest's exit code, whose package it was, the failures and the output."""
+
+    code: int
+    package: Path
+    passed: tuple[str, ...]
+    failures: tuple[Failure, ...]
+    output: str
+
+
+def copy_of_the_project(place: Path) -> Path:
+    """All that tests need, so that worker processes that they start run the copy, too."""
+    unwanted = shutil.ignore_patterns("__pycache__", "proof", ".*")
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, place / name, ignore=unwanted)
+        else:
+            shutil.copy2(source, place / name)
+    return place
+
+
+def take_out(mutation: Mutation, place: Path) -> None:
+    """Edit the copy. Fails if a text to be replaced is not there exactly once."""
+    for edit in mutation.edits:
+        file = place / "django_mqueue" / edit.file
+        text = file.read_text(encoding="utf-8")
+        assert text.count(edit.old) == 1, (
+            f"{mutation.guard}: {edit.file} holds {edit.old!r} {text.count(edit.old)} times"
+        )
+        file.write_text(text.replace(edit.old, edit.new), encoding="utf-8")
+
+
+def needs_spark(test: str) -> bool:
+    """Whether a test that a mutation names is in the lane for Spark."""
+    return all_need_spark(ROOT / "tests" / test.partition("::")[0])
+
+
+def run_tests(place: Path, mutation: Mutation, url: str) -> Run:
+    """pytest in the copy. The test database stays for the next one, unless its tables are this mutation's."""
+    if mutation.changes_tables:
+        url = f"{url.partition('?')[0]}_tables?{url.partition('?')[2]}"
+    report = place / "report.json"
+    command = [
+        sys.executable, "-m", "pytest", "-q", *NEEDLESS, "-p", "tests.protocol.guards.witness", "--tb=short",
+        f"--timeout={TEST_SECONDS}", "--create-db" if mutation.changes_tables else "--reuse-db",
+        *(f"tests/{test}" for test in mutation.tests),
+    ]  # fmt: skip
+    with (place / "output").open("w+", encoding="utf-8") as output:
+        process = subprocess.Popen(
+            command,
+            cwd=place,
+            env={
+                **os.environ,
+                "DATABASE_URL": url,
+                "GUARDS_REPORT": str(report),
+                "MQUEUE_TEST_PATIENCE": str(PATIENCE if mutation.edits else WHOLE_PATIENCE),
+            },
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=die_with_parent(signal.SIGKILL),
+        )
+        try:
+            process.wait(RUN_SECONDS)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        output.seek(0)
+        text = output.read()
+    assert report.exists(), f"pytest did not come to its end:\n{text}"
+    told = json.loads(report.read_text(encoding="utf-8"))
+    failures = tuple(Failure(**failure) for failure in told["failures"])
+    return Run(process.returncode, Path(told["package"]), tuple(told["passed"]), failures, text)
+
+
+def database_url_of(name: str) -> str:
+    """The URL of this run's server with another database."""
+    return urlunsplit(urlsplit(database_url())._replace(path=f"/{name}"))

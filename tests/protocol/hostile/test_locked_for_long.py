@@ -1,0 +1,135 @@
+"""Rows of one group stay locked for longer than the group rests, or were paused at the wrong moment."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from django.db import transaction
+from django.test import override_settings
+
+from django_mqueue import Subscription, pause, publish, publish_many, reset, resume, unsubscribe
+from django_mqueue.models import DeliveryState, Offset
+from django_mqueue.service import engine
+from django_mqueue.service.removing import Removal
+from django_mqueue.store import removal
+from django_mqueue.workers.options import RunOptions
+from django_mqueue.workers.registry import handlers
+from django_mqueue.workers.runner import Runner
+from tests.protocol.interleavings.workers import GROUP, STILL, TOPIC, claim, claim_suspect, run_out, worker
+from tests.support.processes import FAST
+from tests.support.running import Seen, registered
+from tests.support.subscribers import QUICK, consume, engine_of
+from tests.support.transactions import Background, HeldTransaction, wait_until
+
+from .test_held_rows import LONG
+from .test_held_rows import worker as loop
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@override_settings(MQUEUE={**FAST, "LEASE_DURATION": 600})
+def test_an_answer_that_stays_locked_keeps_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handler of A has ended, and its ack is locked again after A's rest. B has work for many turns, and all threads.
+
+    When the caller's transaction ends, A goes on.
+    """
+    monkeypatch.setattr(engine, "REST", 0.2)
+    door = threading.Event()
+    with (
+        registered("ta", a := Seen(lambda message: door.wait(LONG)), group="A"),
+        registered("tb", b := Seen(lambda message: threading.Event().wait(0.02)), group="B"),
+        loop(),
+    ):
+        publish("ta", "slow", key="k")
+        wait_until(lambda: a.messages, "it has begun", seconds=LONG)
+        with HeldTransaction(lambda: reset("ta", "A", "earliest", force=True)) as held:
+            door.set()
+            publish_many("tb", range(400))
+            wait_until(lambda: len(b.messages) == 400, "the other group goes on", seconds=2 * LONG)
+            held.rollback()
+        publish("ta", "next", key="k")
+        wait_until(lambda: len(a.messages) == 2, "and so does the first", seconds=LONG)
+    assert a.attempts("slow") == a.attempts("next") == [1]
+
+
+@override_settings(MQUEUE=STILL)
+def test_a_pause_before_a_suspect_is_claimed_does_not_lose_it() -> None:
+    """A: has a message whose time is over. B: pauses the group. A: claims in vain. B: resumes. A: claims it."""
+    publish(TOPIC, 1, key="k")
+    with worker("a", visibility_timeout=0.01) as a:
+        (first,) = claim(a)
+        run_out(a)
+        pause(TOPIC, GROUP)
+        assert claim_suspect(a) == []
+        resume(TOPIC, GROUP)
+        assert not engine_of(a).claiming._is_paused()
+        (again,) = claim_suspect(a)
+        assert (again.offset, again.attempt) == (first.offset, 2)
+        assert again.ack()
+
+
+MUCH = "much"
+"""No consumer of the example shop has this topic."""
+
+
+@pytest.fixture
+def much(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group with more behind it than one transaction of a removal takes."""
+    monkeypatch.setattr(removal, "ROWS", 2)
+    with override_settings(MQUEUE={**QUICK, "LEASE_DURATION": 600, "RETENTION": 3600}):
+        publish_many(MUCH, range(5))
+        with Subscription(MUCH, "g", name="a") as subscription:
+            consume(subscription, 5)
+
+
+@contextmanager
+def running() -> Iterator[None]:
+    """A worker's loop over the group's handler, in a thread."""
+    runner = Runner(handlers([f"{MUCH}:g"]), RunOptions(name="w", max_seconds=120))
+    with Background(runner.run) as background:
+        try:
+            yield
+        finally:
+            runner.stop()
+            background.result()
+
+
+@pytest.mark.usefixtures("much")
+@override_settings(MQUEUE=STILL)
+def test_a_reset_with_autocommit_off_leaves_the_rest_to_workers() -> None:
+    transaction.set_autocommit(False)
+    try:
+        reset(MUCH, "g", "earliest", force=True)
+        transaction.commit()
+    finally:
+        transaction.set_autocommit(True)
+    assert DeliveryState.objects.filter(consumer_group="g").exists()
+    with override_settings(MQUEUE=FAST), registered(MUCH, seen := Seen(), group="g"), running():
+        wait_until(lambda: len(seen.messages) == 5, "all are delivered again", seconds=LONG)
+    assert not Offset.objects.filter(partition_key__startswith=removal.PREFIX).exists()
+
+
+@pytest.mark.usefixtures("much")
+@override_settings(MQUEUE=FAST)
+def test_a_worker_s_loop_removes_what_an_unsubscribed_group_left_piece_by_piece(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The process that unsubscribed its group died on the way. The worker registers it, and waits for no lock."""
+    with monkeypatch.context() as died:
+        died.setattr("django_mqueue.service.removing.finish", lambda *arguments: None)
+        unsubscribe(MUCH, "g")
+    waited: list[bool] = []
+    step = Removal.step
+
+    def noted(rest: Removal, *, wait: bool = False) -> bool:
+        waited.append(wait)
+        return step(rest, wait=wait)
+
+    monkeypatch.setattr(Removal, "step", noted)
+    with registered(MUCH, seen := Seen(), group="g"), running():
+        wait_until(lambda: len(seen.messages) == 5, "all are delivered again", seconds=LONG)
+    assert waited
+    assert True not in waited

@@ -1,0 +1,293 @@
+"""An answer, and what else may happen to the same delivery at that moment: either one first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import transaction
+
+from django_mqueue import Delivery, StaleDelivery, publish
+from django_mqueue.models import Message
+from tests.support.subscribers import engine_of, in_log
+from tests.support.transactions import PATIENCE, Background, HeldTransaction, wait_for_lock_wait, wait_until
+
+from .sides import ends
+from .steps import COMMIT, Stopped
+from .workers import TOPIC, acquire, claim, claim_suspect, expire, run_out, state, worker
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("still")]
+
+VERBS: dict[str, Callable[[Delivery], bool]] = {
+    "ack": lambda delivery: delivery.ack(),
+    "nack": lambda delivery: delivery.nack(error="no"),
+    "reject": lambda delivery: delivery.reject("no"),
+    "postpone": lambda delivery: delivery.postpone(0),
+    "extend": lambda delivery: delivery.extend(60),
+}
+ENDING = ("ack", "nack", "reject", "postpone")
+
+AFTER: dict[str, tuple[list[int], int]] = {
+    "ack": ([], 0),
+    "nack": ([2], 1),
+    "reject": ([], 1),
+    "postpone": ([1], 0),
+    "extend": ([2], 0),
+}
+"""By the answer that came first: the attempts that the next owner is given, and the failures counted."""
+
+
+def outcome() -> dict[str, Any]:
+    """What an answer leaves behind: one of them, or the traces of two."""
+    row = state()
+    return {
+        "acked": row.acked,
+        "in_flight": row.in_flight,
+        "failures": row.failure_count,
+        "letters": len(in_log(f"{TOPIC}_dlq")),
+    }
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_theft_does_not_wait_for_an_answer(verb: str) -> None:
+    """A: answers, does not commit. B: would steal, takes nothing, ends. A: commits; the answer counts. B: steals.
+
+    B goes on from the answer. It is given what A put back (a postponed one as if it had never been given to A), and
+    what A still had. (An answer that meets a theft not yet committed: ``protocol/fencing/test_races.py``.)
+    """
+    publish(TOPIC, 1, key="k")
+    with worker("a") as a, worker("b") as b:
+        (delivery,) = claim(a)
+        expire()
+        with Stopped(lambda: VERBS[verb](delivery), COMMIT) as answer:
+            assert ends(lambda: acquire(b)) == 0
+            assert answer.go()
+        assert acquire(b) == 1
+        attempts, failures = AFTER[verb]
+        assert [(d.offset, d.attempt) for d in b.poll()] == [(delivery.offset, n) for n in attempts]
+        assert state().failure_count == failures
+        assert len(in_log(f"{TOPIC}_dlq")) == (verb == "reject")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_an_answer_waits_for_the_redelivery_and_is_refused(verb: str) -> None:
+    """B: has stolen, claims what A left unanswered, does not commit. A: answers: waits. B: commits. A: is refused.
+
+    The message is B's alone, and A's answer has left no trace.
+    """
+    publish(TOPIC, 1, key="k")
+    with worker("a") as a, worker("b") as b:
+        (delivery,) = claim(a)
+        expire()
+        assert acquire(b) == 1
+        with (
+            Stopped(lambda: claim_suspect(b), COMMIT) as redelivery,
+            Background(lambda: VERBS[verb](delivery)) as answer,
+        ):
+            wait_for_lock_wait(answer)
+            (again,) = redelivery.go()
+            with pytest.raises(StaleDelivery):
+                answer.result()
+        assert outcome() == {"acked": False, "in_flight": True, "failures": 0, "letters": 0}
+        assert (again.attempt, state().delivered_to) == (2, "b")
+        assert again.ack()
+
+
+@pytest.mark.parametrize("verb", ENDING)
+def test_a_redelivery_by_the_same_worker_does_not_wait_for_a_late_answer(verb: str) -> None:
+    """A: answers what was not answered in time, does not commit. A's poll, another thread: would claim it again, ends.
+
+    The answer commits and counts; the poll leaves the message alone before and after.
+    """
+    publish(TOPIC, 1, key="k")
+    with worker("a", visibility_timeout=0.01) as a:
+        (delivery,) = claim(a)
+        run_out(a)
+        with Stopped(lambda: VERBS[verb](delivery), COMMIT) as answer:
+            assert ends(lambda: claim_suspect(a)) == []
+            assert answer.go()
+        engine_of(a).context.suspected["k"] = None
+        assert claim_suspect(a) == []
+        attempts, failures = AFTER[verb]
+        assert state().failure_count == failures
+        assert not state().in_flight
+        assert state().acked == (not attempts)
+
+
+def test_a_redelivery_that_was_skipped_is_tried_again_by_itself() -> None:
+    """A: acks what was not answered in time, does not commit, and dies. A's poll: gets the message after that."""
+    publish(TOPIC, 1, key="k")
+    with worker("a", visibility_timeout=0.01) as a:
+        (delivery,) = claim(a)
+        run_out(a)
+        with HeldTransaction(delivery.ack) as answer:
+            assert ends(a.poll) == []
+            answer.rollback()
+        (again,) = wait_until(a.poll, "it comes again")
+        assert (again.offset, again.attempt) == (delivery.offset, 2)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_late_answer_waits_for_the_redelivery_by_the_same_worker_and_is_refused(verb: str) -> None:
+    """A's poll: claims again what was not answered in time, does not commit. A, in another thread: answers: waits.
+
+    The claim commits; the answer is refused, and leaves no trace.
+    """
+    publish(TOPIC, 1, key="k")
+    with worker("a", visibility_timeout=0.01) as a:
+        (delivery,) = claim(a)
+        run_out(a)
+        with (
+            Stopped(lambda: claim_suspect(a), COMMIT) as redelivery,
+            Background(lambda: VERBS[verb](delivery)) as answer,
+        ):
+            wait_for_lock_wait(answer)
+            (again,) = redelivery.go()
+            with pytest.raises(StaleDelivery):
+                answer.result()
+        assert outcome() == {"acked": False, "in_flight": True, "failures": 0, "letters": 0}
+        assert again.attempt == 2
+        assert again.ack()
+
+
+@pytest.mark.parametrize("second", ENDING)
+@pytest.mark.parametrize("first", ENDING)
+def test_two_answers_at_once(first: str, second: str) -> None:
+    """A: answers, does not commit. B, another thread with the same delivery: answers: waits. A: commits. B: goes on.
+
+    The first counts, once. The second one is true if it says the same, and is refused if it says something else; either
+    way it changes nothing.
+    """
+    publish(TOPIC, 1, key="k")
+    with worker("a") as a:
+        (delivery,) = claim(a)
+        with (
+            Stopped(lambda: VERBS[first](delivery), COMMIT) as one,
+            Background(lambda: VERBS[second](delivery)) as other,
+        ):
+            wait_for_lock_wait(other)
+            assert one.go()
+            if first == second:
+                assert other.result()
+            else:
+                with pytest.raises(StaleDelivery):
+                    other.result()
+        attempts, failures = AFTER[first]
+        letters = int(first == "reject")
+        assert outcome() == {
+            "acked": not attempts, "in_flight": False, "failures": failures, "letters": letters,
+        }  # fmt: skip
+        if attempts:
+            wait_until(lambda: claim(a), "it is delivered again")
+
+
+@pytest.mark.parametrize("first", ["nack", "postpone"])
+def test_a_refused_answer_hides_no_retry(first: str) -> None:
+    """A: puts back, commits, and stands before it takes note. B, another thread: acks: refused, and takes note. A: too.
+
+    The worker does not forget that the message waits: it comes again.
+    """
+    publish(TOPIC, 1, key="k")
+    publish(TOPIC, 2, key="k")
+    with worker("a") as a:
+        (delivery, other) = claim(a)
+        assert other.postpone(600), "so memory has one that waits"
+        second = Background(delivery.ack)
+
+        def put_back() -> bool:
+            transaction.on_commit(lambda: second.is_done_within(PATIENCE))
+            return VERBS[first](delivery)
+
+        with HeldTransaction(put_back) as one, second:
+            wait_for_lock_wait(second)
+            assert one.commit()
+            with pytest.raises(StaleDelivery):
+                second.result()
+        (again,) = wait_until(lambda: claim(a), "it is delivered again", seconds=5)
+        assert again.payload == 1
+        assert again.ack()
+
+
+def alone_for_the_last_time(a: Any) -> Delivery:
+    """The delivery of a suspect whose next silence is its last: it runs alone, and its time has run out."""
+    claim(a)
+    run_out(a)
+    (delivery,) = claim_suspect(a)
+    run_out(a)
+    return delivery
+
+
+def test_a_burial_does_not_wait_for_a_late_ack() -> None:
+    """A's poll: goes to dead-letter what was silent for the last time. A, another thread: acks it, does not commit.
+
+    A's poll: ends, and leaves it alone. The ack counts: it is done, and no dead letter.
+    """
+    publish(TOPIC, 1, key="k")
+    with worker("a", visibility_timeout=0.01, max_attempts=1) as a:
+        delivery = alone_for_the_last_time(a)
+        with Stopped(delivery.ack, COMMIT) as ack:
+            assert ends(lambda: claim_suspect(a)) == []
+            assert ack.go()
+        engine_of(a).context.suspected["k"] = None
+        assert claim_suspect(a) == []
+        assert outcome() == {"acked": True, "in_flight": False, "failures": 0, "letters": 0}
+
+
+def test_a_late_ack_after_a_burial() -> None:
+    """A's poll: dead-letters what was silent for the last time, does not commit. A, another thread: acks: waits.
+
+    The burial commits; the ack is refused.
+    """
+    publish(TOPIC, 1, key="k")
+    with worker("a", visibility_timeout=0.01, max_attempts=1) as a:
+        delivery = alone_for_the_last_time(a)
+        with Stopped(lambda: claim_suspect(a), COMMIT) as burial, Background(delivery.ack) as ack:
+            wait_for_lock_wait(ack)
+            assert burial.go() == []
+            with pytest.raises(StaleDelivery):
+                ack.result()
+        assert outcome() == {"acked": True, "in_flight": False, "failures": 1, "letters": 1}
+        assert Message.objects.get(topic=f"{TOPIC}_dlq").failure_count == 1
+
+
+def test_a_theft_does_not_wait_for_the_start_of_what_was_claimed_ahead() -> None:
+    """A: gives a handler what it had claimed ahead, does not commit. B: would steal, takes nothing. A: commits.
+
+    The handler starts. B: steals. That was an attempt, so B's is the second one.
+    """
+    publish(TOPIC, 1, key="k")
+    with worker("a") as a, worker("b") as b:
+        (delivery,) = claim(a, start_now=0)
+        expire()
+        with Stopped(lambda: start(a, delivery), COMMIT) as starting:
+            assert ends(lambda: acquire(b)) == 0
+            assert starting.go()
+        assert acquire(b) == 1
+        (stolen,) = b.poll()
+        assert stolen.attempt == 2
+        assert stolen.ack()
+
+
+def test_the_start_of_what_was_claimed_ahead_waits_for_a_theft() -> None:
+    """B: steals, does not commit. A: would give a handler what it had claimed ahead: waits. B: commits. A: must not.
+
+    B's is the first attempt. (With the theft long committed: ``protocol/guards/test_claimed_ahead.py``.)
+    """
+    publish(TOPIC, 1, key="k")
+    with worker("a") as a, worker("b") as b:
+        (delivery,) = claim(a, start_now=0)
+        expire()
+        with Stopped(lambda: acquire(b), COMMIT) as theft, Background(lambda: start(a, delivery)) as starting:
+            wait_for_lock_wait(starting)
+            assert theft.go() == 1
+            assert not starting.result()
+        (stolen,) = b.poll()
+        assert stolen.attempt == 1
+        assert stolen.ack()
+
+
+def start(subscription: Any, delivery: Delivery) -> bool:
+    """Whether a thread may have what was claimed ahead, as a runner asks."""
+    engine_of(subscription).answering.ack([], starting=[delivery])
+    return not delivery.hold.lost

@@ -1,0 +1,177 @@
+"""A claim, and the theft or the claim of another worker in the same partition: either one first."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_mqueue import StaleDelivery, publish
+from django_mqueue.models import DeliveryState
+from django_mqueue.store import leases
+from tests.support.subscribers import engine_of
+from tests.support.transactions import HeldTransaction, wait_until
+
+from .sides import ends
+from .steps import COMMIT, Stopped
+from .workers import GROUP, TOPIC, acquire, claim, claim_suspect, expire, owner, run_out, state, worker
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("still")]
+
+LEASE_CHECK = "SELECT l.partition_key FROM queue_offsets r"
+"""The first statement of a claim: by then memory has chosen."""
+
+
+def test_a_theft_between_choosing_and_claiming() -> None:
+    """A: chooses a message from memory. B: steals the partition, claims, commits. A: checks its lease, gets nothing.
+
+    The message is B's, for the first time. (A claim that meets a theft not yet committed, and a theft that meets a
+    claim of a new message not yet committed: ``protocol/fencing/test_races.py``.)
+    """
+    publish(TOPIC, 1, key="k")
+    with worker("a") as a, worker("b") as b:
+        expire()
+        with Stopped(lambda: claim(a), LEASE_CHECK) as claiming:
+            assert acquire(b) == 1
+            (delivery,) = claim(b)
+            assert claiming.go() == []
+        assert delivery.attempt == 1
+        assert delivery.ack()
+    assert DeliveryState.objects.count() == 1
+
+
+def test_a_former_owner_does_not_wait_for_the_new_ones_claim() -> None:
+    """A: chooses. B: has stolen, claims, does not commit. A: checks its lease, gets nothing, and ends. B: commits.
+
+    Nobody is held up: A ends while B stands still. B alone has the message.
+    """
+    publish(TOPIC, 1, key="k")
+    with worker("a") as a, worker("b") as b:
+        expire()
+        with Stopped(lambda: claim(a), LEASE_CHECK) as former:
+            assert acquire(b) == 1
+            with Stopped(lambda: claim(b), COMMIT) as new:
+                assert former.go() == []
+                assert not new.has_gone_on
+                (delivery,) = new.go()
+        assert (delivery.attempt, state().delivered_to) == (1, "b")
+        assert delivery.ack()
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_theft_does_not_wait_for_a_claim_of_one_of_several(strict: bool) -> None:
+    """A: claims the first of three, does not commit. B: would steal, takes nothing, ends. A: commits. B: steals.
+
+    B gets what A has claimed first, as a second attempt, and alone; then the others for the first time, in order.
+    A's answer is refused.
+    """
+    for n in range(3):
+        publish(TOPIC, n, key="k")
+    with worker("a", strict=strict) as a, worker("b", strict=strict) as b:
+        expire()
+        with Stopped(lambda: claim(a, 1), COMMIT) as claiming:
+            assert ends(lambda: acquire(b)) == 0
+            assert owner() == "a"
+            (held,) = claiming.go()
+        assert acquire(b) == 1
+        polls: list[list[tuple[int, int]]] = []
+        while deliveries := b.poll():
+            polls.append([(delivery.payload, delivery.attempt) for delivery in deliveries])
+            b.ack(deliveries)
+        assert polls == ([[(0, 2)], [(1, 1)], [(2, 1)]] if strict else [[(0, 2)], [(1, 1), (2, 1)]])
+        with pytest.raises(StaleDelivery):
+            held.ack()
+
+
+def test_a_theft_does_not_wait_for_the_claim_of_a_retry() -> None:
+    """A: claims again what it had put back, does not commit. B: would steal, takes nothing. A: commits. B: steals.
+
+    B's is the third attempt: each handler that was given it counts once.
+    """
+    publish(TOPIC, 1, key="k")
+    with worker("a") as a, worker("b") as b:
+        a.poll()[0].nack()
+        expire()
+        with Stopped(lambda: claim(a), COMMIT) as claiming:
+            assert ends(lambda: acquire(b)) == 0
+            (held,) = claiming.go()
+        assert acquire(b) == 1
+        (stolen,) = b.poll()
+        assert (held.attempt, stolen.attempt, state().failure_count) == (2, 3, 1)
+        with pytest.raises(StaleDelivery):
+            held.ack()
+        assert stolen.ack()
+
+
+def test_the_claim_of_a_retry_does_not_wait_for_a_theft() -> None:
+    """B: steals, does not commit. A: would claim again what it had put back, gets nothing, ends. B: commits.
+
+    The retry is B's, and it is the second attempt.
+    """
+    publish(TOPIC, 1, key="k")
+    with worker("a") as a, worker("b") as b:
+        a.poll()[0].nack()
+        expire()
+        with Stopped(lambda: acquire(b), COMMIT) as theft:
+            assert ends(lambda: claim(a)) == []
+            assert theft.go() == 1
+        assert claim(a) == []
+        (delivery,) = b.poll()
+        assert delivery.attempt == 2
+        assert delivery.ack()
+
+
+def test_a_claim_does_not_wait_for_a_theft_that_is_undone() -> None:
+    """B: steals, and dies before its commit. A: gets nothing meanwhile, then the message, which is nobody else's."""
+    publish(TOPIC, 1, key="k")
+    with worker("a") as a, worker("b") as b:
+        expire()
+        thief = engine_of(b).context.me
+        with HeldTransaction(lambda: leases.acquire("default", thief, ["k"], 600_000)) as theft:
+            assert theft.result() == ["k"]
+            assert ends(lambda: claim(a)) == []
+            theft.rollback()
+        (delivery,) = wait_until(lambda: claim(a), "it tries again")
+        assert owner() == "a"
+        assert delivery.attempt == 1
+        assert delivery.ack()
+
+
+def test_a_suspect_that_its_former_owner_was_about_to_claim() -> None:
+    """A: goes to claim again what was not answered in time. B: steals, claims it, does not commit. A: gets nothing.
+
+    A ends while B stands still. One second attempt, B's.
+    """
+    publish(TOPIC, 1, key="k")
+    with worker("a", visibility_timeout=0.01) as a, worker("b") as b:
+        claim(a)
+        run_out(a)
+        expire()
+        with Stopped(lambda: claim_suspect(a), LEASE_CHECK) as former:
+            assert acquire(b) == 1
+            with Stopped(lambda: claim_suspect(b), COMMIT) as new:
+                assert former.go() == []
+                assert not new.has_gone_on
+                (delivery,) = new.go()
+        assert (delivery.attempt, state().delivered_to, state().failure_count) == (2, "b", 0)
+        assert delivery.ack()
+
+
+def test_a_theft_does_not_wait_for_the_claim_of_a_suspect() -> None:
+    """A: claims a suspect, alone, does not commit. B: would steal, takes nothing. A: commits, is silent. B: steals.
+
+    B's is the third attempt; the second one ran alone and was left unanswered: one failure.
+    """
+    publish(TOPIC, 1, key="k")
+    with worker("a", visibility_timeout=0.01) as a, worker("b") as b:
+        claim(a)
+        run_out(a)
+        expire()
+        with Stopped(lambda: claim_suspect(a), COMMIT) as claiming:
+            assert ends(lambda: acquire(b)) == 0
+            (held,) = claiming.go()
+        assert acquire(b) == 1
+        (stolen,) = b.poll()
+        assert (held.attempt, stolen.attempt, state().failure_count) == (2, 3, 1)
+        with pytest.raises(StaleDelivery):
+            held.ack()
+        assert stolen.ack()
+    assert DeliveryState.objects.get(consumer_group=GROUP).acked

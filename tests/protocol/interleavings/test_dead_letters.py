@@ -1,0 +1,209 @@
+"""Dead letters beside deletion, and beside another answer to the same message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, suppress
+
+import pytest
+from django.test import override_settings
+
+from django_mqueue import Delivery, StaleDelivery, Subscription, publish, subscribe
+from django_mqueue.models import DeliveryState, Message, PartitionLease
+from tests.support.subscribers import (
+    consume,
+    engine_of,
+    in_log,
+    poll_until,
+    settle,
+    settle_and_collect,
+    with_state,
+)
+
+from .sides import STILL, collect_page, ends, move, waits
+from .steps import COMMIT, Stopped
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TOPIC, DEAD = "orders", "orders_dlq"
+
+DONE, COPIED = "UPDATE queue_delivery_state", "INSERT INTO queue_messages"
+STATE_GOES, LOG_GOES = "DELETE s FROM", "DELETE m FROM"
+SLOW = pytest.mark.slow
+"""For steps between others that are tried in every run."""
+
+
+@pytest.fixture(autouse=True)
+def still() -> Iterator[None]:
+    with override_settings(MQUEUE={**STILL, "DISCOVERY_INTERVAL": 600}):
+        yield
+
+
+@pytest.fixture
+def worker() -> Iterator[Subscription]:
+    with Subscription(TOPIC, "g") as subscription:
+        yield subscription
+
+
+@pytest.fixture
+def delivery(worker: Subscription) -> Delivery:
+    publish(TOPIC, 1, key="k")
+    (got,) = poll_until(worker, 1)
+    settle(worker)
+    return got
+
+
+def letters() -> list[tuple[str | None, str | None]]:
+    """(failed group, last error) of each dead letter."""
+    rows = Message.objects.filter(topic=DEAD).order_by("failed_group")
+    return list(rows.values_list("failed_group", "last_error"))
+
+
+def assert_buried_once() -> None:
+    """By the new owner, whatever the stale worker has said."""
+    assert letters() == [("g", "died")]
+    state = DeliveryState.objects.get()
+    assert (state.acked, state.in_flight, state.failure_count) == (True, False, 1)
+
+
+@pytest.fixture
+def other(worker: Subscription) -> Iterator[Subscription]:
+    """Another member of the worker's group."""
+    with Subscription(TOPIC, "g", "other") as subscription:
+        yield subscription
+
+
+def steal(thief: Subscription) -> None:
+    """From now on the partition is the thief's, and what is in flight there is its own to bury."""
+    holder = engine_of(thief).context.me.incarnation
+    PartitionLease.objects.filter(partition_key="k").update(holder=holder)
+
+
+def bury(owner: Subscription, delivery: Delivery) -> bool:
+    """Dead-letter what a former owner has left unanswered once too often."""
+    return bool(engine_of(owner).answering.bury(delivery.hold.ticket, "died", 3))
+
+
+def refused(verb: str) -> AbstractContextManager[object]:
+    """A stale rejection of what is a dead letter by now may be told that it is one; any other answer is refused."""
+    return suppress(StaleDelivery) if verb == "reject" else pytest.raises(StaleDelivery)
+
+
+class TestDeadLetterAndDeletion:
+    @pytest.mark.parametrize("step", [DONE, pytest.param(COPIED, marks=SLOW), COMMIT])
+    def test_a_collection_begins_while_a_message_is_dead_lettered(
+        self, worker: Subscription, delivery: Delivery, step: str
+    ) -> None:
+        """B: rejects 1, stands. W and A (watermark, collection): leave 1, without a wait. B: commits. A: deletes 1."""
+        with Stopped(lambda: delivery.reject("no"), step) as rejection:
+            ends(lambda: move(worker))
+            ends(lambda: collect_page(TOPIC))
+            assert in_log(TOPIC) == [delivery.offset]
+            assert letters() == []
+            assert rejection.go()
+        settle_and_collect(worker)
+        assert in_log(TOPIC) == with_state(TOPIC, "g") == []
+        assert letters() == [("g", "no")]
+
+    @pytest.mark.parametrize(
+        "step", [pytest.param(STATE_GOES, marks=SLOW), pytest.param(LOG_GOES, marks=SLOW), COMMIT]
+    )
+    def test_a_message_is_dead_lettered_while_its_neighbours_are_deleted(
+        self, worker: Subscription, delivery: Delivery, step: str
+    ) -> None:
+        """A (collection): deletes 1, stands. B: rejects 2 of the same partition, without a wait. A: leaves 2."""
+        delivery.ack()
+        publish(TOPIC, 2, key="k")
+        (second,) = poll_until(worker, 1)
+        settle(worker)
+        with Stopped(lambda: collect_page(TOPIC), step) as collection:
+            assert ends(lambda: second.reject("no"))
+            assert letters() == [("g", "no")]
+            collection.go()
+        assert in_log(TOPIC) == with_state(TOPIC, "g") == [second.offset]
+
+    def test_a_stale_worker_dead_letters_what_is_deleted_at_that_moment(
+        self, worker: Subscription, delivery: Delivery
+    ) -> None:
+        """1 went out again, and is done. A (collection): has deleted 1, stands at its COMMIT. B (a stale worker):
+        rejects 1, waits for A, and is refused. There is no letter, and no state.
+        """
+        DeliveryState.objects.update(delivery_token=1, acked=True, in_flight=False)
+        engine_of(worker).context.mark_dirty("k")
+        move(worker)
+        with Stopped(lambda: collect_page(TOPIC), COMMIT) as collection, pytest.raises(StaleDelivery):
+            waits(collection, lambda: delivery.reject("stale"))
+        assert in_log(TOPIC) == with_state(TOPIC, "g") == []
+        assert letters() == []
+
+
+class TestTwoDeadLettersOfOneMessage:
+    @pytest.mark.parametrize("step", [pytest.param(COPIED, marks=SLOW), COMMIT])
+    @pytest.mark.parametrize("verb", ["ack", "nack", "reject"])
+    def test_the_stale_worker_comes_while_the_new_owner_buries(
+        self, delivery: Delivery, other: Subscription, verb: str, step: str
+    ) -> None:
+        """A (the new owner): buries 1, stands. B (the stale worker): answers 1, waits for A, and changes nothing.
+
+        The stale one against a theft: protocol/fencing/test_races.py.
+        """
+        steal(other)
+        with Stopped(lambda: bury(other, delivery), step) as burial, refused(verb):
+            waits(burial, getattr(delivery, verb))
+        assert burial.result()
+        assert_buried_once()
+
+    @pytest.mark.parametrize("verb", ["ack", "nack", "reject"])
+    def test_the_new_owner_buries_before_the_stale_worker_goes_on(
+        self, delivery: Delivery, other: Subscription, verb: str
+    ) -> None:
+        """B (the stale worker): answers 1, stands before its first statement. A (the new owner): buries 1. B: changes
+        nothing.
+        """
+        with Stopped(getattr(delivery, verb), DONE) as answer, refused(verb):
+            steal(other)
+            assert ends(lambda: bury(other, delivery))
+            answer.go()
+        assert_buried_once()
+
+    @pytest.mark.parametrize("step", [pytest.param(COPIED, marks=SLOW), COMMIT])
+    def test_the_owner_rejects_before_it_becomes_a_stale_one(
+        self, delivery: Delivery, other: Subscription, step: str
+    ) -> None:
+        """B (the owner): rejects 1, stands. A: takes the partition, and waits for B. B: commits. A: buries nothing."""
+        with Stopped(lambda: delivery.reject("no"), step) as rejection:
+            waits(rejection, lambda: steal(other))
+            assert rejection.result()
+        bury(other, delivery)
+        assert letters() == [("g", "no")]
+        assert DeliveryState.objects.get().failure_count == 1
+
+    @pytest.mark.parametrize("step", [pytest.param(COPIED, marks=SLOW), COMMIT])
+    def test_one_answer_twice_at_once(self, delivery: Delivery, step: str) -> None:
+        """A and B: two threads reject 1. A: stands. B: waits for A, and finds it said already. There is one letter."""
+        with Stopped(lambda: delivery.reject("one"), step) as rejection:
+            assert waits(rejection, lambda: delivery.reject("two"))
+            assert rejection.result()
+        assert letters() == [("g", "one")]
+        assert DeliveryState.objects.get().failure_count == 1
+
+    @pytest.mark.parametrize("step", [DONE, pytest.param(COPIED, marks=SLOW), COMMIT])
+    def test_two_groups_at_once(self, worker: Subscription, step: str) -> None:
+        """A: rejects 1 for g, stands. B: rejects 1 for h, without a wait. A: goes on. There are two letters.
+
+        One after the other: features/dead_letters/test_dead_letters.py.
+        """
+        subscribe(TOPIC, "h")
+        publish(TOPIC, 1, key="k")
+        with Subscription(TOPIC, "h") as other:
+            (mine,), (theirs,) = poll_until(worker, 1), poll_until(other, 1)
+            with Stopped(lambda: mine.reject("g says no"), step) as rejection:
+                assert ends(lambda: theirs.reject("h says no"))
+                assert letters() == [("h", "h says no")]
+                assert rejection.go()
+            settle(worker)
+            settle_and_collect(other)
+        assert letters() == [("g", "g says no"), ("h", "h says no")]
+        assert in_log(TOPIC) == []
+        with Subscription(DEAD, "watchers") as watchers:
+            assert {letter.failed_group for letter in consume(watchers, 2)} == {"g", "h"}

@@ -1,0 +1,314 @@
+"""Deletion beside all that touches the same rows: watermarks, late commits, claims, answers, another collection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from django.test import override_settings
+
+from django_mqueue import Delivery, StaleDelivery, Subscription, publish, subscribe, unsubscribe
+from django_mqueue.models import DeliveryState
+from django_mqueue.service import collecting
+from django_mqueue.store import removal
+from tests.support.subscribers import (
+    collect,
+    consume,
+    engine_of,
+    in_log,
+    poll_until,
+    settle,
+    settle_and_collect,
+    watermark,
+    with_state,
+)
+from tests.support.transactions import Background, HeldTransaction, wait_until
+
+from .sides import STILL, collect_page, ends, finished, move, waits
+from .steps import COMMIT, Stopped
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TOPIC = "orders"
+
+GROUPS_READ = "SELECT consumer_group, offset_acked"
+WATERMARKS_READ = "SELECT partition_key, consumer_group, offset_acked"
+STATE_GOES, LOG_GOES = "DELETE s FROM", "DELETE m FROM"
+EMPTY_READ, POSITIONS_GO = "SELECT p.partition_key, (SELECT m.`offset`", "SELECT o.id FROM queue_offsets o"
+STEPS = [GROUPS_READ, WATERMARKS_READ, STATE_GOES, LOG_GOES, EMPTY_READ, POSITIONS_GO, COMMIT]
+"""Of a collection, in their order: it stands before one of them."""
+
+SLOW = pytest.mark.slow
+"""For steps between others that are tried in every run."""
+
+MARK_LOCKED = "WHERE consumer_group = '' AND topic = %s AND partition_key = %s FOR UPDATE"
+FIRST_OPEN, POSITION_WRITTEN = "ORDER BY m.`offset` LIMIT 1", "INSERT INTO queue_offsets"
+
+
+@pytest.fixture(autouse=True)
+def still() -> Iterator[None]:
+    with override_settings(MQUEUE=STILL):
+        yield
+
+
+@pytest.fixture
+def worker() -> Iterator[Subscription]:
+    with Subscription(TOPIC, "g") as subscription:
+        yield subscription
+
+
+def delivered(worker: Subscription, count: int) -> list[Delivery]:
+    """So many messages of key k, settled and out, none of them done."""
+    for n in range(count):
+        publish(TOPIC, n, key="k")
+    got = sorted(poll_until(worker, count), key=lambda delivery: delivery.offset)
+    settle(worker)
+    return got
+
+
+class TestWatermarkAndLateCommit:
+    @pytest.mark.parametrize("step", [FIRST_OPEN, POSITION_WRITTEN, COMMIT])
+    def test_a_commit_while_a_watermark_is_on_its_way(self, worker: Subscription, step: str) -> None:
+        """P: is handed 3. B: 1, 2 and 4 are acked; B looks how far all is done, and stands. P: commits 3. B: goes on.
+
+        B comes to 2: what is not settled is not passed, however it looks now. 3 is delivered.
+        The other order: protocol/settling/test_late_commits.py, test_a_late_commit_is_delivered.
+        """
+        one, two = delivered(worker, 2)
+        with HeldTransaction(lambda: publish(TOPIC, "late", key="k")) as publisher:
+            publish(TOPIC, "early", key="k")
+            worker.ack([one, two, *poll_until(worker, 1)])
+            with Stopped(lambda: move(worker), step) as watermarks:
+                publisher.commit()
+                watermarks.go()
+        assert watermark(TOPIC, "g", "k") == two.offset
+        assert [delivery.payload for delivery in consume(worker, 1)] == ["late"]
+        settle_and_collect(worker)
+        assert in_log(TOPIC) == with_state(TOPIC, "g") == []
+
+
+class TestWatermarkAndAck:
+    @pytest.mark.parametrize("step", [FIRST_OPEN, POSITION_WRITTEN, COMMIT])
+    def test_an_ack_commits_while_a_watermark_is_on_its_way(self, worker: Subscription, step: str) -> None:
+        """A (watermark): stands, 1 is acked. B: acks 2, and commits without a wait. A: goes on.
+
+        B's note that the partition changed is not lost, though A had begun before: the next look comes to 2.
+        """
+        one, two = delivered(worker, 2)
+        one.ack()
+        with Stopped(lambda: move(worker), step) as watermarks, Background(two.ack) as ack:
+            done = DeliveryState.objects.filter(message_offset=two.offset, acked=True)
+            wait_until(done.exists, "the ack is committed beside the watermark", seconds=8)
+            watermarks.go()
+            assert ack.result()
+        assert watermark(TOPIC, "g", "k") >= one.offset
+        move(worker)
+        assert watermark(TOPIC, "g", "k") == two.offset
+
+    def test_a_watermark_moves_while_an_ack_is_about_to_commit(self, worker: Subscription) -> None:
+        """B: acks 2, stands at its COMMIT. A (watermark): comes to 1, without a wait. B: commits. A: comes to 2."""
+        one, two = delivered(worker, 2)
+        one.ack()
+        with Stopped(two.ack, COMMIT) as ack:
+            ends(lambda: move(worker))
+            assert watermark(TOPIC, "g", "k") == one.offset
+            assert ack.go()
+        move(worker)
+        assert watermark(TOPIC, "g", "k") == two.offset
+
+
+class TestDeletionAndRegistration:
+    @pytest.mark.parametrize(
+        "step", [*(pytest.param(step, marks=SLOW) for step in STEPS[1:-2]), GROUPS_READ, POSITIONS_GO, COMMIT]
+    )
+    def test_a_group_registers_while_a_collection_is_under_way(self, worker: Subscription, step: str) -> None:
+        """A (collection): stands. B: subscribes, and waits for A. A: deletes 1, and commits. B: begins with 2.
+
+        Whatever A has looked at, B is owed all that is left and nothing that goes. The other order:
+        features/groups/test_races.py, test_collection_leaves_a_topic_where_a_registration_is_under_way.
+        """
+        finished(worker, "gone")
+        there = publish(TOPIC, "there", key="another").offset
+        with Stopped(lambda: collect_page(TOPIC), step) as collection:
+            assert waits(collection, lambda: subscribe(TOPIC, "new"))
+        assert in_log(TOPIC) == [there]
+        with Subscription(TOPIC, "new") as newcomer:
+            assert [delivery.payload for delivery in consume(newcomer, 1)] == ["there"]
+
+
+class TestDeletionAndUnsubscribe:
+    @pytest.fixture
+    def both(self, worker: Subscription) -> list[int]:
+        """Two messages that g is done with; ``behind`` is done with the first."""
+        offsets = finished(worker, 1)
+        with Subscription(TOPIC, "behind") as other:
+            consume(other, 1)
+            settle(other)
+        return offsets + finished(worker, 2)
+
+    @pytest.mark.parametrize(
+        "step",
+        [WATERMARKS_READ, pytest.param(STATE_GOES, marks=SLOW), pytest.param(LOG_GOES, marks=SLOW), COMMIT],
+    )
+    def test_a_group_leaves_while_a_collection_is_under_way(self, both: list[int], step: str) -> None:
+        """A (collection): has read both groups, stands. B: unsubscribes the one behind, and waits. A: deletes 1 alone.
+
+        B: leaves nothing behind; the next collection deletes 2.
+        """
+        with Stopped(lambda: collect_page(TOPIC), step) as collection:
+            assert waits(collection, lambda: unsubscribe(TOPIC, "behind"))
+        assert in_log(TOPIC) == both[1:]
+        assert with_state(TOPIC, "behind") == []
+        collect(TOPIC)
+        assert in_log(TOPIC) == with_state(TOPIC, "g") == []
+
+    @pytest.mark.parametrize(
+        "step",
+        ["DELETE o FROM", pytest.param("DELETE t FROM queue_subscriber_heartbeats", marks=SLOW), COMMIT],
+    )
+    def test_a_collection_begins_while_a_group_is_leaving(self, both: list[int], step: str) -> None:
+        """B: unsubscribes, stands. A (collection): leaves the topic alone, at once. B: commits. A: deletes 1 and 2."""
+        with Stopped(lambda: unsubscribe(TOPIC, "behind"), step) as leaving:
+            assert ends(lambda: collect_page(TOPIC)) is False
+            assert in_log(TOPIC) == both
+            assert leaving.go()
+        collect(TOPIC)
+        assert in_log(TOPIC) == with_state(TOPIC, "g") == with_state(TOPIC, "behind") == []
+
+    def test_a_collection_between_two_transactions_of_leaving(
+        self, worker: Subscription, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """B: is registered no more, some of its state still there; stands. A (collection): deletes 1 and 2. B: goes on.
+
+        No state is left of messages that are gone.
+        """
+        monkeypatch.setattr(removal, "ROWS", 1)
+        finished(worker, 1, 2)
+        with Subscription(TOPIC, "behind") as other:
+            consume(other, 2)
+            settle(other)
+        with Stopped(lambda: unsubscribe(TOPIC, "behind"), MARK_LOCKED) as leaving:
+            assert with_state(TOPIC, "behind")
+            ends(lambda: collect(TOPIC))
+            assert in_log(TOPIC) == with_state(TOPIC, "g") == []
+            assert leaving.go()
+        assert with_state(TOPIC, "behind") == []
+
+
+class TestDeletionAndWatermark:
+    @pytest.mark.parametrize(
+        "step", [STATE_GOES, pytest.param(LOG_GOES, marks=SLOW), pytest.param(EMPTY_READ, marks=SLOW), COMMIT]
+    )
+    def test_a_watermark_moves_while_a_collection_is_under_way(self, worker: Subscription, step: str) -> None:
+        """A (collection): has read watermark 1, stands. B: moves it to 2, without a wait. A: deletes 1 alone."""
+        one, two = delivered(worker, 2)
+        one.ack()
+        move(worker)
+        two.ack()
+        with Stopped(lambda: collect_page(TOPIC), step) as collection:
+            ends(lambda: move(worker))
+            assert watermark(TOPIC, "g", "k") == two.offset
+            collection.go()
+        assert in_log(TOPIC) == with_state(TOPIC, "g") == [two.offset]
+        collect(TOPIC)
+        assert in_log(TOPIC) == with_state(TOPIC, "g") == []
+
+    @pytest.mark.parametrize("step", [POSITION_WRITTEN, COMMIT])
+    def test_a_collection_begins_while_a_watermark_is_uncommitted(
+        self, worker: Subscription, step: str
+    ) -> None:
+        """B (watermark): stands. A (collection): deletes nothing, without a wait. B: commits. A: deletes both."""
+        deliveries = delivered(worker, 2)
+        worker.ack(deliveries)
+        with Stopped(lambda: move(worker), step) as watermarks:
+            ends(lambda: collect_page(TOPIC))
+            assert in_log(TOPIC) == with_state(TOPIC, "g") == [delivery.offset for delivery in deliveries]
+            watermarks.go()
+        collect(TOPIC)
+        assert in_log(TOPIC) == with_state(TOPIC, "g") == []
+
+
+class TestDeletionAndAck:
+    @pytest.mark.parametrize(
+        "step", [pytest.param(STATE_GOES, marks=SLOW), pytest.param(LOG_GOES, marks=SLOW), COMMIT]
+    )
+    def test_an_ack_while_a_collection_is_under_way(self, worker: Subscription, step: str) -> None:
+        """A (collection): deletes 1, stands. B: acks 2 of the same partition, without a wait."""
+        finished(worker, 1)
+        (two,) = delivered(worker, 1)
+        with Stopped(lambda: collect_page(TOPIC), step) as collection:
+            assert ends(two.ack)
+            collection.go()
+        assert in_log(TOPIC) == with_state(TOPIC, "g") == [two.offset]
+
+    def test_a_collection_while_an_ack_is_about_to_commit(self, worker: Subscription) -> None:
+        """B: acks 2, stands at its COMMIT. A (collection): deletes 1, without a wait. B: commits."""
+        finished(worker, 1)
+        (two,) = delivered(worker, 1)
+        with Stopped(two.ack, COMMIT) as ack:
+            ends(lambda: collect_page(TOPIC))
+            assert in_log(TOPIC) == [two.offset]
+            assert ack.go()
+        settle_and_collect(worker)
+        assert in_log(TOPIC) == with_state(TOPIC, "g") == []
+
+    def test_an_ack_repeated_while_its_message_is_deleted(self, worker: Subscription) -> None:
+        """A (collection): has deleted 1 with its state, stands at its COMMIT. B: its ack of 1 was committed unseen, and
+        it repeats it: waits for A, and is told that there is nothing to answer. Nothing comes back.
+        """
+        (one,) = delivered(worker, 1)
+        one.ack()
+        move(worker)
+        one.hold.answer = ""
+        with Stopped(lambda: collect_page(TOPIC), COMMIT) as collection, pytest.raises(StaleDelivery):
+            waits(collection, one.ack)
+        assert in_log(TOPIC) == with_state(TOPIC, "g") == []
+
+
+class TestDeletionAndClaim:
+    @pytest.mark.parametrize("step", ["SELECT m.`offset`, m.partition_key, m.id", COMMIT])
+    def test_a_collection_meets_a_claim_of_what_is_done(self, worker: Subscription, step: str) -> None:
+        """B: to whom 1 is news though it is done, claims it; stands, with 1's state locked. A (collection): waits for
+        B. B: gets nothing, and commits. A: deletes 1. No state is left, nothing was delivered twice.
+        The other order: protocol/fencing/test_claims_of_deleted_messages.py.
+        """
+        (offset,) = finished(worker, 1)
+
+        def claim() -> int:
+            engine = engine_of(worker)
+            partition = engine.context.partitions["k"]
+            partition.fresh.append(offset)
+            engine.context.touch(partition)
+            return len(engine.claiming.crowd(10, 10))
+
+        with Stopped(claim, step) as claiming:
+            waits(claiming, lambda: collect_page(TOPIC))
+            assert claiming.result() == 0
+        assert in_log(TOPIC) == with_state(TOPIC, "g") == []
+
+
+class TestTwoCollections:
+    @pytest.mark.parametrize(
+        "step",
+        [GROUPS_READ, pytest.param(STATE_GOES, marks=SLOW), pytest.param(POSITIONS_GO, marks=SLOW), COMMIT],
+    )
+    def test_a_second_worker_leaves_the_topic_to_the_first(self, worker: Subscription, step: str) -> None:
+        """A: collects, stands. B: collects, and ends at once with nothing done. A: deletes all."""
+        finished(worker, 1, 2)
+        with Stopped(lambda: collect_page(TOPIC), step) as collection:
+            assert ends(lambda: collect_page(TOPIC)) is False
+            assert len(in_log(TOPIC)) == 2
+            collection.go()
+        assert in_log(TOPIC) == with_state(TOPIC, "g") == []
+
+    def test_two_workers_take_turns_page_by_page(
+        self, worker: Subscription, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Pages of one message. A: page 1, stands. B: nothing. A: commits. B: page 2, stands. A: nothing."""
+        offsets = finished(worker, 1, 2)
+        monkeypatch.setattr(collecting, "PAGE", 1)
+        for left in (offsets[1:], []):
+            with Stopped(lambda: collect_page(TOPIC), COMMIT) as one:
+                assert ends(lambda: collect_page(TOPIC)) is False
+                one.go()
+            assert in_log(TOPIC) == left

@@ -1,0 +1,138 @@
+"""Positions of partitions whose last message is deleted, beside those who publish to them and who own them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from django.test import override_settings
+
+from django_mqueue import Subscription, publish
+from django_mqueue.models import Offset
+from tests.support.subscribers import (
+    consume,
+    consume_for,
+    engine_of,
+    in_log,
+    settle,
+    settle_and_collect,
+    watermark,
+    with_state,
+)
+from tests.support.transactions import HeldTransaction, wait_until
+
+from .sides import STILL, collect_page, ends, finished, give_up, move
+from .steps import COMMIT, Stopped
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TOPIC = "orders"
+
+EMPTY_READ, POSITIONS_GO = "SELECT p.partition_key, (SELECT m.`offset`", "SELECT o.id FROM queue_offsets o"
+SLOW = pytest.mark.slow
+"""For steps between others that are tried in every run."""
+
+
+@pytest.fixture(autouse=True)
+def still() -> Iterator[None]:
+    with override_settings(MQUEUE=STILL):
+        yield
+
+
+@pytest.fixture
+def worker() -> Iterator[Subscription]:
+    with Subscription(TOPIC, "g") as subscription:
+        yield subscription
+
+
+class TestEmptiedPartitions:
+    @pytest.mark.parametrize("leased", [True, False])
+    @pytest.mark.parametrize(
+        "step", [pytest.param(EMPTY_READ, marks=SLOW), POSITIONS_GO, pytest.param(COMMIT, marks=SLOW)]
+    )
+    @pytest.mark.parametrize("begun", ["before", "meanwhile"])
+    def test_a_message_comes_while_its_partition_is_found_empty(
+        self, worker: Subscription, begun: str, step: str, leased: bool
+    ) -> None:
+        """A (collection): deletes 1, the only message of k, and finds k empty; stands. B: publishes 2 to k (or has been
+        handed 2 before), commits without a wait. A: goes on, perhaps deletes k's position. 2 is delivered, 1 is not.
+
+        Publisher open all the time: features/groups/test_collection_waits_for_nobody.py.
+        """
+        finished(worker, 1)
+        if not leased:
+            give_up(worker, "k")
+        with (
+            HeldTransaction(lambda: begun == "before" and publish(TOPIC, 2, key="k")) as publisher,
+            Stopped(lambda: collect_page(TOPIC), step) as collection,
+        ):
+            if begun == "meanwhile":
+                ends(lambda: publish(TOPIC, 2, key="k"))
+            publisher.commit()
+            collection.go()
+        assert [delivery.payload for delivery in consume(worker, 1)] == [2]
+        settle_and_collect(worker)
+        assert in_log(TOPIC) == with_state(TOPIC, "g") == []
+
+    def test_a_position_is_written_while_its_partition_is_found_empty(self, worker: Subscription) -> None:
+        """A (watermark of k): has written, stands at its COMMIT. B (collection): deletes k's last message, and leaves
+        k's position, which A has locked, without a wait. A: commits.
+        """
+        finished(worker, 1)
+        finished(worker, 2, key="other")
+        engine_of(worker).context.mark_dirty("k")
+        with Stopped(lambda: move(worker), COMMIT) as watermarks:
+            ends(lambda: collect_page(TOPIC))
+            watermarks.go()
+        assert in_log(TOPIC) == []
+        assert Offset.objects.filter(consumer_group="g", partition_key="k").exists()
+
+    def test_a_new_owner_moves_the_watermark_while_the_old_position_goes(self, worker: Subscription) -> None:
+        """A (collection): deletes k's last message and k's position; nobody leases k. Stands at its COMMIT.
+        B: publishes 2 to k, takes k, acks 2; its watermark stays, for A has the topic, and what B finds settled is
+        not told yet. A: commits. B: tells it, and writes a new position.
+        """
+        finished(worker, 1)
+        give_up(worker, "k")
+
+        def begin_anew() -> list[object]:
+            publish(TOPIC, 2, key="k")
+            got = consume(worker, 1)
+            settle(worker)
+            return [delivery.payload for delivery in got]
+
+        with Stopped(lambda: collect_page(TOPIC), COMMIT) as collection:
+            assert ends(begin_anew) == [2]
+            assert watermark(TOPIC, "g", "k") < in_log(TOPIC)[-1]
+            collection.go()
+        (offset,) = in_log(TOPIC)
+        wait_until(lambda: not worker.poll() and watermark(TOPIC, "g", "k") == offset, "it is written")
+        assert consume_for(worker, 0.1) == []
+
+    def test_a_position_that_goes_under_its_new_owner_holds_up_no_other_one(
+        self, worker: Subscription, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A (collection): as before. B: publishes 2 to k and 3 to another partition, takes k, acks both. A: commits.
+        B: writes the other one's watermark at once, and reads k anew, for its position is gone.
+        """
+        finished(worker, 1)
+        give_up(worker, "k")
+
+        def begin_anew() -> None:
+            publish(TOPIC, 2, key="k")
+            publish(TOPIC, 3, key="other")
+            consume(worker, 2)
+
+        with Stopped(lambda: collect_page(TOPIC), COMMIT) as collection:
+            ends(begin_anew)
+            collection.go()
+        of_k, of_other = in_log(TOPIC)
+        engine = engine_of(worker)
+        wait_until(lambda: engine.feed.settle(TOPIC) >= of_other, "it is settled")
+        assert {"k", "other"} <= engine.context.dirty.keys()
+        move(worker)
+        assert watermark(TOPIC, "g", "other") == of_other
+        assert not engine.feed.tails[TOPIC].stale
+        move(worker)
+        assert watermark(TOPIC, "g", "k") >= of_k
+        assert not caplog.records

@@ -1,0 +1,265 @@
+"""A handler asks for more time in its transaction, which stays open: it keeps no lock on the lease, nor on its state.
+
+So its worker renews the lease, others take it over when it has run out, and it can be released. A former owner is
+refused: when it asks for more time, and at its acknowledgement.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from django.db import transaction
+from django.test import override_settings
+
+from django_mqueue import Delivery, Released, StaleDelivery, Subscription, publish, release
+from django_mqueue.models import DeliveryState, PartitionLease
+from django_mqueue.workers.options import RunOptions
+from django_mqueue.workers.registry import handlers
+from django_mqueue.workers.runner import Runner
+from tests.support.processes import FAST
+from tests.support.running import Seen, registered
+from tests.support.shop.models import Sale
+from tests.support.subscribers import engine_of
+from tests.support.threads import raw_connection
+from tests.support.transactions import Background, HeldTransaction, wait_until
+
+from .sides import ends
+from .workers import GROUP, TOPIC, acquire, claim, expire, owner, run_out, state, worker
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+still = pytest.mark.usefixtures("still")
+LEVELS = ["READ COMMITTED", "REPEATABLE READ"]
+LONG = 30.0
+
+
+class Handler:
+    """An atomic handler in a thread: it reads, asks for more time, and stands in its transaction until ``go``."""
+
+    def __init__(self, delivery: Delivery, isolation: str = "") -> None:
+        self.delivery, self.error = delivery, ""
+        self.asked, self._on = threading.Event(), threading.Event()
+        self._thread = Background(self._run, isolation=isolation)
+
+    def __enter__(self) -> Handler:
+        self._thread.start()
+        assert self.asked.wait(LONG), "it waits for a lock"
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.go()
+
+    def go(self) -> str:
+        """Let it end: "" if its acknowledgement counts, else the error's name."""
+        self._on.set()
+        self._thread.join()
+        return self._thread.result()
+
+    def _run(self) -> str:
+        try:
+            with self.delivery.atomic():
+                Sale.objects.create(number=self.delivery.offset)
+                assert self.delivery.extend(60)
+                self.asked.set()
+                assert self._on.wait(2 * LONG)
+        except StaleDelivery as stale:
+            return type(stale).__name__
+        finally:
+            self.asked.set()
+        return ""
+
+
+@contextmanager
+def handling(isolation: str = "") -> Iterator[tuple[Subscription, Subscription, Handler]]:
+    """(A, B, A's handler): A has asked for more time in its transaction; B is another member of the group."""
+    publish(TOPIC, 1, key="k")
+    with worker("a") as a, worker("b") as b:
+        (delivery,) = claim(a)
+        with Handler(delivery, isolation) as handler:
+            yield a, b, handler
+
+
+@still
+@pytest.mark.parametrize("isolation", LEVELS)
+def test_it_leaves_no_lock_on_the_lease_nor_on_its_state(isolation: str) -> None:
+    with handling(isolation) as (_, _, handler), raw_connection() as other:
+        for table in ("queue_partition_leases", "queue_delivery_state"):
+            assert len(other.execute(f"SELECT 1 FROM {table} FOR UPDATE SKIP LOCKED")) == 1, table
+        other.rollback()
+        assert state().invisible_until > state().delivered_at + 59_000
+        assert handler.go() == ""
+    assert state().acked
+
+
+@still
+@pytest.mark.parametrize("isolation", LEVELS)
+def test_a_takeover(isolation: str) -> None:
+    """A: has asked for more time; its lease runs out. B: takes the partition, and the message. A: its ack is refused.
+
+    What A has written is rolled back, and B's acknowledgement counts.
+    """
+    with handling(isolation) as (_, b, handler):
+        expire()
+        assert ends(lambda: acquire(b)) == 1
+        (again,) = b.poll()
+        assert (owner(), again.attempt) == ("b", 2)
+        with pytest.raises(StaleDelivery):
+            handler.delivery.extend(60)
+        assert handler.go() == "StaleDelivery"
+        assert again.ack()
+    assert not Sale.objects.exists()
+
+
+@still
+def test_a_release() -> None:
+    """A: has asked for more time. Release: sets the lease free, at once. B: takes it, and the message."""
+    with handling() as (_, b, handler):
+        assert ends(lambda: release(TOPIC, GROUP, partition="k")) == Released(("k",), (), ())
+        assert ends(lambda: acquire(b)) == 1
+        (again,) = b.poll()
+        assert handler.go() == "StaleDelivery"
+        assert again.ack()
+    assert not Sale.objects.exists()
+
+
+@still
+def test_a_successor_of_the_same_name() -> None:
+    """A: has asked for more time. Another A starts: has the lease at once, and gets the message. A's ack is refused."""
+    with handling() as (_, _, handler), Subscription(TOPIC, GROUP, name="a") as successor:
+        (again,) = wait_until(successor.poll, "the successor gets the message", seconds=LONG)
+        assert again.attempt == 2
+        assert handler.go() == "StaleDelivery"
+        assert again.ack()
+    assert not Sale.objects.exists()
+
+
+@still
+def test_a_renewal() -> None:
+    """A: has asked for more time; its lease has run out. A renews it, all the same. B: would take it, takes nothing."""
+    with handling() as (a, b, handler):
+        expire()
+        engine_of(a).keep_up()
+        engine_of(a).membership._renew()
+        assert PartitionLease.objects.get().lease_renewed_at > 0
+        assert ends(lambda: acquire(b)) == 0
+        assert handler.go() == ""
+    assert state().acked
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda: PartitionLease.objects.update(holder="another"),
+        lambda: DeliveryState.objects.update(delivery_token=1),
+        lambda: DeliveryState.objects.update(acked=True, in_flight=False),
+    ],
+    ids=["stolen", "delivered again", "finished"],
+)
+@still
+@pytest.mark.parametrize("isolation", LEVELS)
+def test_a_former_owner_that_asks_changes_nothing(isolation: str, change: Callable[[], object]) -> None:
+    """A: begins its transaction, and reads. Then the delivery is another's. A: asks for more time, and is refused."""
+    publish(TOPIC, 1, key="k")
+    with worker("a") as a:
+        (delivery,) = claim(a)
+        before = state().invisible_until
+
+        def ask() -> None:
+            with transaction.atomic():
+                assert DeliveryState.objects.get().in_flight
+                Background(change).start().join()
+                with pytest.raises(StaleDelivery):
+                    delivery.extend(60)
+
+        with Background(ask, isolation=isolation) as asking:
+            asking.result()
+        assert state().invisible_until == before
+
+
+@still
+def test_what_the_same_transaction_has_answered() -> None:
+    """Its own transaction has locked the state: it does not wait for itself."""
+    publish(TOPIC, 1, key="k")
+    with worker("a") as a:
+        (delivery,) = claim(a)
+        with transaction.atomic():
+            assert delivery.ack()
+            with pytest.raises(StaleDelivery):
+                delivery.extend(60)
+        assert state().acked
+
+
+@still
+def test_what_another_transaction_is_answering() -> None:
+    """B: acks the delivery in a transaction that stays open. A, in a transaction: asks for more time, in vain."""
+    publish(TOPIC, 1, key="k")
+    with worker("a") as a:
+        (delivery,) = claim(a)
+
+        def ask() -> None:
+            with transaction.atomic(), pytest.raises(StaleDelivery):
+                delivery.extend(60)
+
+        with HeldTransaction(delivery.ack) as answer:
+            ends(ask)
+            assert answer.commit()
+        assert state().acked
+
+
+@still
+def test_asking_for_what_has_run_out_is_in_time_while_nobody_else_has_it() -> None:
+    """A: its time is over, and it asks in its transaction. A's poll, in another thread: does not deliver it again."""
+    publish(TOPIC, 1, key="k")
+    with worker("a", visibility_timeout=0.01) as a:
+        (delivery,) = claim(a)
+        run_out(a)
+        with Handler(delivery) as handler:
+            assert a.poll() == []
+            assert handler.go() == ""
+        assert state().acked
+
+
+@override_settings(MQUEUE={**FAST, "LEASE_DURATION": 600})
+def test_a_healthy_worker_keeps_its_lease(caplog: pytest.LogCaptureFixture) -> None:
+    """Its atomic handler asks for more time, and runs on while the lease is renewed again and again.
+
+    The lease is never taken anew, and the message is delivered once. Another member of the group looks on.
+    """
+    taken: set[int] = set()
+
+    def handle(message: Delivery) -> None:
+        message.extend(60)
+        if message.payload == 2:
+            return
+        taken.add(lease().leased_at)
+        for _ in range(8):  # of 0.4 s each
+            before = renewed()
+            wait_until(lambda: renewed() > before, "the lease is renewed", seconds=LONG, every=0.1)  # noqa: B023
+        taken.add(lease().leased_at)
+
+    def lease() -> PartitionLease:
+        return Background(lambda: PartitionLease.objects.get(partition_key="k")).start().result()
+
+    def renewed() -> int:
+        return int(lease().lease_renewed_at)
+
+    publish("t", 1, key="k")
+    with registered("t", seen := Seen(handle), atomic=True):  # type: ignore[arg-type]
+        runner = Runner(handlers(["t"]), RunOptions(name="a", max_seconds=120))
+        with Background(runner.run) as running:
+            try:
+                wait_until(lambda: seen.messages, "it has begun", seconds=LONG)
+                with Subscription("t", "g", "b") as other:
+                    done = DeliveryState.objects.filter(acked=True)
+                    wait_until(lambda: other.poll() or done.exists(), "it is done", seconds=60)
+                    publish("t", 2, key="k")
+                    wait_until(lambda: other.poll() or done.count() == 2, "the next one too", seconds=60)
+            finally:
+                runner.stop()
+                running.result()
+    assert [(message.payload, message.attempt) for message in seen.messages] == [(1, 1), (2, 1)]
+    assert len(taken) == 1
+    assert "unanswered" not in caplog.text

@@ -1,0 +1,229 @@
+"""Groups that register and leave: beside each other, and beside their own running workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from django.test import override_settings
+
+from django_mqueue import Delivery, StaleDelivery, Subscription, publish, subscribe, unsubscribe
+from django_mqueue.models import Offset, PartitionLease
+from django_mqueue.service.registration import is_registered
+from django_mqueue.store import session
+from tests.support.subscribers import consume, engine_of, in_log, poll_until, settle, watermark, with_state
+from tests.support.transactions import Background, HeldTransaction, wait_for_lock_wait
+
+from .sides import STILL, ends, move, waits
+from .steps import COMMIT, Stopped
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TOPIC, GROUP = "orders", "g"
+
+TOPIC_ROW = "INSERT INTO queue_offsets"
+REGISTRATION_GOES, LEASES_GO = "DELETE o FROM", "SELECT id, partition_key FROM queue_partition_leases"
+
+
+@pytest.fixture(autouse=True)
+def still() -> Iterator[None]:
+    with override_settings(MQUEUE={**STILL, "DISCOVERY_INTERVAL": 600}):
+        yield
+
+
+@pytest.fixture
+def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Subscription]:
+    """One to whom the threads of the sides, each with a connection of its own, are no reason to read all anew."""
+    monkeypatch.setattr(session.Watched, "is_new", lambda watched: False)
+    with Subscription(TOPIC, GROUP) as subscription:
+        yield subscription
+
+
+@pytest.fixture
+def deliveries(worker: Subscription) -> list[Delivery]:
+    """Two messages of key k, settled and out, none of them done."""
+    for n in range(2):
+        publish(TOPIC, n, key="k")
+    got = sorted(poll_until(worker, 2), key=lambda delivery: delivery.offset)
+    settle(worker)
+    return got
+
+
+def registered() -> bool:
+    return is_registered(TOPIC, GROUP, "default")
+
+
+def positions() -> list[str]:
+    """Partitions for which the group has written down how far it is."""
+    rows = Offset.objects.filter(consumer_group=GROUP).exclude(partition_key="")
+    return list(rows.values_list("partition_key", flat=True))
+
+
+class TestRegisterAndUnregister:
+    def test_a_group_leaves_while_it_registers(self) -> None:
+        """A: registers, stands at its COMMIT. B: unsubscribes, and waits for A. A: was new. B: has unregistered it."""
+        with Stopped(lambda: subscribe(TOPIC, GROUP), COMMIT) as registration:
+            assert waits(registration, lambda: unsubscribe(TOPIC, GROUP))
+            assert registration.result() is True
+        assert not registered()
+
+    @pytest.mark.parametrize("step", [REGISTRATION_GOES, LEASES_GO, COMMIT])
+    def test_a_group_registers_while_it_leaves(self, step: str) -> None:
+        """B: unsubscribes, stands. A: subscribes, and finds it registered still, without a wait: as if before B.
+
+        Between the two steps of leaving: features/groups/test_races.py,
+        test_an_unsubscribe_that_ends_late_takes_nothing_from_those_who_came_again.
+        """
+        subscribe(TOPIC, GROUP)
+        with Stopped(lambda: unsubscribe(TOPIC, GROUP), step) as leaving:
+            assert ends(lambda: subscribe(TOPIC, GROUP)) is False
+            assert leaving.go()
+        assert not registered()
+
+    def test_a_group_comes_and_goes_before_a_registration_goes_on(self) -> None:
+        """A: has found it not registered, stands. B: registers, works, unsubscribes. A: registers it anew, with all."""
+        publish(TOPIC, 1, key="k")
+        with Stopped(lambda: subscribe(TOPIC, GROUP), TOPIC_ROW) as registration:
+            with Subscription(TOPIC, GROUP) as other:
+                consume(other, 1)
+                settle(other)
+            assert unsubscribe(TOPIC, GROUP)
+            assert registration.go() is True
+        assert positions() == []
+        assert with_state(TOPIC, GROUP) == []
+        with Subscription(TOPIC, GROUP) as again:
+            assert [delivery.payload for delivery in consume(again, 1)] == [1]
+
+
+class TestTwoRegistrations:
+    def test_the_second_of_one_group_finds_it_registered(self) -> None:
+        """A: registers at 2, stands at its COMMIT. B: registers at the earliest, and waits. The start is A's."""
+        for n in range(2):
+            second = publish(TOPIC, n, key="k").offset
+        with Stopped(lambda: subscribe(TOPIC, GROUP, start=second), COMMIT, skip=2) as registration:
+            assert waits(registration, lambda: subscribe(TOPIC, GROUP)) is False
+            assert registration.result() is True
+        with Subscription(TOPIC, GROUP) as worker:
+            assert [delivery.payload for delivery in consume(worker, 1)] == [1]
+
+    def test_the_first_rolls_back(self) -> None:
+        """A: registers on a topic that nobody knows. B and C: register the same, and wait. A: rolls back. One is."""
+        with (
+            HeldTransaction(lambda: subscribe(TOPIC, GROUP)) as a,
+            Background(lambda: subscribe(TOPIC, GROUP)) as b,
+            Background(lambda: subscribe(TOPIC, GROUP)) as c,
+        ):
+            wait_for_lock_wait(b)
+            wait_for_lock_wait(c)
+            a.rollback()
+            assert sorted([b.result(), c.result()]) == [False, True]
+        assert registered()
+
+    def test_two_groups_of_a_new_topic(self) -> None:
+        """A: registers one, and with it the topic; stands. B: registers another, and waits for A. Both are there."""
+        with Stopped(lambda: subscribe(TOPIC, GROUP), COMMIT) as registration:
+            assert waits(registration, lambda: subscribe(TOPIC, "other"))
+            assert registration.result()
+        assert registered()
+        assert is_registered(TOPIC, "other", "default")
+        assert Offset.objects.filter(topic=TOPIC, consumer_group="").count() == 1
+
+
+def anew() -> bool:
+    return unsubscribe(TOPIC, GROUP) and subscribe(TOPIC, GROUP)
+
+
+class TestSubscribedAgainUnderRunningWorkers:
+    @pytest.mark.parametrize("step", ["INSERT INTO queue_delivery_state", COMMIT])
+    def test_while_a_claim_is_under_way(self, worker: Subscription, step: str) -> None:
+        """A (worker): claims 1, stands. B: unsubscribes and subscribes again, and waits for A. A: delivers 1, of
+        the old life. B: has forgotten it. A: its ack is refused. The next worker gets 1.
+        """
+        publish(TOPIC, 0, key="k")
+        consume(worker, 1)
+        publish(TOPIC, 1, key="k")
+        with Stopped(worker.poll, step) as claim:
+            assert waits(claim, anew)
+            (delivery,) = claim.result()
+        assert with_state(TOPIC, GROUP) == []
+        with pytest.raises(StaleDelivery):
+            delivery.ack()
+        assert_all_comes_again(2)
+
+    @pytest.mark.parametrize("step", [LEASES_GO, COMMIT])
+    def test_a_claim_while_the_group_is_leaving(self, worker: Subscription, step: str) -> None:
+        """B: unsubscribes, stands. A (worker): would claim 1, gets nothing, without a wait. B: commits."""
+        publish(TOPIC, 0, key="k")
+        consume(worker, 1)
+        publish(TOPIC, 1, key="k")
+        with Stopped(anew, step) as leaving:
+            assert ends(worker.poll) == []
+            leaving.go()
+        assert with_state(TOPIC, GROUP) == []
+        assert_all_comes_again(2)
+
+    @pytest.mark.parametrize("step", [TOPIC_ROW, COMMIT])
+    def test_while_a_watermark_is_on_its_way(
+        self, worker: Subscription, deliveries: list[Delivery], step: str
+    ) -> None:
+        """A (watermark): stands. B: unsubscribes and subscribes again, and waits for A. A: commits. B: deletes it."""
+        worker.ack(deliveries)
+        with Stopped(lambda: move(worker), step) as watermarks:
+            assert waits(watermarks, anew)
+        assert positions() == []
+        assert_all_comes_again(2)
+
+    @pytest.mark.parametrize("step", [LEASES_GO, COMMIT])
+    def test_a_watermark_while_the_group_is_leaving(
+        self, worker: Subscription, deliveries: list[Delivery], step: str
+    ) -> None:
+        """B: unsubscribes, stands. A (watermark): writes nothing, without a wait. B: commits, subscribes again."""
+        worker.ack(deliveries)
+        with Stopped(anew, step) as leaving:
+            ends(lambda: move(worker))
+            leaving.go()
+        move(worker)
+        assert positions() == []
+        assert watermark(TOPIC, GROUP, "k") == 0
+        assert_all_comes_again(2)
+
+    def test_while_an_ack_is_about_to_commit(self, worker: Subscription, deliveries: list[Delivery]) -> None:
+        """A (worker): acks 1, stands at its COMMIT. B: unsubscribes and subscribes again, and waits for A's lease.
+
+        A: is told that it is acked, and so it was, in the old life; B forgets it.
+        """
+        with Stopped(deliveries[0].ack, COMMIT) as ack:
+            assert waits(ack, anew)
+            assert ack.result()
+        assert_all_comes_again(2)
+
+    def test_an_ack_while_the_group_is_leaving(
+        self, worker: Subscription, deliveries: list[Delivery]
+    ) -> None:
+        """B: unsubscribes, stands at its COMMIT. A (worker): acks 1, and waits for B. B: commits. A: is refused."""
+        with Stopped(anew, COMMIT) as leaving, pytest.raises(StaleDelivery):
+            waits(leaving, deliveries[0].ack)
+        assert_all_comes_again(2)
+
+    @pytest.mark.parametrize("step", [LEASES_GO, "DELETE t FROM queue_subscriber_heartbeats", COMMIT])
+    def test_a_lease_is_taken_while_the_group_is_leaving(self, worker: Subscription, step: str) -> None:
+        """B: unsubscribes, stands. A (worker): would take k, takes nothing, without a wait. B: commits. No lease is
+        left of a group that is gone: its next workers would wait for it to run out.
+        """
+        engine = engine_of(worker)
+
+        def take() -> None:
+            with engine.context.lock:
+                engine.membership._acquire(["k"])
+
+        with Stopped(lambda: unsubscribe(TOPIC, GROUP), step) as leaving:
+            ends(take)
+            assert "k" in engine.membership.candidates
+            leaving.go()
+        assert not PartitionLease.objects.filter(consumer_group=GROUP).exists()
+
+
+def assert_all_comes_again(count: int) -> None:
+    """To a new worker of the group, from the beginning, each once."""
+    with Subscription(TOPIC, GROUP, "next") as subscription:
+        assert [delivery.offset for delivery in consume(subscription, count)] == in_log(TOPIC)

@@ -1,0 +1,248 @@
+"""Streaming jobs that are killed: their processes by name, moments to kill them at, deletion behind them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from django.db import connection
+
+import django_mqueue
+from django_mqueue import publish_many
+from django_mqueue.service.collecting import Collector
+from django_mqueue.store import offsets
+from tests.support.processes import Worker, wait_until
+from tests.support.threads import Background
+from tests.support.transactions import HeldTransaction
+
+from .commands import started_by
+from .streams import committed, ended, stands_at
+
+SOURCE = Path(django_mqueue.__file__).parent / "spark" / "default_source.py"
+
+DRIVER, JAVA, TASKS, PLANNER = "tests.spark.driver", "java", "pyspark.daemon", "streaming_source_runner"
+"""What the command lines of a job's processes hold: its own, the JVM (driver and executor), Python's tasks, and the
+process that plans the query's batches."""
+
+
+@dataclass
+class Job:
+    """What ``driver`` is to do."""
+
+    options: dict[str, str]
+    checkpoint: str
+    target: Path
+    sink: str = "files"
+    master: str = "local[2,3]"
+
+    @contextmanager
+    def run(self, *, every: str = "", sink: str | None = None) -> Iterator[Running]:
+        """The job and all that it starts; killed at the end."""
+        modules = self.target / "modules"  # As the wheel has it.
+        modules.mkdir(exist_ok=True)
+        shutil.copy(SOURCE, modules / "pyspark_mqueue.py")
+        words = {
+            "options": self.options, "checkpoint": self.checkpoint, "target": str(self.target),
+            "sink": sink or self.sink, "master": self.master, "every": every,
+        }  # fmt: skip
+        worker = Worker(
+            (json.dumps(words),),
+            {"MQUEUE_PASSWORD": str(connection.settings_dict["PASSWORD"]), "PYTHONPATH": str(modules)},
+            program=(DRIVER,),
+        )
+        running = Running(worker, self)
+        try:
+            yield running
+        except BaseException as error:
+            error.add_note(worker.output()[-6000:])
+            raise
+        finally:
+            running.kill()
+            worker.close()
+
+    def finish(self, timeout: float = 200) -> None:
+        """To the end of what there is."""
+        finish(self.run, timeout)
+
+    def numbers(self) -> list[int]:
+        """What all batches came to, in the sink ``files``; in ``parquet`` after a run with the sink ``read``."""
+        return sorted(
+            number for path in self.target.glob("*.json") for number in json.loads(path.read_text())
+        )
+
+
+class EndedByItself(AssertionError):
+    """Before it was killed. Spark gives its Python processes ten seconds to start in: too few on a busy machine."""
+
+
+class Processes:
+    """A program at work, with all that it has started."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+
+    def pids(self, what: str = "") -> list[int]:
+        """Its processes whose command line holds that: those of its session, whatever groups they are in."""
+        return [pid for pid, line in started_by(self.worker.pid).items() if what in line]
+
+    def kill(self, what: str = "") -> int:
+        """SIGKILL of them all, at once; without ``what`` until there are none: how many these were."""
+        killed = 0
+        while pids := self.pids(what):
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                    killed += 1
+            if what:
+                return killed
+            self.worker.process.poll()
+            threading.Event().wait(0.01)
+        self.worker.process.poll()
+        return killed
+
+    def send(self, number: signal.Signals) -> None:
+        """To all of them."""
+        for pid in self.pids():
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def until(self, condition: Callable[[], object], what: str, timeout: float = 120) -> None:
+        """Wait for it while the job runs; fails if that ends before."""
+
+        def over() -> bool:
+            return bool(condition()) or not self.worker.running
+
+        wait_until(over, what, timeout=timeout)
+        if not condition():
+            raise EndedByItself(f"it ended before {what}")
+
+    def kill_when(self, condition: Callable[[], bool], what: str, *, locked: str = "") -> None:
+        """Kill all of it when that is so, and is so still when all stands. ``locked``: a topic whose row is held then.
+
+        With that row held nobody registers, moves or leaves; it may be that it waits for the row too early: then it is
+        let go, and caught another time.
+        """
+
+        def lock() -> None:
+            with connection.cursor() as cursor:
+                offsets.lock_topic("default", cursor, locked)
+
+        def caught() -> bool:
+            if not self.worker.running:
+                raise EndedByItself(f"it ended before {what}")
+            with HeldTransaction(lock) if locked else nullcontext():
+                if not _soon(condition):
+                    return False
+                self.send(signal.SIGSTOP)
+                if condition():
+                    self.kill()
+                    return True
+            self.send(signal.SIGCONT)
+            return False
+
+        wait_until(caught, what, timeout=120, every=0.001)
+
+
+At = TypeVar("At", bound=Processes)
+
+
+class Running(Processes):
+    """A streaming job at work."""
+
+    def __init__(self, worker: Worker, job: Job) -> None:
+        super().__init__(worker)
+        self.job = job
+
+    def has_committed(self, batches: int) -> None:
+        """Wait until so many more batches are durable."""
+        goal = committed(self.job.checkpoint) + batches
+        self.until(lambda: committed(self.job.checkpoint) >= goal, f"{batches} more batches are durable")
+
+    def kill_between_sink_and_group(self, topic: str, group: str) -> None:
+        """Kill all when a batch is durable, and the group has not moved there: it waits for the topic's lock."""
+
+        def is_behind() -> bool:
+            batch = committed(self.job.checkpoint)
+            return batch >= 0 and stands_at(group, topic) < ended(self.job.checkpoint, batch, topic)
+
+        self.kill_when(is_behind, "a batch is durable, and the group behind it", locked=topic)
+
+
+def finish(
+    run: Callable[[], AbstractContextManager[Processes]], timeout: float = 200, tries: int = 3
+) -> None:
+    """Let it run to its end, once more if it fails: as whoever starts it by the clock does."""
+    for left in reversed(range(tries)):
+        with run() as running:
+            code = running.worker.wait(timeout)
+            if code == 0:
+                return
+            assert left, f"it failed with {code} each time:\n{running.worker.output()[-4000:]}"
+
+
+def crash(run: Callable[[], AbstractContextManager[At]], way: Callable[[At], object], tries: int = 4) -> None:
+    """Let it run, and do that to it; again if it ended by itself before."""
+    for left in reversed(range(tries)):
+        try:
+            with run() as running:
+                way(running)
+                return
+        except EndedByItself:
+            if not left:
+                raise
+
+
+def _soon(condition: Callable[[], bool]) -> bool:
+    """Whether it comes to be so within a few seconds."""
+    with suppress(AssertionError):
+        wait_until(condition, "", timeout=4, every=0.005)
+        return True
+    return False
+
+
+@contextmanager
+def collecting(topic: str) -> Iterator[None]:
+    """Delete whatever may be deleted, all the time, as workers would."""
+    stop = threading.Event()
+
+    def work() -> None:
+        collector = Collector("default", topic)
+        while not stop.wait(0.02):
+            while collector.page() and not stop.is_set():
+                pass
+        connection.close()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+@contextmanager
+def publishing(topic: str, rows: int, chunk: int = 5000, every: float = 0.4) -> Iterator[None]:
+    """A quarter at once, and the rest bit by bit."""
+    publish_many(topic, range(rows // 4))
+    stop = threading.Event()
+
+    def work() -> None:
+        for first in range(rows // 4, rows, chunk):
+            publish_many(topic, range(first, min(first + chunk, rows)))
+            stop.wait(every)
+
+    thread = Background(work)
+    try:
+        yield
+    finally:
+        stop.set()  # The rest at once.
+        thread.result(300)

@@ -1,0 +1,180 @@
+"""How the command ends, and that nothing of its Spark stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from django_mqueue.spark.command import running
+from django_mqueue.spark.priority import NICEST
+from tests.support.processes import Worker, wait_until
+
+from .commands import FITTING, NO_DJANGO, SMALL, command, started_by, wait_for_nothing_left
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
+
+OURS, NICE = os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0)
+TRYING = ("tests.spark.trying",)
+
+
+def has_begun(worker: Worker, what: str) -> None:
+    wait_until(lambda: what in worker.output() or not worker.running, f"{what} is said", timeout=120)
+    assert worker.running, worker.output()
+
+
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)],
+    ids=lambda number: number.name,
+)
+def test_the_first_signal_ends_it_between_two_steps(number: signal.Signals) -> None:
+    """PySpark takes SIGINT for itself when Spark starts."""
+    with command(TRYING, ("steps", "0.5", *SMALL), NO_DJANGO) as worker:
+        has_begun(worker, "step 1\n")
+        worker.send(number)
+        assert worker.wait(60) == 0
+        assert not started_by(worker.pid)
+        *_, before, last = [
+            line for line in worker.output().splitlines() if "step" in line or "ended" in line
+        ]
+        assert last == f"ended after {before.removeprefix('step ')}"
+        assert "stopping after what is under way; once more stops at once" in worker.output()
+        assert "Traceback" not in worker.output()
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [(("steps", "0.5"), 0), (("count", "orders"), 128 + signal.SIGINT)],
+    ids=["that goes on", "that answers"],
+)
+def test_a_verb_ends_when_the_first_signal_comes_while_spark_starts(
+    words: tuple[str, ...], code: int
+) -> None:
+    with command(TRYING, (*words, *SMALL), NO_DJANGO) as worker:
+        wait_until(
+            lambda: any("SparkSubmit" in line for line in started_by(worker.pid).values()), "Java runs"
+        )
+        worker.send(signal.SIGINT)
+        assert worker.wait(60) == code
+        assert not started_by(worker.pid)
+        said = worker.output()
+    assert "stopped while Spark was starting: nothing was done" in said
+    assert "step 1" not in said
+    assert "Traceback" not in said
+
+
+def busy(worker: Worker) -> None:
+    """Spark is at a task of a hundred seconds."""
+    wait_until(
+        lambda: (
+            any("pyspark.daemon pyspark.worker" in line for line in started_by(worker.pid).values())
+            or not worker.running
+        ),
+        "a task runs",
+        timeout=280,  # It gives way to other tests, too.
+    )
+    assert worker.running, worker.output()
+
+
+def priorities(pid: int) -> set[tuple[int, int]]:
+    """The policies and the niceness of all threads of a process."""
+    tasks = (Path("/proc") / str(pid) / "task").glob("*/stat")
+    fields = [path.read_text().rpartition(")")[2].split() for path in tasks]
+    return {(int(each[38]), int(each[16])) for each in fields}
+
+
+def niceness_of_session(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/autogroup").read_text().split()[-1])
+
+
+def sparks_of(worker: Worker) -> list[int]:
+    """Its Java, and the Python processes that this has started."""
+    there = started_by(worker.pid).items()
+    found = [pid for pid, line in there if "pyspark.daemon" in line or "SparkSubmit" in line]
+    assert len(found) >= 3
+    return found
+
+
+@pytest.mark.parametrize(
+    ("given", "expected", "session"),
+    [((), (os.SCHED_IDLE, NICE), NICEST), (("--nice", "7"), (OURS, max(7, NICE)), 7)],
+    ids=["by default", "nice"],
+)
+def test_spark_gives_way_to_others(given: tuple[str, ...], expected: tuple[int, int], session: int) -> None:
+    """All its processes and threads; the command itself need not. What runs when idle leaves one processor.
+
+    Linux shares processors among sessions before it looks at priorities, so theirs is another, and nicer.
+    """
+    with command(TRYING, ("steps", "100", *FITTING, *given), NO_DJANGO) as worker:
+        busy(worker)
+        sparks = sparks_of(worker)
+        assert [priorities(pid) for pid in sparks] == [{expected}] * len(sparks)
+        assert priorities(worker.pid) == {(OURS, NICE)}
+        left_alone = {len(os.sched_getaffinity(worker.pid) - os.sched_getaffinity(pid)) for pid in sparks}
+        assert left_alone == {1 if not given and len(os.sched_getaffinity(worker.pid)) > 1 else 0}
+        assert len({os.getsid(pid) for pid in sparks} | {worker.pid}) == 2
+        if Path("/proc/self/autogroup").exists():
+            assert {niceness_of_session(pid) for pid in sparks} == {session}
+            assert niceness_of_session(worker.pid) == 0
+
+
+@pytest.mark.parametrize("given", [(), ("--nice", "15")], ids=["by default", "nice"])
+def test_where_giving_way_is_forbidden_all_goes_on(given: tuple[str, ...]) -> None:
+    """Nobody but root gets a higher priority than was inherited, and a container's filter may forbid the rest."""
+    with command(("tests.spark.restricted",), ("steps", "100", *FITTING, *given), NO_DJANGO) as worker:
+        busy(worker)
+        sparks = sparks_of(worker)
+        assert [priorities(pid) for pid in sparks] == [{(OURS, NICEST)}] * len(sparks)
+
+
+def test_the_second_signal_ends_it_at_once() -> None:
+    with command(TRYING, ("steps", "100", *SMALL), NO_DJANGO) as worker:
+        busy(worker)
+        worker.send(signal.SIGTERM)
+        has_begun(worker, "once more stops at once")
+        worker.send(signal.SIGTERM)
+        assert worker.wait(20) == 128 + signal.SIGTERM
+        wait_for_nothing_left(worker.pid, timeout=5)
+        assert "Traceback" not in worker.output()
+
+
+@pytest.mark.parametrize("options", [SMALL, FITTING], ids=["in its session", "in one of its own"])
+def test_nothing_stays_of_a_driver_that_was_killed(options: tuple[str, ...]) -> None:
+    """Its Java may have a session of its own."""
+    with command(TRYING, ("steps", "100", *options), NO_DJANGO) as worker:
+        busy(worker)
+        worker.kill()
+        wait_for_nothing_left(worker.pid, timeout=120)
+
+
+@pytest.mark.long
+def test_a_java_that_is_gone_is_told() -> None:
+    """As when a service's processes are all told to end, or the machine is out of memory."""
+    with command(TRYING, ("steps", "100", *SMALL), NO_DJANGO) as worker:
+        busy(worker)
+        (java,) = [pid for pid, line in started_by(worker.pid).items() if "deploy.SparkSubmit" in line]
+        os.kill(java, signal.SIGKILL)
+        assert worker.wait(60) == 1
+        assert "Spark's Java process ended in the middle of the work" in worker.output()
+        assert "Traceback" not in worker.output()
+        wait_for_nothing_left(worker.pid)
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [(21, "Java ended before Spark ran"), (11, "Java 11, but Spark needs 17")],
+    ids=["broken", "old"],
+)
+def test_a_java_that_does_not_do_is_an_error(version: int, said: str, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    java = tmp_path / "bin" / "java"
+    java.write_text(f'#!/bin/sh\n[ "$1" = -version ] && echo \'version "{version}"\' >&2 || exit 1\n')
+    java.chmod(0o755)
+    with command(TRYING, ("steps", "1", *SMALL), {**NO_DJANGO, "JAVA_HOME": str(tmp_path)}) as worker:
+        assert worker.wait(60) == 1
+        assert f"{running.PROGRAM} steps: " in worker.output()
+        assert said in worker.output()
+        assert "Traceback" not in worker.output()

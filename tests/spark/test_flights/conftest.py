@@ -1,0 +1,5 @@
+"""The example project's tables and commands, for what of it needs Spark."""
+
+from tests.docs_and_example.example.conftest import _flights_tables, example, flights
+
+__all__ = ["_flights_tables", "example", "flights"]

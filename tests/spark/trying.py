@@ -1,0 +1,68 @@
+"""The command with verbs for tests, as a process of its own without Django: ``python -m tests.spark.trying …``."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from django_mqueue.spark.command.running import main
+from django_mqueue.spark.command.verbs import Job, Verb
+from django_mqueue.spark.errors import NoConnection
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def no_arguments(parser: ArgumentParser) -> None:
+    """As it is."""
+
+
+def seconds(parser: ArgumentParser) -> None:
+    parser.add_argument("seconds", type=float)
+
+
+def steps(job: Job) -> int:
+    """Job by job, for ever, until it is to stop."""
+    done = 0
+    while not job.stopping.is_set():
+        wait_in_a_task(job, job.arguments.seconds)
+        done += 1
+        job.tell(f"step {done}")
+    job.tell(f"ended after {done}")
+    return 0
+
+
+def wait_in_a_task(job: Job, seconds: float) -> None:
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            threading.Event().wait(seconds)
+            yield batch
+
+    job.spark.range(0, 1, 1, 1).mapInArrow(work, "id BIGINT").collect()
+
+
+def fail(job: Job) -> int:
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        raise NoConnection("the database is away, seen from an executor")
+
+    job.spark.range(0, 1, 1, 1).mapInArrow(work, "id BIGINT").collect()
+    return 0
+
+
+def count(job: Job) -> int:
+    topic = job.arguments.topic
+    job.tell(str(job.spark.read.format("mqueue").options(**job.options, topic=topic).load().count()))
+    return 0
+
+
+VERBS = [
+    Verb("steps", "Goes on.", seconds, steps),
+    Verb("fail", "Does not.", no_arguments, fail),
+    Verb("count", "Counts a topic.", lambda parser: parser.add_argument("topic"), count, answers=True),
+]
+
+if __name__ == "__main__":
+    sys.exit(main(None, VERBS))

@@ -1,0 +1,233 @@
+"""The handlers of the tests' worker processes. A message's payload says what its handler does.
+
+``{"n": 3}``: record and return. ``do``: what else, one of the functions below, with its parameters beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.db import connection, transaction
+
+from django_mqueue import (
+    Delivery,
+    ExponentialBackoff,
+    Message,
+    OutgoingMessage,
+    Postpone,
+    Reject,
+    Retry,
+    consumer,
+    publish,
+    publish_many,
+)
+from django_mqueue.models import DeliveryState
+from tests.support.shop.models import Door, Sale, Step
+
+QUICK = ExponentialBackoff(first=0.05, factor=1, max=0.05, jitter=0)
+PATIENCE = 60.0
+
+
+def pause(seconds: float) -> None:
+    threading.Event().wait(seconds)
+
+
+def note(what: str, message: Message) -> None:
+    """Write a step down, by the database's clock."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO shop_step (what, topic, consumer_group, `key`, number, message_offset, attempt, pid,"
+            " connection_id, at) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, CONNECTION_ID(),"
+            " TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))",
+            [
+                what, message.topic, message.group, message.key or "", message.payload["n"], message.offset,
+                message.attempt, os.getpid(),
+            ],
+        )  # fmt: skip
+
+
+def at_door(name: str) -> None:
+    """Wait until a test opens the door."""
+    for _ in range(int(PATIENCE / 0.02)):
+        if Door.objects.filter(name=name).exists():
+            return
+        pause(0.02)
+    raise TimeoutError(f"nobody opened {name}")
+
+
+def fail(message: Message) -> None:
+    if message.attempt <= message.payload.get("times", 1_000):
+        raise ValueError(f"number {message.payload['n']} fails, attempt {message.attempt}")
+
+
+def fail_until_mended(message: Message) -> None:
+    """As a handler with a fault, until somebody mends it."""
+    if not Door.objects.filter(name="mended").exists():
+        raise LookupError(f"order {message.payload['n']} has no price")
+
+
+def fail_after(message: Message) -> None:
+    """Fail when a door is opened."""
+    at_door(message.payload["door"])
+    fail(message)
+
+
+def die(message: Message) -> None:
+    """Take the whole process along, as a crash in native code or the kernel's out-of-memory killer would."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    pause(PATIENCE)
+
+
+def die_last(message: Message) -> None:
+    """Die when ``others`` handlers have started in this process besides, or nothing else does."""
+    for _ in range(50):
+        if Step.objects.filter(pid=os.getpid(), what="start").count() > message.payload["others"]:
+            break
+        pause(0.02)
+    die(message)
+
+
+def retry(message: Message) -> None:
+    if message.attempt <= message.payload["times"]:
+        raise Retry("later", delay=message.payload["delay"])
+
+
+def reject(message: Message) -> None:
+    raise Reject("never")
+
+
+def postpone(message: Message) -> None:
+    starts = Step.objects.filter(what="start", message_offset=message.offset, consumer_group=message.group)
+    if starts.count() <= message.payload["times"]:
+        raise Postpone(message.payload["delay"])
+
+
+def sell(message: Message) -> None:
+    """Write in a transaction, and wait at the door before it ends."""
+    with transaction.atomic():
+        Sale.objects.create(number=message.payload["n"])
+        at_door(message.payload["door"])
+
+
+def lock_and_sleep(message: Any) -> None:
+    """Lock its own delivery, in an atomic handler."""
+    mine = {"topic": message.topic, "partition_key": message.key, "message_offset": message.offset}
+    locked = DeliveryState.objects.select_for_update().filter(consumer_group=message.group, **mine)
+    assert locked.values_list("in_flight").get() == (True,)
+    pause(message.payload["seconds"])
+
+
+def tell_time(message: Message) -> None:
+    print(f"the time is {time.time()}", flush=True)
+
+
+ACTIONS: dict[str, Callable[[Message], None]] = {
+    "wait": lambda message: at_door(message.payload["door"]),
+    "sleep": lambda message: pause(message.payload["seconds"]),
+    "fail": fail,
+    "fail_until_mended": fail_until_mended,
+    "fail_after": fail_after,
+    "die": die,
+    "die_last": die_last,
+    "retry": retry,
+    "reject": reject,
+    "postpone": postpone,
+    "sell": sell,
+    "tell_time": tell_time,
+    "lock_and_sleep": lock_and_sleep,
+}
+
+
+def act(message: Message) -> None:
+    """Do what the payload says, between two steps: start, and end or fail."""
+    if message.payload.get("do") == "sleep_only":
+        return pause(message.payload["seconds"])  # without the database
+    note("start", message)
+    try:
+        if action := message.payload.get("do"):
+            ACTIONS[action](message)
+    except Exception:
+        note("fail", message)
+        raise
+    note("end", message)
+
+
+@consumer("orders", group="billing", retry=QUICK, batch_size=50)
+def bill(message: Message) -> None:
+    act(message)
+
+
+@consumer("orders", group="audit", retry=QUICK, batch_size=50)
+def audit(message: Message) -> None:
+    act(message)
+
+
+@consumer("ledger", group="books", strict=True, retry=QUICK)
+def keep_books(message: Message) -> None:
+    act(message)
+
+
+@consumer("parcels", group="depot", visibility_timeout=1, retry=QUICK)
+def send(message: Message) -> None:
+    """Takes longer than its visibility timeout, where the payload says so."""
+    act(message)
+
+
+@consumer("sales", group="till", atomic=True, retry=QUICK, batch_size=50)
+def take_money(message: Message) -> None:
+    """A sale, and a receipt for it."""
+    Sale.objects.create(number=message.payload["n"])
+    publish("receipts", message.payload["n"], key=message.key)
+
+
+@consumer("quotes", group="pricing", retry=QUICK)
+def quote(message: Delivery) -> None:
+    act(message)
+    message.reply({"n": message.payload["n"], "price": 2 * message.payload["n"]})
+
+
+@consumer("letters", group="post", retry=QUICK)
+async def write(message: Message) -> Any:
+    await asyncio.sleep(0)
+    await sync_to_async(act, thread_sensitive=False)(message)
+
+
+@consumer("pallets", group="depot", batch=True, retry=QUICK, max_attempts=2)
+def unload(messages: list[Message]) -> None:
+    """One after another, as their payloads say."""
+    for message in messages:
+        note("start", message)
+    for message in messages:
+        if action := message.payload["do"]:
+            ACTIONS[action](message)
+        note("end", message)
+
+
+@consumer("crates", group="till", batch=True, atomic=True, retry=QUICK, batch_size=20)
+def take_money_for_crates(messages: list[Message]) -> None:
+    """Sales, and a receipt for each."""
+    Sale.objects.bulk_create([Sale(number=message.payload["n"]) for message in messages])
+    publish_many("receipts", [OutgoingMessage(m.payload["n"], key=m.key) for m in messages])
+
+
+@consumer("errands", group="boy", max_runtime=1, retry=[600])
+def run_an_errand(message: Message) -> None:
+    act(message)
+
+
+@consumer("calls", group="boy", max_runtime=1, retry=[600])
+async def call(message: Message) -> None:
+    """Cannot be cancelled: what it awaits runs in a thread."""
+    await sync_to_async(act, thread_sensitive=False)(message)
+
+
+@consumer("sums", group="clerk", max_runtime=1, atomic=True, retry=[600])
+def add_up(message: Message) -> None:
+    act(message)

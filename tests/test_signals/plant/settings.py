@@ -1,8 +1,0 @@
-"""Settings of worker processes with receivers; the rest is as in other tests."""
-
-from __future__ import annotations
-
-from tests.support.worker_settings import *  # noqa: F403
-from tests.support.worker_settings import INSTALLED_APPS
-
-INSTALLED_APPS = [*INSTALLED_APPS, "tests.test_signals.plant"]

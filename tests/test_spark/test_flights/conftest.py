@@ -1,5 +1,0 @@
-"""The example project's tables and commands, for what of it needs Spark."""
-
-from tests.test_example.conftest import _flights_tables, example, flights
-
-__all__ = ["_flights_tables", "example", "flights"]
