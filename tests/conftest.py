@@ -11,44 +11,25 @@ import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 from pytest_django import DjangoDbBlocker
 
 from tests.own_server import OwnServer, own_server_of_kind
 from tests.servers import adopt, kind_of_run, version_of_run
+from tests.support.durations import Recorder, leave_out_slow
 
 _running = ExitStack()
-
-NOT_QUICK = (
-    "docs_and_example/docs/", "docs_and_example/environment/", "docs_and_example/example/", "protocol/hostile/",
-    "protocol/cost/test_head.py", "features/groups/test_collection_waits_for_nobody.py", "proof/tests/test_checker_random.py",
-    "features/workers/test_signals.py",
-)  # fmt: skip
-"""Besides what is marked ``slow`` itself: the quick lane is for units and the protocol, and takes five minutes."""
-
-WIDE = (
-    "features/signals/", "features/tracing/", "features/inspect/", "features/request/", "features/time_limits/", "features/batch/",
-    "features/scheduling/test_promotion.py", "features/groups/test_positions.py", "features/dead_letters/test_redrive.py",
-    "features/testing/", "admin/", "conformance/test_more_than_delivery.py", "conformance/test_operators.py",
-    "conformance/test_requests.py", "conformance/test_scheduling.py",
-)  # fmt: skip
-"""What is beside the protocol, marked ``wide``: other versions of Python and Django may matter to it."""
-
-ONCE = (
-    "docs_and_example/docs/", "docs_and_example/example/", "unit/policy/", "spark/test_command_ending.py", "spark/test_encryption.py",
-    "spark/test_java.py", "spark/test_options.py", "spark/test_ranges.py", "proof/tests/test_checker",
-    "unit/test_layers.py", "unit/test_locking_statements.py", "unit/test_public_verbs.py", "features/dead_letters/test_many_letters.py",
-    "docs_and_example/environment/test_lifetimes.py", "docs_and_example/environment/test_package.py", "docs_and_example/environment/test_runner.py",
-    "docs_and_example/environment/test_venv.py",
-)  # fmt: skip
-"""What says as much on one server as on two, marked ``once``: so are tests in a browser."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--sample", metavar="SEED", help="take a part of the exhaustive tests, which this word chooses"
+    )
+    parser.addoption("--quick", action="store_true", help="leave out what was recorded as slow")
+    parser.addoption("--long", action="store_true", help="also what is marked long")
+    parser.addoption(
+        "--record-durations", action="store_true", help="write what the tests take to tests/durations.json"
     )
 
 
@@ -56,6 +37,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell starts programs in the background so, and all the processes of the tests would inherit it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if config.option.record_durations:
+        config.pluginmanager.register(Recorder(config.option.quick))
     if "DATABASE_URL" in os.environ or _runs_no_test(config):
         return
     from example_project.environment.database import database
@@ -74,22 +57,15 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     from django.test import LiveServerTestCase
 
-    here = Path(__file__).parent
     for item in items:
         if isinstance(item, pytest.Function) and item.cls and issubclass(item.cls, LiveServerTestCase):
             item.add_marker(pytest.mark.once)
-        place = item.path.relative_to(here).as_posix() if item.path.is_relative_to(here) else ""
-        for places, mark in (
-            (NOT_QUICK, pytest.mark.slow),
-            (WIDE, pytest.mark.wide),
-            (ONCE, pytest.mark.once),
-        ):
-            if place.startswith(places):
-                item.add_marker(mark)
-    if "long" not in config.option.markexpr:
+    if not config.option.long:
         _leave_out("long", config, items)
     if find_spec("pyspark") is None:
         _leave_out("spark", config, items)
+    if config.option.quick:
+        leave_out_slow(config, items)
 
 
 def _leave_out(mark: str, config: pytest.Config, items: list[pytest.Item]) -> None:

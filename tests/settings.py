@@ -30,7 +30,7 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django_mqueue",
 ]
-if importlib.util.find_spec("tests.support.shop"):
+if importlib.util.find_spec("tests.support") and importlib.util.find_spec("tests.support.shop"):
     INSTALLED_APPS.append("tests.support.shop")
 
 MIDDLEWARE = [

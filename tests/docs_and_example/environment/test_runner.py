@@ -10,11 +10,12 @@ from example_project.environment import unpacked
 from example_project.environment.errors import EnvironmentProblem
 from example_project.environment.interpreters import running
 from tests.support.runner import lanes, plan
-from tests.support.runner.lanes import Combination
+from tests.support.runner.lanes import Lane
 from tests.support.runner.options import Options, parse
 from tests.support.runner.outcome import Outcome, missing, of_pytest, table, totals
 from tests.support.sampling import first_of, sample
 
+TESTS = Path(lanes.__file__).parents[2]
 REPORT = (
     """<testsuites><testsuite name="pytest" errors="1" failures="2" skipped="3" tests="10"/></testsuites>"""
 )
@@ -65,7 +66,7 @@ def test_further_arguments_go_to_pytest() -> None:
         quick=False, ci=False, server="mysql", pytest=("tests/test_models", "-k", "keys", "-x")
     )
     assert parse(["--quick"]).everything
-    assert not parse(["--long"]).everything
+    assert not parse(["--spark"]).everything
 
 
 @pytest.mark.parametrize(
@@ -82,12 +83,24 @@ def test_without_apt_the_reason_is_told(monkeypatch: pytest.MonkeyPatch, tmp_pat
         unpacked.unpacked("mysql-server-core")
 
 
-def test_all_is_a_sample_that_the_commit_or_a_seed_chooses() -> None:
-    oldest = Combination(running(), "5.2", quick=False)
-    assert lanes._arguments(oldest, parse([]))[-2:] == ["--sample", lanes.newest_commit()]
-    assert lanes._arguments(oldest, parse(["--seed", "7"]))[-2:] == ["--sample", "7"]
-    assert "--sample" not in lanes._arguments(oldest, parse(["--full"]))
-    assert "--sample" not in lanes._arguments(oldest, parse(["tests/protocol/boundaries"]))
+def test_the_default_is_a_sample_that_the_commit_or_a_seed_chooses() -> None:
+    lane = Lane("main", running())
+    assert sample_of(lane.arguments(parse([]))) == lanes.newest_commit()
+    assert sample_of(lane.arguments(parse(["--quick"]))) == lanes.newest_commit()
+    assert sample_of(lane.arguments(parse(["--seed", "7"]))) == "7"
+    assert sample_of(lane.arguments(parse(["--full"]))) is None
+    assert sample_of(lane.arguments(parse(["tests/protocol/boundaries"]))) is None
+
+
+def sample_of(arguments: list[str]) -> str | None:
+    return arguments[arguments.index("--sample") + 1] if "--sample" in arguments else None
+
+
+def test_every_folder_with_tests_is_in_the_default_lanes() -> None:
+    """Nothing is left out because nobody thought of its folder."""
+    folders = {path.relative_to(TESTS).parts[0] for path in TESTS.rglob("test_*.py")}
+    assert folders == set(lanes.ALL)
+    assert set(lanes.PUBLIC) | set(lanes.INTERNAL) | {"unit", "docs_and_example", "proof"} == folders
 
 
 def test_a_sample_is_the_same_for_the_same_seed_and_subject() -> None:

@@ -17,9 +17,11 @@ class Beside:
     A lane is called with the file that takes its output.
     """
 
-    def __init__(self, lanes: Sequence[Callable[[Path], Outcome]]) -> None:
+    def __init__(self, lanes: Sequence[Callable[[Path], Outcome]], track: int = 1) -> None:
         self._lanes = lanes
-        self._outputs = [make(LOCAL / "reports") / f"beside-{number}.log" for number in range(len(lanes))]
+        self._outputs = [
+            make(LOCAL / "reports") / f"beside-{track}-{number}.log" for number in range(len(lanes))
+        ]
         self._results: list[Outcome] = []
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)

@@ -6,12 +6,13 @@ import argparse
 from dataclasses import dataclass
 
 DESCRIPTION = """\
-Runs the project's checks and tests, on private servers, in virtual environments that it makes itself:
-ruff, mypy, missing migrations, then pytest on MariaDB and on MySQL, side by side, with the Python that
-runs this and Django 5.2, and the quick tests again with the newest Python found and Django 6.1 on MySQL
-(on MariaDB where there is no MySQL). What needs Spark runs with the newest one on MariaDB; --full also
-runs it with the oldest, and the oldest Java, on MySQL. Of the statement boundaries at which a process dies, and of the
-guards that are taken out of the code, it takes a sample that the newest commit chooses; --full takes all.
+Runs the project's checks and tests on private servers, in virtual environments that it makes itself.
+
+  --quick     the checks; unit tests and each feature's main cases, on MariaDB
+  (default)   the checks; everything on MariaDB with the oldest Django, of the exhaustive tests a sample;
+              the protocol on MySQL; the features on MySQL with the newest Python and Django; Spark
+  --full      everything of all this, on both servers, with the oldest and the newest Spark
+
 With DATABASE_URL set, pytest runs on that server alone.
 """
 EPILOG = (
@@ -26,14 +27,14 @@ class Options:
     server: str
     pytest: tuple[str, ...]
     spark: bool = False
-    long: bool = False
     full: bool = False
     seed: str = ""
+    record: bool = False
 
     @property
     def everything(self) -> bool:
         """Not a developer's own choice of tests."""
-        return not (self.pytest or self.spark or self.long)
+        return not (self.pytest or self.spark)
 
 
 def parse(arguments: list[str]) -> Options:
@@ -44,28 +45,31 @@ def parse(arguments: list[str]) -> Options:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument(
-        "--quick", action="store_true", help="leave out what is marked slow, and the newest Python"
-    )
-    parser.add_argument(
-        "--ci", action="store_true", help="all of it, with plain output and the slowest tests named"
-    )
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_true", help="three minutes, on one server")
+    size.add_argument("--full", action="store_true", help="everything; takes hours")
+    parser.add_argument("--ci", action="store_true", help="plain output, and the slowest tests named")
     parser.add_argument(
         "--server", choices=["mariadb", "mysql", "all"], help="default: all; with --quick, mariadb"
     )
     parser.add_argument(
-        "--spark", action="store_true", help="nothing but what needs Spark, in an environment that has it"
-    )
-    parser.add_argument(
-        "--long",
-        action="store_true",
-        help="nothing but what is marked long, which no other run has: minutes each, with Spark",
-    )
-    parser.add_argument(
-        "--full", action="store_true", help="all statement boundaries and all guards, not a sample of them"
+        "--spark", action="store_true", help="only what needs Spark, in an environment that has it"
     )
     parser.add_argument("--seed", default="", help="what chooses the sample; default: the newest commit")
+    parser.add_argument(
+        "--record",
+        action="store_true",
+        help="write what the tests took to tests/durations.json, by which the quick lane chooses;"
+        " with --quick, fail if a test of it took over two seconds",
+    )
     known, rest = parser.parse_known_args(arguments)
-    server = known.server or ("mariadb" if known.quick else "all")
-    words = tuple(word for word in rest if word != "--")
-    return Options(known.quick, known.ci, server, words, known.spark, known.long, known.full, known.seed)
+    return Options(
+        quick=known.quick,
+        ci=known.ci,
+        server=known.server or ("mariadb" if known.quick else "all"),
+        pytest=tuple(word for word in rest if word != "--"),
+        spark=known.spark,
+        full=known.full,
+        seed=known.seed,
+        record=known.record,
+    )

@@ -67,11 +67,11 @@ def table(outcomes: Sequence[Outcome]) -> str:
 
 
 def missing(outcomes: Sequence[Outcome]) -> str:
-    """A banner for everything that did not run, or could not; '' when all did."""
+    """Return a banner for everything that did not run, or not as it should; '' when all did."""
     lines: list[str] = []
     for each in outcomes:
-        if each.note and not each.ok:
-            state = "NOT RUN" if each.ok is None else "FAILED"
+        if each.note:
+            state = {True: "NOT COMPLETE", False: "FAILED", None: "NOT RUN"}[each.ok]
             lines += [f"{state}: {each.what} on {each.where}. The reason:", *each.note.splitlines(), ""]
     return banner(lines[:-1]) if lines else ""
 

@@ -15,57 +15,55 @@ from example_project.environment.interpreters import newest_other, running
 from example_project.environment.processes import run, with_database
 from example_project.environment.server import private_server
 from tests.support.runner.beside import Beside
-from tests.support.runner.lanes import NEWEST_DJANGO, OLDEST_DJANGO, Combination, run_lane
+from tests.support.runner.lanes import ALL, INTERNAL, NEWEST_DJANGO, PUBLIC, QUICK, Lane, run_lane
 from tests.support.runner.options import Options
 from tests.support.runner.outcome import Outcome
 from tests.support.runner.static import static_checks
 
 _VERSION = "from tests.servers import version_of_run; print(version_of_run())"
 
-
-Lane = Callable[[Path | None], Outcome]
-"""Called with the file that takes its output, if that is not the terminal."""
+Work = Callable[[Path | None], Outcome]
+"""A lane to run. Called with the file that takes its output, if that is not the terminal."""
 
 
 def outcomes_of(options: Options) -> list[Outcome]:
-    """Run what was asked for: the checks, then the oldest combination on each server.
-
-    When that is everything, the servers are at work side by side, because most tests wait more than they compute, each
-    with one lane at a time. On the first server follow what is to run once, and what needs Spark; on the last one the
-    newest combination. With ``--full`` the last one also runs what needs Spark, with the oldest.
-    """
-    oldest = Combination(running(), OLDEST_DJANGO, options.quick, narrow=options.quick)
-    python = oldest.environment.ensure()
+    """Run what was asked for: the checks, then the lanes."""
+    main = Lane("quick", running(), folders=QUICK) if options.quick else Lane("main", running(), folders=ALL)
+    main = main if options.everything else replace(main, name="chosen", folders=(), spark=options.spark)
+    python = main.environment.ensure()
     outcomes = list(static_checks(python)) if options.everything else []
-    whole = options.everything and not options.quick
-    lane = (
-        replace(oldest, once="without")
-        if whole
-        else replace(oldest, spark=options.spark or options.long, long=options.long)
-    )
     with ExitStack() as stack:
         servers: list[tuple[str, str]] = []
         for kind in _kinds(options):
             try:
                 servers.append(stack.enter_context(_server(kind, python)))
             except EnvironmentProblem as problem:
-                outcomes.append(_unavailable(oldest.name, kind, problem, options))
-        tracks: list[list[Lane]] = [[partial(run_lane, lane, url, name, options)] for url, name in servers]
-        if whole and servers:
-            (first, first_name), (last, last_name) = servers[0], servers[-1]
-            tracks[0].append(partial(run_lane, replace(oldest, once="alone"), first, first_name, options))
-            tracks[-1].append(partial(_newest, last, last_name, options))
-            spark = replace(oldest, spark=True, once="with")
-            tracks[0].append(partial(run_lane, spark, first, first_name, options))
-            if options.full:
-                spark = replace(oldest, spark=True, old_spark=True, once="without")
-                tracks[-1].append(partial(run_lane, spark, last, last_name, options))
-        others = [each for track in tracks[1:] for each in track]
-        beside = Beside(others) if whole and others else None
-        outcomes += [each(None) for track in (tracks[:1] if beside else tracks) for each in track]
-        if beside:
-            outcomes += beside.outcomes()
+                outcomes.append(_unavailable(main.title, kind, problem, options))
+        if options.everything and not options.quick and servers:
+            tracks = _tracks(main, servers, options)
+        else:
+            tracks = [[partial(run_lane, main, url, name, options) for url, name in servers]]
+        beside = [Beside(track, number) for number, track in enumerate(tracks[1:], 1)]
+        outcomes += [work(None) for work in tracks[0]]
+        for track in beside:
+            outcomes += track.outcomes()
     return outcomes
+
+
+def _tracks(main: Lane, servers: list[tuple[str, str]], options: Options) -> list[list[Work]]:
+    """The lanes of the whole suite. Those of a track follow each other; two tracks run side by side.
+
+    The first server runs all folders, the last one what depends on the server. With ``--full`` nothing is left out.
+    """
+    first, last = servers[0], servers[-1]
+    spark = replace(main, name="spark", folders=(), spark=True)
+    internal = replace(main, name="second", folders=ALL if options.full else INTERNAL, once=False)
+    one: list[Work] = [partial(run_lane, main, *first, options)]
+    two: list[Work] = [partial(_newest, *last, options), partial(run_lane, internal, *last, options)]
+    three: list[Work] = [partial(run_lane, spark, *first, options)]
+    if options.full:
+        three.append(partial(run_lane, replace(spark, name="spark-oldest", old_spark=True), *last, options))
+    return [[*one, *three], two] if len(servers) > 1 else [[*one, two[0], *three]]
 
 
 def _kinds(options: Options) -> list[str]:
@@ -93,15 +91,19 @@ def _version(url: str, python: Path) -> str:
 
 
 def _newest(url: str, server: str, options: Options, output: Path | None) -> Outcome:
+    """Run what users meet with the newest Python and Django. Without them, with those that run this, and say so."""
     interpreter = newest_other(running())
+    folders = ALL if options.full else PUBLIC
     if interpreter is None:
+        lane = Lane("second public", running(), folders=folders, once=False)
+        outcome = run_lane(lane, url, server, options, output)
         note = f"no newer supported Python with venv and headers was found beside {running().full}"
-        return Outcome(f"newest Python, Django {NEWEST_DJANGO}, quick", server, None, note=note)
-    newest = Combination(interpreter, NEWEST_DJANGO, quick=True)
+        return replace(outcome, note=outcome.note or note)
+    lane = Lane("newest", interpreter, NEWEST_DJANGO, folders, once=False)
     try:
-        return run_lane(newest, url, server, options, output)
+        return run_lane(lane, url, server, options, output)
     except CommandFailed as problem:
-        return Outcome(newest.name, server, False, failed=1, note=str(problem))
+        return Outcome(lane.title, server, False, failed=1, note=str(problem))
 
 
 def _unavailable(what: str, kind: str, problem: EnvironmentProblem, options: Options) -> Outcome:

@@ -1,0 +1,93 @@
+"""What the quick lane leaves out, by recorded durations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support import durations
+from tests.support.durations import QUICK_LIMIT, QUICK_SECONDS, Recorder
+
+
+@pytest.fixture
+def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], dict[str, dict[str, float]]]:
+    """A record of its own, beside a file with tests; returns what it holds."""
+    folder = tmp_path / "tests"
+    folder.mkdir()
+    (folder / "test_it.py").touch()
+    monkeypatch.setattr(durations, "RECORD", folder / "durations.json")
+    return durations.recorded
+
+
+def measured(recorder: Recorder, name: str, *seconds: float) -> None:
+    for part in seconds:
+        report = pytest.TestReport(
+            f"tests/test_it.py::{name}", ("", 0, ""), {}, "passed", None, "call", duration=part
+        )
+        recorder.pytest_runtest_logreport(report)
+
+
+class Session:
+    exitstatus: int = 0
+
+
+def finished(recorder: Recorder) -> int:
+    session = Session()
+    recorder.pytest_sessionfinish(session)  # type: ignore[arg-type]
+    return session.exitstatus
+
+
+def test_what_took_long_is_recorded_with_its_set_up(
+    record: Callable[[], dict[str, dict[str, float]]],
+) -> None:
+    recorder = Recorder(quick=False)
+    measured(recorder, "slow", 0.5, 3.0, 0.5)
+    measured(recorder, "fast", 0.1)
+    assert finished(recorder) == 0
+    assert record() == {"tests/test_it.py": {"slow": 4.0}}
+
+
+def test_what_has_become_fast_is_no_longer_recorded(
+    record: Callable[[], dict[str, dict[str, float]]],
+) -> None:
+    durations.RECORD.write_text(
+        json.dumps({"tests/test_it.py": {"slow": 4.0, "other": 9.0}, "tests/gone.py": {"a": 1.0}})
+    )
+    recorder = Recorder(quick=False)
+    measured(recorder, "slow", 0.1)
+    finished(recorder)
+    assert record() == {"tests/test_it.py": {"other": 9.0}}
+
+
+def test_a_slow_test_fails_the_quick_lane_that_measures_it(
+    record: Callable[[], dict[str, dict[str, float]]],
+) -> None:
+    recorder = Recorder(quick=True)
+    measured(recorder, "usual", QUICK_LIMIT - 0.1)
+    assert finished(recorder) == 0
+    measured(recorder, "slow", QUICK_LIMIT + 0.1)
+    assert finished(recorder) == pytest.ExitCode.TESTS_FAILED
+
+
+def test_the_quick_lane_has_all_but_what_was_recorded_as_slow(
+    record: Callable[[], dict[str, dict[str, float]]], request: pytest.FixtureRequest
+) -> None:
+    item = request.node
+    file, name = durations._file(item.nodeid), durations._test(item.nodeid)
+    for seconds, left in ((QUICK_SECONDS, [item]), (QUICK_SECONDS + 0.1, [])):
+        durations.RECORD.write_text(json.dumps({file: {name: seconds}}))
+        items = [item]
+        durations.leave_out_slow(Config(), items)  # type: ignore[arg-type]
+        assert items == left
+
+
+class Hook:
+    def pytest_deselected(self, items: list[pytest.Item]) -> None:
+        """Told of what is left out."""
+
+
+class Config:
+    hook = Hook()
