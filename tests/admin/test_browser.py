@@ -5,8 +5,6 @@ With ``MQUEUE_SCREENSHOTS`` set to a folder, each page is saved there as an imag
 
 from __future__ import annotations
 
-import pytest
-
 from tests.support.browser import BrowserCase, chrome
 
 from .rows import FAR, NOON, PAGES, dead_letter, delivery, heartbeat, lease, message, offset
@@ -61,7 +59,6 @@ def everything_that_can_be_seen() -> None:
     heartbeat(subscriber_name="worker-3", heartbeat_at=NOON, deregistered_at=NOON + 1)
 
 
-@pytest.mark.slow
 class TestInABrowser(BrowserCase):
     """One visit to every page: nothing is broken, everything is styled, no hostile text runs."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from django.test import override_settings
 
 from django_mqueue import OutgoingMessage, Subscription, publish, publish_many, redrive, subscribe
@@ -53,7 +52,6 @@ def a_shop() -> dict[str, int]:
     return offsets
 
 
-@pytest.mark.slow
 class TestMessagesInABrowser(BrowserCase):
     def test_somebody_looks_after_messages(self) -> None:
         offsets, page = a_shop(), self.page

@@ -3,7 +3,6 @@ to finish; a group is paused, resumed and moved."""
 
 from __future__ import annotations
 
-import pytest
 from django.contrib.admin.models import LogEntry
 from django.test import override_settings
 
@@ -33,7 +32,6 @@ def dead() -> int:
     return inspect.counts("orders", group="billing").dead
 
 
-@pytest.mark.slow
 @override_settings(MQUEUE=FAST)
 class TestJourneys(BrowserCase):
     def shown(self, group: str, what: str) -> str:

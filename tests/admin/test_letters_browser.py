@@ -29,7 +29,6 @@ DECLINED = (
 )
 
 
-@pytest.mark.slow
 class TestDeadLettersInABrowser(BrowserCase):
     def setUp(self) -> None:
         super().setUp()

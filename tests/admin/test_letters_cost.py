@@ -19,7 +19,7 @@ from .looking import html_of, text
 from .operating import hidden, staff, url_of
 from .test_cost import reads
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 TOPICS = 2_000
 LOOKED = 3 * letters.LOOK_MOST + 3_000

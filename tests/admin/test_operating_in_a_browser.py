@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from django.test import override_settings
 from selenium.webdriver.common.by import By
 
@@ -18,7 +17,6 @@ __all__ = ["chrome"]
 EVIL = '<b>Zoë 😀</b> "quoted" & it\'s ' + "long-" * 15
 
 
-@pytest.mark.slow
 @override_settings(MQUEUE={**QUICK, "LEASE_DURATION": 600, "RETENTION": 3600})
 class TestOperating(BrowserCase):
     def test_a_group_is_moved_paused_and_freed_of_a_worker(self) -> None:

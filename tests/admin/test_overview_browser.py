@@ -27,7 +27,6 @@ WAITING = f'a[href$="topic={TOPIC}&group={GROUP}&status=pending"]'
 STATUS = "[data-mqueue-status]"
 
 
-@pytest.mark.slow
 class TestInABrowser(BrowserCase):
     looks: int
 

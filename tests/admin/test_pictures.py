@@ -36,7 +36,6 @@ HEIGHT = 1_500
 """Of long pages the upper part."""
 
 
-@pytest.mark.slow
 @override_settings(MQUEUE={"RETENTION": 7 * 86_400})
 class TestPictures(BrowserCase):
     folder: Path

@@ -82,7 +82,6 @@ def test_another_finishes_what_one_that_hangs_had_in_hand(client: Client) -> Non
     }
 
 
-@pytest.mark.slow
 def test_a_worker_process_that_stands_still(client: Client) -> None:
     """Strict, so that all of the key waits for it. It is stopped in a handler, and wakes up afterwards."""
     fast = {**FAST, "LEASE_DURATION": 600}

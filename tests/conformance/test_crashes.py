@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from .doing import ids, keys, let_pass, nothing_comes, payloads, receive, take, take_one, until
 from .handling import Notes
 from .system import Handler, System
-
-pytestmark = pytest.mark.slow
 
 
 def test_crash_recovery(system: System) -> None:

@@ -26,7 +26,6 @@ def test_visibility_timeout_and_retry(system: System) -> None:
     assert second.ack()
 
 
-@pytest.mark.slow
 def test_extend_visibility(system: System) -> None:
     """Extended, it does not come again when the first time is over, and can be acked after that."""
     subscriber = system.open("t", "g", visibility_timeout=0.5)
@@ -171,7 +170,6 @@ def test_dead_letters_of_dead_letters(system: System) -> None:
     assert last.failed_group == "undertaker"
 
 
-@pytest.mark.slow
 def test_handlers_outcomes(system: System, notes: Notes) -> None:
     """A worker: a handler that fails is tried again, then dead-lettered; it may ask for a retry, reject, postpone."""
     wanted = [
@@ -196,7 +194,6 @@ def test_handlers_outcomes(system: System, notes: Notes) -> None:
     assert "never" in letters[4].last_error
 
 
-@pytest.mark.slow
 def test_visibility_is_extended_while_a_handler_runs(system: System, notes: Notes) -> None:
     """A worker: a handler that takes longer than its visibility timeout is not given the message again."""
     system.publish("t", {"n": 0, "do": "wait", "door": "long"}, key="a")

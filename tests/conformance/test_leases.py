@@ -65,7 +65,6 @@ def test_uneven_split_without_starvation(system: System) -> None:
         assert members.shares() == [3, 3, 2, 2, 2]
 
 
-@pytest.mark.slow
 def test_members_that_join_one_by_one(system: System) -> None:
     """Shares are fair after each of four members has joined, and after each has left."""
     members = Members(system, "t", 1, partitions=6)
@@ -78,7 +77,6 @@ def test_members_that_join_one_by_one(system: System) -> None:
         members.settle(*shares)
 
 
-@pytest.mark.slow
 def test_lease_steal_from_a_dead_worker(system: System) -> None:
     """One of two dies without a word: within the lease the other has its partitions."""
     members = Members(system, "t", 2, partitions=4)
@@ -89,7 +87,6 @@ def test_lease_steal_from_a_dead_worker(system: System) -> None:
     assert members.shares() == [4]
 
 
-@pytest.mark.slow
 def test_orphan_sweep(system: System) -> None:
     """Partitions whose owners have all gone, some with work left, are found by whoever comes next."""
     members = Members(system, "t", 2, partitions=6)
@@ -103,7 +100,6 @@ def test_orphan_sweep(system: System) -> None:
     members.settle(6)
 
 
-@pytest.mark.slow
 def test_idle_leases_released_and_resurrected(system: System) -> None:
     """Partitions that were idle for many leases are found again with their next message, and nothing comes twice."""
     members = Members(system, "t", 2, partitions=4)
@@ -112,7 +108,6 @@ def test_idle_leases_released_and_resurrected(system: System) -> None:
     members.settle(2, 2)
 
 
-@pytest.mark.slow
 def test_new_partitions_find_owners(system: System) -> None:
     """Members that have nothing to do yet share out the partitions of the first messages."""
     members = Members(system, "t", 3, partitions=9)
@@ -144,7 +139,6 @@ def test_a_partition_moves_with_nothing_in_flight(system: System) -> None:
     until(both_have_some, "both have partitions")
 
 
-@pytest.mark.slow
 def test_two_workers_never_the_same_partition(system: System) -> None:
     """While members come, leave and die, no message that was acked comes again, and none is out twice at once."""
     members = Members(system, "t", 1, partitions=5)
@@ -161,7 +155,6 @@ def test_two_workers_never_the_same_partition(system: System) -> None:
     nothing_comes(members.everybody)
 
 
-@pytest.mark.slow
 def test_a_stalled_member_is_replaced_and_refused(system: System) -> None:
     """Who was not there for longer than the lease finds its message with another, and its answer refused."""
     stalled = system.open("t", "g", "one")

@@ -78,7 +78,6 @@ def test_no_effect_of_a_delivery_that_is_anothers(system: System) -> None:
     nothing_comes(effects)
 
 
-@pytest.mark.slow
 def test_exactly_once_whoever_is_killed(system: System, notes: Notes) -> None:
     """Workers of an atomic handler die in it, after its effect, and by SIGKILL: each effect is there once."""
     for n in range(40):
@@ -103,7 +102,6 @@ def test_exactly_once_whoever_is_killed(system: System, notes: Notes) -> None:
 # Retries, and what a handler takes
 
 
-@pytest.mark.slow
 def test_each_attempt_has_its_wait(system: System, notes: Notes) -> None:
     """A worker: the waits of a list, one after the other; and without retries, the first failure is the last."""
     for topic in ("t", "once"):
@@ -123,7 +121,6 @@ def test_each_attempt_has_its_wait(system: System, notes: Notes) -> None:
     assert min(others) < 0.5
 
 
-@pytest.mark.slow
 def test_only_what_a_handler_takes(system: System, notes: Notes) -> None:
     """A worker: what its filter leaves out is done unread; a kind that it does not take is dead-lettered at once."""
     system.publish("t", {"n": 1}, key="a", kind="placed", headers={"type": "invoice"})

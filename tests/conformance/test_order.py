@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from .doing import keys, nothing_comes, payloads, receive, take, take_one, until
 from .handling import Notes
 from .system import Delivery, Handler, System
@@ -111,7 +109,6 @@ def test_not_strict_lets_a_batch_out_at_once(system: System) -> None:
     assert payloads(take(subscriber, 2)) == [3, 4]
 
 
-@pytest.mark.slow
 def test_consumer_per_partition_isolation(system: System, notes: Notes) -> None:
     """A worker: a handler that blocks on one key does not keep the other key's message waiting."""
     system.publish("t", {"n": 1, "do": "wait", "door": "a"}, key="a")
@@ -126,7 +123,6 @@ def test_consumer_per_partition_isolation(system: System, notes: Notes) -> None:
     assert notes.numbers("end") == [2, 1]
 
 
-@pytest.mark.slow
 def test_consumer_partition_ordering(system: System, notes: Notes) -> None:
     """A worker with four threads, strict: messages of one key are handled one after the other, in order."""
     for n in range(12):
@@ -138,7 +134,6 @@ def test_consumer_partition_ordering(system: System, notes: Notes) -> None:
     worker.kill()
 
 
-@pytest.mark.slow
 def test_consumer_multi_partition_throughput(system: System, notes: Notes) -> None:
     """A worker handles messages of several keys at the same time: none ends before all have started."""
     system.publish_many("t", [{"n": n, "do": "wait", "door": "all"} for n in range(3)], keys(3))
@@ -150,7 +145,6 @@ def test_consumer_multi_partition_throughput(system: System, notes: Notes) -> No
     worker.kill()
 
 
-@pytest.mark.slow
 def test_strict_order_while_workers_come_and_go(system: System, notes: Notes) -> None:
     """Strict, over three workers of which one leaves and one is killed: no key's message is handled out of turn."""
     handler, count, width = Handler("t", "g", strict=True), 240, 8

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from .doing import (
     Held,
     Members,
@@ -72,7 +70,6 @@ class TestPromise2NothingIsLost:
             assert (got.payload, got.offset) == ("late", published.offset)
             polled_until(subscriber, lambda: not is_in_log(system, "t", "late", key="a"), "it leaves the log")
 
-    @pytest.mark.slow
     def test_many_that_commit_late_in_any_order(self, system: System) -> None:
         """Eight open transactions of as many keys, ended last to first, every third rolled back, others between."""
         with system.retention(0):
@@ -91,7 +88,6 @@ class TestPromise2NothingIsLost:
             assert sorted(got) == [1, 2, 4, 5, 7, *range(100, 108)]
             nothing_comes(subscriber)
 
-    @pytest.mark.slow
     def test_a_late_commit_while_its_group_is_away(self, system: System) -> None:
         """The group's members leave before the transaction ends; new ones find the message below their place."""
         with system.retention(0):
@@ -106,7 +102,6 @@ class TestPromise2NothingIsLost:
             assert take_one(second).payload == "late"
             nothing_comes(second)
 
-    @pytest.mark.slow
     def test_a_group_that_begins_with_the_latest_misses_no_late_commit(self, system: System) -> None:
         """A transaction that was open when the group registered commits after it: the message comes."""
         held = Held(system, lambda: system.publish("t", "late", key="a"))
@@ -117,7 +112,6 @@ class TestPromise2NothingIsLost:
         got = until(lambda: [each for each in subscriber.poll() if each.payload == "late"], "the late one")
         assert len(got) == 1
 
-    @pytest.mark.slow
     def test_groups_that_come_and_go_while_others_forget(self, system: System) -> None:
         """A registered group gets every message published after it registered, whatever deletion does meanwhile."""
         with system.retention(0):
@@ -142,7 +136,6 @@ class TestPromise2NothingIsLost:
 class TestPromise3AtLeastOnce:
     """What was not answered comes again. (Exactly once, with ``atomic``, comes with the next release.)"""
 
-    @pytest.mark.slow
     def test_whatever_a_dead_member_had_in_hand_comes_again(self, system: System) -> None:
         """Three of eight are acked when it dies; another member gets the other five, as second attempts."""
         first = system.open("t", "g", "one")
@@ -158,7 +151,6 @@ class TestPromise3AtLeastOnce:
         assert {each.attempt for each in got} == {2}
         nothing_comes(second)
 
-    @pytest.mark.slow
     def test_an_answer_of_a_rolled_back_transaction_was_none(self, system: System) -> None:
         """Acked inside a transaction that comes to nothing, the message comes again; inside one that commits, not."""
         subscriber = system.open("t", "g", visibility_timeout=0.5)
@@ -176,7 +168,6 @@ class TestPromise3AtLeastOnce:
 class TestPromise4OrderPerKey:
     """One worker of a group owns a partition at a time; strict is one at a time, in order, whatever fails."""
 
-    @pytest.mark.slow
     def test_strict_whatever_fails(self, system: System) -> None:
         """Failures, postponements, rejections, an owner that leaves and one that dies: always in turn."""
         members = [system.open("t", "g", "one", strict=True)]
@@ -228,7 +219,6 @@ class TestPromise4OrderPerKey:
 class TestPromise5NobodyIsHeldUp:
     """A waiting, failing or delayed message costs the others nothing, however many pile up behind it."""
 
-    @pytest.mark.slow
     def test_behind_a_message_that_waits(self, system: System) -> None:
         """Five hundred messages behind one that waits for its retry come, in order."""
         subscriber = system.open("t", "g", batch_size=10)

@@ -54,7 +54,6 @@ class TestPromise6Fenced:
         assert sorted(payloads(take([second], 5))) == sorted(payloads(left))
         nothing_comes([first, second])
 
-    @pytest.mark.slow
     def test_by_no_answer_after_the_other_has_finished(self, system: System) -> None:
         """The other has acked the message: nothing brings it back, or into the dead letters."""
         first = system.open("t", "g", "one")
@@ -66,7 +65,6 @@ class TestPromise6Fenced:
                 answer()
         nothing_comes([first])
 
-    @pytest.mark.slow
     def test_nor_by_delivering_the_next(self, system: System) -> None:
         """A member that wakes after its lease was taken delivers nothing of what is another's now."""
         first = system.open("t", "g", "one", batch_size=1)
@@ -97,7 +95,6 @@ class TestPromise6Fenced:
 class TestPromise7AttemptsAreReal:
     """Only what was handed to a handler has used an attempt; a message that kills workers is dead-lettered alone."""
 
-    @pytest.mark.slow
     def test_what_no_handler_saw_uses_no_attempt(self, system: System, notes: Notes) -> None:
         """A worker with one thread is killed in a slow handler, with quick messages claimed ahead of it, perhaps."""
         quick, blocks, behind = range(30), 30, range(31, 40)
@@ -118,7 +115,6 @@ class TestPromise7AttemptsAreReal:
         assert {attempts[n] for n in behind} == {1}
         worker.kill()
 
-    @pytest.mark.slow
     def test_a_poison_message_is_dead_lettered_and_its_neighbours_are_not(
         self, system: System, notes: Notes
     ) -> None:
@@ -180,7 +176,6 @@ class TestPromise8GroupsAreIslands:
 class TestPromise9FairAndAlive:
     """Every partition with work has an owner; shares differ by one at most; who dies is replaced within the lease."""
 
-    @pytest.mark.slow
     def test_join_leave_and_die(self, system: System) -> None:
         """Shares are fair after a member has joined, left and died; a dead one's messages wait for its lease alone."""
         members = Members(system, "t", 3, partitions=8)
@@ -245,7 +240,6 @@ class TestPromise10FlatCost:
         subscriber.close()
         return len(requests) / 100
 
-    @pytest.mark.slow
     def test_idle_polls(self, system: System) -> None:
         """A hundred partitions with a history cost what two do."""
         few = self.requests_of_idle_polls(system, "few", 2, 1)
@@ -282,7 +276,6 @@ class TestPromise10FlatCost:
 class TestPromise11OneClock:
     """The database's. Workers whose clocks are wrong take no live lease, and redeliver nothing too early."""
 
-    @pytest.mark.slow
     @pytest.mark.parametrize("off_by", [-3_600, 3_600], ids=["behind", "ahead"])
     def test_a_worker_with_a_wrong_clock(self, system: System, notes: Notes, off_by: float) -> None:
         """Beside one whose clock is right: a running handler keeps its message, a retry comes when it is due."""

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import threading
 
-import pytest
-
 from .doing import is_in_log, nothing_comes, payloads, polled_until, receive, take, take_one
 from .system import System
-
-pytestmark = pytest.mark.slow
 
 
 def test_gc_only_after_all_groups_acked(system: System) -> None:

@@ -34,7 +34,7 @@ from .archives import age, batch, begin, rows
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.once]
+pytestmark = [pytest.mark.spark, pytest.mark.once]
 
 LATE = "another compaction or cleaning of topic 'orders' was done meanwhile: this one has changed nothing"
 ALL = 1 << 30

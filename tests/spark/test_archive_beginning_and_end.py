@@ -22,7 +22,7 @@ from .streams import settle, stands_at
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = pytest.mark.spark
 
 GROUP = "archive"
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from django_mqueue.spark.archiving import Archive
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.once]
+pytestmark = [pytest.mark.spark, pytest.mark.once]
 
 
 @pytest.fixture

@@ -463,7 +463,6 @@ def test_a_store_that_lists_no_folders(tmp_path: Path) -> None:
     assert held(files) == ["2025/x.parquet"]
 
 
-@pytest.mark.slow
 def test_spark_reads_what_the_manifests_name(folder: Path, spark: SparkSession) -> None:
     """Older files without the newest columns too; names with signs of their own to Hadoop and to patterns."""
     topics = ["orders", "a/b %2F [x] {y}", "k=v", "_hidden"]

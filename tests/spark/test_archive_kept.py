@@ -20,7 +20,7 @@ from .archives import age, batch, begin, data
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.once]
+pytestmark = [pytest.mark.spark, pytest.mark.once]
 
 STORE = "s3://bucket/archive?endpoint_override=localhost:9000"
 

@@ -33,7 +33,7 @@ from .archive_crashing import (
 )
 from .crashing import JAVA, TASKS, Processes, collecting, crash, finish, publishing
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(3000)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(3000)]
 
 ROWS, BATCH = 300_000, "4000"
 Way = Callable[[Processes, Path], object]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from django_mqueue.spark.options import Table
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = pytest.mark.spark
 
 
 def verify(spark: SparkSession, folder: Path, **more: Any) -> Any:

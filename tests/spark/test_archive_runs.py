@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from django_mqueue.spark.archiving import Archived
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = pytest.mark.spark
 
 Run = Callable[..., list["Archived"]]
 GROUP = "archive"

@@ -30,7 +30,7 @@ from tests.support.transactions import HeldTransaction
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = pytest.mark.spark
 
 KEYS = ("ada", "bob", "cyd", None)
 

@@ -18,7 +18,7 @@ from tests.support.subscribers import QUICK, poll_until
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = pytest.mark.spark
 
 Load = Callable[..., "DataFrame"]
 

@@ -37,7 +37,6 @@ def said_by(how: str) -> str:
         return found[1]
 
 
-@pytest.mark.slow
 def test_pyspark_returns_a_short_list_if_java_dies_while_it_sends_rows() -> None:
     """A trap of PySpark's. Where it raises, ``collect_all`` is no longer needed."""
     found = re.fullmatch(r"given (\d+) rows", said_by("collect"))
@@ -45,13 +44,11 @@ def test_pyspark_returns_a_short_list_if_java_dies_while_it_sends_rows() -> None
     assert 0 < int(found[1]) < ROWS
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", ["collect_all", "stream"])
 def test_what_java_did_not_send_is_an_exception(how: str) -> None:
     assert said_by(how).startswith("raised ")
 
 
-@pytest.mark.slow
 def test_rows_are_those_of_collect(spark: SparkSession) -> None:
     frame = spark.sql(
         "SELECT id, CAST(id AS STRING) AS text, id / 3 AS part, CAST(id AS DECIMAL(9, 2)) AS exact, id % 2 = 0 AS even,"

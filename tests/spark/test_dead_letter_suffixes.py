@@ -103,7 +103,6 @@ def reject_one(topic: str) -> None:
         settle(subscription)
 
 
-@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize(
     "which",
@@ -130,7 +129,6 @@ def test_topics_with_several_places_of_dead_letters_are_archived_with_these(
     assert sorted(registered.values_list("topic", flat=True)) == sorted(PLACES)
 
 
-@pytest.mark.slow
 @pytest.mark.spark
 def test_the_readers_and_the_report_find_them(
     mixed: None, options: dict[str, str], spark: SparkSession, tmp_path: Path

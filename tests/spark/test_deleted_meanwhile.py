@@ -18,7 +18,7 @@ from . import hooks
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = pytest.mark.spark
 
 GONE = r"of the 10 messages .* were deleted since the read was planned"
 

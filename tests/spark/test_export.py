@@ -28,7 +28,7 @@ from .mounts import mounted
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = pytest.mark.spark
 
 Export = Callable[..., Exported]
 

@@ -86,7 +86,6 @@ def job(spark: Any, options: dict[str, str], *words: str, stopping: threading.Ev
     return Job(parser.parse_args(words), options, lambda: spark, Output(), stopping)
 
 
-@pytest.mark.slow
 @pytest.mark.spark
 def test_what_it_says(
     spark: SparkSession, options: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -109,7 +108,6 @@ def test_what_it_says(
     assert (told["rows"], told["files"]) == (10, 1)
 
 
-@pytest.mark.slow
 @pytest.mark.spark
 def test_the_first_signal_ends_it_and_nothing_is_left(
     spark: SparkSession, options: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

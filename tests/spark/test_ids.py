@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = pytest.mark.spark
 
 STREAMS = "spark.sql.adaptive.streaming.stateless.enabled"
 COALESCE = "spark.sql.adaptive.coalescePartitions"

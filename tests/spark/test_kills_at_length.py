@@ -21,7 +21,7 @@ from .crashing import DRIVER, JAVA, PLANNER, TASKS, Job, Running, collecting, cr
 from .driver import COPIES
 from .streams import newest, stands_at
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(3000)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(3000)]
 
 ROWS, BATCH = 300_000, 10_000
 TOPIC, GROUP = "orders", "archive"

@@ -70,7 +70,6 @@ def test_workers_are_of_this_interpreter_and_find_what_they_need(
     assert found["PYTHONPATH"].split(os.pathsep) == ["/somewhere", package, str(tmp_path)]
 
 
-@pytest.mark.slow
 @pytest.mark.spark
 def test_workers_run_the_python_of_this_process(spark: SparkSession) -> None:
     """Left alone they are whatever ``python3`` is on PATH."""
@@ -82,7 +81,6 @@ def test_workers_run_the_python_of_this_process(spark: SparkSession) -> None:
     assert Path(package).parent == Path(launching.__file__).parents[1]
 
 
-@pytest.mark.slow
 @pytest.mark.spark
 def test_the_password_is_in_no_plan_and_no_configuration(
     spark: SparkSession, options: dict[str, str], monkeypatch: pytest.MonkeyPatch

@@ -239,7 +239,6 @@ def test_all_topics_are_waited_for_at_once(options: dict[str, str], monkeypatch:
     assert asked == names * 4
 
 
-@pytest.mark.slow
 def test_spark_counts_what_is_committed(spark: SparkSession, options: dict[str, str]) -> None:
     publish_many("orders", range(10))
     with HeldTransaction(lambda: publish("orders", "late")):

@@ -13,7 +13,7 @@ from django_mqueue.models import SubscriberHeartbeat
 from .commands import NO_DJANGO, command
 from .streams import newest, stands_at
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = pytest.mark.spark
 
 
 def test_a_planner_that_is_told_to_end_while_it_holds_the_topic_ends_at_once(

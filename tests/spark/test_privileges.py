@@ -22,7 +22,7 @@ from .streams import newest, settle, stands_at
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.spark, pytest.mark.django_db(transaction=True)]
 
 KEPT = {**QUICK, "RETENTION": 3600}
 

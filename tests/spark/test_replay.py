@@ -28,7 +28,7 @@ from .streams import settle
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = pytest.mark.spark
 
 KEYS = ("ada", "bob", None)
 

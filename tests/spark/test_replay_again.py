@@ -30,7 +30,7 @@ from .test_replay import done, fill, kept, numbers, place
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = pytest.mark.spark
 
 __all__ = ["place"]
 

@@ -23,7 +23,7 @@ from tests.support.subscribers import in_log, poll_until
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = pytest.mark.spark
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from .test_replay import done, place
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = pytest.mark.spark
 
 __all__ = ["place"]
 

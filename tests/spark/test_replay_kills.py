@@ -29,7 +29,7 @@ from .test_backfill import assert_given_all, done, publishing
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = pytest.mark.spark
 
 ROWS, RATE, KEYS = 1200, 200, ("ada", "bob", "cyd", None)
 

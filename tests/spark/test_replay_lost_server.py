@@ -20,7 +20,7 @@ from .test_replay import done
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = pytest.mark.spark
 
 POSITIVE = "offset > 0"
 

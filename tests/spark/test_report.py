@@ -35,7 +35,7 @@ from tests.support.subscribers import QUICK, collect, consume, in_log, poll_unti
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = pytest.mark.spark
 
 HOUR = 3_600_000
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

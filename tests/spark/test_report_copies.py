@@ -19,7 +19,7 @@ from tests.support.subscribers import QUICK, consume, poll_until
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(autouse=True)

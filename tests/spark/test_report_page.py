@@ -14,7 +14,7 @@ from .made_reports import HOSTILE, empty, hostile, shop
 
 __all__ = ["chrome"]
 
-pytestmark = [pytest.mark.slow, pytest.mark.once]
+pytestmark = pytest.mark.once
 
 PICTURES = "MQUEUE_PICTURES"
 

@@ -14,7 +14,7 @@ from django_mqueue.spark.reporting import counting, report
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = pytest.mark.spark
 
 HOUR = 3_600_000
 

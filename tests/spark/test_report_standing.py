@@ -18,7 +18,7 @@ from tests.support.subscribers import QUICK, collect, consume, in_log, poll_unti
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = pytest.mark.spark
 
 UNKNOWN = "messages that were archived and deleted it is not known when a group was done with them"
 

@@ -15,7 +15,7 @@ from django_mqueue import publish_many
 
 from .jobs import FAST_JVM
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = pytest.mark.spark
 
 SECRET, SHOWN = "pa55word-nobody-writes-down", "a-configuration-is-written-down"
 

@@ -27,7 +27,7 @@ from .test_replay import done, numbers
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.once]
+pytestmark = [pytest.mark.spark, pytest.mark.once]
 
 ZONE = "spark.sql.session.timeZone"
 SETTINGS = {

@@ -148,7 +148,6 @@ def test_stable_content_is_not_warned_of(options: dict[str, str]) -> None:
     assert not said({**options, "stableContent": "true"}, [payload(n=1, at=now(), by=random())])
 
 
-@pytest.mark.slow
 def test_spark_warns_in_the_driver(spark: SparkSession, options: dict[str, str]) -> None:
     """With warnings as errors, because a test cannot read what the driver's Python process prints."""
     from .probes import Strict

@@ -19,7 +19,7 @@ from .streams import committed, ended, eventually, newest, reads_log, settle, st
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = pytest.mark.spark
 
 ARCHIVE = {"topic": "orders", "group": "archive"}
 MANY = {"subscribePattern": "orders-.*", "group": "archive"}

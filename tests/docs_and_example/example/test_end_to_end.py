@@ -12,7 +12,6 @@ from tests.support.processes import wait_until
 RUN = ("flights", "--flights", "2000", "--workers", "2", "--threads", "2")
 
 
-@pytest.mark.slow
 def test_flights_go_through_and_come_out_as_the_file_says_and_a_change_is_noticed(example: Example) -> None:
     code, output = example.run(*RUN)
     assert code == 0, output
@@ -28,7 +27,6 @@ def test_flights_go_through_and_come_out_as_the_file_says_and_a_change_is_notice
     assert "delays: carrier UA: CarrierTotals(flights=" in output
 
 
-@pytest.mark.slow
 def test_an_interrupted_run_can_be_followed_by_another(example: Example) -> None:
     with example.start("flights", "--flights", "8000", "--threads", "2") as interrupted:
         assert interrupted.stdout is not None
@@ -57,7 +55,6 @@ def _some_handled(example: Example) -> bool:
     return int(output.split()[-1]) > 0
 
 
-@pytest.mark.slow
 def test_the_check_needs_a_published_run(example: Example) -> None:
     code, output = example.run("check_flights")
     assert code == 1

@@ -10,8 +10,6 @@ from urllib.error import URLError
 from urllib.parse import urlencode
 from urllib.request import HTTPCookieProcessor, OpenerDirector, build_opener
 
-import pytest
-
 from tests.docs_and_example.example.conftest import Example
 from tests.support.processes import wait_until
 
@@ -55,7 +53,6 @@ class Visitor:
             return str(response.read().decode())
 
 
-@pytest.mark.slow
 def test_somebody_looks_at_the_queue_while_orders_come_in(example: Example) -> None:
     address = free_address()
     with example.start("open_shop", "--address", address, "--every", "0.05") as shop:
@@ -80,7 +77,6 @@ def test_somebody_looks_at_the_queue_while_orders_come_in(example: Example) -> N
     assert not answers(address)
 
 
-@pytest.mark.slow
 def test_an_address_that_is_taken_is_told(example: Example) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

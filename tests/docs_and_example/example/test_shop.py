@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import signal
 
-import pytest
-
 from example_project.shop.events import GROUPS
 from tests.docs_and_example.example.conftest import Example
 
@@ -29,7 +27,6 @@ for model in admin.site._registry:
 """
 
 
-@pytest.mark.slow
 def test_all_comes_as_promised_and_a_wrong_invoice_is_noticed(example: Example) -> None:
     code, output = example.run("shop")
     assert code == 0, output
@@ -54,7 +51,6 @@ def test_all_comes_as_promised_and_a_wrong_invoice_is_noticed(example: Example) 
     assert "the invoices' numbers" in output
 
 
-@pytest.mark.slow
 def test_an_interrupted_day_can_be_followed_by_another(example: Example) -> None:
     with example.start("shop") as interrupted:
         assert interrupted.stdout is not None
@@ -71,7 +67,6 @@ def test_an_interrupted_day_can_be_followed_by_another(example: Example) -> None
     assert "As promised" in output
 
 
-@pytest.mark.slow
 def test_the_shops_own_tests_pass(example: Example) -> None:
     code, output = example.run("test", "example_project.shop", "--noinput")
     assert code == 0, output

@@ -14,7 +14,7 @@ from django_mqueue.models import DeliveryState, Message
 from tests.support.processes import Workers, wait_until
 from tests.support.shop.models import Sale
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 MESSAGES = 1500
 

@@ -28,7 +28,7 @@ from django_mqueue.service.registration import NEIGHBOURS
 from tests.features.dead_letters.test_many_letters import DIGITS
 from tests.support.statements import Cost, counted
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 SMALL, LARGE = 4_000, 40_000
 KEYS, OPEN = 200, 1_000

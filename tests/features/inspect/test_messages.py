@@ -276,7 +276,6 @@ class TestPages:
             start = page.next
         assert steps == [([], 10), ([], 10), ([], 10), ([39], 10)]
 
-    @pytest.mark.slow
     def test_large_payloads_end_a_page_early(self) -> None:
         published(*("x" * 1_000_000 for _ in range(40)))
         first = messages(TOPIC)

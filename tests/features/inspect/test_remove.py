@@ -87,7 +87,6 @@ def test_a_group_removes_what_is_scheduled_for_it_alone() -> None:
     assert [m.payload for m in messages(TOPIC, status="scheduled")] == ["all", "theirs"]
 
 
-@pytest.mark.slow
 def test_by_filter_limit_and_page() -> None:
     subscribe(TOPIC, GROUP)
     publish_many(TOPIC, [OutgoingMessage({"n": n}, key=f"k{n % 7}") for n in range(1200)])

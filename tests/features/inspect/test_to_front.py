@@ -142,7 +142,6 @@ def test_without_a_look_at_the_group_a_worker_delivers_each_once() -> None:
         assert {d.attempt for d in got} == {1}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("strict", [False, True])
 def test_more_than_memory_holds(strict: bool) -> None:
     """The last hundred of three hundred, of four keys, with a new worker: strict in order, else the hundred first."""

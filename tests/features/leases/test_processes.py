@@ -50,7 +50,6 @@ def shares() -> list[int]:
     return sorted(held.values(), reverse=True)
 
 
-@pytest.mark.slow
 def test_12_partitions_over_5_processes_one_leaves_and_one_is_killed() -> None:
     """3/3/2/2/2; then 3/3/3/3 at once; then 4/4/4 within the lease. No message waits longer than that.
 

@@ -159,7 +159,6 @@ def test_a_requester_that_stood_still_for_too_long_finds_no_box() -> None:
         assert "RequestTimeout" in process.output()
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_each_request_is_answered_once_though_workers_are_killed() -> None:
     """Of two workers one dies, again and again, of the request itself or by somebody else's hand."""
@@ -177,7 +176,6 @@ def test_each_request_is_answered_once_though_workers_are_killed() -> None:
         assert boxes("quotes") == []
 
 
-@pytest.mark.slow
 def test_a_running_worker_sweeps_by_itself() -> None:
     """One process asks, one answers, and a third dies."""
     with Workers({**QUICK, "GC_INTERVAL": 0.1}) as workers, requester("quotes", 60) as victim:

@@ -14,7 +14,7 @@ from django_mqueue.models import DeliveryState, PartitionLease
 from tests.support.processes import FAST, Worker, Workers, database_url, wait_until
 from tests.support.shop.models import Door, Step
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture

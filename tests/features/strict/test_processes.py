@@ -23,7 +23,6 @@ def done() -> int:
     return DeliveryState.objects.filter(acked=True).count()
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_order_per_key_holds_while_workers_come_go_and_are_killed() -> None:
     """Every second or so one of three workers is killed or told to stop, and another comes in its place.

@@ -13,7 +13,7 @@ from tests.features.batch.batches import errors
 from tests.support.processes import Worker, Workers, database_ms, wait_until
 from tests.support.shop.models import Step
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def has_locked_its_delivery() -> bool:

@@ -11,7 +11,7 @@ from django_mqueue.models import DeliveryState
 from tests.support.processes import FAST, Workers, database_ms, wait_until
 from tests.support.shop.models import Step
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 MESSAGES, WORKERS, VISIBILITY = 400, 3, 60.0
 

@@ -55,7 +55,6 @@ def test_workers_whose_clocks_are_an_hour_apart_share_the_work_fairly() -> None:
     assert starts.values("pid").distinct().count() == 3
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("clock", [-HOUR, HOUR])
 def test_a_worker_whose_clock_is_wrong_steals_no_living_lease_and_no_visible_message(clock: float) -> None:
     """By its clock every lease ran out an hour ago, or every one lasts for another. It waits for neither."""
@@ -76,7 +75,7 @@ def test_a_worker_whose_clock_is_wrong_steals_no_living_lease_and_no_visible_mes
         assert wrong.stop() == 0
 
 
-@pytest.mark.parametrize("clock", [-HOUR, pytest.param(HOUR, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("clock", [-HOUR, HOUR])
 def test_retries_are_due_by_the_databases_clock(clock: float) -> None:
     """Half a second is half a second, whatever the worker's clock says."""
     publish("orders", {"n": 1, "do": "retry", "times": 2, "delay": 0.5}, key="k")

@@ -64,7 +64,6 @@ def assert_the_poison_is_buried_and_the_others_done(topic: str, numbers: range) 
         )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [["--name", "pod-0"], []], ids=["same name", "new names"])
 def test_ten_held_at_once_one_kills_its_worker_again_and_again(name: list[str]) -> None:
     """Ten handlers run side by side when the first worker dies. Alone, three times, the poison is found out."""
@@ -80,7 +79,6 @@ def test_ten_held_at_once_one_kills_its_worker_again_and_again(name: list[str]) 
     assert {len(starts(n)) for n in TEN if n != POISON} == {2}
 
 
-@pytest.mark.slow
 def test_what_was_claimed_ahead_and_reached_no_handler_has_used_no_attempt() -> None:
     """One thread and quick handlers, so that many are claimed ahead of it when the poison comes."""
     numbers = range(-40, 40)
@@ -99,7 +97,6 @@ def test_what_was_claimed_ahead_and_reached_no_handler_has_used_no_attempt() -> 
     assert delivered_ahead.count() == len(ahead)
 
 
-@pytest.mark.slow
 def test_a_poison_message_of_a_strict_handler_is_found_out_too() -> None:
     """It holds back its key until it is buried; the other keys flow."""
     for n in TEN:

@@ -142,7 +142,6 @@ def test_a_claim_that_is_the_victim_of_a_deadlock_is_tried_again(rival: RawConne
     subscription.close()
 
 
-@pytest.mark.slow
 def test_a_lock_that_is_never_free_is_an_error_at_last(rival: RawConnection) -> None:
     """Not after one try, and not never; nothing has changed then, and the answer may be given again."""
     subscription, (first, _) = two_held()
@@ -156,7 +155,6 @@ def test_a_lock_that_is_never_free_is_an_error_at_last(rival: RawConnection) -> 
     subscription.close()
 
 
-@pytest.mark.slow
 def test_a_worker_process_meets_both_and_carries_on() -> None:
     """``runconsumer`` whose connections wait a second for locks; its leases and messages are locked for longer."""
     impatient = database_url(init_command="SET SESSION innodb_lock_wait_timeout = 1")

@@ -9,7 +9,7 @@ from django_mqueue.models import DeliveryState, Message, SubscriberHeartbeat
 from tests.support.processes import FAST, Workers, database_ms, wait_until
 from tests.support.shop.models import Door, Step
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 KEYS = 4
 

@@ -15,8 +15,6 @@ from tests.support.shop.models import Step
 from tests.support.threads import RawConnection
 from tests.support.transactions import wait
 
-pytestmark = pytest.mark.slow
-
 
 def done(alias: str) -> int:
     return DeliveryState.objects.using(alias).filter(acked=True).count()

@@ -13,7 +13,7 @@ from tests.support.processes import Workers, wait_until
 from tests.support.shop.models import Step
 from tests.support.transactions import HeldTransaction
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 KEYS = [f"k{n}" for n in range(6)]
 

@@ -30,7 +30,6 @@ def test_a_handler_slower_than_its_visibility_timeout_is_not_interrupted_by_a_se
     assert (state.acked, state.retry_count) == (True, 0)
 
 
-@pytest.mark.slow
 def test_it_is_extended_while_the_worker_is_told_to_stop() -> None:
     """Between SIGTERM and the handler's end too, and the lease is kept: nobody else gets the key."""
     with Workers() as workers:

@@ -15,7 +15,6 @@ SHORT = Options(
 )
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(280)
 def test_half_a_minute_of_faults_breaks_no_promise(own_server: OwnServer, tmp_path: Path) -> None:
     """Publishers, workers, faults; a server of its own, that is killed too. The history has no breach."""

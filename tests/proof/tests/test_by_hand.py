@@ -14,7 +14,7 @@ from tests.proof.history import Fault, Started, read
 from tests.proof.plan import HAND, environment
 from tests.support.processes import Worker, database_url, wait_until
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 NAME, LEASE = "hand-0.1", 2.0
 

@@ -37,11 +37,7 @@ SAMPLE = 6
 
 
 def cases() -> list[Any]:
-    return [
-        pytest.param(walk, id=name, marks=[] if walk.quick else [pytest.mark.slow])
-        for name, walk in WALKS.items()
-        if walk.stages
-    ]
+    return [pytest.param(walk, id=name) for name, walk in WALKS.items() if walk.stages]
 
 
 @pytest.mark.parametrize("walk", cases())

@@ -38,13 +38,11 @@ SAMPLE = 6
 """A run with ``--sample`` walks one in so many of the boundaries."""
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_runner_that_dies_anywhere_breaks_no_promise(mother: Zygote, seed: str | None) -> None:
     walk_through(mother, run_until_drained.__name__, NUMBERS, seed, step=1)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_runner_of_atomic_handlers_that_dies_anywhere_breaks_no_promise(
     mother: Zygote, seed: str | None

@@ -83,7 +83,7 @@ def dearest(costs: list[Cost]) -> tuple[int, int]:
     return max(cost.count for cost in costs), max(cost.rows for cost in costs)
 
 
-@pytest.mark.parametrize("many", [1_000, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("many", [1_000, 10_000])
 def test_one_nacked_at_the_head_and_ten_thousand_acked_behind_it(many: int) -> None:
     """Later ones flow, and no tick asks more or reads more rows than with a hundred behind it."""
     costs = {}
@@ -101,7 +101,6 @@ def test_one_nacked_at_the_head_and_ten_thousand_acked_behind_it(many: int) -> N
     assert stuck.scan_offset > stuck.offset_acked + many, "where delivery goes on is remembered"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("many", [10_000])
 def test_a_new_owner_does_not_read_all_that_is_done_behind_a_stuck_head(many: int) -> None:
     """Taking over costs the same for a hundred and for ten thousand."""
@@ -121,7 +120,6 @@ def test_a_new_owner_does_not_read_all_that_is_done_behind_a_stuck_head(many: in
     assert costs[many].rows <= costs[100].rows * 1.2 + 20, costs[many]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("many", [10_000])
 def test_many_that_wait_for_their_retry_hold_up_nothing(many: int) -> None:
     """As many put back for an hour as done in the other tests: new ones flow, at the same price."""

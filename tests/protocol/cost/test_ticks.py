@@ -96,7 +96,7 @@ def idle_costs(partitions: int) -> tuple[Cost, Cost]:
     return quiet, due
 
 
-@pytest.mark.parametrize("partitions", [200, pytest.param(5000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("partitions", [200, 5000])
 def test_an_idle_tick_costs_the_same_for_5000_partitions_as_for_5(partitions: int) -> None:
     """One statement; and fourteen at most, as many as for five, when everything periodic is due in it."""
     few, few_due = idle_costs(5)

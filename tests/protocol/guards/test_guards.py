@@ -27,7 +27,7 @@ from .taking_out import (
     take_out,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.once, pytest.mark.timeout(900), pytest.mark.django_db]
+pytestmark = [pytest.mark.once, pytest.mark.timeout(900), pytest.mark.django_db]
 
 AT_ONCE = 2
 """Copies that are tested at a time, each with a database of its own."""

@@ -183,7 +183,6 @@ def cost_of_second_looks(subscription: Subscription) -> Cost:
     return cost
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("few_at_once")
 @pytest.mark.parametrize("kind", ["other topics", "rolled back"])
 @override_settings(MQUEUE={"DISCOVERY_INTERVAL": 60, "GC_INTERVAL": 60})

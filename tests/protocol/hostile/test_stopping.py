@@ -164,7 +164,6 @@ def wait_until_its_handler_runs() -> None:
     wait_until(lambda: SubscriberHeartbeat.objects.get().heartbeat_at > before, "its handler runs")
 
 
-@pytest.mark.slow
 def test_a_stop_with_a_result_in_hand_and_the_database_away_ends() -> None:
     """A handler ends after the database went away; SIGTERM comes, and the database does not come back.
 
@@ -182,7 +181,6 @@ def test_a_stop_with_a_result_in_hand_and_the_database_away_ends() -> None:
     assert DeliveryState.objects.get().in_flight
 
 
-@pytest.mark.slow
 def test_a_stop_with_a_result_in_hand_answers_it_when_the_database_comes_back() -> None:
     """Within the lease: the message is acked, and not handled a second time by anybody."""
     mqueue = {**FAST, "LEASE_DURATION": 30, "LEASE_RENEWAL_INTERVAL": 10}

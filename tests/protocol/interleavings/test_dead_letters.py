@@ -29,7 +29,6 @@ TOPIC, DEAD = "orders", "orders_dlq"
 
 DONE, COPIED = "UPDATE queue_delivery_state", "INSERT INTO queue_messages"
 STATE_GOES, LOG_GOES = "DELETE s FROM", "DELETE m FROM"
-SLOW = pytest.mark.slow
 """For steps between others that are tried in every run."""
 
 
@@ -90,7 +89,7 @@ def refused(verb: str) -> AbstractContextManager[object]:
 
 
 class TestDeadLetterAndDeletion:
-    @pytest.mark.parametrize("step", [DONE, pytest.param(COPIED, marks=SLOW), COMMIT])
+    @pytest.mark.parametrize("step", [DONE, COPIED, COMMIT])
     def test_a_collection_begins_while_a_message_is_dead_lettered(
         self, worker: Subscription, delivery: Delivery, step: str
     ) -> None:
@@ -105,9 +104,7 @@ class TestDeadLetterAndDeletion:
         assert in_log(TOPIC) == with_state(TOPIC, "g") == []
         assert letters() == [("g", "no")]
 
-    @pytest.mark.parametrize(
-        "step", [pytest.param(STATE_GOES, marks=SLOW), pytest.param(LOG_GOES, marks=SLOW), COMMIT]
-    )
+    @pytest.mark.parametrize("step", [STATE_GOES, LOG_GOES, COMMIT])
     def test_a_message_is_dead_lettered_while_its_neighbours_are_deleted(
         self, worker: Subscription, delivery: Delivery, step: str
     ) -> None:
@@ -138,7 +135,7 @@ class TestDeadLetterAndDeletion:
 
 
 class TestTwoDeadLettersOfOneMessage:
-    @pytest.mark.parametrize("step", [pytest.param(COPIED, marks=SLOW), COMMIT])
+    @pytest.mark.parametrize("step", [COPIED, COMMIT])
     @pytest.mark.parametrize("verb", ["ack", "nack", "reject"])
     def test_the_stale_worker_comes_while_the_new_owner_buries(
         self, delivery: Delivery, other: Subscription, verb: str, step: str
@@ -166,7 +163,7 @@ class TestTwoDeadLettersOfOneMessage:
             answer.go()
         assert_buried_once()
 
-    @pytest.mark.parametrize("step", [pytest.param(COPIED, marks=SLOW), COMMIT])
+    @pytest.mark.parametrize("step", [COPIED, COMMIT])
     def test_the_owner_rejects_before_it_becomes_a_stale_one(
         self, delivery: Delivery, other: Subscription, step: str
     ) -> None:
@@ -178,7 +175,7 @@ class TestTwoDeadLettersOfOneMessage:
         assert letters() == [("g", "no")]
         assert DeliveryState.objects.get().failure_count == 1
 
-    @pytest.mark.parametrize("step", [pytest.param(COPIED, marks=SLOW), COMMIT])
+    @pytest.mark.parametrize("step", [COPIED, COMMIT])
     def test_one_answer_twice_at_once(self, delivery: Delivery, step: str) -> None:
         """A and B: two threads reject 1. A: stands. B: waits for A, and finds it said already. There is one letter."""
         with Stopped(lambda: delivery.reject("one"), step) as rejection:
@@ -187,7 +184,7 @@ class TestTwoDeadLettersOfOneMessage:
         assert letters() == [("g", "one")]
         assert DeliveryState.objects.get().failure_count == 1
 
-    @pytest.mark.parametrize("step", [DONE, pytest.param(COPIED, marks=SLOW), COMMIT])
+    @pytest.mark.parametrize("step", [DONE, COPIED, COMMIT])
     def test_two_groups_at_once(self, worker: Subscription, step: str) -> None:
         """A: rejects 1 for g, stands. B: rejects 1 for h, without a wait. A: goes on. There are two letters.
 

@@ -38,7 +38,6 @@ EMPTY_READ, POSITIONS_GO = "SELECT p.partition_key, (SELECT m.`offset`", "SELECT
 STEPS = [GROUPS_READ, WATERMARKS_READ, STATE_GOES, LOG_GOES, EMPTY_READ, POSITIONS_GO, COMMIT]
 """Of a collection, in their order: it stands before one of them."""
 
-SLOW = pytest.mark.slow
 """For steps between others that are tried in every run."""
 
 MARK_LOCKED = "WHERE consumer_group = '' AND topic = %s AND partition_key = %s FOR UPDATE"
@@ -118,9 +117,7 @@ class TestWatermarkAndAck:
 
 
 class TestDeletionAndRegistration:
-    @pytest.mark.parametrize(
-        "step", [*(pytest.param(step, marks=SLOW) for step in STEPS[1:-2]), GROUPS_READ, POSITIONS_GO, COMMIT]
-    )
+    @pytest.mark.parametrize("step", [*STEPS[1:-2], GROUPS_READ, POSITIONS_GO, COMMIT])
     def test_a_group_registers_while_a_collection_is_under_way(self, worker: Subscription, step: str) -> None:
         """A (collection): stands. B: subscribes, and waits for A. A: deletes 1, and commits. B: begins with 2.
 
@@ -148,7 +145,7 @@ class TestDeletionAndUnsubscribe:
 
     @pytest.mark.parametrize(
         "step",
-        [WATERMARKS_READ, pytest.param(STATE_GOES, marks=SLOW), pytest.param(LOG_GOES, marks=SLOW), COMMIT],
+        [WATERMARKS_READ, STATE_GOES, LOG_GOES, COMMIT],
     )
     def test_a_group_leaves_while_a_collection_is_under_way(self, both: list[int], step: str) -> None:
         """A (collection): has read both groups, stands. B: unsubscribes the one behind, and waits. A: deletes 1 alone.
@@ -164,7 +161,7 @@ class TestDeletionAndUnsubscribe:
 
     @pytest.mark.parametrize(
         "step",
-        ["DELETE o FROM", pytest.param("DELETE t FROM queue_subscriber_heartbeats", marks=SLOW), COMMIT],
+        ["DELETE o FROM", "DELETE t FROM queue_subscriber_heartbeats", COMMIT],
     )
     def test_a_collection_begins_while_a_group_is_leaving(self, both: list[int], step: str) -> None:
         """B: unsubscribes, stands. A (collection): leaves the topic alone, at once. B: commits. A: deletes 1 and 2."""
@@ -196,9 +193,7 @@ class TestDeletionAndUnsubscribe:
 
 
 class TestDeletionAndWatermark:
-    @pytest.mark.parametrize(
-        "step", [STATE_GOES, pytest.param(LOG_GOES, marks=SLOW), pytest.param(EMPTY_READ, marks=SLOW), COMMIT]
-    )
+    @pytest.mark.parametrize("step", [STATE_GOES, LOG_GOES, EMPTY_READ, COMMIT])
     def test_a_watermark_moves_while_a_collection_is_under_way(self, worker: Subscription, step: str) -> None:
         """A (collection): has read watermark 1, stands. B: moves it to 2, without a wait. A: deletes 1 alone."""
         one, two = delivered(worker, 2)
@@ -229,9 +224,7 @@ class TestDeletionAndWatermark:
 
 
 class TestDeletionAndAck:
-    @pytest.mark.parametrize(
-        "step", [pytest.param(STATE_GOES, marks=SLOW), pytest.param(LOG_GOES, marks=SLOW), COMMIT]
-    )
+    @pytest.mark.parametrize("step", [STATE_GOES, LOG_GOES, COMMIT])
     def test_an_ack_while_a_collection_is_under_way(self, worker: Subscription, step: str) -> None:
         """A (collection): deletes 1, stands. B: acks 2 of the same partition, without a wait."""
         finished(worker, 1)
@@ -290,7 +283,7 @@ class TestDeletionAndClaim:
 class TestTwoCollections:
     @pytest.mark.parametrize(
         "step",
-        [GROUPS_READ, pytest.param(STATE_GOES, marks=SLOW), pytest.param(POSITIONS_GO, marks=SLOW), COMMIT],
+        [GROUPS_READ, STATE_GOES, POSITIONS_GO, COMMIT],
     )
     def test_a_second_worker_leaves_the_topic_to_the_first(self, worker: Subscription, step: str) -> None:
         """A: collects, stands. B: collects, and ends at once with nothing done. A: deletes all."""

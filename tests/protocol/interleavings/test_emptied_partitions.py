@@ -29,7 +29,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 TOPIC = "orders"
 
 EMPTY_READ, POSITIONS_GO = "SELECT p.partition_key, (SELECT m.`offset`", "SELECT o.id FROM queue_offsets o"
-SLOW = pytest.mark.slow
 """For steps between others that are tried in every run."""
 
 
@@ -47,9 +46,7 @@ def worker() -> Iterator[Subscription]:
 
 class TestEmptiedPartitions:
     @pytest.mark.parametrize("leased", [True, False])
-    @pytest.mark.parametrize(
-        "step", [pytest.param(EMPTY_READ, marks=SLOW), POSITIONS_GO, pytest.param(COMMIT, marks=SLOW)]
-    )
+    @pytest.mark.parametrize("step", [EMPTY_READ, POSITIONS_GO, COMMIT])
     @pytest.mark.parametrize("begun", ["before", "meanwhile"])
     def test_a_message_comes_while_its_partition_is_found_empty(
         self, worker: Subscription, begun: str, step: str, leased: bool

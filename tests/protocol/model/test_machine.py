@@ -77,7 +77,6 @@ def test_short_stories_keep_the_promises() -> None:
     run(examples=15, steps=30)
 
 
-@pytest.mark.slow
 @pytest.mark.once
 @pytest.mark.timeout(0)
 def test_long_stories_keep_the_promises() -> None:

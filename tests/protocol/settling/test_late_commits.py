@@ -102,7 +102,6 @@ def test_a_commit_later_than_any_interval_is_delivered(publishers: Publishers) -
     assert_nothing_lost(told, ["late"])
 
 
-@pytest.mark.slow
 def test_a_commit_later_than_the_gates_whole_cycle_is_delivered(publishers: Publishers) -> None:
     """The slots come round again while the publisher still holds its own."""
     cycle = gates.SLOTS * gates.SLOT_MS / 1000

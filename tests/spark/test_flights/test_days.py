@@ -29,7 +29,6 @@ def test_days_are_those_of_the_file() -> None:
     )
 
 
-@pytest.mark.slow
 @pytest.mark.spark
 def test_days_are_those_of_utc_wherever_spark_is(spark: SparkSession) -> None:
     from example_project.flights.carriers import by_day

@@ -18,7 +18,6 @@ from tests.spark.streams import committed, newest, stands_at
 from tests.support.processes import Worker, database_url, wait_until
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.spark,
     pytest.mark.usefixtures("flights"),
     pytest.mark.timeout(600),

@@ -16,7 +16,6 @@ from tests.spark.jobs import defaults
 FLIGHTS = 600
 
 
-@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 def test_the_same_answers_come_out_at_each_place(example: Example, tmp_path: Path) -> None:
@@ -77,7 +76,6 @@ def test_the_same_answers_come_out_at_each_place(example: Example, tmp_path: Pat
     assert "example_project.flights.bulletins.NoNumber" in text
 
 
-@pytest.mark.slow
 @pytest.mark.spark
 def test_more_flights_than_are_in_order_are_refused(example: Example) -> None:
     code, output = example.run("pipeline", "--flights", "all")

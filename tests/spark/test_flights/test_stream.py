@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from example_project.flights.models import Run
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.usefixtures("flights")]
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("flights")]
 
 FLIGHTS = 1500
 
