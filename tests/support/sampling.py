@@ -29,3 +29,8 @@ def sample(
 def first_of(seed: str | None, subject: str, step: int) -> int:
     """Return where a walk that takes each ``step``-th choice begins: 0 without a seed."""
     return 0 if seed is None else Random(f"{seed} {subject}").randrange(step)
+
+
+def number_of(seed: str) -> int:
+    """Return the number that a seed stands for, between 0 and 2**32."""
+    return Random(seed).randrange(2**32)

@@ -19,8 +19,6 @@ A run with ``--sample`` takes the first and the last boundary, those around each
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from django_mqueue import publish
@@ -36,11 +34,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 SAMPLE = 6
 
 
-def cases() -> list[Any]:
-    return [pytest.param(walk, id=name) for name, walk in WALKS.items() if walk.stages]
-
-
-@pytest.mark.parametrize("walk", cases())
+@pytest.mark.parametrize("walk", [pytest.param(walk, id=name) for name, walk in WALKS.items() if walk.stages])
 def test_death_at_every_boundary_breaks_no_promise(walk: Walk, mother: Zygote, seed: str | None) -> None:
     publish(f"{walk.name}-before", 0)  # A log's very first offset spares its watermark a statement.
     whole = mother.walk(walk.name, f"{walk.name}-whole", None)

@@ -151,7 +151,6 @@ class Walk:
     operation: Operation
     look: Look
     stages: tuple[Stage, ...]
-    quick: bool
     again: Callable[[str], object] | None
 
     def begin(self, scene: Scene) -> Callable[[], None]:
@@ -169,14 +168,14 @@ WALKS: dict[str, Walk] = {}
 
 
 def walk(
-    look: Look, *stages: Stage, quick: bool = False, again: Callable[[str], object] | None = None
+    look: Look, *stages: Stage, again: Callable[[str], object] | None = None
 ) -> Callable[[Operation], Operation]:
     """Register a function as the walk of its name."""
 
     def register(operation: Operation) -> Operation:
         name = operation.__name__
         assert name not in WALKS, name
-        WALKS[name] = Walk(name, operation, look, stages, quick, again)
+        WALKS[name] = Walk(name, operation, look, stages, again)
         return operation
 
     return register

@@ -29,7 +29,6 @@ def ack(scene: Scene) -> Iterator[None]:
     acked,
     Stage((False, False, False), {0: 2, 1: 2, 2: 2}),
     Stage((True, False, True), {0: DONE, 1: 2, 2: DONE}),
-    quick=True,
 )
 def ack_many(scene: Scene) -> Iterator[None]:
     found = scene.claimed(0, 1, 2)
@@ -139,7 +138,6 @@ def give_back_what_was_not_started(scene: Scene) -> Iterator[None]:
     ended,
     Stage(((False, False), ()), {0: 2, 1: 2}),
     Stage(((True, False), ((0, "first", 1),)), {0: Dead(1), 1: 2}),
-    quick=True,
 )
 def reject(scene: Scene) -> Iterator[None]:
     found = scene.claimed(0, 1)

@@ -18,7 +18,6 @@ UNANSWERED = {0: 2, 1: 2, 2: 2}
     lambda topic: (acked(topic), payloads(topic)),
     Stage(((False, False, False), (0, 1, 2)), UNANSWERED),
     Stage(((True, True, True), (0, 1, 2, 3)), {0: DONE, 1: DONE, 2: DONE, 3: 1}),
-    quick=True,
 )
 def an_atomic_batch(scene: Scene) -> Iterator[None]:
     """What it publishes and the acks of all are there together, or nothing is."""

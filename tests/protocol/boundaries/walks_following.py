@@ -56,7 +56,6 @@ def joined(scene: Scene) -> Holder:
     place,
     Stage((False,), DONE_BY_ALL, DONE_BY_ALL),
     Stage((True, 0), DONE_BY_ALL, DONE_BY_ALL, reads={READER: (0, 1)}),
-    quick=True,
 )
 def follow_with_a_new_group(scene: Scene) -> Iterator[None]:
     """Deletion runs right after the death: it may take what all are done with, but nothing from the new group."""
@@ -96,7 +95,6 @@ ALL = {0: DONE, 1: DONE, 2: DONE}
     place,
     Stage((True, 0), ALL, ALL, reads={READER: (0, 1, 2)}),
     Stage((True, 2), ALL, ALL, reads={READER: (2,)}),
-    quick=True,
 )
 def move_a_reader(scene: Scene) -> Iterator[None]:
     scene.done(0, 1, 2)

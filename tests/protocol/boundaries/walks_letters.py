@@ -38,7 +38,6 @@ def redrive_of_two(scene: Scene) -> Iterator[None]:
     seen,
     TWO_LETTERS,
     Stage((((1, FIRST, 1),), (0, 1)), {0: DONE, 1: Dead(1)}, {0: 1, 1: 1}),
-    quick=True,
 )
 def purge_of_one(scene: Scene) -> Iterator[None]:
     given_up(scene)
@@ -87,7 +86,6 @@ def edit_of_one(scene: Scene) -> Iterator[None]:
     seen,
     TWO_LETTERS,
     Stage(((), (0, 1)), {0: DONE, 1: DONE}, {0: 1, 1: 1}),
-    quick=True,
 )
 def purge_in_a_step(scene: Scene) -> Iterator[None]:
     """As an operator's page does it: what the step before had in hand is taken up by the next."""

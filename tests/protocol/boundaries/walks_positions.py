@@ -21,7 +21,6 @@ LEFT = (True, (("k", ""),), ("k",), 2)
     belongings,
     Stage(HAS_ALL, {0: DONE, 1: 2}),
     Stage(BEGINS_ANEW, {0: 1, 1: 1}),
-    quick=True,
 )
 def reset_to_the_earliest(scene: Scene) -> Iterator[None]:
     """The group stands where it stood, or at the beginning with nothing done: the same death leaves nothing between."""
@@ -40,7 +39,6 @@ HALF_REMOVED = (True, (), (), 1)
     Stage((HALF_REMOVED, True), AT_THE_START),
     Stage((BEGINS_ANEW, True), AT_THE_START),
     Stage((BEGINS_ANEW, False), AT_THE_START),
-    quick=True,
 )
 def reset_of_a_group_with_much_behind_it(scene: Scene) -> Iterator[None]:
     """Workers of either group remove what the dead process has left, and only then is anything delivered."""
@@ -103,7 +101,6 @@ def pause_a_group(scene: Scene) -> Iterator[None]:
     paused,
     Stage((), ONE_IN_HAND, {0: 1, 1: 1}),
     Stage(BOTH, ONE_IN_HAND, {0: 1, 1: 1}, paused=BOTH),
-    quick=True,
 )
 def pause_a_topic(scene: Scene) -> Iterator[None]:
     """All its groups, or none."""

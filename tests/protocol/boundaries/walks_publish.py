@@ -33,7 +33,7 @@ def publish_one_with_id(scene: Scene) -> Iterator[None]:
     publish_with_id(scene.topic)
 
 
-@walk(payloads, NOTHING, THREE, quick=True)
+@walk(payloads, NOTHING, THREE)
 def publish_three(scene: Scene) -> Iterator[None]:
     yield
     publish_many(scene.topic, range(3))

@@ -40,7 +40,7 @@ def asked(scene: Scene, *, group: str | None = None) -> Delivery:
     return delivery
 
 
-@walk(seen, Stage(((), ()), {}), Stage(((OPEN,), (0,)), {0: 1}), quick=True)
+@walk(seen, Stage(((), ()), {}), Stage(((OPEN,), (0,)), {0: 1}))
 def ask(scene: Scene) -> Iterator[None]:
     """The message and the box are there together, or neither is."""
     asking = question(scene)

@@ -1,18 +1,17 @@
 """Random stories of the queue against the model of its promises.
 
-The suite runs the same stories each time. To run others, and more of them:
+A run with ``--sample SEED`` plays stories of its own, which the seed chooses, and fewer long ones. A run without it
+plays the same stories each time. To play many others:
 
-    MQUEUE_MODEL_EXAMPLES=5000 MQUEUE_MODEL_SEED=random python -m pytest -m slow tests/protocol/model --timeout 0
+    MQUEUE_MODEL_EXAMPLES=5000 python -m pytest --sample anything tests/protocol/model/test_machine.py --timeout 0
 
-``MQUEUE_MODEL_SEED`` is a number, to repeat a run, or ``random``; without it the stories are the suite's. A failure
-prints the shortest story that fails, each operation as it was and what came of it; finding the shortest takes minutes.
-``MQUEUE_MODEL_STORIES`` names a file that gets each failing story as soon as it was met.
+A failure prints the shortest story that fails, each operation as it was and what came of it; finding the shortest takes
+minutes. ``MQUEUE_MODEL_STORIES`` names a file that gets each failing story as soon as it was met.
 """
 
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Iterator
 
 import pytest
@@ -24,6 +23,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from django_mqueue.service import feed, registration
+from tests.support.sampling import number_of
 
 from .machine import Machine
 from .time_passing import SETTINGS
@@ -31,7 +31,6 @@ from .time_passing import SETTINGS
 pytestmark = pytest.mark.django_db(transaction=True)
 
 EXAMPLES = int(os.environ.get("MQUEUE_MODEL_EXAMPLES", "0"))
-SEED = os.environ.get("MQUEUE_MODEL_SEED", "")
 
 
 @pytest.fixture(autouse=True)
@@ -52,18 +51,16 @@ def _wait_briefly(connection: BaseDatabaseWrapper, **kwargs: object) -> None:
         cursor.execute("SET SESSION innodb_lock_wait_timeout = 1")
 
 
-def run(examples: int, steps: int) -> None:
+def run(seed: str | None, examples: int, steps: int) -> None:
     machine: type[Machine] = type("Story", (Machine,), {})
-    if SEED:
-        seed = random.randrange(2**32) if SEED == "random" else int(SEED)
-        print(f"MQUEUE_MODEL_SEED={seed}")
-        machine._hypothesis_internal_use_seed = seed
+    if seed is not None:
+        machine._hypothesis_internal_use_seed = number_of(seed)
     run_state_machine_as_test(
         machine,
         settings=settings(
             max_examples=EXAMPLES or examples,
             stateful_step_count=steps,
-            derandomize=not SEED,
+            derandomize=seed is None,
             database=None,
             deadline=None,
             print_blob=False,
@@ -73,11 +70,11 @@ def run(examples: int, steps: int) -> None:
     )
 
 
-def test_short_stories_keep_the_promises() -> None:
-    run(examples=15, steps=30)
+def test_short_stories_keep_the_promises(seed: str | None) -> None:
+    run(seed, examples=15, steps=30)
 
 
 @pytest.mark.once
 @pytest.mark.timeout(0)
-def test_long_stories_keep_the_promises() -> None:
-    run(examples=75, steps=60)
+def test_long_stories_keep_the_promises(seed: str | None) -> None:
+    run(seed, examples=75 if seed is None else 15, steps=60)
