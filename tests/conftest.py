@@ -26,6 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--sample", metavar="SEED", help="take a part of the exhaustive tests, which this word chooses"
     )
+    parser.addoption("--base", metavar="COMMIT", help="in a sample, prefer guards that changed since then")
     parser.addoption("--quick", action="store_true", help="leave out what was recorded as slow")
     parser.addoption("--long", action="store_true", help="also what is marked long")
     parser.addoption(

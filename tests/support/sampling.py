@@ -5,7 +5,9 @@ A run with ``--sample SEED`` executes a part that depends on the seed alone. A r
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from random import Random
 from typing import TypeVar
 
@@ -34,3 +36,13 @@ def first_of(seed: str | None, subject: str, step: int) -> int:
 def number_of(seed: str) -> int:
     """Return the number that a seed stands for, between 0 and 2**32."""
     return Random(seed).randrange(2**32)
+
+
+def changed_files(base: str) -> set[str]:
+    """Return the files that differ from the commit ``base``, also by what is not committed, below the project's root.
+
+    Nothing, where Git does not know the commit.
+    """
+    git = ["git", "-C", str(Path(__file__).parents[2]), "diff", "--name-only", base]
+    found = subprocess.run(git, capture_output=True, text=True, check=False)
+    return set(found.stdout.split()) if found.returncode == 0 else set()

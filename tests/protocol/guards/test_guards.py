@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
+from random import Random
 
 import pytest
 from django.db import connections
 from pytest_django import DjangoDbBlocker
 
-from tests.support.sampling import sample
+from tests.support.sampling import changed_files, sample
 from tests.support.threads import raw_connection
 
 from .mutations import MUTATIONS
@@ -32,11 +33,14 @@ pytestmark = [pytest.mark.once, pytest.mark.timeout(900), pytest.mark.django_db]
 AT_ONCE = 2
 """Copies that are tested at a time, each with a database of its own."""
 SAMPLE = 10
-"""A run with ``--sample`` takes out one in so many of the guards."""
+"""A run with ``--sample`` takes out one in so many of the guards, and those that may have changed: at most ``CHANGED``
+of those whose code or tests differ from the commit ``--base``."""
+CHANGED = 30
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    mutations = sample(metafunc.config.getoption("--sample"), "guards", MUTATIONS, SAMPLE)
+    seed, base = (metafunc.config.getoption(name) for name in ("--sample", "--base"))
+    mutations = sample(seed, "guards", MUTATIONS, SAMPLE, always=changed(seed, base) if seed and base else ())
     if metafunc.function is test_without_the_guard_its_tests_fail:
         marks = [[pytest.mark.spark] if any(map(needs_spark, m.tests)) else [] for m in mutations]
         cases = [pytest.param(m, marks=mark) for m, mark in zip(mutations, marks, strict=True)]
@@ -44,6 +48,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         tests = {test for m in mutations for test in m.tests if not needs_spark(test)}
         cases = [pytest.param(Mutation("nothing is taken out", "", (), tuple(sorted(tests))))]
     metafunc.parametrize("mutation", cases, ids=lambda mutation: mutation.guard)
+
+
+def changed(seed: str, base: str) -> list[Mutation]:
+    """Return guards whose code or tests differ from a commit: at most ``CHANGED``, which the seed chooses."""
+    files = changed_files(base)
+    found = [
+        mutation
+        for mutation in MUTATIONS
+        if any(f"django_mqueue/{edit.file}" in files for edit in mutation.edits)
+        or any(f"tests/{test.partition('::')[0]}" in files for test in mutation.tests)
+    ]
+    return Random(f"{seed} changed guards").sample(found, min(len(found), CHANGED))
 
 
 @pytest.fixture(scope="module")

@@ -68,7 +68,7 @@ class Lane:
         wanted = ["spark"] * self.spark + ["not once"] * (not self.once)
         chosen = ["-m", " and ".join(wanted)] if wanted else []
         if options.everything and not options.full:
-            chosen += ["--sample", options.seed or newest_commit()]
+            chosen += ["--sample", options.seed or commit("HEAD"), "--base", options.base or commit("HEAD~1")]
         chosen += ["--quick"] * options.quick + ["--long"] * options.full
         if options.record:
             chosen.append("--record-durations")
@@ -93,9 +93,9 @@ def run_lane(lane: Lane, url: str, server: str, options: Options, output: Path |
     return of_pytest(lane.title, server, code, report, time.monotonic() - begun)
 
 
-def newest_commit() -> str:
-    """Return the commit's number, or "none" where Git does not know this folder."""
-    git = ["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"]
+def commit(name: str) -> str:
+    """Return the commit's number, or "none" where Git does not know it."""
+    git = ["git", "-C", str(ROOT), "rev-parse", "--short=12", "--verify", name]
     try:
         return subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):

@@ -29,6 +29,7 @@ class Options:
     spark: bool = False
     full: bool = False
     seed: str = ""
+    base: str = ""
     record: bool = False
 
     @property
@@ -57,6 +58,11 @@ def parse(arguments: list[str]) -> Options:
     )
     parser.add_argument("--seed", default="", help="what chooses the sample; default: the newest commit")
     parser.add_argument(
+        "--base",
+        default="",
+        help="of the guards, prefer those that changed since this commit; default: the one before the newest",
+    )
+    parser.add_argument(
         "--record",
         action="store_true",
         help="write what the tests took to tests/durations.json, by which the quick lane chooses;"
@@ -71,5 +77,6 @@ def parse(arguments: list[str]) -> Options:
         spark=known.spark,
         full=known.full,
         seed=known.seed,
+        base=known.base,
         record=known.record,
     )
