@@ -18,6 +18,7 @@ from pytest_django import DjangoDbBlocker
 from tests.own_server import OwnServer, own_server_of_kind
 from tests.servers import adopt, kind_of_run, version_of_run
 from tests.support.durations import Recorder, leave_out_slow
+from tests.support.sampling import sample
 
 _running = ExitStack()
 
@@ -67,11 +68,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         _leave_out("spark", config, items)
     if config.option.quick:
         leave_out_slow(config, items)
+    if config.option.sample:
+        _take_a_part("exhaustive", 3, config, items)
 
 
 def _leave_out(mark: str, config: pytest.Config, items: list[pytest.Item]) -> None:
     config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker(mark)])
     items[:] = [item for item in items if not item.get_closest_marker(mark)]
+
+
+def _take_a_part(mark: str, one_in: int, config: pytest.Config, items: list[pytest.Item]) -> None:
+    marked = [item for item in items if item.get_closest_marker(mark)]
+    names = [item.nodeid for item in marked]
+    taken = set(sample(config.option.sample, mark, names, one_in))
+    left_out = {item for item, name in zip(marked, names, strict=True) if name not in taken}
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
 
 
 def pytest_sessionstart() -> None:

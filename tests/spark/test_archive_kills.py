@@ -40,6 +40,7 @@ ROWS, BATCH = 2000, "400"
 
 @override_settings(MQUEUE={"RETENTION": 0, "GC_INTERVAL": 0.01})
 @pytest.mark.parametrize("hadoop", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.exhaustive
 def test_a_killed_run_is_gone_on_with_and_each_message_counts_once(
     options: dict[str, str], tmp_path: Path, spark: SparkSession, hadoop: bool
 ) -> None:

@@ -130,6 +130,7 @@ def test_topics_with_several_places_of_dead_letters_are_archived_with_these(
 
 
 @pytest.mark.spark
+@pytest.mark.exhaustive
 def test_the_readers_and_the_report_find_them(
     mixed: None, options: dict[str, str], spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -447,6 +447,7 @@ def test_long_ranges_become_several_files(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.exhaustive
 def test_a_killed_export_does_not_count(run: Export, options: dict[str, str], place: Path) -> None:
     """While one task has written its file, and another one hangs."""
     for topic in ("orders", "other"):

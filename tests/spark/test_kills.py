@@ -22,6 +22,7 @@ TOPIC, GROUP = "orders", "archive"
 
 
 @override_settings(MQUEUE={"RETENTION": 0, "GC_INTERVAL": 0.01})
+@pytest.mark.exhaustive
 def test_a_killed_job_goes_on_and_each_message_is_in_one_batch(
     options: dict[str, str], checkpoint: str, tmp_path: Path
 ) -> None:

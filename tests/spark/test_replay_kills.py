@@ -102,6 +102,7 @@ def eating(topic: str, group: str) -> Iterator[list[tuple[int, str | None, int]]
     "alone",
     [pytest.param(False, marks=pytest.mark.long, id="for all"), pytest.param(True, id="for one group")],
 )
+@pytest.mark.exhaustive
 def test_a_killed_replay_goes_on_and_stores_nothing_twice(
     spark: SparkSession, options: dict[str, str], place: str, alone: bool
 ) -> None:

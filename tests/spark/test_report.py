@@ -149,6 +149,7 @@ def test_a_small_log_is_told_as_it_was(spark: SparkSession, options: dict[str, s
     assert [(one.key, one.published, one.share) for one in found.keys] == [("ada", 3, 0.6), ("bob", 1, 0.2)]
 
 
+@pytest.mark.exhaustive
 def test_what_the_queue_does_is_told_from_the_log_and_after_it_was_archived(
     spark: SparkSession, options: dict[str, str], tmp_path: Path
 ) -> None:
@@ -204,6 +205,7 @@ def test_what_the_queue_does_is_told_from_the_log_and_after_it_was_archived(
         report(spark, "quiet", archive=place, live=False)
 
 
+@pytest.mark.exhaustive
 def test_what_waits_long_for_a_retry_is_neither_dead_nor_done_though_its_history_was_archived(
     spark: SparkSession, options: dict[str, str], tmp_path: Path
 ) -> None:
@@ -274,6 +276,7 @@ def stands(asked: Wanted, place: str) -> tuple[Archive, dict[str, Extent]]:
     return found, reading._extents(asked, found, Apart())[0]
 
 
+@pytest.mark.exhaustive
 def test_deletion_that_is_let_go_while_a_report_reads_is_told(
     spark: SparkSession, options: dict[str, str], tmp_path: Path
 ) -> None:
@@ -295,6 +298,7 @@ def test_deletion_that_is_let_go_while_a_report_reads_is_told(
     assert group_of(found, "billing").published == 2
 
 
+@pytest.mark.exhaustive
 def test_names_that_are_attacks_are_data_everywhere(
     spark: SparkSession, options: dict[str, str], tmp_path: Path
 ) -> None:

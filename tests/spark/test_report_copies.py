@@ -33,6 +33,7 @@ def stored(found: Preview | Backfilled) -> Backfilled:
     return found
 
 
+@pytest.mark.exhaustive
 def test_copies_of_a_backfill_are_the_same_messages(
     spark: SparkSession, options: dict[str, str], tmp_path: Path
 ) -> None:

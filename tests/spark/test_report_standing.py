@@ -74,6 +74,7 @@ def test_a_group_is_not_behind_by_what_was_deleted_before_it_came(
     assert unknown(found) == ["3"]
 
 
+@pytest.mark.exhaustive
 def test_a_group_that_was_done_after_its_history_was_archived_is_not_behind(
     spark: SparkSession, options: dict[str, str], place: str
 ) -> None:
@@ -95,6 +96,7 @@ def test_a_group_that_was_done_after_its_history_was_archived_is_not_behind(
 
 
 @override_settings(MQUEUE={**QUICK, "RETENTION": 3600, "LEASE_DURATION": 600})
+@pytest.mark.exhaustive
 def test_archive_and_log_together_say_what_the_log_says_as_long_as_it_knows(
     spark: SparkSession, options: dict[str, str], place: str
 ) -> None:

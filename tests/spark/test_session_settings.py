@@ -55,6 +55,7 @@ def _kept() -> object:
         yield found
 
 
+@pytest.mark.exhaustive
 def test_a_session_s_settings_change_nothing(
     spark: SparkSession, options: dict[str, str], tmp_path: Path
 ) -> None:

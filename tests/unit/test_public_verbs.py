@@ -24,7 +24,7 @@ from django_mqueue import inspect as inspecting
 from tests.protocol.boundaries.catalogue import WALKS
 from tests.protocol.cost.budgets import BUDGETS
 
-CONFORMANCE = Path(__file__).parent / "conformance"
+CONFORMANCE = Path(__file__).parents[1] / "conformance"
 
 
 @dataclass(frozen=True)

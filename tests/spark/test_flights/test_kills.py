@@ -52,6 +52,7 @@ def job(place: Path, checkpoint: str, *arguments: str) -> Iterator[Worker]:
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(4, marks=pytest.mark.long)])
+@pytest.mark.exhaustive
 def test_a_job_that_is_killed_again_and_again_comes_to_what_the_file_says(
     options: dict[str, str], checkpoint: str, tmp_path: Path, kills: int
 ) -> None:

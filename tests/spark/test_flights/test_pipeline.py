@@ -18,6 +18,7 @@ FLIGHTS = 600
 
 @pytest.mark.spark
 @pytest.mark.timeout(900)
+@pytest.mark.exhaustive
 def test_the_same_answers_come_out_at_each_place(example: Example, tmp_path: Path) -> None:
     example.environment["SPARK_CONF_DIR"] = str(defaults(tmp_path))
     with example.start("pipeline", "--flights", str(FLIGHTS), "--place", str(tmp_path)) as process:
