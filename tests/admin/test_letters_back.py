@@ -14,7 +14,7 @@ from django.test import Client, override_settings
 from django_mqueue import OutgoingMessage, Subscription, redrive, subscribe, unsubscribe
 from django_mqueue.models import Message
 from django_mqueue.service import mending
-from tests.support.subscribers import QUICK, consume_for, poll_until
+from tests.support.subscribers import QUICK, consume_rest, poll_until
 from tests.support.threads import Background
 
 from .letters import DEAD, TOPIC, give_up, given, left, outgoing
@@ -270,7 +270,9 @@ def test_what_another_has_in_hand_is_left_to_him(client: Client) -> None:
     letters = give_up(*outgoing(3))
     with transaction.atomic():
         Message.objects.select_for_update().get(pk=letters[1].pk)
-        shown = Background(lambda: told(confirm(client, "redrive_matching", {"topic": TOPIC}))).result()
+        shown = (
+            Background(lambda: told(confirm(client, "redrive_matching", {"topic": TOPIC}))).start().result()
+        )
     assert shown == [
         "2 dead letters were sent back: topic orders. 1 stayed: somebody else was at work on them. Do it again to take"
         " them."
@@ -293,7 +295,7 @@ def test_two_operators_at_once(client: Client) -> None:
         list(run)
     assert sum(int(what.split()[0]) for _, _, what in written_down()) == 20
     with Subscription(TOPIC, "billing", batch_size=100) as subscription:
-        assert len([one for one in consume_for(subscription, 0.5) if one.attempt == 1]) == 20
+        assert len([one for one in consume_rest(subscription) if one.attempt == 1]) == 20
     assert left() == []
 
 

@@ -187,7 +187,7 @@ def test_two_who_change_the_same_letter(client: Client, monkeypatch: pytest.Monk
 
     def late(using: str, read: Any, payload: Any) -> None:
         monkeypatch.setattr(mending, "edit", edit)
-        Background(lambda: sent(other, {**form, "payload": "3"})).result()
+        Background(lambda: sent(other, {**form, "payload": "3"})).start().result()
         edit(using, read, payload)
 
     monkeypatch.setattr(mending, "edit", late)

@@ -9,21 +9,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from .handling import PATIENCE as PATIENCE
 from .system import Delivery, Published, Subscriber, System
-
-PATIENCE = 20.0
-"""Seconds that anything may take on a busy machine before a test fails for having waited."""
 
 Value = TypeVar("Value")
 Subscribers = Subscriber | Sequence[Subscriber]
 
 
-def until(condition: Callable[[], Value | None], what: str, seconds: float = PATIENCE) -> Value:
-    """The first true value of ``condition``. Fails saying ``what`` was waited for."""
-    deadline, pause = time.monotonic() + seconds, threading.Event()
+def until(condition: Callable[[], Value | None], what: str) -> Value:
+    """Return the condition's first true value. Fail with ``what`` if it stays false."""
+    deadline, pause = time.monotonic() + PATIENCE, threading.Event()
     while not (value := condition()):
         if time.monotonic() > deadline:
-            raise AssertionError(f"waited {seconds:g} s in vain: {what}")
+            raise AssertionError(f"waited {PATIENCE:g} s in vain: {what}")
         pause.wait(0.01)
     return value
 
@@ -32,7 +30,7 @@ def of(subscribers: Subscribers) -> Sequence[Subscriber]:
     return subscribers if isinstance(subscribers, Sequence) else [subscribers]
 
 
-def receive(subscribers: Subscribers, count: int = 1, seconds: float = PATIENCE) -> list[Delivery]:
+def receive(subscribers: Subscribers, count: int = 1) -> list[Delivery]:
     """``count`` deliveries, unanswered; more than that is a failure."""
     got: list[Delivery] = []
 
@@ -41,12 +39,12 @@ def receive(subscribers: Subscribers, count: int = 1, seconds: float = PATIENCE)
             got.extend(subscriber.poll(max(count - len(got), 1)))
         return len(got) >= count
 
-    until(enough, f"{count} deliveries", seconds)
+    until(enough, f"{count} deliveries")
     assert len(got) == count, f"{len(got)} came, not {count}"
     return got
 
 
-def take(subscribers: Subscribers, count: int, seconds: float = PATIENCE) -> list[Delivery]:
+def take(subscribers: Subscribers, count: int) -> list[Delivery]:
     """``count`` deliveries, acked as they come; more than that is a failure."""
     got: list[Delivery] = []
 
@@ -57,13 +55,13 @@ def take(subscribers: Subscribers, count: int, seconds: float = PATIENCE) -> lis
             got.extend(some)
         return len(got) >= count
 
-    until(enough, f"{count} messages", seconds)
+    until(enough, f"{count} messages")
     assert len(got) == count, f"{len(got)} came, not {count}: {payloads(got)}"
     return got
 
 
-def take_one(subscribers: Subscribers, seconds: float = PATIENCE) -> Delivery:
-    (only,) = take(subscribers, 1, seconds)
+def take_one(subscribers: Subscribers) -> Delivery:
+    (only,) = take(subscribers, 1)
     return only
 
 
@@ -158,7 +156,7 @@ class Members:
         self.round += 1
         self.system.publish_many(self.topic, [self.round] * len(self.keys), self.keys)
 
-    def take_round(self, seconds: float = PATIENCE) -> dict[str | None, str]:
+    def take_round(self) -> dict[str | None, str]:
         """Who was given each key's message; all are acked. Fails if any comes twice, or not in time."""
         owners: dict[str | None, str] = {}
 
@@ -171,17 +169,17 @@ class Members:
                     owners[delivery.key] = name
             return len(owners) == len(self.keys)
 
-        until(complete, f"a message of each of {len(self.keys)} partitions", seconds)
+        until(complete, f"a message of each of {len(self.keys)} partitions")
         return owners
 
-    def shares(self, seconds: float = PATIENCE) -> list[int]:
+    def shares(self) -> list[int]:
         """How many partitions each member is given, most first."""
         self.publish_round()
-        given = Counter(self.take_round(seconds).values())
+        given = Counter(self.take_round().values())
         return sorted((given[name] for name in self.members), reverse=True)
 
-    def settle(self, *shares: int, seconds: float = PATIENCE) -> None:
-        until(lambda: self.shares() == list(shares), f"the shares are {shares}", seconds)
+    def settle(self, *shares: int) -> None:
+        until(lambda: self.shares() == list(shares), f"the shares are {shares}")
 
 
 class Held:

@@ -19,7 +19,9 @@ from typing import Any, Literal
 from .system import Message
 
 DIRECTORY = "CONFORMANCE_NOTES"
-PATIENCE = 30.0
+PATIENCE = float(os.environ.get("MQUEUE_TEST_PATIENCE", "60"))
+"""Seconds until a wait fails the test: the setting of all tests."""
+
 _pause = threading.Event()
 
 

@@ -175,6 +175,11 @@ class System:
         with override_settings(MQUEUE={**settings.MQUEUE, "RETENTION": seconds}):
             yield
 
+    @contextmanager
+    def lasting_leases(self) -> Iterator[None]:
+        with override_settings(MQUEUE={**settings.MQUEUE, "LEASE_DURATION": 36_000}):
+            yield
+
     def start_worker(
         self, *handlers: protocol.Handler, threads: int = 4, clock_off_by: float = 0
     ) -> OurWorker:

@@ -116,6 +116,10 @@ class System(Protocol):
     lease: float
     look: float
 
+    def lasting_leases(self) -> AbstractContextManager[Any]:
+        """Leases of members that join in the block outlast every test: none of them expires in it."""
+        ...
+
     stale: type[Exception]
     """Raised by answers that come too late."""
 

@@ -52,22 +52,24 @@ def test_crash_after_retry_limit_does_not_lose_messages(system: System) -> None:
 
 def test_graceful_shutdown_during_processing(system: System) -> None:
     """A member leaves with one message acked, one in hand: the one comes again at once, and nothing else twice."""
-    first = system.open("t", "g", "one")
-    for n in range(5):
-        system.publish("t", n, key="a")
-    done, *_ = receive(first, 2)
-    assert done.ack()
-    first.close()
-    second = system.open("t", "g", "two")
-    assert sorted(payloads(take(second, 4, seconds=system.lease + system.look))) == [1, 2, 3, 4]
-    nothing_comes(second)
+    with system.lasting_leases():
+        first = system.open("t", "g", "one")
+        for n in range(5):
+            system.publish("t", n, key="a")
+        done, *_ = receive(first, 2)
+        assert done.ack()
+        first.close()
+        second = system.open("t", "g", "two")
+        assert sorted(payloads(take(second, 4))) == [1, 2, 3, 4]
+        nothing_comes(second)
 
 
 def test_graceful_shutdown_of_a_worker(system: System, notes: Notes) -> None:
     """A worker that is told to stop finishes the handler that runs, acks it, takes nothing new, and ends well."""
     for n in range(6):
         system.publish("t", {"n": n, "do": "wait", "door": "stop"}, key="a")
-    worker = system.start_worker(Handler("t", "g"), threads=2)
+    with system.lasting_leases():
+        worker = system.start_worker(Handler("t", "g"), threads=2)
     until(lambda: sorted(notes.numbers("start")) == [0, 1], "two run")
     worker.ask_to_stop()
     let_pass(0.2)
@@ -75,7 +77,7 @@ def test_graceful_shutdown_of_a_worker(system: System, notes: Notes) -> None:
     notes.open_door("stop")
     assert worker.wait() == 0
     assert sorted(notes.numbers("end")) == [0, 1]
-    got = take(system.open("t", "g"), 4, seconds=system.lease)
+    got = take(system.open("t", "g"), 4)
     assert [each.payload["n"] for each in got] == [2, 3, 4, 5]
     assert {each.attempt for each in got} == {1}, "they were given to no handler"
 

@@ -133,7 +133,7 @@ class TestPromise7AttemptsAreReal:
             dead.extend(letters.poll())
             return bool(dead)
 
-        until(buried, "the poison is a dead letter", 60)
+        until(buried, "the poison is a dead letter")
         until(lambda: sorted({*notes.numbers("end")}) == [0, 1, 3, 4, 5], "its neighbours were handled")
         assert [letter.payload["n"] for letter in dead] == [2]
         worker.ask_to_stop()
@@ -186,7 +186,7 @@ class TestPromise9FairAndAlive:
         members.settle(3, 3, 2)
         members.crash("w0")
         members.publish_round()
-        members.take_round(seconds=system.lease + 2 * system.look)
+        members.take_round()
         members.settle(4, 4)
 
     def test_with_members_in_threads_of_their_own(self, system: System) -> None:

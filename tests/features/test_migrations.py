@@ -146,9 +146,9 @@ def test_the_gates_change_after_the_transactions_that_hold_a_slot() -> None:
         HeldTransaction(lambda: lock_as_before(40), using="other") as publisher,
         Background(migrate, using="other") as migration,
     ):
-        wait_for_lock_wait(migration, "other")
+        wait_for_lock_wait(migration)
         with Background(lambda: lock_as_before(7), using="other") as late:
-            wait_for_lock_wait(late, "other")
+            wait_for_lock_wait(late)
             assert publisher.commit()
             migration.result()
             assert not late.result()

@@ -115,7 +115,7 @@ class Run:
         self._join("worker", self.options.workers)
         self._join("hand", self.options.hands)
         # What is published before is deleted as soon as those that are registered are done with it.
-        wait_until(self.observer.knows_all_groups, "all groups are registered", timeout=60)
+        wait_until(self.observer.knows_all_groups, "all groups are registered")
         self._join("publisher", self.options.publishers)
 
     def _join(self, kind: Kind, count: int) -> None:

@@ -62,7 +62,7 @@ class Service:
             assert self.process.poll() is None, self.output[-4000:]
             return re.search(pattern, self.output)
 
-        return wait_until(found, f"{pattern} is said", timeout=PATIENCE)[1]
+        return wait_until(found, f"{pattern} is said", seconds=PATIENCE)[1]
 
     def close(self) -> None:
         for pid in started_by(self.process.pid):

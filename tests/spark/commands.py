@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.support.processes import Worker, marks, wait_until
+from tests.support.waiting import PATIENCE
 
 from .jobs import FAST_JVM
 
@@ -59,5 +60,5 @@ def started_by(leader: int) -> dict[int, str]:
     return found
 
 
-def wait_for_nothing_left(leader: int, timeout: float = 30) -> None:
-    wait_until(lambda: not started_by(leader), f"nothing is left: {started_by(leader)}", timeout)
+def wait_for_nothing_left(leader: int, *, seconds: float = PATIENCE) -> None:
+    wait_until(lambda: not started_by(leader), f"nothing is left: {started_by(leader)}", seconds=seconds)

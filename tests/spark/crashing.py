@@ -32,6 +32,9 @@ DRIVER, JAVA, TASKS, PLANNER = "tests.spark.driver", "java", "pyspark.daemon", "
 """What the command lines of a job's processes hold: its own, the JVM (driver and executor), Python's tasks, and the
 process that plans the query's batches."""
 
+SOON = 4.0
+"""Seconds for which a place to kill at is looked for, before it is looked for again."""
+
 
 @dataclass
 class Job:
@@ -120,7 +123,7 @@ class Processes:
         def over() -> bool:
             return bool(condition()) or not self.worker.running
 
-        wait_until(over, what, timeout=timeout)
+        wait_until(over, what, seconds=timeout)
         if not condition():
             raise EndedByItself(f"it ended before {what}")
 
@@ -148,7 +151,7 @@ class Processes:
             self.send(signal.SIGCONT)
             return False
 
-        wait_until(caught, what, timeout=120, every=0.001)
+        wait_until(caught, what, seconds=120, every=0.001)
 
 
 At = TypeVar("At", bound=Processes)
@@ -203,7 +206,7 @@ def crash(run: Callable[[], AbstractContextManager[At]], way: Callable[[At], obj
 def _soon(condition: Callable[[], bool]) -> bool:
     """Whether it comes to be so within a few seconds."""
     with suppress(AssertionError):
-        wait_until(condition, "", timeout=4, every=0.005)
+        wait_until(condition, "", seconds=SOON, every=0.005)
         return True
     return False
 
@@ -240,9 +243,9 @@ def publishing(topic: str, rows: int, chunk: int = 5000, every: float = 0.4) -> 
             publish_many(topic, range(first, min(first + chunk, rows)))
             stop.wait(every)
 
-    thread = Background(work)
+    thread = Background(work).start()
     try:
         yield
     finally:
         stop.set()  # The rest at once.
-        thread.result(300)
+        thread.result()

@@ -20,7 +20,7 @@ def stands_at(group: str, topic: str = "orders") -> int:
 
 def eventually(condition: Callable[[], object], what: str) -> None:
     """Wait for it as long as Spark may take, whose processes start one by one."""
-    wait_until(lambda: bool(condition()), what, timeout=120)
+    wait_until(lambda: bool(condition()), what, seconds=120)
 
 
 def settle(topic: str) -> int:

@@ -76,7 +76,7 @@ def test_a_topic_is_archived_by_two_workers(
                 seen.update(at_work(crew))
                 return not worker.running
 
-            wait_until(ended, "the archive run ends", timeout=280, every=0.2)
+            wait_until(ended, "the archive run ends", seconds=280, every=0.2)
             assert worker.wait() == 0, worker.output()
             said = worker.output()
         assert seen == {0, 1}

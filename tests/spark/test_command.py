@@ -122,7 +122,7 @@ def test_under_spark_submit(account: Account, options: dict[str, str]) -> None:
     with command(("tests.spark.submitting",), arguments, environment) as worker:
         assert worker.wait(200) == 0
         said = worker.output()
-        wait_for_nothing_left(worker.pid, timeout=5)
+        wait_for_nothing_left(worker.pid)
     assert "local[2]" in said
     assert "ok  executor:" in said
     assert account.password not in said

@@ -21,7 +21,7 @@ TRYING = ("tests.spark.trying",)
 
 
 def has_begun(worker: Worker, what: str) -> None:
-    wait_until(lambda: what in worker.output() or not worker.running, f"{what} is said", timeout=120)
+    wait_until(lambda: what in worker.output() or not worker.running, f"{what} is said", seconds=120)
     assert worker.running, worker.output()
 
 
@@ -74,7 +74,7 @@ def busy(worker: Worker) -> None:
             or not worker.running
         ),
         "a task runs",
-        timeout=280,  # It gives way to other tests, too.
+        seconds=280,  # It gives way to other tests, too.
     )
     assert worker.running, worker.output()
 
@@ -136,8 +136,8 @@ def test_the_second_signal_ends_it_at_once() -> None:
         worker.send(signal.SIGTERM)
         has_begun(worker, "once more stops at once")
         worker.send(signal.SIGTERM)
-        assert worker.wait(20) == 128 + signal.SIGTERM
-        wait_for_nothing_left(worker.pid, timeout=5)
+        assert worker.wait() == 128 + signal.SIGTERM
+        wait_for_nothing_left(worker.pid)
         assert "Traceback" not in worker.output()
 
 
@@ -147,7 +147,7 @@ def test_nothing_stays_of_a_driver_that_was_killed(options: tuple[str, ...]) -> 
     with command(TRYING, ("steps", "100", *options), NO_DJANGO) as worker:
         busy(worker)
         worker.kill()
-        wait_for_nothing_left(worker.pid, timeout=120)
+        wait_for_nothing_left(worker.pid, seconds=120)
 
 
 @pytest.mark.long

@@ -112,7 +112,7 @@ def test_a_killed_replay_goes_on_and_stores_nothing_twice(
     named = ("replay", "--topic", "orders", "--from", place, "--to", "again", "--name", "spring", *target)
     with eating("again", "billing") as got:
         with command(options, *named, "--rate", str(RATE), "--yes") as worker:
-            wait_until(lambda: len(got) > ROWS / 4 or not worker.running, "some are eaten", timeout=120)
+            wait_until(lambda: len(got) > ROWS / 4 or not worker.running, "some are eaten", seconds=120)
             assert worker.running, "it ended before it could be killed"
             kill(worker)
         assert ROWS / 4 < len(got) < ROWS, "it was over before it was killed"
@@ -147,7 +147,7 @@ def test_a_killed_backfill_goes_on_and_the_group_is_given_each_message_once(
                 lanes = Offset.objects.filter(partition_key__startswith="backfill-lane")
                 return sum(row.scan_offset for row in lanes) > ROWS / 4 or not worker.running
 
-            wait_until(some, "some are copied", timeout=120)
+            wait_until(some, "some are copied", seconds=120)
             assert worker.running, "it ended before it could be killed"
             kill(worker)
         assert Offset.objects.get(consumer_group="reports", partition_key="").paused

@@ -146,14 +146,14 @@ def test_replays_at_once_leave_the_session_as_it_was(spark: SparkSession, option
     def first(_: int) -> None:
         if not others:
             work = lambda: replay(spark, "orders", "second", to="b", watch=second, **ways)  # noqa: E731
-            others.append(Background(work))
+            others.append(Background(work).start())
             assert inside.wait(100)
 
     with configured(spark, {ZONE: "Europe/Berlin"}):
         done(replay(spark, "orders", "first", to="a", watch=first, **ways))
         assert spark.conf.get(ZONE) == "UTC", "the other one has not ended"
         ended.set()
-        done(others[0].result(100))
+        done(others[0].result())
         assert spark.conf.get(ZONE) == "Europe/Berlin"
     assert sorted(numbers("a")) == sorted(numbers("b")) == list(range(6))
 

@@ -9,21 +9,22 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
-import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 from urllib.parse import quote, urlencode
 
 from django.db import connections
 
 from example_project.environment.lineage import die_with_parent
 
+from .waiting import PATIENCE
+from .waiting import gather as gather
+from .waiting import wait_until as wait_until
+
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 30.0
 
 FAST: dict[str, Any] = {
     "POLL_INTERVAL": 0.02,
@@ -32,33 +33,6 @@ FAST: dict[str, Any] = {
     "LEASE_RENEWAL_INTERVAL": 0.4,
 }
 """The ``MQUEUE`` setting of most tests with processes: a dead worker is replaced within two seconds."""
-
-Value = TypeVar("Value")
-
-
-def wait_until(
-    condition: Callable[[], Value | None], what: str, timeout: float = PATIENCE, every: float = 0.02
-) -> Value:
-    """The first true value of ``condition``, looked at again and again. Fails saying ``what`` was waited for."""
-    deadline, pause = time.monotonic() + timeout, threading.Event()
-    while not (value := condition()):
-        if time.monotonic() > deadline:
-            raise AssertionError(f"waited {timeout:g} s in vain: {what}")
-        pause.wait(every)
-    return value
-
-
-def gather(poll: Callable[[], list[Value]], count: int, what: str, timeout: float = PATIENCE) -> list[Value]:
-    """What ``count`` or more things come to, polled together. Fails saying ``what`` was waited for."""
-    found: list[Value] = []
-
-    def enough() -> bool:
-        found.extend(poll())
-        return len(found) >= count
-
-    wait_until(enough, what, timeout)
-    assert len(found) == count, f"{what}: {len(found)} came, not {count}"
-    return found
 
 
 def database_ms(using: str = "default") -> int:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 from django_mqueue import Delivery, Subscription
-from django_mqueue.models import DeliveryState, Message, Offset
+from django_mqueue.models import DeliveryState, Message, Offset, PartitionLease, SubscriberHeartbeat
 from django_mqueue.service.collecting import Collector
 from django_mqueue.service.engine import Engine
 
-from .transactions import PATIENCE, wait, wait_until
+from .waiting import PATIENCE, wait_until
 
 QUICK: dict[str, Any] = {
     "POLL_INTERVAL": 0.01,
@@ -36,7 +37,6 @@ def poll_until(
     subscription: Subscription,
     enough: int | Callable[[list[Delivery]], Any],
     *,
-    seconds: float = PATIENCE,
     max_messages: int = 100,
 ) -> list[Delivery]:
     """All deliveries until there are ``enough`` of them (a number, or a test of the list); nothing is answered."""
@@ -46,7 +46,7 @@ def poll_until(
         got.extend(subscription.poll(max_messages))
         return len(got) >= enough if isinstance(enough, int) else bool(enough(got))
 
-    wait_until(satisfied, f"deliveries of {subscription.topic!r} to {subscription.group!r}", seconds=seconds)
+    wait_until(satisfied, f"deliveries of {subscription.topic!r} to {subscription.group!r}")
     return got
 
 
@@ -65,15 +65,39 @@ def consume(subscription: Subscription, count: int, *, seconds: float = PATIENCE
     return got
 
 
-def consume_for(subscription: Subscription, seconds: float) -> list[Delivery]:
-    """Poll and ack for a while, whatever comes: for showing that something does not come."""
+def payloads(subscription: Subscription, count: int) -> list[Any]:
+    """The payloads of the next ``count`` messages, each acked as it comes."""
+    return [delivery.payload for delivery in consume(subscription, count)]
+
+
+def consume_rest(subscription: Subscription, *, polls: int = 10, due: bool = True) -> list[Delivery]:
+    """Poll so many times, and ack what comes: shows that nothing else comes, however slow the machine is.
+
+    Before each poll all periodic work is made due, unless ``due`` is false.
+    """
     got: list[Delivery] = []
-    for _ in range(max(int(seconds / 0.05), 1)):
+    for _ in range(polls):
+        if due:
+            make_due(subscription)
         for delivery in subscription.poll():
             delivery.ack()
             got.append(delivery)
-        wait(0.05)
     return got
+
+
+def make_due(subscription: Subscription) -> None:
+    """Let the next poll renew leases, discover and scan, look for late commits, settle, and move watermarks."""
+    engine = engine_of(subscription)
+    with engine.context.lock:
+        membership, tail = engine.membership, engine.feed.tails[subscription.topic]
+        membership._renew_at = membership._beat_at = membership._scan_at = -math.inf
+        tail.sweep_at = tail.settle_at = engine.watermarks._next = -math.inf
+
+
+def let_die(name: str) -> None:
+    """Move the times of a subscriber that is not polled any more: its heartbeat is old, and its leases expired."""
+    SubscriberHeartbeat.objects.filter(subscriber_name=name).update(heartbeat_at=0)
+    PartitionLease.objects.filter(leased_by=name).update(lease_renewed_at=0)
 
 
 def settle(subscription: Subscription) -> int:
@@ -104,6 +128,12 @@ def in_log(topic: str, using: str = "default") -> list[int]:
     return list(
         Message.objects.using(using).filter(topic=topic).order_by("offset").values_list("offset", flat=True)
     )
+
+
+def payloads_in_log(topic: str) -> list[bytes]:
+    """The payloads of the topic's committed messages, as they are stored."""
+    rows = Message.objects.filter(topic=topic).order_by("offset").values_list("payload", flat=True)
+    return [bytes(payload) for payload in rows]
 
 
 def with_state(topic: str, group: str, using: str = "default") -> list[int]:

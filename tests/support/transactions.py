@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
@@ -12,37 +10,33 @@ from typing import Any, Generic, TypeVar
 
 from django.db import connections, transaction
 
+from .waiting import PATIENCE as PATIENCE
+from .waiting import wait as wait
+from .waiting import wait_until as wait_until
+
 Result = TypeVar("Result")
-
-PATIENCE = float(os.environ.get("MQUEUE_TEST_PATIENCE", "20"))
-"""Seconds that anything may take before a test fails for having waited."""
-
-
-def wait_until(
-    condition: Callable[[], Any], what: str, *, seconds: float = PATIENCE, every: float = 0.02
-) -> Any:
-    """The condition's first true value. Fails naming ``what`` when it stays false for ``seconds``."""
-    deadline, pause = time.monotonic() + seconds, threading.Event()
-    while not (value := condition()):
-        if time.monotonic() > deadline:
-            raise AssertionError(f"waited {seconds} s in vain: {what}")
-        pause.wait(every)
-    return value
-
-
-def wait(seconds: float) -> None:
-    """Let time pass where time itself is the subject (a lease, a retention), not to hope for something."""
-    threading.Event().wait(seconds)
 
 
 class Background(Generic[Result]):
-    """``work()`` in a thread with database connections of its own, each statement committing by itself."""
+    """``work()`` in a thread with database connections of its own, each statement committing by itself.
 
-    def __init__(self, work: Callable[[], Result], *, using: str = "default", isolation: str = "") -> None:
+    ``result`` returns what the work returned, or raises what it raised. ``connection_id`` names the connection that
+    the work uses, where that is not Django's.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[], Result],
+        *,
+        using: str = "default",
+        isolation: str = "",
+        connection_id: int = 0,
+    ) -> None:
         self.work, self.using, self.isolation = work, using, isolation
-        self.connection_id = 0
+        self.connection_id = connection_id
         self._value: list[Result] = []
         self._error: BaseException | None = None
+        self.statements: list[str] = []
         self._connected, self._worked = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -64,8 +58,27 @@ class Background(Generic[Result]):
     def is_done(self) -> bool:
         return self._worked.is_set()
 
-    def is_done_within(self, seconds: float) -> bool:
-        return self._worked.wait(seconds)
+    @property
+    def is_blocked(self) -> bool:
+        """Whether its statement waits for a lock of another transaction. Waits until it does, or until it has ended."""
+        wait_until(
+            lambda: self.is_done or is_waiting_for_lock(self.connection_id, self.using),
+            "it waits for a lock, or ends",
+            every=0.15,
+        )
+        return not self.is_done
+
+    def keeps_trying(self, statement: str = "", times: int = 3) -> bool:
+        """Whether it executes a statement with this text so many times more. Waits until it has, or until it ends."""
+
+        def count() -> int:
+            return sum(statement in sql for sql in list(self.statements))
+
+        before = count()
+        wait_until(
+            lambda: self.is_done or count() >= before + times, f"{statement or 'a statement'} is repeated"
+        )
+        return not self.is_done
 
     def result(self) -> Result:
         """What the work returned, waited for; raises what it raised."""
@@ -83,8 +96,9 @@ class Background(Generic[Result]):
             with connections[self.using].cursor() as cursor:
                 if self.isolation:
                     cursor.execute(f"SET SESSION TRANSACTION ISOLATION LEVEL {self.isolation}")
-                cursor.execute("SELECT CONNECTION_ID()")
-                self.connection_id = int(cursor.fetchone()[0])
+                if not self.connection_id:
+                    cursor.execute("SELECT CONNECTION_ID()")
+                    self.connection_id = int(cursor.fetchone()[0])
             self._connected.set()
             self._do()
         except BaseException as error:
@@ -95,7 +109,12 @@ class Background(Generic[Result]):
             connections.close_all()
 
     def _do(self) -> None:
-        self._value.append(self.work())
+        with connections[self.using].execute_wrapper(self._note):
+            self._value.append(self.work())
+
+    def _note(self, execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:
+        self.statements.append(sql)
+        return execute(sql, params, many, context)
 
 
 class _Undo(Exception):
@@ -176,13 +195,9 @@ def is_waiting_for_lock(connection_id: int, using: str = "default") -> bool:
         return bool(cursor.fetchone()[0])
 
 
-def wait_for_lock_wait(background: Background[Any], using: str = "default") -> None:
-    """Return once that thread's statement waits for a lock of another transaction."""
-    wait_until(
-        lambda: is_waiting_for_lock(background.connection_id, using),
-        "a statement waits for a lock",
-        every=0.25,
-    )
+def wait_for_lock_wait(background: Background[Any]) -> None:
+    """Return once that thread's statement waits for a lock. Fail if the work ends without that."""
+    assert background.is_blocked, "it has ended, and waited for no lock"
 
 
 @contextmanager

@@ -17,8 +17,9 @@ from django_mqueue import (
     publish,
     publish_many,
 )
-from django_mqueue.models import DeliveryState, Message, PartitionLease
+from django_mqueue.models import DeliveryState, PartitionLease
 from tests.support.shop.models import Sale
+from tests.support.subscribers import payloads_in_log
 from tests.support.threads import lost_after_its_commit
 from tests.support.transactions import Background, statements, wait_until
 
@@ -26,10 +27,6 @@ pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "other"]),
     pytest.mark.usefixtures("fast"),
 ]
-
-
-def payloads(topic: str) -> list[bytes]:
-    return [bytes(row.payload) for row in Message.objects.filter(topic=topic)]
 
 
 def state() -> tuple[bool, bool]:
@@ -48,7 +45,7 @@ def test_writes_publishes_and_ack_together() -> None:
         assert state() == (True, False)
         assert delivery.ack(), "it is acked: once more is the same"
         assert subscription.poll() == []
-    assert (Sale.objects.count(), payloads("sold")) == (1, [b"1"])
+    assert (Sale.objects.count(), payloads_in_log("sold")) == (1, [b"1"])
 
 
 def test_a_block_for_a_delivery_that_was_answered_is_not_begun() -> None:

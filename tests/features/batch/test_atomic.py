@@ -58,7 +58,7 @@ def test_effects_publishes_and_acks_are_one_commit() -> None:
         looked.wait(PATIENCE)
 
     with registered("orders", sell_watched, batch=True, atomic=True, batch_size=3):
-        looking = Background(look)
+        looking = Background(look).start()
         run()
         over.set()
         looking.result()
@@ -91,10 +91,10 @@ def test_of_a_batch_that_fails_in_part_all_is_rolled_back() -> None:
         if bad := {m: ValueError("bad") for m in messages if m.payload == 2 and m.attempt < 2}:
             raise BatchFailure(bad)
 
-    with registered("orders", seen := Batches(handle), batch=True, atomic=True, retry=[0.1]):
+    with registered("orders", seen := Batches(handle), batch=True, atomic=True, retry=[600]):
         output = run()
         assert "ack 3, nack 1, postpone 3" in output
-        threading.Event().wait(0.1)
+        DeliveryState.objects.filter(acked=False).update(invisible_until=0)
         run()
     assert seen.payloads == [[0, 1, 2, 3], [0, 1, 3], [2]]
     assert [seen.attempts(n) for n in range(4)] == [[1, 1], [1, 1], [1, 2], [1, 1]]

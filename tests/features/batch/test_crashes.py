@@ -66,15 +66,13 @@ def test_effects_of_atomic_batches_happen_once_however_often_workers_are_killed(
         crew = [workers.start("crates:till", "--threads", "2", "--name", f"till-{n}") for n in range(2)]
         while (sold := Sale.objects.count()) < messages:
             enough = partial(has_sold, min(sold + dice.randint(50, 200), messages))
-            wait_until(enough, "they go on", timeout=60)
+            wait_until(enough, "they go on")
             place = dice.randrange(2)
             crew[place].send(signal.SIGKILL)
             crew[place].wait()
             kills += 1
             crew[place] = workers.start("crates:till", "--threads", "2", "--name", f"till-{place}")
-        wait_until(
-            lambda: not DeliveryState.objects.filter(acked=False).exists(), "all are acked", timeout=60
-        )
+        wait_until(lambda: not DeliveryState.objects.filter(acked=False).exists(), "all are acked")
         for worker in crew:
             worker.stop()
     assert kills > 3

@@ -23,7 +23,7 @@ from django_mqueue.store import dead
 from tests.support.subscribers import (
     QUICK,
     consume,
-    consume_for,
+    consume_rest,
     in_log,
     poll_until,
     settle_and_collect,
@@ -62,7 +62,7 @@ def test_a_message_out_of_attempts_is_dead_lettered_with_its_five_fields() -> No
     original = publish(TOPIC, {"order": 1}, key="customer-1", id="mine", kind="created", headers={"a": "b"})
     with Subscription(TOPIC, group="billing") as subscription:
         fail(subscription, "boom")
-        assert consume_for(subscription, 0.2) == []
+        assert consume_rest(subscription) == []
     (letter,) = dead_letters()
     assert (letter.payload, letter.key, letter.kind, letter.headers) == (
         {"order": 1},
@@ -102,7 +102,7 @@ def test_reject_dead_letters_at_once() -> None:
         second.nack(error="once")
         (again,) = poll_until(subscription, 1)
         assert again.reject("not again")
-        assert consume_for(subscription, 0.2) == []
+        assert consume_rest(subscription) == []
     assert [(d.last_error, d.failure_count) for d in dead_letters()] == [("never", 1), ("not again", 2)]
 
 

@@ -29,7 +29,7 @@ from django_mqueue import (
 from django_mqueue.models import DeliveryState
 from django_mqueue.models import Message as Row
 from django_mqueue.service import redrive as module
-from tests.support.subscribers import QUICK, consume, consume_for, poll_until, settle_and_collect
+from tests.support.subscribers import QUICK, consume, consume_rest, poll_until, settle_and_collect
 from tests.support.threads import Background
 from tests.support.transactions import statements
 
@@ -61,7 +61,7 @@ def left() -> list[Any]:
 
 def given(group: str, count: int) -> list[Message]:
     with Subscription(TOPIC, group, batch_size=1000) as subscription:
-        return [*consume(subscription, count), *consume_for(subscription, 0.1)]
+        return [*consume(subscription, count), *consume_rest(subscription)]
 
 
 def test_a_message_comes_back_as_it_was_to_the_group_that_gave_it_up() -> None:
@@ -240,7 +240,7 @@ def test_a_group_that_unsubscribes_meanwhile_keeps_its_letters() -> None:
 
         def chosen(letter: Message) -> bool:
             if letter.payload == 2:
-                Background(lambda: unsubscribe(TOPIC, "billing")).result()
+                Background(lambda: unsubscribe(TOPIC, "billing")).start().result()
             return True
 
         assert redrive(TOPIC, filter=chosen) == 2
@@ -257,7 +257,7 @@ def test_what_comes_while_it_runs_is_left_for_another_time() -> None:
         def edit(letter: Message) -> Any:
             rounds.append(letter.payload)
             if len(rounds) == 3:
-                Background(lambda: give_up(10)).result()
+                Background(lambda: give_up(10)).start().result()
             return letter.payload
 
         assert redrive(TOPIC, edit=edit) == 10
@@ -275,7 +275,7 @@ def test_two_at_once_send_each_back_once() -> None:
             start.wait()
             return redrive(TOPIC)
 
-        counts = [one.result() for one in [Background(work) for _ in range(3)]]
+        counts = [one.result() for one in [Background(work).start() for _ in range(3)]]
     rest = redrive(TOPIC)
     assert sum(counts) + rest == 200
     assert sorted(message.payload for message in given("billing", 200)) == list(range(200))
@@ -317,7 +317,7 @@ def test_whoever_consumes_the_letters_notices() -> None:
             first.ack()
         with pytest.raises(StaleDelivery):
             second.nack(delay=0)
-        assert consume_for(clerk, 0.2) == []
+        assert consume_rest(clerk) == []
     assert not DeliveryState.objects.filter(topic=DEAD).exists()
 
 

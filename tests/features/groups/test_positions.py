@@ -29,7 +29,7 @@ from tests.support.subscribers import (
     QUICK,
     collect,
     consume,
-    consume_for,
+    consume_rest,
     engine_of,
     in_log,
     poll_until,
@@ -64,7 +64,7 @@ def replayed() -> list[int]:
     got: list[int] = []
     with Subscription(TOPIC, GROUP) as subscription:
         settle(subscription)
-        for delivery in consume_for(subscription, 0.25):
+        for delivery in consume_rest(subscription):
             assert delivery.attempt == 1
             got.append(delivery.payload)
         settle(subscription)
@@ -124,7 +124,7 @@ def test_other_groups_do_not_notice(done: list[int]) -> None:
         before = list(DeliveryState.objects.filter(consumer_group="stock").values())
         marks = list(Offset.objects.filter(consumer_group="stock").values("partition_key", "offset_acked"))
         reset(TOPIC, GROUP, "earliest")
-        assert consume_for(stock, 0.2) == []
+        assert consume_rest(stock) == []
     assert list(DeliveryState.objects.filter(consumer_group="stock").values()) == before
     assert (
         list(Offset.objects.filter(consumer_group="stock").values("partition_key", "offset_acked")) == marks
@@ -139,7 +139,7 @@ def test_refused_while_its_subscribers_run_and_nothing_is_changed(done: list[int
         ) as error:
             reset(TOPIC, GROUP, "earliest")
         assert error.value.subscribers == ["one"]
-        assert consume_for(subscription, 0.2) == []
+        assert consume_rest(subscription) == []
     reset(TOPIC, GROUP, "earliest")
 
 
@@ -166,7 +166,7 @@ def test_forced_the_younger_of_one_name_stays(done: list[int]) -> None:
             younger.poll()
             reset(TOPIC, GROUP, "earliest", force=True)
             with pytest.raises(FencedSubscription):
-                consume_for(older, 0.5)
+                consume_rest(older)
             assert len(consume(younger, 10)) == 10
 
 
@@ -176,7 +176,7 @@ def test_nothing_that_is_to_come_again_is_deleted_meanwhile(done: list[int]) -> 
 
     with override_settings(MQUEUE={**KEPT, "RETENTION": 0, "GC_INTERVAL": 3600}):
         with Stopped(lambda: reset(TOPIC, GROUP, "earliest"), COMMIT) as moving:
-            side = Background(lambda: collect(TOPIC))
+            side = Background(lambda: collect(TOPIC)).start()
             side.result()
             moving.go()
         collect(TOPIC)
@@ -230,10 +230,10 @@ def test_a_paused_group_is_given_nothing_and_others_are(alone: bool) -> None:
         assert pause(TOPIC, GROUP if alone else None) == (1 if alone else 2)
         assert pause(TOPIC, GROUP if alone else None) == 0
         publish(TOPIC, 1)
-        assert consume_for(running, 0.25) == []
+        assert consume_rest(running) == []
         with Subscription(TOPIC, GROUP) as late, Subscription(TOPIC, "stock") as stock:
-            assert consume_for(late, 0.25) == []
-            assert [d.payload for d in consume_for(stock, 0.25)] == ([0, 1] if alone else [])
+            assert consume_rest(late) == []
+            assert [d.payload for d in consume_rest(stock)] == ([0, 1] if alone else [])
         assert resume(TOPIC, GROUP) == 1
         assert [d.payload for d in consume(running, 1)] == [1]
     assert resume(TOPIC) == (0 if alone else 1)
@@ -256,7 +256,7 @@ def test_what_a_handler_has_may_be_answered_during_a_pause() -> None:
         pause(TOPIC, GROUP)
         assert first.ack()
         assert second.nack()
-        assert consume_for(subscription, 0.25) == []
+        assert consume_rest(subscription) == []
         resume(TOPIC, GROUP)
         assert [(d.payload, d.attempt) for d in consume(subscription, 1)] == [(second.payload, 2)]
 
@@ -291,7 +291,7 @@ def test_no_claim_is_under_way_when_pause_returns() -> None:
         with Subscription(TOPIC, GROUP, batch_size=1) as subscription:
             engine_of(subscription).tick()
             with Stopped(lambda: claim(subscription, 1), COMMIT) as claiming:
-                pausing = Background(lambda: pause(TOPIC, GROUP))
+                pausing = Background(lambda: pause(TOPIC, GROUP)).start()
                 assert pausing.is_blocked
                 (one,) = claiming.go()
                 assert pausing.result() == 1
@@ -313,6 +313,6 @@ def test_pausing_a_topic_waits_for_no_other_topic() -> None:
         consume(depot, 1)
         engine_of(depot).feed.settle("parcels")
         with Stopped(lambda: engine_of(depot).watermarks.tick(force=True), COMMIT) as moving:
-            assert Background(lambda: pause(TOPIC)).result(timeout=5) == 1
-            assert Background(lambda: resume(TOPIC)).result(timeout=5) == 1
+            assert Background(lambda: pause(TOPIC)).start().result() == 1
+            assert Background(lambda: resume(TOPIC)).start().result() == 1
             moving.go()

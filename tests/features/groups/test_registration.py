@@ -23,6 +23,7 @@ from tests.support.subscribers import (
     collect,
     consume,
     in_log,
+    payloads,
     poll_until,
     settle_and_collect,
 )
@@ -36,10 +37,6 @@ TOPIC = "orders"
 def quick() -> Iterator[None]:
     with override_settings(MQUEUE=QUICK):
         yield
-
-
-def payloads(subscription: Subscription, count: int) -> list[object]:
-    return [delivery.payload for delivery in consume(subscription, count)]
 
 
 def test_a_registered_group_that_is_down_gets_everything() -> None:

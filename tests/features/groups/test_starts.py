@@ -22,8 +22,8 @@ from django_mqueue.inspect import preview_reset
 from django_mqueue.models import Message, Offset
 from tests.support.subscribers import (
     QUICK,
-    consume,
-    consume_for,
+    consume_rest,
+    payloads,
     poll_until,
 )
 from tests.support.transactions import HeldTransaction
@@ -38,10 +38,6 @@ MILLISECOND = timedelta(milliseconds=1)
 def quick() -> Iterator[None]:
     with override_settings(MQUEUE=QUICK):
         yield
-
-
-def payloads(subscription: Subscription, count: int) -> list[object]:
-    return [delivery.payload for delivery in consume(subscription, count)]
 
 
 def test_start_latest_begins_with_what_is_published_from_now_on() -> None:
@@ -76,7 +72,7 @@ def test_start_at_an_offset_begins_with_that_message(settled_before: bool) -> No
     assert subscribe(TOPIC, "a", start=published[3])
     with Subscription(TOPIC, group="a") as subscription:
         assert sorted(map(str, payloads(subscription, 3))) == ["3", "4", "5"]
-        assert consume_for(subscription, 0.3) == []
+        assert consume_rest(subscription) == []
 
 
 def test_start_beyond_the_end_begins_at_the_end() -> None:

@@ -14,7 +14,7 @@ from django_mqueue.inspect import ResetPreview, preview_reset
 from django_mqueue.models import DeliveryState, Message, Offset
 from django_mqueue.service import previewing
 from django_mqueue.service.surveying import Size
-from tests.support.subscribers import QUICK, consume, consume_for, poll_until, settle
+from tests.support.subscribers import QUICK, consume, consume_rest, poll_until, settle
 
 from .scene import GROUP, TOPIC, one_of_each, published, published_at
 
@@ -51,7 +51,7 @@ def half_done() -> list[int]:
 def came(count: int) -> list[int]:
     """What the group is given from now on."""
     with Subscription(TOPIC, GROUP) as subscription:
-        got = consume(subscription, count) + consume_for(subscription, 0.1)
+        got = consume(subscription, count) + consume_rest(subscription)
     return sorted(one.offset for one in got)
 
 

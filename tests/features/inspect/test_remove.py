@@ -23,7 +23,7 @@ from django_mqueue.models import DeliveryState, Message
 from tests.support.subscribers import (
     QUICK,
     consume,
-    consume_for,
+    consume_rest,
     engine_of,
     in_log,
     poll_until,
@@ -108,7 +108,7 @@ def test_removed_messages_say_so_and_go_with_the_watermark() -> None:
     assert [e.error for e in first.errors] == ["removed by hand"]
     assert first.done_at is not None
     with Subscription(TOPIC, GROUP) as subscription:
-        assert consume_for(subscription, 0.2) == []
+        assert consume_rest(subscription) == []
         settle_and_collect(subscription)
         assert watermark(TOPIC, GROUP, "k") >= offsets[-1]
     assert in_log(TOPIC) == with_state(TOPIC, GROUP) == []
@@ -129,7 +129,7 @@ def test_a_running_worker_finds_out_and_its_watermark_moves() -> None:
             ],
             "the watermark moves",
         )
-        assert consume_for(subscription, 0.1) == []
+        assert consume_rest(subscription) == []
     assert DeliveryState.objects.filter(acked=True).count() == 5
 
 
@@ -240,4 +240,4 @@ def test_what_is_remembered_is_not_delivered() -> None:
         engine.tick()
         assert remove(TOPIC, group=GROUP, filter=lambda m: m.payload != 1) == 2
         assert [d.payload for d in consume(subscription, 1)] == [1]
-        assert consume_for(subscription, 0.1) == []
+        assert consume_rest(subscription) == []

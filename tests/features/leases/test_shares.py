@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import math
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -12,11 +12,13 @@ from django.test import override_settings
 
 from django_mqueue import Delivery, Subscription, publish
 from django_mqueue.models import PartitionLease
-from tests.support.processes import gather, wait_until
+from tests.support.processes import database_ms, gather, wait_until
+from tests.support.subscribers import engine_of, let_die, make_due
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-QUICK = {"DISCOVERY_INTERVAL": 0.02, "LEASE_DURATION": 1.0, "LEASE_RENEWAL_INTERVAL": 0.2}
+LEASE = 3600
+QUICK = {"DISCOVERY_INTERVAL": 0.02, "LEASE_DURATION": LEASE, "LEASE_RENEWAL_INTERVAL": 0.2}
 
 
 @pytest.fixture(autouse=True)
@@ -42,8 +44,9 @@ class Group:
         self.members.pop(name).close()
 
     def die(self, name: str) -> None:
-        """Stops polling, says nothing. (Its ``close`` at the end of the test comes long after it was replaced.)"""
+        """Stop polling ``name``, and let its leases expire. Its ``close`` comes long after it was replaced."""
         del self.members[name]
+        let_die(name)
 
     def round(self) -> list[Delivery]:
         """One poll of each; what they got, and whose lease it was under."""
@@ -63,7 +66,7 @@ class Group:
         return sorted((held[name] for name in self.members), reverse=True)
 
     def settle(self, *shares: int) -> None:
-        wait_until(lambda: self.shares() == list(shares), f"the shares are {shares}", timeout=10)
+        wait_until(lambda: self.shares() == list(shares), f"the shares are {shares}")
 
 
 def leased_by(partition: str) -> str:
@@ -109,43 +112,45 @@ def test_more_subscribers_than_partitions(stack: ExitStack) -> None:
 
 
 def test_one_that_leaves_is_replaced_at_once(stack: ExitStack) -> None:
-    """Its partitions are free the moment it has left; with leases of a minute the others have them in a few rounds."""
-    with override_settings(MQUEUE={**QUICK, "LEASE_DURATION": 60}):
-        partitions(12)
-        group = Group(stack, 5)
-        group.settle(3, 3, 2, 2, 2)
-        group.leave("w01")
-        assert PartitionLease.objects.filter(holder="").count() in (2, 3)
-        group.settle(3, 3, 3, 3)
+    """Its partitions are free the moment it has left; the others have them long before a lease expires."""
+    partitions(12)
+    group = Group(stack, 5)
+    group.settle(3, 3, 2, 2, 2)
+    group.leave("w01")
+    assert PartitionLease.objects.filter(holder="").count() in (2, 3)
+    group.settle(3, 3, 3, 3)
 
 
 def test_one_that_dies_is_replaced_within_the_lease(stack: ExitStack) -> None:
-    """No partition is without an owner for longer than the lease and the few looks that it takes to see it."""
     partitions(12)
     group = Group(stack, 5)
     group.settle(3, 3, 2, 2, 2)
     group.die("w02")
+    for member in group.members.values():
+        make_due(member)  # Renewals are, too: they renew no lease of the dead one.
     partitions(12, "second")
-    gather(group.round, 12, "all twelve have come", timeout=1.0 + 0.5)
+    gather(group.round, 12, "all twelve have come")
     group.settle(3, 3, 3, 3)
 
 
 def test_no_lease_expires_under_a_worker_that_polls(stack: ExitStack) -> None:
-    """Owners do not change while nobody comes or goes, and there is work in every partition."""
+    """Owners do not change while nobody comes or goes, and there is work in every partition.
+
+    Twice each lease is about to expire, and is renewed.
+    """
     partitions(12)
     group = Group(stack, 5)
     group.settle(3, 3, 2, 2, 2)
     group.acks = False
     partitions(12, "second")
     before = dict(PartitionLease.objects.values_list("partition_key", "leased_at"))
-    started = PartitionLease.objects.order_by("lease_renewed_at").first()
-    assert started is not None
-    renewed = started.lease_renewed_at
-    wait_until(
-        lambda: group.round() is not None and oldest_renewal() > renewed + 2000,
-        "two leases have passed",
-        timeout=10,
-    )
+    for _ in range(2):
+        nearly_expired = database_ms() - LEASE * 900
+        PartitionLease.objects.update(lease_renewed_at=nearly_expired)
+        wait_until(
+            lambda: group.round() is not None and oldest_renewal() > nearly_expired,  # noqa: B023
+            "all leases are renewed",
+        )
     assert dict(PartitionLease.objects.values_list("partition_key", "leased_at")) == before
 
 
@@ -158,7 +163,7 @@ def test_new_partitions_find_their_owners_at_once(stack: ExitStack) -> None:
     group = Group(stack, 5)
     group.round()
     partitions(12)
-    gather(group.round, 12, "all twelve have come", timeout=5)
+    gather(group.round, 12, "all twelve have come")
     group.settle(3, 3, 2, 2, 2)
 
 
@@ -170,11 +175,11 @@ def test_a_partition_that_moves_has_nothing_in_flight(stack: ExitStack) -> None:
     while len(held) < 4:
         held += first.poll()
     second = stack.enter_context(Subscription("t", "g", name="b"))
-    pause = threading.Event()
-    for _ in range(30):  # and as many discoveries
+    for _ in range(30):
+        for member in (first, second):
+            make_due(member)
         first.poll()
         assert second.poll() == []
-        pause.wait(0.025)
     for delivery in held:
         assert delivery.ack()
     group = Group(stack, 0)
@@ -184,11 +189,17 @@ def test_a_partition_that_moves_has_nothing_in_flight(stack: ExitStack) -> None:
 
 def test_partitions_without_work_are_given_up_and_found_again(stack: ExitStack) -> None:
     """Two lease durations after its last message a partition has no owner and no row; its next message finds one."""
-    with override_settings(MQUEUE={**QUICK, "LEASE_DURATION": 0.4, "LEASE_RENEWAL_INTERVAL": 0.1}):
-        partitions(5)
-        group = Group(stack, 2)
-        group.settle(3, 2)
-        wait_until(lambda: group.round() == [] and not PartitionLease.objects.exists(), "all are given up")
-        partitions(5, "second")
-        got = gather(group.round, 5, "they are found again", timeout=5)
-        assert {delivery.attempt for delivery in got} == {1}
+    partitions(5)
+    group = Group(stack, 2)
+    group.settle(3, 2)
+
+    def given_up() -> bool:
+        for member in group.members.values():
+            for partition in engine_of(member).context.partitions.values():
+                partition.idle_since = -math.inf
+        return group.round() == [] and not PartitionLease.objects.exists()
+
+    wait_until(given_up, "all are given up")
+    partitions(5, "second")
+    got = gather(group.round, 5, "they are found again")
+    assert {delivery.attempt for delivery in got} == {1}

@@ -149,7 +149,7 @@ def test_a_publish_that_is_the_victim_of_a_deadlock_takes_the_earlier_ones_with_
         for number in range(50):
             _insert(other, f"ballast-{number}")
         _insert(other, "y")
-        waiting = Background(lambda: _insert(other, "x"), connection_id=other.connection_id)
+        waiting = Background(lambda: _insert(other, "x"), connection_id=other.connection_id).start()
         try:
             assert waiting.is_blocked
             with pytest.raises(OperationalError) as caught:

@@ -10,7 +10,7 @@ from django.test import override_settings
 
 from django_mqueue import OutgoingMessage, Subscription, publish, publish_many, subscribe, unsubscribe
 from django_mqueue.models import Message, PartitionLease, SubscriberHeartbeat
-from tests.support.subscribers import QUICK, consume, consume_for, in_log, poll_until, settle_and_collect
+from tests.support.subscribers import QUICK, consume, consume_rest, in_log, poll_until, settle_and_collect
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -126,7 +126,7 @@ def test_subscribers_that_look_alike_are_different_subscribers() -> None:
         Subscription("orders", "billing", "worker") as other,
     ):
         publish_many("orders", [OutgoingMessage(n, key=f"key-{n}") for n in range(10)])
-        got = [d.payload for _ in range(20) for member in (one, other) for d in consume_for(member, 0.05)]
+        got = [d.payload for _ in range(20) for member in (one, other) for d in consume_rest(member, polls=1)]
         assert sorted(got) == list(range(10))
         names = SubscriberHeartbeat.objects.filter(deregistered_at=None).values_list(
             "subscriber_name", flat=True

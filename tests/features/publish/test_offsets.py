@@ -9,6 +9,7 @@ import pytest
 from django_mqueue import OutgoingMessage, Published, publish, publish_many
 from django_mqueue.models import Message
 from tests.support.transactions import Background
+from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -39,7 +40,7 @@ def test_offsets_are_right_under_concurrent_publishers(ids: str) -> None:
     def run(number: int) -> list[list[Published]]:
         batches = []
         for turn in range(ROUNDS):
-            barrier.wait(20)
+            barrier.wait(PATIENCE)
             size = (number * 7 + turn * 13) % 40 + 1
             batch = []
             for place in range(size):

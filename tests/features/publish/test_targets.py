@@ -20,7 +20,7 @@ from django_mqueue import (
     unsubscribe,
 )
 from django_mqueue.models import DeliveryState, Message
-from tests.support.subscribers import QUICK, consume, consume_for, settle_and_collect
+from tests.support.subscribers import QUICK, consume, consume_rest, settle_and_collect
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -42,7 +42,7 @@ def quick() -> Any:
 def got(group: str, count: int) -> list[Any]:
     with Subscription(TOPIC, group) as subscription:
         payloads = [delivery.payload for delivery in consume(subscription, count)]
-        return payloads + [delivery.payload for delivery in consume_for(subscription, 0.2)]
+        return payloads + [delivery.payload for delivery in consume_rest(subscription)]
 
 
 @pytest.mark.parametrize("key", ["k", None])
@@ -61,7 +61,7 @@ def test_a_group_that_runs_is_not_told_of_anothers() -> None:
         publish(TOPIC, 1, key="k", group="billing")
         publish(TOPIC, 2, key="k")
         assert [delivery.payload for delivery in consume(stock, 1)] == [2]
-        assert consume_for(stock, 0.2) == []
+        assert consume_rest(stock) == []
 
 
 def test_it_is_kept_for_that_group_and_pins_nothing_of_the_others() -> None:

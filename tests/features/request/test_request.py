@@ -32,8 +32,8 @@ from django_mqueue.service import requesting
 from tests.support.processes import wait_until
 from tests.support.running import registered, run
 from tests.support.statements import counted
-from tests.support.threads import Background as Thread
 from tests.support.threads import lost_after_its_commit
+from tests.support.transactions import Background
 
 from .asking import asked, boxes, one
 
@@ -73,7 +73,7 @@ def test_many_requesters_at_once_each_get_their_own(atomic: bool) -> None:
         requesters = [asked("prices", n, timeout=20) for n in range(30)]
         for requester in requesters:
             requester.start()
-        worker = Thread(lambda: run("prices:g", drain=False, max_messages=31))
+        worker = Background(lambda: run("prices:g", drain=False, max_messages=31)).start()
         assert [requester.result() for requester in requesters] == [Reply(n * 2) for n in range(30)]
         worker.result()
     assert boxes("prices") == []
@@ -88,7 +88,7 @@ def test_of_an_async_caller_and_handler() -> None:
         return await asyncio.gather(*(arequest("prices", n, timeout=20) for n in range(5)))
 
     with registered("prices", handle):
-        worker = Thread(lambda: run("prices:g", drain=False, max_messages=5))
+        worker = Background(lambda: run("prices:g", drain=False, max_messages=5)).start()
         assert asyncio.run(ask()) == [Reply(n + 1) for n in range(5)]
         worker.result()
     assert boxes("prices") == []
@@ -103,14 +103,14 @@ def test_of_a_handler_that_takes_batches() -> None:
     with registered("prices", handle, batch=True):
         requesters = [asked("prices", n, key="k", timeout=20).start() for n in range(5)]
         wait_until(lambda: Message.objects.filter(topic="prices").count() == 5, "all have asked")
-        worker = Thread(lambda: run("prices:g", max_messages=5))
+        worker = Background(lambda: run("prices:g", max_messages=5)).start()
         assert [requester.result().payload for requester in requesters] == [[n, 5] for n in range(5)]
         worker.result()
 
 
 def test_of_a_handler_whose_payloads_are_parsed() -> None:
     with registered("prices", lambda message: message.reply(message.payload), kinds={"q": str, "r": None}):
-        worker = Thread(lambda: run("prices:g", drain=False, max_messages=3))
+        worker = Background(lambda: run("prices:g", drain=False, max_messages=3)).start()
         assert request("prices", 4, kind="q", timeout=20).payload == "4"
         assert request("prices", 4, kind="r", timeout=20).payload == 4
         with pytest.raises(RequestFailed, match="kind 's' is none that this handler takes"):
@@ -208,7 +208,7 @@ def test_a_handler_of_a_request_may_request() -> None:
         registered("outer", outer),
         registered("inner", lambda message: message.reply(message.payload * 10)),
     ):
-        worker = Thread(lambda: run("outer:g", "inner:g", drain=False, max_messages=2))
+        worker = Background(lambda: run("outer:g", "inner:g", drain=False, max_messages=2)).start()
         assert request("outer", 4, timeout=20).payload == 41
         worker.result()
     assert boxes("outer") == boxes("inner") == []
@@ -226,7 +226,7 @@ def test_a_message_that_is_published_with_the_headers_of_a_request_is_no_request
         message.reply(message.payload + 1)
 
     with registered("first", first), registered("second", second):
-        worker = Thread(lambda: run("first:g", "second:g", drain=False, max_messages=2))
+        worker = Background(lambda: run("first:g", "second:g", drain=False, max_messages=2)).start()
         assert request("first", 1, headers={"h": 1}, timeout=60).payload == 2
         worker.result()
     assert seen == [(False, {"h": 1})]

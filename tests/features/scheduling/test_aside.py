@@ -22,7 +22,7 @@ from django_mqueue.store import schedule, session
 from tests.support.subscribers import (
     QUICK,
     consume,
-    consume_for,
+    consume_rest,
     in_log,
     poll_until,
     settle,
@@ -93,7 +93,7 @@ def test_it_comes_back_to_that_group_alone_with_its_id_attempts_and_errors() -> 
         (fourth,) = poll_until(subscription, 1)
         assert fourth.attempt == 4
         fourth.nack(delay=HOURS, error="fourth")
-        assert consume_for(other, 0.2) == []
+        assert consume_rest(other) == []
     assert list(scheduled("t")) == []
     letter = Message.objects.get(topic="t_dlq")
     assert (letter.original_id, letter.failure_count, letter.failed_group) == ("a", 4, "g")
@@ -134,7 +134,7 @@ def test_strict_order_is_kept_by_staying_in_place() -> None:
         publish("t", n, key="k")
     with Subscription("t", "g", strict=True) as subscription:
         fail_late(subscription)
-        assert consume_for(subscription, 0.2) == []
+        assert consume_rest(subscription) == []
     assert list(scheduled("t")) == []
 
 
@@ -205,7 +205,7 @@ def test_reset_forgets_what_was_set_aside_before() -> None:
             (again,) = poll_until(subscription, 1)
             assert (again.id, again.attempt) == ("a", 1)
             again.ack()
-            assert consume_for(subscription, 0.3) == []
+            assert consume_rest(subscription) == []
     assert list(scheduled("t")) == []
     assert session.fetch("default", "SELECT 1 FROM queue_messages WHERE topic = %s", ["t_scheduled"]) == []
     assert schedule.WAITING

@@ -18,7 +18,7 @@ from django_mqueue import (
     subscribe,
 )
 from tests.support.statements import counted
-from tests.support.subscribers import QUICK, consume, consume_for, settle, watermark
+from tests.support.subscribers import QUICK, consume, consume_rest, settle, watermark
 from tests.support.transactions import rolled_back, statements, wait
 
 from .helping import ids_in_log, now, waiting
@@ -95,7 +95,7 @@ def test_waiting_messages_pin_no_watermark_and_take_nothing_from_those_that_are_
             consume(subscription, 20)
             settle(subscription)
             assert watermark(topic, "g", "k") >= newest
-            consume_for(subscription, 1.5)
+            consume_rest(subscription)
             with counted() as cost:
                 assert subscription.poll() == []
             costs.append(cost)
@@ -140,7 +140,7 @@ def test_for_one_group_alone() -> None:
         Subscription("t", "other") as other,
     ):
         assert [d.payload for d in consume(mine, 1)] == ["mine alone"]
-        assert consume_for(other, 0.3) == []
+        assert consume_rest(other) == []
     with pytest.raises(NotRegistered, match="nobody"):
         publish("t", 1, delay=60, group="nobody")
     with pytest.raises(NotRegistered, match="nobody"):

@@ -29,6 +29,7 @@ from django_mqueue.service.promoting import IN_LOG, NOBODYS, Promoter, Promotion
 from django_mqueue.store import gates
 from tests.support.subscribers import QUICK, consume, poll_until
 from tests.support.transactions import Background, HeldTransaction, wait_for_lock_wait, wait_until
+from tests.support.waiting import PATIENCE
 
 from .helping import ids_in_log, now, waiting
 
@@ -146,7 +147,7 @@ def test_the_first_promotion_of_a_topic_by_two_workers_at_once() -> None:
     ready = threading.Barrier(4)
 
     def work() -> int:
-        ready.wait(20)
+        ready.wait(PATIENCE)
         return sum(promote().promoted for _ in range(5))
 
     workers = [Background(work).start() for _ in range(4)]
@@ -163,7 +164,7 @@ def test_many_workers_promote_each_message_once() -> None:
 
     def consumer(group: str, name: str) -> None:
         with Subscription("t", group, name=name, batch_size=50) as subscription:
-            begun.wait(20)
+            begun.wait(PATIENCE)
             deadline = threading.Event()
             for _ in range(2000):
                 with lock:
@@ -180,7 +181,7 @@ def test_many_workers_promote_each_message_once() -> None:
 
     with override_settings(MQUEUE=QUICK | {"RETENTION": 3600}):
         threads = [Background(partial(consumer, g, f"{g}{n}")).start() for g in "ab" for n in range(3)]
-        begun.wait(20)
+        begun.wait(PATIENCE)
         for start in range(0, total, 100):
             publish_many(
                 "t", [OutgoingMessage(n, delay=0.001 * (n % 300 + 1)) for n in range(start, start + 100)]

@@ -11,6 +11,7 @@ from django.test import override_settings
 from django_mqueue import BatchFailure, Delivery, OutgoingMessage, publish, publish_many
 from tests.support.processes import FAST
 from tests.support.running import registered, run
+from tests.support.waiting import PATIENCE
 
 from .listening import listening
 
@@ -55,7 +56,7 @@ def test_a_handler_that_is_given_up_has_failed_and_is_told_once() -> None:
 
     def handle(message: Delivery) -> None:
         if message.attempt == 1:
-            leave.wait(20)
+            leave.wait(PATIENCE)
 
     publish("t", 1, id="one")
     try:

@@ -26,6 +26,7 @@ from django_mqueue.models import Message, PartitionLease
 from tests.support.statements import counted
 from tests.support.subscribers import QUICK, engine_of, poll_until
 from tests.support.threads import Background
+from tests.support.waiting import PATIENCE
 
 from .listening import listening
 
@@ -303,16 +304,16 @@ def test_receivers_of_a_poll_run_with_no_lock_and_no_transaction(at: str) -> Non
         assert not connection.in_atomic_block
         if not entered.is_set():
             entered.set()
-            assert leave.wait(20)
+            assert leave.wait(PATIENCE)
             publish("told", arguments["topic"])
 
     publish_many("t", [OutgoingMessage(n, key="k") for n in range(2)])
     signal = getattr(signals, at)
     with Subscription("t", "g", batch_size=1) as subscription, listening(signal, then=hang):
-        polling = Background(lambda: poll_until(subscription, lambda _: entered.is_set()))
+        polling = Background(lambda: poll_until(subscription, lambda _: entered.is_set())).start()
         try:
-            assert entered.wait(20)
-            handling = Background(lambda: finish(subscription, 2))
+            assert entered.wait(PATIENCE)
+            handling = Background(lambda: finish(subscription, 2)).start()
             assert handling.result() == 2
         finally:
             leave.set()

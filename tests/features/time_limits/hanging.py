@@ -10,6 +10,7 @@ from django_mqueue.workers.registry import handlers
 from django_mqueue.workers.runner import Runner, RunOptions
 from tests.support.processes import wait_until
 from tests.support.threads import Background
+from tests.support.waiting import PATIENCE
 
 LIMIT = 0.15
 """Seconds: the ``max_runtime`` of most handlers here."""
@@ -28,7 +29,7 @@ class Hanging:
         with self._lock:
             self._inside += 1
         try:
-            assert self.go.wait(30)
+            assert self.go.wait(PATIENCE)
             self.over.append(then())
         except BaseException as error:
             self.over.append(error)
@@ -49,8 +50,8 @@ class Hanging:
 @contextmanager
 def running(hanging: Hanging | None = None, threads: int = 2) -> Iterator[Runner]:
     """What is registered for topic "t", run in the background until the block ends; what hangs is let go then."""
-    runner = Runner(handlers(["t"]), RunOptions(threads=threads, max_seconds=20))
-    background = Background(runner.run)
+    runner = Runner(handlers(["t"]), RunOptions(threads=threads, max_seconds=PATIENCE))
+    background = Background(runner.run).start()
     try:
         yield runner
     finally:

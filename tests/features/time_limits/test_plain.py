@@ -49,7 +49,7 @@ def test_past_it_the_attempt_has_failed_and_comes_again(hanging: Hanging) -> Non
         "django_mqueue.exceptions.TimeLimitExceeded: the handler ran longer than its max_runtime of 0.15 s\n"
     )
     assert "hanging.hang()" in error
-    assert "self.go.wait(30)" in error
+    assert "self.go.wait(PATIENCE)" in error
     assert "_invoke" not in error.partition("It stood here")[2], "none of the worker's own frames"
 
 

@@ -22,6 +22,7 @@ from tests.features.batch.batches import AT_ONCE, LATER, Batches, publish_all, s
 from tests.support.processes import wait_until
 from tests.support.running import Seen, registered, run
 from tests.support.shop.models import Sale
+from tests.support.waiting import PATIENCE
 
 from .hanging import LIMIT, Hanging, running
 
@@ -114,7 +115,7 @@ def test_where_too_many_hang_the_process_ends(hanging: Hanging, caplog: pytest.L
     """It has one thread, and may have four that hang. The fourth is answered before it goes."""
     publish_many("t", range(8))
     with registered("t", seen := Seen(lambda m: hanging.hang()), max_runtime=LIMIT, retry=LATER):
-        runner = Runner(handlers(["t"]), RunOptions(threads=1, max_seconds=20))
+        runner = Runner(handlers(["t"]), RunOptions(threads=1, max_seconds=PATIENCE))
         with pytest.raises(TooManyHanging, match="4 handlers have run past their max_runtime"):
             runner.run()
     assert runner.hanging == 4
@@ -149,7 +150,7 @@ def test_a_hanging_handler_is_told_of(hanging: Hanging, caplog: pytest.LogCaptur
         in given_up.message
     )
     assert "(max_runtime is 0.15 s)" in given_up.message
-    assert "self.go.wait(30)" in given_up.message
+    assert "self.go.wait(PATIENCE)" in given_up.message
     assert any("has ended at last" in record.message for record in caplog.records)
 
 
@@ -170,7 +171,7 @@ def test_one_without_a_limit_is_told_of_after_ten_visibility_timeouts(
         hanging.go.set()
         wait_until(lambda: DeliveryState.objects.filter(acked=True).count() == 2, "it ends, and is done")
     assert " and 1 more: has been running for 0.2" in told()[0]
-    assert "self.go.wait(30)" in told()[0]
+    assert "self.go.wait(PATIENCE)" in told()[0]
     assert states() == [(True, 0, 0)] * 2
 
 

@@ -11,6 +11,7 @@ from django.test import override_settings
 from django_mqueue import BatchFailure, Delivery, OutgoingMessage, publish, publish_many
 from tests.support.processes import FAST, wait_until
 from tests.support.running import registered, run
+from tests.support.waiting import PATIENCE
 
 from .spans import Spans, attributes, context, linked
 
@@ -57,7 +58,7 @@ def test_a_handler_that_ends_after_its_time_limit_says_so(spans: Spans) -> None:
 
     def handle(message: Delivery) -> None:
         if message.attempt == 1:
-            leave.wait(20)
+            leave.wait(PATIENCE)
 
     publish("orders", 1)
     try:

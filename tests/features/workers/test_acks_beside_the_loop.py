@@ -91,7 +91,7 @@ def test_an_ack_while_the_loop_asks_who_runs_alone() -> None:
         if message.payload == "b":
             wait_until(lambda: "a" in steps.started, "the other one has started")
             steps.started.add("b")
-            Background(lambda: publish("orders", "c", key="c")).result()
+            Background(lambda: publish("orders", "c", key="c")).start().result()
         if message.payload != "c":
             steps.handle(message)
 

@@ -47,7 +47,7 @@ def test_what_they_had_in_hand_comes_again_within_lease_and_visibility_and_attem
         assert in_hand, "some handlers were at work"
         assert ended() < MESSAGES
         heirs = [workers.start("orders:billing", "--threads", "4") for _ in range(WORKERS)]
-        wait_until(lambda: ended() == MESSAGES, "all are done", timeout=90)
+        wait_until(lambda: ended() == MESSAGES, "all are done")
         wait_until(lambda: not DeliveryState.objects.filter(acked=False).exists(), "and acked")
         assert [worker.stop() for worker in heirs] == [0] * WORKERS
     pids = {worker.pid for worker in heirs}

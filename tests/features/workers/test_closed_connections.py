@@ -87,7 +87,7 @@ def test_closed_idle_connections_use_no_attempt(kind: str, close: Callable[[set[
     with registered("t", handle, **KINDS[kind]):
         worker = Background(
             lambda: run(drain=False, threads=THREADS, max_messages=2 * THREADS, max_seconds=120)
-        )
+        ).start()
         wait_until(
             lambda: DeliveryState.objects.filter(acked=True).count() == THREADS, "all have connections"
         )
@@ -96,7 +96,7 @@ def test_closed_idle_connections_use_no_attempt(kind: str, close: Callable[[set[
         wait_until(lambda: not ids & open_ids(), "the server has closed them")
         for n in range(THREADS):
             publish("t", "second", key=f"k{n}")
-        worker.result(150)
+        worker.result()
     assert sorted(calls) == [("first", 1)] * THREADS + [("second", 1)] * THREADS
     assert states() == [(True, 0, 0)] * 2 * THREADS
 

@@ -71,7 +71,7 @@ def test_ten_held_at_once_one_kills_its_worker_again_and_again(name: list[str]) 
         action = {"do": "die_last", "others": 9} if n == POISON else {"do": "sleep", "seconds": 0.5}
         publish("orders", {"n": n, **action}, key="k")
     with Workers() as workers, supervised(workers, "orders:billing", "--threads", "10", *name) as codes:
-        wait_until(lambda: all_done(10), "all ten are done or buried", timeout=90)
+        wait_until(lambda: all_done(10), "all ten are done or buried")
         assert codes == [-9] * len(codes)
         assert len(codes) <= 4
     assert_the_poison_is_buried_and_the_others_done("orders", TEN)
@@ -90,7 +90,7 @@ def test_what_was_claimed_ahead_and_reached_no_handler_has_used_no_attempt() -> 
         ahead = {state.message_offset for state in DeliveryState.objects.filter(in_flight=True, handed=False)}
         assert ahead, "some were claimed ahead"
         with supervised(workers, *arguments):
-            wait_until(lambda: all_done(len(numbers)), "all are done or buried", timeout=90)
+            wait_until(lambda: all_done(len(numbers)), "all are done or buried")
     assert_the_poison_is_buried_and_the_others_done("orders", numbers)
     delivered_ahead = Step.objects.filter(message_offset__in=ahead, what="start")
     assert set(delivered_ahead.values_list("attempt", flat=True)) == {1}
@@ -103,7 +103,7 @@ def test_a_poison_message_of_a_strict_handler_is_found_out_too() -> None:
         publish("ledger", {"n": n, **({"do": "die"} if n == POISON else {})}, key="bad")
         publish("ledger", {"n": 100 + n}, key=f"good-{n}")
     with Workers() as workers, supervised(workers, "ledger:books", "--name", "pod-0"):
-        wait_until(lambda: all_done(20, "books"), "all are done or buried", timeout=90)
+        wait_until(lambda: all_done(20, "books"), "all are done or buried")
     with Subscription("ledger_dlq", "undertaker") as subscription:
         (letter,) = subscription.poll()
     assert letter.payload["n"] == POISON

@@ -19,9 +19,7 @@ def test_the_older_worker_of_a_name_is_fenced_and_ends_with_an_error_that_says_s
         old = workers.start("orders:billing", "--name", "twin")
         wait_until(lambda: Step.objects.filter(pid=old.pid).exists(), "the old one has the message")
         new = workers.start("orders:billing", "--name", "twin")
-        wait_until(
-            lambda: Step.objects.filter(pid=new.pid).exists(), "the new one has the message", timeout=15
-        )
+        wait_until(lambda: Step.objects.filter(pid=new.pid).exists(), "the new one has the message")
         Door.objects.create(name="exit")
         assert old.wait() == 1
         assert "a newer subscriber named 'twin'" in old.output()
@@ -44,6 +42,6 @@ def test_a_worker_that_restarts_under_its_name_need_not_wait_for_its_own_lease()
         worker.kill()
         Door.objects.create(name="exit")
         again = workers.start("orders:billing", "--name", "pod-0")
-        wait_until(lambda: Step.objects.filter(what="end").exists(), "it has gone on", timeout=15)
+        wait_until(lambda: Step.objects.filter(what="end").exists(), "it has gone on")
         assert again.stop() == 0
     assert Step.objects.get(what="end").attempt == 2

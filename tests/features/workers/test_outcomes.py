@@ -27,6 +27,7 @@ from django_mqueue import (
 from django_mqueue.models import DeliveryState
 from tests.support.running import Seen, registered, run
 from tests.support.shop.models import Sale
+from tests.support.waiting import PATIENCE
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("fast")]
 
@@ -123,8 +124,8 @@ def test_backoff_grows_and_is_waited_for() -> None:
     with registered("t", handle, retry=backoff):
         run(drain=False, max_messages=3)
     first, second, third = times
-    assert 0.2 <= second - first < 2
-    assert 0.4 <= third - second < 2
+    assert second - first >= 0.2
+    assert third - second >= 0.4
 
 
 def test_a_waiting_retry_holds_up_no_other_message_of_its_key() -> None:
@@ -196,13 +197,13 @@ def test_postpone_waits_for_its_delay() -> None:
 
     with registered("t", handle):
         run(drain=False, max_messages=2)
-    assert 0.4 <= times[1] - times[0] < 3
+    assert times[1] - times[0] >= 0.4
 
 
 def test_async_handlers_are_awaited() -> None:
     """To their end, errors and all; and several at once."""
     done: list[Any] = []
-    together = threading.Barrier(3, timeout=10)
+    together = threading.Barrier(3, timeout=PATIENCE)
 
     async def handle(message: Message) -> None:
         await asyncio.to_thread(together.wait)

@@ -17,7 +17,7 @@ from django_mqueue.management.commands import runconsumer
 from django_mqueue.models import DeliveryState
 from tests.support.running import Seen, registered, run
 from tests.support.threads import raw_connection
-from tests.support.transactions import PATIENCE, wait_until
+from tests.support.transactions import wait_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("fast")]
 
@@ -91,7 +91,7 @@ def test_polling_by_hand_goes_on_with_a_new_connection() -> None:
         publish("orders", 1)
         connections["default"].close()
         with refused(UNKNOWN_HOST, 1) as failed:
-            wait_until(subscription.poll, "it is delivered", seconds=PATIENCE)
+            wait_until(subscription.poll, "it is delivered")
         assert failed
 
 

@@ -19,10 +19,9 @@ from django_mqueue.workers.jobs import Job
 from django_mqueue.workers.runner import Runner
 from django_mqueue.workers.sharing import Sharing
 from tests.support.running import Seen, registered, run
+from tests.support.waiting import PATIENCE
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("fast")]
-
-PATIENCE = 30.0
 
 
 @pytest.fixture

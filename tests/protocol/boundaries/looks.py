@@ -7,6 +7,7 @@ from typing import Any
 
 from django_mqueue.models import DeliveryState, Message, Offset, PartitionLease, SubscriberHeartbeat
 from tests.support.processes import database_ms
+from tests.support.subscribers import payloads_in_log
 
 from .walks import FIRST
 
@@ -15,8 +16,7 @@ Seen = tuple[Any, ...]
 
 def payloads(topic: str) -> Seen:
     """What the log holds, in its order."""
-    rows = Message.objects.filter(topic=topic).order_by("offset").values_list("payload", flat=True)
-    return tuple(json.loads(bytes(payload)) for payload in rows)
+    return tuple(map(json.loads, payloads_in_log(topic)))
 
 
 def letters(topic: str) -> Seen:

@@ -103,7 +103,7 @@ def _consume(member: Subscription, stage: Stage) -> None:
         return not found and expected.keys() <= got.keys()
 
     try:
-        wait_until(all_came, f"{member.group} gets what is due to it", seconds=20, every=0.005)
+        wait_until(all_came, f"{member.group} gets what is due to it", every=0.005)
     finally:
         assert got == expected, f"{member.group} got {got} (payload: attempt), not {expected}"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import math
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -13,9 +13,13 @@ from django.test import override_settings
 
 from django_mqueue import Delivery, OutgoingMessage, StaleDelivery, Subscription, publish_many, subscribe
 from django_mqueue.models import PartitionLease
+from django_mqueue.workers.options import RunOptions
+from django_mqueue.workers.registry import handlers
+from django_mqueue.workers.runner import Runner
 from tests.support.processes import wait_until
-from tests.support.running import Seen, registered, run
+from tests.support.running import Seen, registered
 from tests.support.statements import Cost, counted
+from tests.support.subscribers import engine_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -78,20 +82,17 @@ def all_watermarks_have_moved(topic: str) -> bool:
         return not cursor.fetchone()[0]
 
 
-DUE = {"DISCOVERY_INTERVAL": 2, "LEASE_DURATION": 36_000, "LEASE_RENEWAL_INTERVAL": 2, "GC_INTERVAL": 2}
-
-
 def idle_costs(partitions: int) -> tuple[Cost, Cost]:
     """Of a poll when nothing is due; and of one when heartbeat, renewal, discovery and collection all are."""
     topic = f"t{partitions}"
     fill(topic, partitions)
-    with override_settings(MQUEUE=DUE), Subscription(topic, "g") as subscription:
+    with Subscription(topic, "g") as subscription:
         consume_all(subscription, partitions)
         assert PartitionLease.objects.filter(topic=topic).exclude(holder="").count() == partitions
         come_to_rest(subscription)
-        # Of two in a row one may be due, whatever the machine has done meanwhile.
-        quiet = min(polled(subscription), polled(subscription), key=lambda cost: cost.count)
-        threading.Event().wait(2.1)
+        quiet = polled(subscription)
+        engine = engine_of(subscription)
+        engine.membership._renew_at = engine.membership._beat_at = engine.collector._next = -math.inf
         due = polled(subscription)
     return quiet, due
 
@@ -200,22 +201,21 @@ def test_an_idle_process_of_many_handlers_asks_at_most_two_statements_a_tick(top
         subscribe(f"t{n}", "g")
     statements: list[str] = []
 
+    def ticks() -> list[int]:
+        """The places of the statements that look at the tails."""
+        return [place for place, sql in enumerate(statements) if "(SELECT topic, `offset`" in sql]
+
     def note(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
         statements.append(sql)
+        if len(ticks()) == 25:
+            runner.stop()
         return execute(sql, params, many, context)
 
     with ExitStack() as stack:
         for n in range(topics):
             stack.enter_context(registered(f"t{n}", Seen()))
         with connection.execute_wrapper(note):
-            run(drain=False, max_seconds=1.5, poll_interval=0.02)
-    is_tick = ["LIMIT 1000" in sql and "queue_messages_tail" in sql for sql in statements]
-    first = is_tick.index(True)
-    last = len(is_tick) - 1 - is_tick[::-1].index(True)
-    ticks = sum(is_tick)
-    assert ticks >= 15
-    started = [place for place, tick in enumerate(is_tick) if tick][4]
-    assert first < started
-    assert last - started + 1 <= 2 * (ticks - 4), "\n".join(
-        sql[:200] for sql in statements[started : last + 1]
-    )
+            runner = Runner(handlers([f"t{n}" for n in range(topics)]), RunOptions(poll_interval=0.02))
+            runner.run()
+    between = statements[ticks()[4] : ticks()[24]]
+    assert len(between) <= 2 * 20, "\n".join(sql[:200] for sql in between)

@@ -30,7 +30,7 @@ def test_an_answer_that_meets_an_uncommitted_theft_waits_for_it_and_is_refused(v
         (held,) = old.poll()
         thief.execute("UPDATE queue_partition_leases SET holder = 'thief', leased_by = 'thief'")
         arguments = (30,) if verb == "extend" else ()
-        answer = Background(lambda: getattr(held, verb)(*arguments))
+        answer = Background(lambda: getattr(held, verb)(*arguments)).start()
         assert answer.is_blocked
         thief.commit()
         with pytest.raises(StaleDelivery):
@@ -45,7 +45,7 @@ def test_an_answer_that_meets_a_theft_that_is_undone_counts() -> None:
     with Subscription("t", "g", name="old") as old, raw_connection() as thief:
         (held,) = old.poll()
         thief.execute("UPDATE queue_partition_leases SET holder = 'thief'")
-        answer = Background(held.ack)
+        answer = Background(held.ack).start()
         assert answer.is_blocked
         thief.rollback()
         assert answer.result()
@@ -58,7 +58,7 @@ def test_a_claim_that_meets_an_uncommitted_theft_does_not_wait_and_gets_nothing(
     with Subscription("t", "g", name="old") as old, raw_connection() as thief:
         assert len(old.poll(max_messages=2)) == 2
         thief.execute("UPDATE queue_partition_leases SET holder = 'thief', leased_by = 'thief'")
-        assert Background(old.poll).result(timeout=40) == []
+        assert Background(old.poll).start().result() == []
         thief.commit()
         engine_of(old).context.touch(engine_of(old).context.partitions["k"])
         assert old.poll() == []
@@ -75,7 +75,7 @@ def test_a_theft_that_meets_an_uncommitted_claim_waits_for_it_and_finds_what_it_
             " VALUES ('g', 't', 'k', %s, 0, 1, 0, 0, 0, 1, 0, 0, '', 0)",
             [offset],
         )
-        claim = Background(old.poll)
+        claim = Background(old.poll).start()
         assert claim.is_blocked, "it holds its lease row, and waits to write the delivery"
         with (
             override_settings(MQUEUE={"DISCOVERY_INTERVAL": 0.02, "LEASE_DURATION": 0.1}),
@@ -87,9 +87,9 @@ def test_a_theft_that_meets_an_uncommitted_claim_waits_for_it_and_finds_what_it_
                 looks.append(thief.poll())
                 return looks[-1]
 
-            theft = Background(lambda: wait_until(look, "the thief gets it"))
+            theft = Background(lambda: wait_until(look, "the thief gets it")).start()
             wait_until(lambda: len(looks) > 25, "it looks again and again after the lease has run out")
-            assert theft.is_alive()
+            assert not theft.is_done
             assert PartitionLease.objects.get().leased_by == "old"
             blocker.rollback()
             (claimed,) = claim.result()

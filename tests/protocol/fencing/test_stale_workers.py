@@ -12,7 +12,7 @@ from django.test import override_settings
 from django_mqueue import Delivery, FencedSubscription, StaleDelivery, Subscription, publish
 from django_mqueue.models import DeliveryState, Message, PartitionLease
 from tests.support.processes import database_ms, gather, wait_until
-from tests.support.subscribers import engine_of
+from tests.support.subscribers import engine_of, let_die
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -26,8 +26,8 @@ VERBS: dict[str, Callable[[Delivery], object]] = {
 
 
 @pytest.fixture(autouse=True)
-def short_leases() -> Iterator[None]:
-    quick = {"DISCOVERY_INTERVAL": 0.02, "LEASE_DURATION": 0.3, "LEASE_RENEWAL_INTERVAL": 0.1}
+def quick() -> Iterator[None]:
+    quick = {"DISCOVERY_INTERVAL": 0.02, "LEASE_DURATION": 3600, "LEASE_RENEWAL_INTERVAL": 0.1}
     with override_settings(MQUEUE=quick):
         yield
 
@@ -54,9 +54,10 @@ def rows() -> list[dict[str, object]]:
 def stolen(
     stack: ExitStack, **options: object
 ) -> tuple[Subscription, list[Delivery], Subscription, list[Delivery]]:
-    """(old owner, what it holds, new owner, what that holds): the old one stopped for longer than its lease."""
+    """(old owner, what it holds, new owner, what that holds): the lease of the old one expired."""
     old = stack.enter_context(Subscription("t", "g", name="old", **options))  # type: ignore[arg-type]
     held = wait_until(lambda: old.poll(max_messages=3), "the old one has some")
+    let_die("old")
     new = stack.enter_context(Subscription("t", "g", name="new", **options))  # type: ignore[arg-type]
     got = wait_until(new.poll, "the new one took over")
     return old, held, new, got

@@ -22,7 +22,7 @@ COPIED = ("django_mqueue", "tests", "example_project", "pyproject.toml")
 NEEDLESS = [word for name in ("cacheprovider", "faker", "hypothesispytest") for word in ("-p", f"no:{name}")]
 """Plugins that take a third of a short run to be loaded, and do nothing in it."""
 PATIENCE = 10
-"""Seconds: half of what the tests have elsewhere, because many of these wait for what never comes."""
+"""Seconds: less than elsewhere, because many of these tests wait for what never comes."""
 WHOLE_PATIENCE = 30
 """Seconds, where nothing is taken out."""
 TEST_SECONDS = 120

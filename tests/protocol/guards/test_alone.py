@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from django_mqueue import Subscription, publish
-from tests.support.subscribers import consume_for, poll_until
+from tests.support.subscribers import consume_rest, poll_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("kept")]
 
@@ -19,7 +19,7 @@ def test_others_wait_while_a_suspect_runs_alone() -> None:
     publish(TOPIC, "other", key="b")
     with Subscription(TOPIC, GROUP) as heir:
         (suspect,) = poll_until(heir, lambda got: "suspect" in [delivery.payload for delivery in got])
-        assert consume_for(heir, 0.3) == []
+        assert consume_rest(heir) == []
         suspect.ack()
         (other,) = poll_until(heir, 1)
         assert other.payload == "other"

@@ -19,7 +19,7 @@ def test_what_a_doubtful_claim_took_is_delivered_at_once() -> None:
         Subscription("t", "g", strict=True) as subscription,
         lost_answer_to_commit("INSERT INTO queue_delivery_state"),
     ):
-        (delivery,) = poll_until(subscription, 1, seconds=3)
+        (delivery,) = poll_until(subscription, 1)
         assert (delivery.payload, delivery.attempt) == (0, 1)
 
 
@@ -33,5 +33,5 @@ def test_what_the_others_of_a_replication_group_committed_is_delivered_at_once(c
     ):
         with pytest.raises(OperationalError, match=str(code)):
             poll_until(subscription, 1)
-        (delivery,) = poll_until(subscription, 1, seconds=3)
+        (delivery,) = poll_until(subscription, 1)
         assert (delivery.payload, delivery.attempt) == (0, 1)

@@ -7,7 +7,7 @@ from django.test import override_settings
 
 from django_mqueue import Subscription, publish, subscribe, unsubscribe
 from django_mqueue.models import DeliveryState, PartitionLease
-from tests.support.subscribers import QUICK, consume, consume_for, poll_until, settle
+from tests.support.subscribers import QUICK, consume, consume_rest, poll_until, settle
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -24,7 +24,7 @@ def test_a_lease_of_an_earlier_life_claims_nothing() -> None:
         assert unsubscribe(TOPIC, GROUP)
         assert subscribe(TOPIC, GROUP)
         publish(TOPIC, "new", key="other")
-        assert consume_for(worker, 0.3) == []
+        assert consume_rest(worker, due=False) == []
         taken = PartitionLease.objects.filter(partition_key="other")
         assert taken.exists(), "it took no lease: this proves nothing"
         assert not DeliveryState.objects.exists()
@@ -43,4 +43,4 @@ def test_a_partition_that_comes_back_in_a_new_life_is_read_anew() -> None:
         with Subscription(TOPIC, GROUP, name="b", batch_size=1) as other:
             (first,) = poll_until(other, 1)
             first.ack()
-        assert [delivery.payload for delivery in consume(worker, 2, seconds=5)] == [1, 2]
+        assert [delivery.payload for delivery in consume(worker, 2)] == [1, 2]

@@ -15,7 +15,7 @@ from django_mqueue import (
     unsubscribe,
 )
 from tests.protocol.hostile.breaking import before_statement
-from tests.support.subscribers import consume, consume_for, in_log, poll_until, settle, with_state
+from tests.support.subscribers import consume, consume_rest, in_log, poll_until, settle, with_state
 from tests.support.threads import Background
 
 from .test_held_locks import GROUP, LEASE_ROW, TOPIC, TOPIC_ROW, done_message, dying_before, locked_before
@@ -61,7 +61,7 @@ def test_a_reset_is_one_transaction() -> None:
         reset(TOPIC, GROUP, "earliest")
     assert with_state(TOPIC, GROUP) == [offset]
     with Subscription(TOPIC, GROUP) as subscription:
-        assert consume_for(subscription, 0.2) == []
+        assert consume_rest(subscription) == []
 
 
 def test_a_reset_holds_the_topic() -> None:
@@ -74,7 +74,7 @@ def test_a_reset_holds_the_topic() -> None:
 def test_a_reset_registers_nobody_who_has_unsubscribed_meanwhile() -> None:
     subscribe(TOPIC, GROUP)
     with (
-        before_statement("SELECT 1 FROM queue_offsets", lambda: Background(leave).result()),
+        before_statement("SELECT 1 FROM queue_offsets", lambda: Background(leave).start().result()),
         pytest.raises(NotRegistered),
     ):
         reset(TOPIC, GROUP, "earliest")

@@ -8,8 +8,8 @@ import pytest
 
 from django_mqueue import OutgoingMessage, Subscription, publish_many
 from django_mqueue.models import PartitionLease
-from tests.support.subscribers import consume_for, engine_of, poll_until
-from tests.support.transactions import wait, wait_until
+from tests.support.subscribers import consume_rest, engine_of, make_due, poll_until
+from tests.support.transactions import wait_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("kept")]
 
@@ -23,10 +23,11 @@ def test_what_is_in_flight_keeps_its_partition() -> None:
         held = poll_until(first, 4)
         with Subscription(TOPIC, GROUP, name="b") as second:
             for _ in range(20):
+                make_due(first)
+                make_due(second)
                 assert first.poll() == second.poll() == []
-                wait(0.025)
             assert all(delivery.ack() for delivery in held)
-            assert consume_for(second, 0.2) == []
+            assert consume_rest(second) == []
 
 
 def test_what_was_left_to_others_is_not_taken_back_with_its_next_message() -> None:

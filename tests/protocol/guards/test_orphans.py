@@ -33,7 +33,7 @@ def publish_all(payload: str) -> None:
 def test_new_partitions_that_their_member_does_not_take_find_an_owner() -> None:
     with Subscription(TOPIC, GROUP, name="worker") as worker:
         publish_all("new")
-        consume(worker, MANY, seconds=5)
+        consume(worker, MANY)
 
 
 @pytest.mark.usefixtures("idler")
@@ -47,4 +47,4 @@ def test_free_leases_that_their_member_does_not_take_find_an_owner() -> None:
         for n in range(MANY)
     )  # fmt: skip
     with Subscription(TOPIC, GROUP, name="worker") as worker:
-        consume(worker, MANY, seconds=5)
+        consume(worker, MANY)

@@ -21,7 +21,7 @@ def test_a_late_commit_is_delivered_while_nothing_settles() -> None:
             publish(TOPIC, "early", key="k")
             consume(subscription, 1)
             late.commit()
-        (delivery,) = consume(subscription, 1, seconds=5)
+        (delivery,) = consume(subscription, 1)
         assert delivery.payload == "late"
 
 
@@ -32,7 +32,7 @@ def test_what_memory_has_lost_is_found_by_the_watermark() -> None:
     with Subscription(TOPIC, GROUP) as subscription:
         assert consume_first(subscription) == 0
         engine_of(subscription).context.partitions["k"].fresh.clear()
-        assert sorted(delivery.payload for delivery in consume(subscription, 2, seconds=5)) == [1, 2]
+        assert sorted(delivery.payload for delivery in consume(subscription, 2)) == [1, 2]
 
 
 def consume_first(subscription: Subscription) -> object:

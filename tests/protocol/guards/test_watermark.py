@@ -7,7 +7,7 @@ import pytest
 from django_mqueue import OutgoingMessage, Subscription, publish, publish_many
 from tests.support.subscribers import (
     consume,
-    consume_for,
+    consume_rest,
     engine_of,
     poll_until,
     settle,
@@ -42,7 +42,7 @@ def test_what_is_done_behind_an_open_message_stays_done() -> None:
         settle(subscription)
         assert len(with_state(TOPIC, GROUP)) == 5
     with Subscription(TOPIC, GROUP) as heir:
-        assert [delivery.payload for delivery in consume_for(heir, 0.3)] == [0]
+        assert [delivery.payload for delivery in consume_rest(heir)] == [0]
 
 
 def test_who_leaves_moves_the_watermarks_that_waited_for_an_open_transaction() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from django.db import OperationalError, connections
 
 from tests.support.threads import raw_connection
+from tests.support.waiting import wait_until
 
 Act = Callable[[], object]
 
@@ -35,11 +36,13 @@ def before_statement(beginning: str, act: Act, *, holding: str = "", times: int 
 
 
 def kill_own_connection() -> None:
-    """The server closes this thread's connection; the next statement finds out."""
+    """The server closes this thread's connection, and rolls back; the next statement finds out."""
     connections["default"].ensure_connection()
     number = connections["default"].connection.thread_id()
     with raw_connection() as other:
         other.execute("KILL %s", [number])
+        ended = "SELECT 1 FROM information_schema.PROCESSLIST WHERE id = %s"
+        wait_until(lambda: not other.execute(ended, [number]), "the server has ended the connection")
 
 
 @contextmanager

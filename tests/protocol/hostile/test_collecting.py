@@ -95,5 +95,5 @@ def test_nothing_is_kept_of_keys_that_were_used_once() -> None:
             positions = Offset.objects.filter(consumer_group="a").exclude(partition_key="")
             return not (in_log(TOPIC) or positions.exists() or PartitionLease.objects.exists())
 
-        wait_until(is_gone, "messages, leases and positions are gone", seconds=8)
+        wait_until(is_gone, "messages, leases and positions are gone")
         assert Offset.objects.filter(consumer_group="a", partition_key="").exists()

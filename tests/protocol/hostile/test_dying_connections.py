@@ -9,7 +9,7 @@ from django.test import override_settings
 
 from django_mqueue import Delivery, OutgoingMessage, Subscription, publish, publish_many, subscribe
 from django_mqueue.models import DeliveryState, Message, PartitionLease
-from tests.support.subscribers import consume, consume_for, poll_until
+from tests.support.subscribers import consume, consume_rest, poll_until
 from tests.support.transactions import wait_until
 
 from .breaking import kill_own_connection, killed_at, lost_answer_to_commit
@@ -43,7 +43,7 @@ def test_the_connection_dies_while_partitions_are_loaded(read: str) -> None:
     beginning, holding = READS[read]
     with Subscription(TOPIC, GROUP, name="heir") as heir:
         with killed_at(beginning, holding=holding):
-            poll_until(heir, lambda got: (heir.ack(got), done() == 9)[1], seconds=5)
+            poll_until(heir, lambda got: (heir.ack(got), done() == 9)[1])
         attempts = {state.message_offset: state.retry_count for state in DeliveryState.objects.all()}
     assert (attempts[left.offset], attempts[back.offset]) == (1, 0)
 
@@ -60,7 +60,7 @@ def deaths(subscription: Subscription, until_letters: int) -> list[int]:
         attempts.extend(delivery.attempt for delivery in subscription.poll())
         return Message.objects.filter(topic=f"{TOPIC}_dlq").count() >= until_letters
 
-    wait_until(given_up, "it is given up", seconds=8)
+    wait_until(given_up, "it is given up")
     return attempts
 
 
@@ -128,9 +128,9 @@ def test_an_acquisition_whose_commit_was_not_heard_of_delivers_nothing_twice(str
         subscription.poll()
         with lost_answer_to_commit("INSERT INTO queue_partition_leases"):
             publish(TOPIC, "one", key="k")
-            (delivery,) = poll_until(subscription, 1, seconds=5)
+            (delivery,) = poll_until(subscription, 1)
         publish(TOPIC, "two", key="k")
-        others = [other.payload for other in consume_for(subscription, 1.5)]
+        others = [other.payload for other in consume_rest(subscription)]
         assert others == ([] if strict else ["two"])
         assert delivery.attempt == 1
         assert delivery.ack()
@@ -147,4 +147,4 @@ def test_leaving_with_a_connection_that_has_died_releases_all_the_same() -> None
     assert not PartitionLease.objects.exclude(holder="").exists()
     publish(TOPIC, 2, key="k")
     with Subscription(TOPIC, GROUP, name="b") as other:
-        consume(other, 1, seconds=5)
+        consume(other, 1)

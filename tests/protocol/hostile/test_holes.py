@@ -16,7 +16,7 @@ from django_mqueue import OutgoingMessage, Subscription, publish, publish_many, 
 from django_mqueue.models import DeliveryState
 from django_mqueue.service import feed
 from tests.support.statements import Cost, counted
-from tests.support.subscribers import consume, consume_for, engine_of, poll_until
+from tests.support.subscribers import consume, consume_rest, engine_of, poll_until
 from tests.support.transactions import HeldTransaction, rolled_back, wait, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -82,7 +82,6 @@ def look_twice(subscription: Subscription) -> None:
         wait_until(
             lambda: nothing(subscription) and (tail.sweep_at > before and not tail.sweep_from),  # noqa: B023
             "a pass ends",
-            seconds=5,
             every=0.01,
         )
 
@@ -110,7 +109,7 @@ def test_behind_an_open_transaction_nothing_is_claimed_in_vain(kind: str, strict
         assert set(times.values()) == {1}
         assert len(times) == MANY + 20
         held.commit()
-        assert [d.payload for d in consume(subscription, 1, seconds=5)] == ["late"]
+        assert [d.payload for d in consume(subscription, 1)] == ["late"]
         assert set(times.values()) == {1}
 
 
@@ -138,14 +137,14 @@ def test_each_late_commit_among_many_holes_is_delivered_once(kind: str) -> None:
                 publish_with_holes(kind, 5)
                 consume(subscription, 5)
                 second.commit()
-                assert [d.payload for d in consume(subscription, 1, seconds=5)] == ["b"]
+                assert [d.payload for d in consume(subscription, 1)] == ["b"]
                 first.commit()
-                assert [d.payload for d in consume(subscription, 3, seconds=5)] == ["a"] * 3
+                assert [d.payload for d in consume(subscription, 3)] == ["a"] * 3
                 third.commit()
-                assert [d.payload for d in consume(subscription, 1, seconds=5)] == ["c"]
+                assert [d.payload for d in consume(subscription, 1)] == ["c"]
         oldest.commit()
-        assert [d.payload for d in consume(subscription, 1, seconds=5)] == ["oldest"]
-        assert consume_for(subscription, 0.3) == []
+        assert [d.payload for d in consume(subscription, 1)] == ["oldest"]
+        assert consume_rest(subscription) == []
         assert set(times.values()) == {1}
     assert not DeliveryState.objects.filter(acked=False).exists()
 
@@ -168,10 +167,10 @@ def test_a_late_commit_of_another_topic_is_nothing_to_this_one() -> None:
         consume(elsewhere, MANY)
         look_twice(subscription)
         other.commit()
-        assert [d.payload for d in consume(elsewhere, 1, seconds=5)] == ["late"]
-        assert consume_for(subscription, 0.6) == []
+        assert [d.payload for d in consume(elsewhere, 1)] == ["late"]
+        assert consume_rest(subscription) == []
         held.commit()
-        assert [d.payload for d in consume(subscription, 1, seconds=5)] == ["late"]
+        assert [d.payload for d in consume(subscription, 1)] == ["late"]
 
 
 def cost_of_second_looks(subscription: Subscription) -> Cost:

@@ -22,9 +22,8 @@ from tests.protocol.interleavings.workers import GROUP, STILL, TOPIC, claim, cla
 from tests.support.processes import FAST
 from tests.support.running import Seen, registered
 from tests.support.subscribers import QUICK, consume, engine_of
-from tests.support.transactions import Background, HeldTransaction, wait_until
+from tests.support.transactions import PATIENCE, Background, HeldTransaction, wait_until
 
-from .test_held_rows import LONG
 from .test_held_rows import worker as loop
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -39,19 +38,19 @@ def test_an_answer_that_stays_locked_keeps_no_thread(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(engine, "REST", 0.2)
     door = threading.Event()
     with (
-        registered("ta", a := Seen(lambda message: door.wait(LONG)), group="A"),
+        registered("ta", a := Seen(lambda message: door.wait(PATIENCE)), group="A"),
         registered("tb", b := Seen(lambda message: threading.Event().wait(0.02)), group="B"),
         loop(),
     ):
         publish("ta", "slow", key="k")
-        wait_until(lambda: a.messages, "it has begun", seconds=LONG)
+        wait_until(lambda: a.messages, "it has begun")
         with HeldTransaction(lambda: reset("ta", "A", "earliest", force=True)) as held:
             door.set()
             publish_many("tb", range(400))
-            wait_until(lambda: len(b.messages) == 400, "the other group goes on", seconds=2 * LONG)
+            wait_until(lambda: len(b.messages) == 400, "the other group goes on")
             held.rollback()
         publish("ta", "next", key="k")
-        wait_until(lambda: len(a.messages) == 2, "and so does the first", seconds=LONG)
+        wait_until(lambda: len(a.messages) == 2, "and so does the first")
     assert a.attempts("slow") == a.attempts("next") == [1]
 
 
@@ -108,7 +107,7 @@ def test_a_reset_with_autocommit_off_leaves_the_rest_to_workers() -> None:
         transaction.set_autocommit(True)
     assert DeliveryState.objects.filter(consumer_group="g").exists()
     with override_settings(MQUEUE=FAST), registered(MUCH, seen := Seen(), group="g"), running():
-        wait_until(lambda: len(seen.messages) == 5, "all are delivered again", seconds=LONG)
+        wait_until(lambda: len(seen.messages) == 5, "all are delivered again")
     assert not Offset.objects.filter(partition_key__startswith=removal.PREFIX).exists()
 
 
@@ -130,6 +129,6 @@ def test_a_worker_s_loop_removes_what_an_unsubscribed_group_left_piece_by_piece(
 
     monkeypatch.setattr(Removal, "step", noted)
     with registered(MUCH, seen := Seen(), group="g"), running():
-        wait_until(lambda: len(seen.messages) == 5, "all are delivered again", seconds=LONG)
+        wait_until(lambda: len(seen.messages) == 5, "all are delivered again")
     assert waited
     assert True not in waited

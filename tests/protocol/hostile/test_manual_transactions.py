@@ -32,7 +32,7 @@ def test_answers_with_autocommit_turned_off_count_with_the_commit(verb: str) -> 
         state = DeliveryState.objects.get()
         assert (state.acked, state.in_flight) == (verb in ("ack", "reject"), verb == "extend")
         if verb in ("nack", "postpone"):
-            (again,) = poll_until(subscription, 1, seconds=5)
+            (again,) = poll_until(subscription, 1)
             assert again.attempt == (2 if verb == "nack" else 1)
 
 

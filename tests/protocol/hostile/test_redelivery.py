@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from contextlib import ExitStack
 
@@ -12,8 +11,9 @@ from django.db import connection
 from django_mqueue import Delivery, OutgoingMessage, Subscription, publish, publish_many, subscribe
 from django_mqueue.models import DeliveryState, Message, Offset
 from django_mqueue.policy import solitude
+from tests.support.processes import database_ms
 from tests.support.running import Seen, registered, run
-from tests.support.subscribers import consume, consume_for, engine_of, poll_until
+from tests.support.subscribers import consume, consume_rest, engine_of, poll_until
 from tests.support.transactions import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -39,7 +39,7 @@ def test_retries_beyond_those_in_memory_come_in_their_turn() -> None:
         return len(times) == 60
 
     with Subscription(TOPIC, GROUP, batch_size=10) as heir:
-        wait_until(all_came, f"all sixty; came: {times}", seconds=10)
+        wait_until(all_came, f"all sixty; came: {times}")
     assert max(times.values()) <= 2
 
 
@@ -80,9 +80,9 @@ def test_what_cannot_be_decoded_is_dead_lettered_and_its_neighbours_are_delivere
     offsets = [publish(TOPIC, n, key="other" if n == 3 else "k").offset for n in range(4)]
     break_message(offsets[1], how)
     with Subscription(TOPIC, GROUP, strict=strict) as subscription:
-        deliveries = consume(subscription, 3, seconds=5)
+        deliveries = consume(subscription, 3)
         assert sorted((d.payload, d.attempt) for d in deliveries) == [(0, 1), (2, 1), (3, 1)]
-        assert consume_for(subscription, 0.3) == []
+        assert consume_rest(subscription) == []
     letter = Message.objects.get(topic=f"{TOPIC}_dlq")
     assert "cannot be decoded" in (letter.last_error or "")
     assert letter.failed_group == GROUP
@@ -108,11 +108,11 @@ def test_what_is_open_when_its_group_is_paused_stays_open(strict: bool) -> None:
         pause(True)
         publish(TOPIC, "two", key="k")
         publish(TOPIC, "three", key="new")
-        assert consume_for(subscription, 0.3) == []
+        assert consume_rest(subscription) == []
         pause(False)
-        others = [(d.payload, d.attempt) for d in consume(subscription, 1 if strict else 2, seconds=5)]
+        others = [(d.payload, d.attempt) for d in consume(subscription, 1 if strict else 2)]
         assert set(others) <= {("two", 1), ("three", 1)}
-        assert consume_for(subscription, 0.3) == []
+        assert consume_rest(subscription) == []
         assert one.ack()
         if strict:
             assert [d.payload for d in consume(subscription, 1)] == ["two"]
@@ -155,7 +155,7 @@ def test_a_forgotten_message_comes_beside_others_after_a_while(
             assert n < 5 or open_now, "nothing was open: this proves nothing"
             return {"forgotten", "behind it"} <= {d.payload for d in came}
 
-        wait_until(both_came, "the forgotten message and the next of its key", seconds=8)
+        wait_until(both_came, "the forgotten message and the next of its key")
         again = next(d for d in came if d.payload == "forgotten")
         assert again.attempt == 2
         state = DeliveryState.objects.get(message_offset=again.offset)
@@ -164,18 +164,20 @@ def test_a_forgotten_message_comes_beside_others_after_a_while(
             assert [d.payload for d in came] == ["forgotten", "behind it"]
 
 
-def test_a_forgotten_message_waits_that_long_for_company_to_end() -> None:
+def test_a_forgotten_message_waits_that_long_for_company_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before that it comes only when nothing else is open, and then alone."""
+    monkeypatch.setattr(solitude, "PATIENCE", 3600)
     publish(TOPIC, "forgotten", key="k")
     with Subscription(TOPIC, GROUP, visibility_timeout=0.3) as subscription:
-        poll_until(subscription, 1)
+        (forgotten,) = poll_until(subscription, 1)
         publish(TOPIC, "open", key="other")
         (other,) = poll_until(subscription, 1)
         other.extend(60)
-        threading.Event().wait(0.5)
-        assert consume_for(subscription, 0.5) == []
+        expires = DeliveryState.objects.get(message_offset=forgotten.offset).invisible_until
+        wait_until(lambda: database_ms() > expires, "its time is over")
+        assert consume_rest(subscription) == []
         other.ack()
-        (again,) = poll_until(subscription, 1, seconds=2)
+        (again,) = poll_until(subscription, 1)
         assert (again.payload, again.attempt) == ("forgotten", 2)
         assert DeliveryState.objects.get(message_offset=again.offset).alone
         again.ack()

@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Generic, TypeVar
 
 import pytest
@@ -34,6 +35,27 @@ def assert_nothing_is_held(group: str = GROUP) -> None:
     assert not SubscriberHeartbeat.objects.filter(consumer_group=group, deregistered_at=None).exists()
 
 
+class Watched:
+    """A lock that counts the threads that have asked for it."""
+
+    def __init__(self) -> None:
+        self.lock, self.asked = threading.Lock(), 0
+
+    def __enter__(self) -> None:
+        self.asked += 1
+        self.lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self.lock.release()
+
+
+def watch(subscription: Subscription) -> Watched:
+    """Replace the lock that keeps polls and the close of a subscription apart."""
+    watched = Watched()
+    vars(subscription)["_polling"] = watched
+    return watched
+
+
 class Paused(Generic[Result]):
     """Work in a thread that stops before its first statement that begins so, until it may go on."""
 
@@ -59,9 +81,11 @@ def test_closing_waits_for_a_poll_of_another_thread() -> None:
     subscription = Subscription(TOPIC, GROUP).open()
     consume(subscription, 1)
     publish(TOPIC, 2, key="k")
+    lock = watch(subscription)
     polling = Paused(lambda: poll_until(subscription, 1), "INSERT INTO queue_delivery_state")
     closing = Background(subscription.close).start()
-    assert not closing.is_done_within(0.3), "closed in the middle of a poll"
+    wait_until(lambda: closing.is_done or lock.asked == 2, "it asks for the lock of the poll")
+    assert not closing.is_done, "closed in the middle of a poll"
     polling.go_on.set()
     (delivery,) = polling.thread.result()
     closing.result()
@@ -75,9 +99,11 @@ def test_a_poll_that_waited_for_close_brings_nothing_back() -> None:
     publish(TOPIC, 1, key="k")
     subscription = Subscription(TOPIC, GROUP).open()
     consume(subscription, 1)
+    lock = watch(subscription)
     closing = Paused(subscription.close, "UPDATE queue_subscriber_heartbeats")
     polling = Background(subscription.poll).start()
-    assert not polling.is_done_within(0.3)
+    wait_until(lambda: polling.is_done or lock.asked == 2, "it asks for the lock of the close")
+    assert not polling.is_done
     closing.go_on.set()
     closing.thread.result()
     with pytest.raises(ClosedSubscription):
@@ -99,7 +125,6 @@ def test_closing_inside_a_transaction_keeps_no_publisher_waiting(kind: str) -> N
         with within:
             subscription.close()
             publishing = Background(lambda: [publish(TOPIC, n, key="k") for n in range(3)]).start()
-            assert publishing.is_done_within(3), "publishers wait for who closed"
             publishing.result()
         if kind != "atomic":
             connection.commit()
@@ -164,36 +189,39 @@ def wait_until_its_handler_runs() -> None:
     wait_until(lambda: SubscriberHeartbeat.objects.get().heartbeat_at > before, "its handler runs")
 
 
-def test_a_stop_with_a_result_in_hand_and_the_database_away_ends() -> None:
+def test_a_stop_with_a_result_in_hand_and_the_database_away_ends(tmp_path: Path) -> None:
     """A handler ends after the database went away; SIGTERM comes, and the database does not come back.
 
     The answer is tried until the lease has run out, when it would not be this worker's to give any more.
     """
-    lease = FAST["LEASE_DURATION"]
+    file = tmp_path / "file"
     with Proxy() as proxy, Workers() as workers:
-        publish("orders", {"n": 1, "do": "sleep_only", "seconds": 2}, key="k")
+        publish("orders", {"n": 1, "do": "wait_for_file", "file": str(file)}, key="k")
         worker = workers.start("orders:billing", url=proxy.url)
         wait_until_its_handler_runs()
         proxy.cut()
         wait_until(lambda: "trying again" in worker.output(), "it has noticed")
+        file.touch()
         worker.send(signal.SIGTERM)
-        worker.wait(2 + 4 * lease)
+        assert worker.wait() == 0
+        assert "the file is there" in worker.output()
     assert DeliveryState.objects.get().in_flight
 
 
-def test_a_stop_with_a_result_in_hand_answers_it_when_the_database_comes_back() -> None:
+def test_a_stop_with_a_result_in_hand_answers_it_when_the_database_comes_back(tmp_path: Path) -> None:
     """Within the lease: the message is acked, and not handled a second time by anybody."""
-    mqueue = {**FAST, "LEASE_DURATION": 30, "LEASE_RENEWAL_INTERVAL": 10}
+    file, mqueue = tmp_path / "file", {**FAST, "LEASE_DURATION": 600, "LEASE_RENEWAL_INTERVAL": 10}
     with Proxy() as proxy, Workers(mqueue) as workers:
-        publish("orders", {"n": 1, "do": "sleep_only", "seconds": 2}, key="k")
+        publish("orders", {"n": 1, "do": "wait_for_file", "file": str(file)}, key="k")
         worker = workers.start("orders:billing", url=proxy.url)
         wait_until_its_handler_runs()
         proxy.cut()
         wait_until(lambda: "trying again" in worker.output(), "it has noticed")
         worker.send(signal.SIGTERM)
-        threading.Event().wait(1.5)
+        file.touch()
+        wait_until(lambda: "the file is there" in worker.output(), "the handler has ended")
         proxy.mend()
-        assert worker.wait(15) == 0
+        assert worker.wait() == 0
     state = DeliveryState.objects.get()
     assert (state.acked, state.retry_count) == (True, 0)
     assert_nothing_is_held()

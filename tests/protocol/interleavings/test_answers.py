@@ -11,7 +11,7 @@ from django.db import transaction
 from django_mqueue import Delivery, StaleDelivery, publish
 from django_mqueue.models import Message
 from tests.support.subscribers import engine_of, in_log
-from tests.support.transactions import PATIENCE, Background, HeldTransaction, wait_for_lock_wait, wait_until
+from tests.support.transactions import Background, HeldTransaction, wait_for_lock_wait, wait_until
 
 from .sides import ends
 from .steps import COMMIT, Stopped
@@ -196,7 +196,7 @@ def test_a_refused_answer_hides_no_retry(first: str) -> None:
         second = Background(delivery.ack)
 
         def put_back() -> bool:
-            transaction.on_commit(lambda: second.is_done_within(PATIENCE))
+            transaction.on_commit(second.join)
             return VERBS[first](delivery)
 
         with HeldTransaction(put_back) as one, second:
@@ -204,7 +204,7 @@ def test_a_refused_answer_hides_no_retry(first: str) -> None:
             assert one.commit()
             with pytest.raises(StaleDelivery):
                 second.result()
-        (again,) = wait_until(lambda: claim(a), "it is delivered again", seconds=5)
+        (again,) = wait_until(lambda: claim(a), "it is delivered again")
         assert again.payload == 1
         assert again.ack()
 

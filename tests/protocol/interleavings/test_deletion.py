@@ -97,7 +97,7 @@ class TestWatermarkAndAck:
         one.ack()
         with Stopped(lambda: move(worker), step) as watermarks, Background(two.ack) as ack:
             done = DeliveryState.objects.filter(message_offset=two.offset, acked=True)
-            wait_until(done.exists, "the ack is committed beside the watermark", seconds=8)
+            wait_until(done.exists, "the ack is committed beside the watermark")
             watermarks.go()
             assert ack.result()
         assert watermark(TOPIC, "g", "k") >= one.offset

@@ -11,7 +11,7 @@ from django_mqueue import Subscription, publish
 from django_mqueue.models import Offset
 from tests.support.subscribers import (
     consume,
-    consume_for,
+    consume_rest,
     engine_of,
     in_log,
     settle,
@@ -104,7 +104,7 @@ class TestEmptiedPartitions:
             collection.go()
         (offset,) = in_log(TOPIC)
         wait_until(lambda: not worker.poll() and watermark(TOPIC, "g", "k") == offset, "it is written")
-        assert consume_for(worker, 0.1) == []
+        assert consume_rest(worker) == []
 
     def test_a_position_that_goes_under_its_new_owner_holds_up_no_other_one(
         self, worker: Subscription, caplog: pytest.LogCaptureFixture

@@ -24,7 +24,7 @@ from tests.support.running import Seen, registered
 from tests.support.shop.models import Sale
 from tests.support.subscribers import engine_of
 from tests.support.threads import raw_connection
-from tests.support.transactions import Background, HeldTransaction, wait_until
+from tests.support.transactions import PATIENCE, Background, HeldTransaction, wait_until
 
 from .sides import ends
 from .workers import GROUP, TOPIC, acquire, claim, expire, owner, run_out, state, worker
@@ -33,7 +33,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 still = pytest.mark.usefixtures("still")
 LEVELS = ["READ COMMITTED", "REPEATABLE READ"]
-LONG = 30.0
 
 
 class Handler:
@@ -46,7 +45,7 @@ class Handler:
 
     def __enter__(self) -> Handler:
         self._thread.start()
-        assert self.asked.wait(LONG), "it waits for a lock"
+        assert self.asked.wait(PATIENCE), "it waits for a lock"
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -64,7 +63,7 @@ class Handler:
                 Sale.objects.create(number=self.delivery.offset)
                 assert self.delivery.extend(60)
                 self.asked.set()
-                assert self._on.wait(2 * LONG)
+                assert self._on.wait(PATIENCE)
         except StaleDelivery as stale:
             return type(stale).__name__
         finally:
@@ -129,7 +128,7 @@ def test_a_release() -> None:
 def test_a_successor_of_the_same_name() -> None:
     """A: has asked for more time. Another A starts: has the lease at once, and gets the message. A's ack is refused."""
     with handling() as (_, _, handler), Subscription(TOPIC, GROUP, name="a") as successor:
-        (again,) = wait_until(successor.poll, "the successor gets the message", seconds=LONG)
+        (again,) = wait_until(successor.poll, "the successor gets the message")
         assert again.attempt == 2
         assert handler.go() == "StaleDelivery"
         assert again.ack()
@@ -237,7 +236,7 @@ def test_a_healthy_worker_keeps_its_lease(caplog: pytest.LogCaptureFixture) -> N
         taken.add(lease().leased_at)
         for _ in range(8):  # of 0.4 s each
             before = renewed()
-            wait_until(lambda: renewed() > before, "the lease is renewed", seconds=LONG, every=0.1)  # noqa: B023
+            wait_until(lambda: renewed() > before, "the lease is renewed", every=0.1)  # noqa: B023
         taken.add(lease().leased_at)
 
     def lease() -> PartitionLease:
@@ -251,12 +250,12 @@ def test_a_healthy_worker_keeps_its_lease(caplog: pytest.LogCaptureFixture) -> N
         runner = Runner(handlers(["t"]), RunOptions(name="a", max_seconds=120))
         with Background(runner.run) as running:
             try:
-                wait_until(lambda: seen.messages, "it has begun", seconds=LONG)
+                wait_until(lambda: seen.messages, "it has begun")
                 with Subscription("t", "g", "b") as other:
                     done = DeliveryState.objects.filter(acked=True)
-                    wait_until(lambda: other.poll() or done.exists(), "it is done", seconds=60)
+                    wait_until(lambda: other.poll() or done.exists(), "it is done")
                     publish("t", 2, key="k")
-                    wait_until(lambda: other.poll() or done.count() == 2, "the next one too", seconds=60)
+                    wait_until(lambda: other.poll() or done.count() == 2, "the next one too")
             finally:
                 runner.stop()
                 running.result()

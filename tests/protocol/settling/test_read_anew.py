@@ -26,6 +26,7 @@ from tests.support.subscribers import (
     consume,
     engine_of,
     in_log,
+    make_due,
     poll_until,
     settle,
     settle_and_collect,
@@ -105,8 +106,9 @@ def test_what_a_handler_has_in_hand_is_its_own_though_it_is_told_as_news_again()
 
             wait_until(shared, "the other one has a share")
             for _ in range(20):
+                make_due(mine)
+                make_due(other)
                 assert [*mine.poll(), *other.poll()] == []
-                wait(0.02)
             assert left.ack()
             publish(TOPIC, 2, key="k")
             got: list[Delivery] = []
@@ -189,7 +191,7 @@ def test_what_others_settle_and_delete_meanwhile_was_not_lost() -> None:
         def stand_still(execute: Callable[..., Any], *statement: Any) -> Any:
             result = execute(*statement)
             if not others:
-                others.append(Background(lambda: settle_and_collect(subscription)).result())
+                others.append(Background(lambda: settle_and_collect(subscription)).start().result())
             return result
 
         others: list[int] = []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 
@@ -20,6 +19,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 TOPIC, GROUP = "orders", "billing"
 KEYS = [None, "a", "b", "c"]
+TRANSACTIONS = 150
 
 
 @pytest.fixture(autouse=True)
@@ -35,12 +35,12 @@ class _Undo(Exception):
 class Publisher:
     """Publishes in all ways at random, and remembers the offsets of what it committed."""
 
-    def __init__(self, seed: int, until: float) -> None:
-        self.random, self.until = random.Random(seed), until
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
         self.committed: list[int] = []
 
     def run(self) -> None:
-        while time.monotonic() < self.until:
+        for _ in range(TRANSACTIONS):
             try:
                 self.committed += self._transaction()
             except (_Undo, OperationalError):
@@ -77,7 +77,7 @@ class Publisher:
 def test_whatever_commits_is_delivered_once_and_what_does_not_never_is() -> None:
     """Held, rolled back, multi-row, large and contested publishes: nothing is lost, doubled or left behind."""
     subscribe(TOPIC, GROUP)
-    publishers = [Publisher(seed, time.monotonic() + 4) for seed in range(4)]
+    publishers = [Publisher(seed) for seed in range(4)]
     threads = [Background(publisher.run).start() for publisher in publishers]
     got: Counter[int] = Counter()
     with Subscription(TOPIC, group=GROUP, batch_size=1000) as subscription:
@@ -96,7 +96,6 @@ def test_whatever_commits_is_delivered_once_and_what_does_not_never_is() -> None
             thread.result()
             thread.join()
         committed = {offset for publisher in publishers for offset in publisher.committed}
-        assert len(committed) > 100
 
         def all_is_over() -> bool:
             consume()

@@ -81,7 +81,7 @@ def test_a_job_that_is_killed_again_and_again_comes_to_what_the_file_says(
         for _ in range(kills):
             goal = committed(checkpoint) + 1
             with job(tmp_path, checkpoint) as worker:
-                wait_until(partial(_has, goal, checkpoint, worker), "a batch is durable", timeout=200)
+                wait_until(partial(_has, goal, checkpoint, worker), "a batch is durable", seconds=200)
                 killed.release()
                 assert worker.running, "it ended before it could be killed"
     finally:

@@ -11,6 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -30,9 +31,9 @@ from django_mqueue import (
 )
 from django_mqueue.models import DeliveryState
 from tests.support.shop.models import Door, Sale, Step
+from tests.support.waiting import PATIENCE, wait_until
 
 QUICK = ExponentialBackoff(first=0.05, factor=1, max=0.05, jitter=0)
-PATIENCE = 60.0
 
 
 def pause(seconds: float) -> None:
@@ -60,6 +61,12 @@ def at_door(name: str) -> None:
             return
         pause(0.02)
     raise TimeoutError(f"nobody opened {name}")
+
+
+def wait_for_file(name: str) -> None:
+    """Wait until a test makes a file, and print that the handler ends."""
+    wait_until(Path(name).exists, f"{name} is made")
+    print("the file is there", flush=True)
 
 
 def fail(message: Message) -> None:
@@ -147,8 +154,8 @@ ACTIONS: dict[str, Callable[[Message], None]] = {
 
 def act(message: Message) -> None:
     """Do what the payload says, between two steps: start, and end or fail."""
-    if message.payload.get("do") == "sleep_only":
-        return pause(message.payload["seconds"])  # without the database
+    if message.payload.get("do") == "wait_for_file":
+        return wait_for_file(message.payload["file"])  # without the database
     note("start", message)
     try:
         if action := message.payload.get("do"):

@@ -1,0 +1,47 @@
+"""Waiting for something that must happen.
+
+``PATIENCE`` is the only limit of such a wait. It decides when a test fails, and never whether a test passes.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+PATIENCE = float(os.environ.get("MQUEUE_TEST_PATIENCE", "60"))
+"""Seconds until a wait fails the test. ``MQUEUE_TEST_PATIENCE`` changes it."""
+
+Value = TypeVar("Value")
+
+
+def wait_until(
+    condition: Callable[[], Value | None], what: str, *, seconds: float = PATIENCE, every: float = 0.02
+) -> Value:
+    """Return the condition's first true value. Fail with ``what`` if it stays false for ``seconds``."""
+    deadline, pause = time.monotonic() + seconds, threading.Event()
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {seconds:g} s in vain: {what}")
+        pause.wait(every)
+    return value
+
+
+def gather(poll: Callable[[], list[Value]], count: int, what: str) -> list[Value]:
+    """Poll until there are ``count`` things, and return them. Fail if there are more of them."""
+    found: list[Value] = []
+
+    def enough() -> bool:
+        found.extend(poll())
+        return len(found) >= count
+
+    wait_until(enough, what)
+    assert len(found) == count, f"{what}: {len(found)} came, not {count}"
+    return found
+
+
+def wait(seconds: float) -> None:
+    """Let time pass. Only for tests whose subject is time itself, and never as a proof that nothing happens."""
+    threading.Event().wait(seconds)
