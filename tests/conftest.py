@@ -39,7 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell starts programs in the background so, and all the processes of the tests would inherit it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if config.option.record_durations:
+    if config.option.record_durations and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Recorder(config.option.quick))
     if "DATABASE_URL" in os.environ or _runs_no_test(config) or _leaves_tests_to_others(config):
         return

@@ -115,8 +115,8 @@ IMPOSSIBLE: list[tuple[Any, str]] = [
     ({"MASK": "no.such.module"}, "MASK.* cannot be imported: 'no.such.module': ModuleNotFoundError"),
     ({"MASK": "django_mqueue.nothing"}, "MASK.* cannot be imported: 'django_mqueue.nothing'"),
     (
-        {"MASK": "tests.test_settings.DEFAULTS"},
-        "MASK.* must be callable: 'tests.test_settings.DEFAULTS' is not",
+        {"MASK": "tests.features.test_settings.DEFAULTS"},
+        "MASK.* must be callable: 'tests.features.test_settings.DEFAULTS' is not",
     ),
     ({"TOPICS": {"orders": {"MASK": "no.such"}}}, r"TOPICS'\]\['orders'\]\['MASK'\] cannot be imported"),
     ({"DATABASE": "nowhere"}, "DATABASE.* names no entry of DATABASES: 'nowhere'"),

@@ -73,7 +73,7 @@ class Lane:
         if options.everything and not options.full:
             chosen += ["--sample", options.seed or commit("HEAD"), "--base", options.base or commit("HEAD~1")]
         chosen += ["--quick"] * options.quick + ["--long"] * options.full
-        if options.record:
+        if options.record and self.once:
             chosen.append("--record-durations")
         if options.ci:
             chosen += ["--color=no", "--durations=15", "-p", "no:cacheprovider"]

@@ -18,7 +18,7 @@ from tests.support.runner.outcome import Outcome
 from tests.support.runner.servers import Server, server
 from tests.support.runner.static import static_checks
 
-PROCESSES = 3
+PROCESSES = 2
 """Of pytest for each lane, each with a private server: tests wait more than they compute."""
 
 Work = Callable[[Path | None], Outcome]
