@@ -17,6 +17,7 @@ from pytest_django import DjangoDbBlocker
 
 from tests.own_server import OwnServer, own_server_of_kind
 from tests.servers import adopt, kind_of_run, version_of_run
+from tests.support import lock_hygiene
 from tests.support.durations import Recorder, leave_out_slow
 from tests.support.sampling import sample
 
@@ -90,6 +91,7 @@ def pytest_sessionstart() -> None:
     from tests.support.emptying import empty_quickly  # models: Django is set up by now
 
     empty_quickly()
+    lock_hygiene.watch()
 
 
 def pytest_unconfigure() -> None:
@@ -116,6 +118,14 @@ def _leaves_tests_to_others(config: pytest.Config) -> bool:
 def _runs_no_test(config: pytest.Config) -> bool:
     option = config.option
     return bool(option.collectonly or option.help or option.version or option.markers or option.showfixtures)
+
+
+@pytest.fixture(autouse=True)
+def statements_that_lock_name_their_index() -> Iterator[None]:
+    """Hold the rule over all statements that the package sends in this process (``tests/support/lock_hygiene.py``)."""
+    yield
+    found = lock_hygiene.violations()
+    assert not found, "\n".join(["These statements lock rows and name no index:", *found])
 
 
 @pytest.fixture(scope="session")

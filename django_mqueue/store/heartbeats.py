@@ -23,7 +23,8 @@ def announce(cursor: CursorWrapper, me: Holder) -> str | None:
             [me.group, me.topic, me.name],
         )
     cursor.execute(
-        f"SELECT incarnation FROM queue_subscriber_heartbeats{_ROW} FOR UPDATE", [me.group, me.topic, me.name]
+        f"SELECT incarnation FROM queue_subscriber_heartbeats {_INDEX}{_ROW} FOR UPDATE",
+        [me.group, me.topic, me.name],
     )
     before = str(cursor.fetchone()[0])
     cursor.execute(

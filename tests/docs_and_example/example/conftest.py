@@ -6,9 +6,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from django.apps import AppConfig, apps
+from django.conf import settings
+from django.contrib import admin
 from django.db import connection
 from django.test import override_settings
 from pytest_django import DjangoDbBlocker
@@ -76,18 +80,23 @@ def example(transactional_db: None) -> Iterator[Example]:
             cursor.execute(f"DROP DATABASE `{name}`")
 
 
+@contextmanager
+def installed_flights() -> Iterator[AppConfig]:
+    """Install the example's app. Its pages leave the admin again: other tests of this process do not know the app."""
+    with override_settings(INSTALLED_APPS=[*settings.INSTALLED_APPS, "example_project.flights"]):
+        app = apps.get_app_config("flights")
+        try:
+            yield app
+        finally:
+            admin.site.unregister([model for model in app.get_models() if admin.site.is_registered(model)])
+
+
 @pytest.fixture(scope="session")
 def _flights_tables(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
     """The example's tables in the tests' database. Another folder that imports this may have made them."""
-    from django.apps import apps
-    from django.conf import settings
-
-    with (
-        django_db_blocker.unblock(),
-        override_settings(INSTALLED_APPS=[*settings.INSTALLED_APPS, "example_project.flights"]),
-    ):
+    with django_db_blocker.unblock(), installed_flights() as app:
         there = set(connection.introspection.table_names())
-        models = [m for m in apps.get_app_config("flights").get_models() if m._meta.db_table not in there]
+        models = [model for model in app.get_models() if model._meta.db_table not in there]
         with connection.schema_editor() as editor:
             for model in models:
                 editor.create_model(model)
@@ -100,12 +109,9 @@ def _flights_tables(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
 @pytest.fixture
 def flights(transactional_db: None, _flights_tables: None) -> Iterator[None]:
     """The example's app is installed for the test, its tables are empty; its handlers are unregistered after it."""
-    from django.apps import apps
-    from django.conf import settings
-
-    with override_settings(INSTALLED_APPS=[*settings.INSTALLED_APPS, "example_project.flights"]):
+    with installed_flights() as app:
         yield
-        for model in apps.get_app_config("flights").get_models():
+        for model in app.get_models():
             model._default_manager.all().delete()
     for group in ("board", "delays"):
         for topic in ("flights", "flights-replayed"):

@@ -39,7 +39,7 @@ BRIEF = {
     "UPDATE queue_delivery_state s FORCE INDEX (PRIMARY) STRAIGHT_JOIN": "answers: one statement for many",
     "INSERT INTO queue_messages (": "new rows; nobody locks the gate's slots for long",
     "DELETE s FROM JSON_TABLE": "the state of messages that this transaction has locked, and that are done",
-    "SELECT incarnation FROM queue_subscriber_heartbeats WHERE": "the worker's own row, when it starts",
+    "SELECT incarnation FROM queue_subscriber_heartbeats FORCE INDEX": "the worker's own row, when it starts",
     "UPDATE queue_subscriber_heartbeats FORCE INDEX (queue_heartbeats_subscriber) SET incarnation": "the same",
     "INSERT INTO queue_subscriber_heartbeats": "the same",
 }

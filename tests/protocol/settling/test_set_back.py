@@ -205,7 +205,8 @@ def test_a_round_of_settling_that_was_begun_before_tells_nothing() -> None:
         publish_many(TOPIC, five(5))
         noted = in_log(TOPIC)[-1]
         held.execute(
-            "SELECT 1 FROM queue_offsets WHERE consumer_group = '' AND topic = '' LOCK IN SHARE MODE"
+            "SELECT 1 FROM queue_offsets FORCE INDEX (queue_offsets_partition) WHERE consumer_group = ''"
+            " AND topic = '' LOCK IN SHARE MODE"
         )
         settler = Settler("default", TOPIC)
         assert settler.advance() == earlier.newest

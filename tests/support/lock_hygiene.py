@@ -1,0 +1,67 @@
+"""Every statement of the package that locks rows names the index by which it finds them.
+
+Left to itself a server now and then takes another index, by the luck of its statistics. It then also locks, or waits
+for, rows beside those that are meant. The rule is held over the statements that the tests' process really sends.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import django
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
+
+import django_mqueue
+
+LOCKS = re.compile(r"FOR UPDATE|FOR SHARE|LOCK IN SHARE MODE|^UPDATE queue_|^DELETE (\w+ )?FROM")
+NAMED = re.compile(r"FORCE INDEX|ORDER BY consumer_group, topic")
+"""``ORDER BY`` of the primary key is how a DELETE with a LIMIT names its index."""
+
+DJANGO = str(Path(django.__file__).parent)
+PACKAGE = str(Path(django_mqueue.__file__).parent / "store")
+
+_looked_at: set[str] = set()
+_found: list[str] = []
+
+
+def watch() -> None:
+    """Look at each statement of every connection that this process opens from now on."""
+    connection_created.connect(_watch, dispatch_uid="lock hygiene")
+
+
+def looked_at() -> frozenset[str]:
+    """Return the statements of the package that lock rows, as far as this process has sent them."""
+    return frozenset(_looked_at)
+
+
+def violations() -> list[str]:
+    """Return the statements that broke the rule since the last call."""
+    found = list(_found)
+    _found.clear()
+    return found
+
+
+def _watch(connection: BaseDatabaseWrapper, **kwargs: object) -> None:
+    if _look not in connection.execute_wrappers:
+        connection.execute_wrappers.append(_look)
+
+
+def _look(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:
+    if sql not in _looked_at and LOCKS.search(sql) and _is_ours():
+        _looked_at.add(sql)
+        if not NAMED.search(sql):
+            _found.append(sql)
+    return execute(sql, params, many, context)
+
+
+def _is_ours() -> bool:
+    """Whether the package's store sends this statement, not a test that prepares rows."""
+    frame = sys._getframe(2)
+    while frame.f_back and frame.f_code.co_filename.startswith((DJANGO, __file__)):
+        frame = frame.f_back
+    return frame.f_code.co_filename.startswith(PACKAGE)
