@@ -82,38 +82,21 @@ def insert(cursor: CursorWrapper, topic: str, rows: Sequence[NewRow]) -> int:
     return int(cursor.lastrowid)
 
 
-_STORED = (
-    "(SELECT x.o FROM (SELECT m.`offset` o FROM queue_messages m FORCE INDEX (queue_messages_dedupe)"
-    " WHERE m.topic = %s AND m.partition_key = %s AND m.id = %s AND m.consumer_group = %s LIMIT 1"
-    " FOR UPDATE) x)"
-)
-"""The offset of the row at a place, or NULL. The lock keeps that row from being deleted until the INSERT meets it.
-
-Not in share mode: a shared lock becomes one on a gap where the index's page is split.
-"""
-
-
 def insert_once(cursor: CursorWrapper, topic: str, row: NewRow) -> tuple[int, bool]:
     """Append a row unless its id is there: the offset of the stored row, and whether this call stored it.
 
-    An INSERT that meets a duplicate by its id also locks the gap before it. In a caller's transaction that stops other
-    publishers. At READ COMMITTED the INSERT is given the stored offset there, and meets the duplicate by that. At
-    REPEATABLE READ such a subselect would lock the gap itself, and MySQL locks the end of the table for each duplicate:
-    there this transaction looks first.
+    An INSERT that meets a duplicate by its id also locks the gap before it; on MySQL at REPEATABLE READ it locks the
+    end of the table, and all publishers wait. A transaction of that level looks first.
     """
-    using, stored, place = cursor.db.alias, "NULL", list[str]()
-    if keeps_snapshot(using):
+    if keeps_snapshot(cursor.db.alias):
         there = existing_now(cursor, topic, [row.place]).get(row.place)
         if there is not None:
             return there, False
-    elif session.in_transaction(using):
-        stored, place = _STORED, [topic, *row.place]
     gate, gate_params = locking_topic(topic)
     cursor.execute(
-        f"INSERT INTO queue_messages ({INSERT_COLUMNS}, `offset`) VALUES ({gate}, {row.sql[:-1]}, {stored})"
-        f" ON DUPLICATE KEY UPDATE available_at = IF(LAST_INSERT_ID(queue_messages.`offset` + {DUPLICATE_FLAG}),"
-        " queue_messages.available_at, queue_messages.available_at)",
-        [*gate_params, *row.params(topic), *place],
+        f"{INSERT} ({gate}, {row.sql} ON DUPLICATE KEY UPDATE"
+        f" available_at = IF(LAST_INSERT_ID(`offset` + {DUPLICATE_FLAG}), available_at, available_at)",
+        [*gate_params, *row.params(topic)],
     )
     offset = int(cursor.lastrowid)
     return (offset, True) if offset < DUPLICATE_FLAG else (offset - DUPLICATE_FLAG, False)

@@ -185,20 +185,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         "::test_threads_that_a_claim_does_not_use_are_claimed_for_in_the_same_round",
     ),
     mutation(
-        "a publish that was told of a duplicate locks no gap",
-        "publishers of other keys and topics wait until its transaction ends",
-        "store/log.py",
-        "    elif session.in_transaction(using):",
-        "    elif False:",
-        f"{_LOCKS}::TestDuplicates::test_of_a_message_from_before[READ COMMITTED-publish]",
-    ),
-    mutation(
         "a publish at REPEATABLE READ looks for its id first",
         "on MySQL all publishers wait until the transaction of a duplicate ends",
         "store/log.py",
         "        if there is not None:",
         "        if there is not None and False:",
-        f"{_LOCKS}::TestDuplicates::test_of_a_message_from_before[REPEATABLE READ-publish]",
+        f"{_LOCKS}::TestDuplicates::test_of_a_message_from_before[publish-REPEATABLE READ]",
     ),
     mutation(
         "a publish at REPEATABLE READ looks for its group first",
