@@ -32,6 +32,7 @@ def run(spark: SparkSession, options: dict[str, str], tmp_path: Path) -> Runs:
     return Runs(spark, options, tmp_path / "archive")
 
 
+@pytest.mark.exhaustive
 def test_a_run_ends_though_history_goes_on(run: Runs) -> None:
     """A group that stands still, and traffic: with each look one more message is old enough."""
     subscribe("orders", "idle")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from django_mqueue.spark.archiving import Archived
     from django_mqueue.spark.options import Table
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.exhaustive]
 
 TABLES: tuple[Table, ...] = ("messages", "dead_letters", "deliveries")
 DAY = 86_400_000

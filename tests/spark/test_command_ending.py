@@ -14,7 +14,7 @@ from tests.support.processes import Worker, wait_until
 
 from .commands import FITTING, NO_DJANGO, SMALL, command, started_by, wait_for_nothing_left
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.exhaustive]
 
 OURS, NICE = os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0)
 TRYING = ("tests.spark.trying",)

@@ -51,8 +51,8 @@ def _watch(connection: BaseDatabaseWrapper, **kwargs: object) -> None:
         connection.execute_wrappers.append(_look)
 
 
-def _look(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:
-    if sql not in _looked_at and LOCKS.search(sql) and _is_ours():
+def _look(execute: Callable[..., Any], sql: str | bytes, params: Any, many: bool, context: Any) -> Any:
+    if isinstance(sql, str) and sql not in _looked_at and LOCKS.search(sql) and _is_ours():
         _looked_at.add(sql)
         if not NAMED.search(sql):
             _found.append(sql)

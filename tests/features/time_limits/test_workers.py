@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from typing import Any
 
 import pytest
@@ -127,11 +126,13 @@ def test_where_too_many_hang_the_process_ends(hanging: Hanging, caplog: pytest.L
 
 
 def test_those_that_end_at_last_do_not_count(hanging: Hanging) -> None:
+    """Six of them, one after the other, run on until their failure is noted."""
     publish_many("t", range(12))
 
     def handle(message: Message) -> None:
         if message.payload < 6:
-            threading.Event().wait(LIMIT * 2)
+            failed = DeliveryState.objects.filter(message_offset=message.offset, failure_count=1)
+            wait_until(failed.exists, "its failure is noted")
 
     with registered("t", seen := Seen(handle), max_runtime=LIMIT, retry=LATER):
         assert "ack 6, nack 6" in run(threads=1)
