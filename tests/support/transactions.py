@@ -155,6 +155,14 @@ class HeldTransaction(Background[Result]):
     def rollback(self) -> Result:
         return self._finish(keep=False)
 
+    def assert_blocks_nothing(self, work: Callable[[], object]) -> None:
+        """Run ``work()`` in another thread. Fail if it waits for a lock: a work that is only slow passes."""
+        with Background(work, using=self.using) as other:
+            if other.is_blocked:
+                self._end.set()
+                raise AssertionError(f"it waits for a lock: {other.statements[-1]}")
+            other.result()
+
     def _finish(self, *, keep: bool) -> Result:
         self._keep = keep
         self._end.set()
