@@ -38,7 +38,7 @@ def topic() -> str:
 
     An INSERT of an id that was just deleted waits for locks of the next entry in the index of ids, until purge is done.
     """
-    return f"m-{next(_numbers)}"
+    return f"s-{next(_numbers)}"
 
 
 def publish_around(topic: str) -> None:
@@ -55,7 +55,7 @@ def publish_around(topic: str) -> None:
 @pytest.mark.parametrize("verb", VERBS)
 def test_an_unknown_id_holds_up_nobody(topic: str, verb: str, before: int) -> None:
     for number in (4, 6) * before:
-        for other in (f"l{topic}", topic, f"n{topic}"):
+        for other in (f"l{topic}", topic, f"t{topic}"):
             publish(other, 1, key=f"key-{number}", id=ID)
             publish(other, 1, key=f"key-{number}", id=ID, delay=60)
     with HeldTransaction(lambda: VERBS[verb](topic)) as held:
