@@ -75,7 +75,7 @@ def test_effects_of_atomic_batches_happen_once_however_often_workers_are_killed(
         wait_until(lambda: not DeliveryState.objects.filter(acked=False).exists(), "all are acked")
         for worker in crew:
             worker.stop()
-    assert kills > 3
+    assert kills > 1
     assert set(Counter(Sale.objects.values_list("number", flat=True)).values()) == {1}
     assert Sale.objects.count() == messages == Message.objects.filter(topic="receipts").count()
     assert not Message.objects.filter(topic="crates_dlq").exists()
