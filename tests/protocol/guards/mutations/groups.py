@@ -137,6 +137,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "protocol/guards/test_watermark.py::test_what_is_done_behind_an_open_message_stays_done",
     ),
     mutation(
+        "a watermark is moved by the owner alone",
+        "a former owner writes down what it remembers of an earlier life: the new one's messages are lost",
+        "service/watermarks.py",
+        "mine = leases.lock_mine(cursor, context.me, context.life, names)",
+        "mine = leases.Mine(set(names), set())",
+        f"{_LIVES}::test_before_it_has_noticed_a_worker_of_an_earlier_life_can_do_nothing",
+    ),
+    mutation(
         "a watermark is moved in one transaction",
         "the lease is stolen, or the group unsubscribed, between the look and the move",
         "service/watermarks.py",
