@@ -86,6 +86,7 @@ def test_partitions_that_come_back_to_their_owner_of_an_earlier_life_are_read_an
 @override_settings(MQUEUE={**KEPT, "DISCOVERY_INTERVAL": 60})
 def test_before_it_has_noticed_a_worker_of_an_earlier_life_can_do_nothing() -> None:
     """It looks at its group once a minute. Until then it neither claims nor answers nor moves a watermark."""
+    publish(f"{TOPIC}-before", 0)  # The log's very first message would hide a watermark that was moved.
     publish_many(TOPIC, [OutgoingMessage(n, key="k") for n in range(5)])
     with ExitStack() as stack:
         worker = stack.enter_context(Subscription(TOPIC, GROUP, batch_size=5))
