@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from typing import NoReturn
@@ -12,6 +13,7 @@ from .say import complain
 
 
 def launch(main: Callable[[list[str]], int]) -> NoReturn:
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # a second for each of hundreds of processes
     end_cleanly_when_told()
     try:
         sys.exit(main(sys.argv[1:]))

@@ -92,7 +92,7 @@ def run_lane(lane: Lane, server: Server, options: Options, output: Path | None =
     begun = time.monotonic()
     code = forward(
         [python, "-m", "pytest", f"--junitxml={report}", *shared, *lane.arguments(options)],
-        env={**server.environment, "PYTHONDONTWRITEBYTECODE": "1", **(SMALL_SPARK if lane.spark else {})},
+        env={**server.environment, **(SMALL_SPARK if lane.spark else {})},
         cwd=ROOT,
         output=output,
     )
