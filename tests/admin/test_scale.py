@@ -31,6 +31,7 @@ def costs(client: Client, size: worlds.Size) -> Iterator[tuple[str, View, Measur
                 yield name, view, measure(client, view, times=1)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.django_db(transaction=True)
 def test_ten_times_as_many_rows_cost_no_page_more(admin_client: Client) -> None:
     """Statements and rows read, by the server's own counters. What counts, or looks for something, up to a limit of its

@@ -10,7 +10,7 @@ from django.db import connection
 from django_mqueue import Message, redrive, subscribe
 from django_mqueue.models import Message as Row
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.once, pytest.mark.exhaustive, pytest.mark.django_db(transaction=True)]
 
 LETTERS = 100_000
 DIGITS = "(SELECT 0 AS d UNION ALL " + " UNION ALL ".join(f"SELECT {n}" for n in range(1, 10)) + ")"

@@ -37,6 +37,7 @@ def offsets(request: pytest.FixtureRequest) -> list[int]:
     return found
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "more",
     [

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pytest
+
 from tests.proof.checker import check, summary
 from tests.proof.history import Closed, Deleted, Event, Fault, Finished, Registered, Sent, Started
 from tests.proof.tests.stories import RULES, TOPIC, ns
@@ -30,6 +32,7 @@ def long_history(messages: int) -> Iterator[Event]:
             yield Fault(ns(at + 0.5), "killed", f"w0.{number // 2000}")
 
 
+@pytest.mark.exhaustive
 def test_a_history_of_a_million_and_a_half_events() -> None:
     events = list(long_history(MESSAGES))
     assert len(events) > 1_500_000

@@ -17,6 +17,9 @@ from .page import tables
 from .taking_out import copy_of_the_project, needs_spark, take_out
 
 
+pytestmark = pytest.mark.once
+
+
 def test_each_guard_has_a_name_of_its_own() -> None:
     assert len({mutation.guard for mutation in MUTATIONS}) == len(MUTATIONS)
 
