@@ -16,7 +16,6 @@ from .mutations.mutation import Mutation
 from .page import tables
 from .taking_out import copy_of_the_project, needs_spark, take_out
 
-
 pytestmark = pytest.mark.once
 
 
