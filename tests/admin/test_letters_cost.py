@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from django_mqueue import subscribe
 from django_mqueue.models import Message
 from django_mqueue.service import letters, mending
-from tests.features.dead_letters.test_many_letters import DIGITS, LETTERS, fill
+from tests.support.many import NUMBERS, insert_dead_letters
 
 from .letters import TOPIC
 from .looking import html_of, text
@@ -21,7 +21,7 @@ from .test_cost import reads
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-TOPICS = 2_000
+LETTERS, TOPICS = 100_000, 2_000
 LOOKED = 3 * letters.LOOK_MOST + 3_000
 """Entries of the index, of each step's list of them, and rows, of what a page may look at; and one more step's. A slow
 machine looks at less: its time is over before."""
@@ -33,7 +33,7 @@ PAGES: list[tuple[str, dict[str, str], int]] = [
     ("deadletter_errors", {"topic": TOPIC}, LOOKED),
     ("deadletter_list", {"topic": TOPIC}, 1_000),
     ("deadletter_list", {"topic": TOPIC, "group": "billing"}, 1_000),
-    ("deadletter_list", {"topic": TOPIC, "id": "3-777"}, 1_000),
+    ("deadletter_list", {"topic": TOPIC, "id": "30777"}, 1_000),
     ("deadletter_list", {"topic": TOPIC, "key": "k7"}, 4_000),
     ("deadletter_list", {"topic": TOPIC, "line": "nothing"}, LOOKED),
     ("deadletter_list", {"topic": TOPIC, "path": "nothing", "value": "1"}, LOOKED + letters.LOOK_MOST),
@@ -46,14 +46,12 @@ PAGES: list[tuple[str, dict[str, str], int]] = [
 
 def fill_topics() -> None:
     """Dead letters of many topics, one of each."""
-    number = "x0.d + x1.d * 10 + x2.d * 100 + x3.d * 1000"
-    tables = " CROSS JOIN ".join(f"{DIGITS} x{place}" for place in range(4))
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO queue_messages (topic, partition_key, id, consumer_group, payload, metadata, available_at,"
             " created_at, published_at, failed_at, failure_count, last_error, original_topic, failed_group,"
-            f" original_id) SELECT CONCAT('t', {number}, '_dlq'), 'k', '1:billing', '', '1', '{{}}', 1, 1, 1, 1, 1,"
-            f" 'E: x', CONCAT('t', {number}), 'billing', 'i' FROM {tables} WHERE {number} < {TOPICS}"
+            f" original_id) SELECT CONCAT('t', n, '_dlq'), 'k', '1:billing', '', '1', '{{}}', 1, 1, 1, 1, 1,"
+            f" 'E: x', CONCAT('t', n), 'billing', 'i' FROM {NUMBERS} WHERE n < {TOPICS}"
         )
         cursor.execute("ANALYZE TABLE queue_messages")
         cursor.fetchall()
@@ -63,7 +61,7 @@ def fill_topics() -> None:
 def test_a_hundred_thousand_letters() -> None:
     """No page reads more than it says that it looks at, and none counts or skips; a step takes what a step may."""
     subscribe(TOPIC, "billing")
-    fill()
+    insert_dead_letters(TOPIC, "billing", LETTERS)
     fill_topics()
     client = staff("view_deadletter", "redrive_deadletter", "purge_deadletter")
     html_of(client, url_of("deadletter_changelist"))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from django.db import connection
 
-from tests.protocol.cost.full_tables import NUMBERS
+from tests.support.many import NUMBERS
 
 TOPIC = "orders"
 CHUNK = 100_000

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from django.db import connection
 
 from tests.benchmarks import rows
-from tests.protocol.cost.full_tables import NUMBERS
+from tests.support.many import NUMBERS
 
 TABLES = (
     "queue_messages", "queue_delivery_state", "queue_partition_leases", "queue_offsets", "queue_subscriber_heartbeats",

@@ -5,38 +5,20 @@ from __future__ import annotations
 import tracemalloc
 
 import pytest
-from django.db import connection
 
 from django_mqueue import Message, redrive, subscribe
 from django_mqueue.models import Message as Row
+from tests.support.many import insert_dead_letters
 
 pytestmark = [pytest.mark.once, pytest.mark.exhaustive, pytest.mark.django_db(transaction=True)]
 
 LETTERS = 100_000
-DIGITS = "(SELECT 0 AS d UNION ALL " + " UNION ALL ".join(f"SELECT {n}" for n in range(1, 10)) + ")"
-
-
-def fill() -> None:
-    """Rows as dead-lettering makes them, ten thousand a statement."""
-    numbers = " CROSS JOIN ".join(f"{DIGITS} x{place}" for place in range(4))
-    number = " + ".join(f"x{place}.d * {10**place}" for place in range(4))
-    with connection.cursor() as cursor:
-        for block in range(LETTERS // 10_000):
-            cursor.execute(
-                "INSERT INTO queue_messages (topic, partition_key, id, consumer_group, payload, metadata, available_at,"
-                " created_at, published_at, failed_at, failure_count, last_error, original_topic, failed_group,"
-                f" original_id) SELECT 'orders_dlq', CONCAT('k', x0.d), CONCAT(%s, '-', {number}, ':billing'), '',"
-                " CONCAT('{\"pad\": \"', REPEAT('x', 200), '\"}'),"
-                ' \'{"kind": "", "headers": {}, "encoding": "json"}\', 1, 1, 1, 1, 3, \'ValueError: no\','
-                f" 'orders', 'billing', CONCAT(%s, '-', {number}) FROM {numbers}",
-                [block, block],
-            )
 
 
 @pytest.mark.timeout(240)
 def test_a_hundred_thousand_letters() -> None:
     subscribe("orders", "billing")
-    fill()
+    insert_dead_letters("orders", "billing", LETTERS)
     seen = 0
 
     def interrupted(letter: Message) -> dict[str, str]:

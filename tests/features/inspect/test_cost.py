@@ -25,7 +25,7 @@ from django_mqueue.inspect import (
 )
 from django_mqueue.service import partitions
 from django_mqueue.service.registration import NEIGHBOURS
-from tests.features.dead_letters.test_many_letters import DIGITS
+from tests.support.many import insert_messages
 from tests.support.statements import Cost, counted
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -42,18 +42,8 @@ STEPS_MORE = 2 * math.ceil(math.log2(LARGE / SMALL)) * 2 * (2 * NEIGHBOURS)
 def fill(topic: str, count: int, keys: int = KEYS) -> None:
     """The last ``OPEN`` are new, as many before them wait for a retry, and all others are done."""
     subscribe(topic, "g")
-    numbers = " CROSS JOIN ".join(f"{DIGITS} x{place}" for place in range(5))
-    number = " + ".join(f"x{place}.d * {10**place}" for place in range(5))
+    first = insert_messages(topic, count, keys, published_at="1700000000000 + n * 1000")
     with connection.cursor() as cursor:
-        cursor.execute(
-            "INSERT INTO queue_messages (topic, partition_key, id, consumer_group, payload, metadata, available_at,"
-            " created_at, published_at) SELECT %s, CONCAT('k', n MOD %s), CONCAT('id-', n), '', '1',"
-            ' \'{"kind": "", "headers": {}, "encoding": "json"}\', 1, 1, 1700000000000 + n * 1000'
-            f" FROM (SELECT {number} AS n FROM {numbers}) x WHERE n < %s ORDER BY n",
-            [topic, keys, count],
-        )
-        cursor.execute("SELECT MIN(`offset`) FROM queue_messages WHERE topic = %s", [topic])
-        first = int(cursor.fetchone()[0])
         done, told = first + count - 2 * OPEN, first + count - OPEN
         cursor.execute(
             "INSERT INTO queue_delivery_state (consumer_group, topic, partition_key, message_offset, acked, in_flight,"

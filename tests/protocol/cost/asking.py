@@ -9,8 +9,9 @@ from django_mqueue.policy.encoding import encode
 from django_mqueue.service.leftovers import Leftovers
 from django_mqueue.service.requesting import Question
 from django_mqueue.store import replies, session
+from tests.support.many import NUMBERS
 
-from .full_tables import NUMBERS, in_chunks
+from .full_tables import in_chunks
 
 DEAD = 200
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import connection
 
 from django_mqueue import publish, subscribe
+from tests.support.many import NUMBERS
 
 MESSAGES, PARTITIONS = 500_000, 2_500
 """Of each of two topics: a million rows in the log."""
@@ -13,13 +14,6 @@ DONE, WAITING, LEFT = 300_000, 40_000, 3
 CROWD = 20
 """Other groups with leases and positions in all those partitions."""
 CHUNK = 50_000
-
-DIGITS = "(SELECT 0 AS d UNION ALL " + " UNION ALL ".join(f"SELECT {d}" for d in range(1, 10)) + ")"
-NUMBERS = (
-    "(SELECT a.d * 10000 + b.d * 1000 + c.d * 100 + e.d * 10 + f.d AS n FROM"
-    f" {DIGITS} a, {DIGITS} b, {DIGITS} c, {DIGITS} e, {DIGITS} f) numbers"
-)
-"""A derived table of the numbers below 100,000."""
 
 
 def in_chunks(sql: str, params: list[str | int], first: int, count: int) -> None:

@@ -15,9 +15,8 @@ from django_mqueue import subscribe
 from django_mqueue.inspect import groups, messages
 from django_mqueue.service import known
 from django_mqueue.store import garbage, log
+from tests.support.many import insert_messages
 from tests.support.statements import Cost, counted
-
-from .full_tables import NUMBERS
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -25,17 +24,6 @@ LONG, KEYS = 8_000, 50
 """Messages of the topic that is looked at, and its partitions."""
 SHORT = 10_000
 """Partitions of the other one, with a message each."""
-
-
-def fill(topic: str, count: int, keys: int) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "INSERT INTO queue_messages (topic, partition_key, id, consumer_group, payload, metadata, available_at,"
-            " created_at, published_at) SELECT %s, CONCAT('k', n MOD %s), CONCAT('id-', n), '', '1',"
-            ' \'{"kind": "", "headers": {}, "encoding": "json"}\', 1, 1, 1'
-            f" FROM {NUMBERS} WHERE n < %s ORDER BY n",
-            [topic, keys, count],
-        )
 
 
 def analyze() -> None:
@@ -82,14 +70,14 @@ def costs(topic: str) -> dict[str, Cost]:
 @pytest.fixture
 def long_ones() -> None:
     subscribe("long", "g")
-    fill("long", LONG, KEYS)
+    insert_messages("long", LONG, KEYS)
 
 
 @pytest.mark.usefixtures("long_ones")
 def test_short_partitions_of_another_topic_make_no_look_dearer() -> None:
     analyze()
     before = costs("long")
-    fill("short", SHORT, SHORT)
+    insert_messages("short", SHORT, SHORT)
     analyze()
     for name, cost in costs("long").items():
         assert cost.rows <= before[name].rows + 40 * KEYS < LONG, (
@@ -101,7 +89,7 @@ def test_short_partitions_of_another_topic_make_no_look_dearer() -> None:
 @pytest.mark.usefixtures("long_ones")
 def test_tables_that_nobody_has_counted_cost_no_more() -> None:
     """As after loading much at once."""
-    fill("short", SHORT, SHORT)
+    insert_messages("short", SHORT, SHORT)
     for name, cost in costs("long").items():
         assert cost.rows < LONG, f"{name}: {cost}"
 
@@ -109,8 +97,8 @@ def test_tables_that_nobody_has_counted_cost_no_more() -> None:
 def test_many_short_partitions_are_read_in_few_statements() -> None:
     """The topic that is looked at is the one with the short ones; another has few long ones."""
     subscribe("short", "g")
-    fill("long", LONG, 4)
-    fill("short", SHORT, SHORT)
+    insert_messages("long", LONG, 4)
+    insert_messages("short", SHORT, SHORT)
     analyze()
     with counted() as cost:
         assert len(all_news("short")) == SHORT
