@@ -34,7 +34,7 @@ def outcomes_of(options: Options) -> list[Outcome]:
     else:
         main = Lane("chosen", running(), spark=options.spark)
     python = main.environment.ensure()
-    outcomes = list(static_checks(python)) if options.everything else []
+    outcomes: list[Outcome] = []
     servers: list[Server] = []
     for kind in _kinds(options):
         try:
@@ -46,6 +46,7 @@ def outcomes_of(options: Options) -> list[Outcome]:
     else:
         tracks = [[partial(run_lane, main, server, options) for server in servers]]
     beside = [Beside(track, number) for number, track in enumerate(tracks[1:], 1)]
+    outcomes += static_checks(python) if options.everything else ()
     outcomes += [work(None) for work in tracks[0]]
     for track in beside:
         outcomes += track.outcomes()
