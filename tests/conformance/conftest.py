@@ -40,6 +40,6 @@ def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Notes:
 
 @pytest.fixture
 def system(notes: Notes) -> Iterator[System]:
-    """The system under test, empty, with the times that ``System.lease`` and ``System.look`` tell."""
+    """The system under test, empty, with leases that outlast it."""
     with implementation()() as entered:
         yield entered

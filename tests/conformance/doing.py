@@ -65,20 +65,21 @@ def take_one(subscribers: Subscribers) -> Delivery:
     return only
 
 
-def nothing_comes(subscribers: Subscribers, seconds: float = 0.25) -> None:
-    """Polls for so long, twenty times at least, and none gives anything."""
-    deadline, pause, polls = time.monotonic() + seconds, threading.Event(), 0
-    while polls < 20 or time.monotonic() < deadline:
+def nothing_comes(subscribers: Subscribers, polls: int = 20) -> None:
+    """Poll so many times, 10 ms apart. Fail if a poll returns a delivery."""
+    pause = threading.Event()
+    for _ in range(polls):
         for subscriber in of(subscribers):
             got = subscriber.poll()
             assert not got, f"{payloads(got)} came to {subscriber.name}"
-        polls += 1
         pause.wait(0.01)
 
 
-def let_pass(seconds: float) -> None:
-    """Let time pass where time is the subject: what must not happen in it."""
-    threading.Event().wait(seconds)
+def outlast(system: System, topic: str, group: str, visibility_timeout: float) -> None:
+    """Return when the visibility timeout of a new delivery to another group has run out."""
+    other = system.open(topic, group, visibility_timeout=visibility_timeout)
+    until(lambda: [each for each in other.poll() if each.attempt == 2], "it comes again")
+    other.close()
 
 
 def polled_until(subscribers: Subscribers, condition: Callable[[], Any], what: str) -> None:

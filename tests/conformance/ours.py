@@ -22,6 +22,7 @@ from django.test.utils import CaptureQueriesContext
 import django_mqueue as mqueue
 from django_mqueue.inspect import remove, send_to_front
 from tests.support.processes import Worker, Workers, database_url, wait_until
+from tests.support.subscribers import let_die, let_worker_die
 
 from . import system as protocol
 from .handling import DIRECTORY
@@ -29,7 +30,7 @@ from .handling import DIRECTORY
 MQUEUE: dict[str, Any] = {
     "POLL_INTERVAL": 0.02,
     "DISCOVERY_INTERVAL": 0.05,
-    "LEASE_DURATION": 1.5,
+    "LEASE_DURATION": 600,
     "LEASE_RENEWAL_INTERVAL": 0.3,
     "GC_INTERVAL": 0.05,
     "RETENTION": 3600,
@@ -37,10 +38,13 @@ MQUEUE: dict[str, Any] = {
 
 
 class OurSubscriber(mqueue.Subscription):
-    """A ``Subscription`` that can be left behind."""
+    """A ``Subscription`` that can be left behind. It does nothing between calls of ``poll``."""
 
     def crash(self) -> None:
-        """Nothing runs beside ``poll``: who is not polled is dead."""
+        let_die(self.name)
+
+    def stall(self) -> None:
+        let_die(self.name)
 
 
 class OurWorker:
@@ -61,9 +65,12 @@ class OurWorker:
 
     def kill(self) -> None:
         self.process.kill()
+        let_worker_die(self.process)
 
     def stall(self) -> None:
         self.process.send(signal.SIGSTOP)
+        wait_until(lambda: self.process.is_stopped, "the process is stopped")
+        let_worker_die(self.process)
 
     def wake(self) -> None:
         self.process.send(signal.SIGCONT)
@@ -73,8 +80,7 @@ class System:
     """The package under test."""
 
     marks: Sequence[pytest.MarkDecorator] = (pytest.mark.django_db(transaction=True),)
-    lease = float(MQUEUE["LEASE_DURATION"])
-    look = 0.5
+    looks = 50
     stale: type[Exception] = mqueue.StaleDelivery
     unknown: type[Exception] = mqueue.NotRegistered
     active: type[Exception] = mqueue.GroupActive
@@ -173,11 +179,6 @@ class System:
     @contextmanager
     def retention(self, seconds: float) -> Iterator[None]:
         with override_settings(MQUEUE={**settings.MQUEUE, "RETENTION": seconds}):
-            yield
-
-    @contextmanager
-    def lasting_leases(self) -> Iterator[None]:
-        with override_settings(MQUEUE={**settings.MQUEUE, "LEASE_DURATION": 36_000}):
             yield
 
     def start_worker(

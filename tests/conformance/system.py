@@ -5,9 +5,10 @@ is called without arguments and entered as a context manager for each test::
 
     MQUEUE_CONFORMANCE=package.module:Class python -m pytest tests/conformance
 
-Time limits are those of the implementation under test: a member that dies is replaced within ``System.lease``
-seconds, and whatever happens from time to time (looking for members and partitions, watermarks, deletion)
-happens within ``System.look`` seconds, on an idle machine.
+Leases outlast every test. They end only where a scenario says so: ``Subscriber.crash`` and ``stall``, ``Worker.kill``
+and ``stall``. An implementation may set the times that it has stored back there, or wait until its leases have expired.
+What happens from time to time (looking for members and partitions, watermarks, deletion) happens within
+``System.looks`` polls that are 10 ms apart.
 """
 
 from __future__ import annotations
@@ -36,8 +37,7 @@ class Subscriber(Protocol):
     def poll(self, max_messages: int = 100) -> Sequence[Delivery]:
         """What is this member's to handle now, perhaps nothing; never waits.
 
-        All that is due from time to time is done in here, or elsewhere. A member that is not polled is as one whose
-        process has stalled: it does nothing, and its lease expires.
+        All that is due from time to time is done in here, or elsewhere.
         """
         ...
 
@@ -50,7 +50,11 @@ class Subscriber(Protocol):
         ...
 
     def crash(self) -> None:
-        """Never do anything again, and tell nobody. Its deliveries may still try to answer, as a zombie's."""
+        """Never do anything again. Its leases have expired. Its deliveries may still try to answer."""
+        ...
+
+    def stall(self) -> None:
+        """Do nothing until its leases have expired. It may be polled again after that."""
         ...
 
 
@@ -72,11 +76,11 @@ class Worker(Protocol):
         ...
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """SIGKILL, if it still runs. Its leases have expired."""
         ...
 
     def stall(self) -> None:
-        """SIGSTOP."""
+        """SIGSTOP. Its leases have expired."""
         ...
 
     def wake(self) -> None:
@@ -113,12 +117,8 @@ class System(Protocol):
     marks: Sequence[pytest.MarkDecorator]
     """Given to each scenario: what pytest has to set up first, a database for instance."""
 
-    lease: float
-    look: float
-
-    def lasting_leases(self) -> AbstractContextManager[Any]:
-        """Leases of members that join in the block outlast every test: none of them expires in it."""
-        ...
+    looks: int
+    """After so many polls everything that happens from time to time has happened several times."""
 
     stale: type[Exception]
     """Raised by answers that come too late."""

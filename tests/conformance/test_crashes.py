@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .doing import ids, keys, let_pass, nothing_comes, payloads, receive, take, take_one, until
+from .doing import ids, keys, nothing_comes, payloads, receive, take, take_one, until
 from .handling import Notes
 from .system import Handler, System
 
@@ -52,27 +52,27 @@ def test_crash_after_retry_limit_does_not_lose_messages(system: System) -> None:
 
 def test_graceful_shutdown_during_processing(system: System) -> None:
     """A member leaves with one message acked, one in hand: the one comes again at once, and nothing else twice."""
-    with system.lasting_leases():
-        first = system.open("t", "g", "one")
-        for n in range(5):
-            system.publish("t", n, key="a")
-        done, *_ = receive(first, 2)
-        assert done.ack()
-        first.close()
-        second = system.open("t", "g", "two")
-        assert sorted(payloads(take(second, 4))) == [1, 2, 3, 4]
-        nothing_comes(second)
+    first = system.open("t", "g", "one")
+    for n in range(5):
+        system.publish("t", n, key="a")
+    done, *_ = receive(first, 2)
+    assert done.ack()
+    first.close()
+    second = system.open("t", "g", "two")
+    assert sorted(payloads(take(second, 4))) == [1, 2, 3, 4]
+    nothing_comes(second)
 
 
 def test_graceful_shutdown_of_a_worker(system: System, notes: Notes) -> None:
     """A worker that is told to stop finishes the handler that runs, acks it, takes nothing new, and ends well."""
     for n in range(6):
         system.publish("t", {"n": n, "do": "wait", "door": "stop"}, key="a")
-    with system.lasting_leases():
-        worker = system.start_worker(Handler("t", "g"), threads=2)
+    worker = system.start_worker(Handler("t", "g"), threads=2)
+    idle = system.start_worker(Handler("idle", "g"))
     until(lambda: sorted(notes.numbers("start")) == [0, 1], "two run")
     worker.ask_to_stop()
-    let_pass(0.2)
+    idle.ask_to_stop()
+    assert idle.wait() == 0
     assert worker.running, "it waits for them"
     notes.open_door("stop")
     assert worker.wait() == 0

@@ -68,6 +68,7 @@ def test_no_effect_of_a_delivery_that_is_anothers(system: System) -> None:
     first, effects = system.open("t", "g", "one"), system.open("effects", "g")
     system.publish("t", 1, key="a")
     (delivery,) = receive(first)
+    first.stall()
     second = system.open("t", "g", "two")
     (again,) = receive(second)
     with pytest.raises(system.stale), delivery.atomic():
@@ -85,9 +86,17 @@ def test_exactly_once_whoever_is_killed(system: System, notes: Notes) -> None:
         system.publish("t", {"n": n, "effect": "effects", **doing}, key=f"k{n % 4}")
     handler = Handler("t", "g", atomic=True, max_attempts=5)
     workers = [system.start_worker(handler) for _ in range(2)]
-    until(lambda: len(notes.numbers("end")) >= 8, "some are done")
+
+    def ended() -> int:
+        for worker in workers:
+            if not worker.running:
+                worker.kill()
+        return len({*notes.numbers("end")})
+
+    until(lambda: ended() >= 8, "some are done")
     workers[0].kill()
     workers.append(system.start_worker(handler))
+    until(lambda: ended() == 40, "all have ended once")
     effects = sorted(delivery.payload["n"] for delivery in take(system.open("effects", "g"), 40))
     assert effects == [*range(40)]
     assert sum(worker.running for worker in workers) in (1, 2)

@@ -14,7 +14,7 @@ def test_gc_only_after_all_groups_acked(system: System) -> None:
         one, two = system.open("t", "one"), system.open("t", "two")
         system.publish("t", "x", key="a", id="x")
         take_one(one)
-        nothing_comes(one, 2 * system.look)
+        nothing_comes(one, system.looks)
         assert is_in_log(system, "t", "x", key="a")
         take_one(two)
         polled_until([one, two], lambda: not is_in_log(system, "t", "x", key="a"), "it leaves the log")
@@ -28,7 +28,7 @@ def test_gc_waits_for_a_group_that_is_down(system: System) -> None:
         for n in range(3):
             system.publish("t", n, key="a")
         take(running, 3)
-        nothing_comes(running, 2 * system.look)
+        nothing_comes(running, system.looks)
         assert payloads(take(system.open("t", "down"), 3)) == [0, 1, 2]
 
 
@@ -39,7 +39,7 @@ def test_gc_goes_on_when_a_group_unsubscribes(system: System) -> None:
         running = system.open("t", "running")
         system.publish("t", "x", key="a", id="x")
         take_one(running)
-        nothing_comes(running, system.look)
+        nothing_comes(running, system.looks)
         assert is_in_log(system, "t", "x", key="a")
         system.unsubscribe("t", "down")
         polled_until(running, lambda: not is_in_log(system, "t", "x", key="a"), "it leaves the log")
@@ -51,7 +51,7 @@ def test_retention_keeps_what_everybody_is_done_with(system: System) -> None:
     for n in range(3):
         system.publish("t", n, key="a")
     take(first, 3)
-    nothing_comes(first, 2 * system.look)
+    nothing_comes(first, system.looks)
     assert payloads(take(system.open("t", "second"), 3)) == [0, 1, 2]
 
 
@@ -84,7 +84,7 @@ def test_watermark_advances_contiguously(system: System) -> None:
             assert held[n].ack()
         polled_until(subscriber, lambda: in_log() == [4, 5], "1 to 3 leave the log")
         assert held[5].ack()
-        nothing_comes(subscriber, 2 * system.look)
+        nothing_comes(subscriber, system.looks)
         assert in_log() == [4, 5], "5 waits for 4"
         assert held[4].ack()
         polled_until(subscriber, lambda: in_log() == [], "all have left the log")
@@ -95,7 +95,7 @@ def test_topic_without_groups_forgets_nothing(system: System) -> None:
     with system.retention(0):
         other = system.open("other", "g")
         system.publish("t", "x", key="a", id="x")
-        nothing_comes(other, 2 * system.look)
+        nothing_comes(other, system.looks)
         assert take_one(system.open("t", "g")).payload == "x"
 
 
@@ -112,7 +112,7 @@ def test_dead_letters_are_not_deleted(system: System) -> None:
         dead = system.dead_letters("t")
         letters = system.open(dead, "undertaker")
         take_one(letters)
-        nothing_comes(letters, 2 * system.look)
+        nothing_comes(letters, system.looks)
         assert take_one(system.open(dead, "another")).payload == "x"
 
 

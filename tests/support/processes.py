@@ -29,10 +29,10 @@ ROOT = Path(__file__).resolve().parents[2]
 FAST: dict[str, Any] = {
     "POLL_INTERVAL": 0.02,
     "DISCOVERY_INTERVAL": 0.1,
-    "LEASE_DURATION": 2.0,
+    "LEASE_DURATION": 60,
     "LEASE_RENEWAL_INTERVAL": 0.4,
 }
-"""The ``MQUEUE`` setting of most tests with processes: a dead worker is replaced within two seconds."""
+"""The ``MQUEUE`` setting of most tests with processes. ``let_worker_die`` ends the leases of a dead worker."""
 
 
 def database_ms(using: str = "default") -> int:
@@ -84,11 +84,17 @@ class Worker:
             preexec_fn=die_with_parent(signal.SIGKILL),
         )
         self.pid = self.process.pid
+        self.name = arguments[arguments.index("--name") + 1] if "--name" in arguments else ""
         marks[self.pid] = mark
 
     @property
     def running(self) -> bool:
         return self.process.poll() is None
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the process is stopped, as SIGSTOP does."""
+        return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)

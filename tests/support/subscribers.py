@@ -11,12 +11,13 @@ from django_mqueue.models import DeliveryState, Message, Offset, PartitionLease,
 from django_mqueue.service.collecting import Collector
 from django_mqueue.service.engine import Engine
 
+from .processes import Worker
 from .waiting import PATIENCE, wait_until
 
 QUICK: dict[str, Any] = {
     "POLL_INTERVAL": 0.01,
     "DISCOVERY_INTERVAL": 0.05,
-    "LEASE_DURATION": 1,
+    "LEASE_DURATION": 60,
     "LEASE_RENEWAL_INTERVAL": 0.3,
     "GC_INTERVAL": 0.01,
     "RETENTION": 0,
@@ -98,6 +99,13 @@ def let_die(name: str) -> None:
     """Move the times of a subscriber that is not polled any more: its heartbeat is old, and its leases expired."""
     SubscriberHeartbeat.objects.filter(subscriber_name=name).update(heartbeat_at=0)
     PartitionLease.objects.filter(leased_by=name).update(lease_renewed_at=0)
+
+
+def let_worker_die(worker: Worker, using: str = "default") -> None:
+    """Move the times of a worker process that was killed or stopped: all its leases have expired."""
+    name = worker.name or f"-{worker.pid}-"
+    SubscriberHeartbeat.objects.using(using).filter(subscriber_name__contains=name).update(heartbeat_at=0)
+    PartitionLease.objects.using(using).filter(leased_by__contains=name).update(lease_renewed_at=0)
 
 
 def settle(subscription: Subscription) -> int:

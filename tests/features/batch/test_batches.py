@@ -175,7 +175,7 @@ def test_messages_of_different_attempts_in_one_batch() -> None:
 
     with registered("t", seen := Batches(handle), batch=True, retry=[0.1], max_attempts=3):
         run(max_messages=2)
-        threading.Event().wait(0.15)
+        DeliveryState.objects.update(invisible_until=0)
         run_until_done(3)
     assert seen.payloads == [[0, 1], [0, 1, 2], [0, 1, 2]]
     assert [seen.attempts(n) for n in range(3)] == [[1, 2, 3], [1, 2, 3], [1, 2]]

@@ -99,7 +99,7 @@ def test_an_open_message_holds_back_its_own_partition_only() -> None:
     assert in_log(TOPIC) == with_state(TOPIC, GROUP) == []
 
 
-@override_settings(MQUEUE=QUICK)
+@override_settings(MQUEUE={**QUICK, "LEASE_DURATION": 1})
 def test_a_worker_collects_by_itself_while_it_polls() -> None:
     """Nobody has to ask, under load neither; and the position of an emptied partition goes once nobody leases it."""
     with Subscription(TOPIC, group=GROUP) as subscription:
@@ -112,7 +112,6 @@ def test_a_worker_collects_by_itself_while_it_polls() -> None:
             return not Message.objects.exists() and not DeliveryState.objects.exists()
 
         wait_until(all_gone, "the log is empty")
-        assert PartitionLease.objects.count() == 5
         wait_until(
             lambda: not subscription.poll() and not PartitionLease.objects.exists(), "leases are given up"
         )

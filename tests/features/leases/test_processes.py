@@ -13,6 +13,7 @@ from django_mqueue.models import DeliveryState, PartitionLease
 from tests.support.processes import Workers, wait_until
 from tests.support.shop.models import Step
 from tests.support.steps import assert_never_two_at_once, by_key
+from tests.support.subscribers import let_worker_die
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -42,6 +43,13 @@ class Trickle(threading.Thread):
         self.join()
         return self.published
 
+    def __enter__(self) -> Trickle:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.is_alive():
+            self.end()
+
 
 def shares() -> list[int]:
     held = Counter(PartitionLease.objects.exclude(holder="").values_list("leased_by", flat=True))
@@ -50,8 +58,7 @@ def shares() -> list[int]:
 
 def test_12_partitions_over_5_processes_one_leaves_and_one_is_killed() -> None:
     """3/3/2/2/2; then 3/3/3/3 at once; then 4/4/4. No partition is ever handled by two processes at once."""
-    trickle = Trickle()
-    with Workers() as workers:
+    with Trickle() as trickle, Workers() as workers:
         alive = [workers.start("orders:billing", "--name", f"w{n}") for n in range(5)]
         trickle.start()
         wait_until(lambda: shares() == [3, 3, 2, 2, 2], "five have fair shares")
@@ -59,6 +66,7 @@ def test_12_partitions_over_5_processes_one_leaves_and_one_is_killed() -> None:
         assert not PartitionLease.objects.filter(leased_by="w1").exclude(holder="").exists(), "it has left"
         wait_until(lambda: shares() == [3, 3, 3, 3], "four have fair shares")
         alive[3].kill()
+        let_worker_die(alive[3])
         wait_until(lambda: shares() == [4, 4, 4], "three have fair shares")
         count = trickle.end()
         done = DeliveryState.objects.filter(acked=True)

@@ -13,6 +13,7 @@ from django_mqueue import OutgoingMessage, publish, publish_many
 from django_mqueue.models import DeliveryState, PartitionLease
 from tests.support.processes import FAST, Worker, Workers, database_url, wait_until
 from tests.support.shop.models import Door, Step
+from tests.support.subscribers import let_worker_die
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -70,6 +71,7 @@ def test_a_worker_that_is_killed_loses_signals_and_no_message(workers: Workers) 
     publish_many("told", [OutgoingMessage({"n": n}, id=str(n)) for n in range(1, 20)])
     wait_until(lambda: done() == 20, "all are handled, while the first receiver hangs")
     worker.kill()
+    let_worker_die(worker)
     Door.objects.create(name="receiver")
     heir = start(workers)
     publish_many("told", [OutgoingMessage({"n": n}, id=str(n)) for n in range(20, 30)])

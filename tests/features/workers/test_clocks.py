@@ -11,6 +11,7 @@ from django_mqueue import publish
 from django_mqueue.models import DeliveryState, PartitionLease, SubscriberHeartbeat
 from tests.support.processes import Workers, database_ms, database_url, wait_until
 from tests.support.shop.models import Door, Step
+from tests.support.subscribers import let_worker_die
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -72,10 +73,11 @@ def test_a_worker_whose_clock_is_wrong_steals_no_living_lease_and_no_visible_mes
         wait_until(lambda: Step.objects.exists(), "the first has started")
         wrong = workers.start("parcels", "--name", "wrong", clock=clock)
         wait_until(lambda: SubscriberHeartbeat.objects.count() == 2, "the second has joined")
-        after = database_ms() + 2500  # Longer than lease and visibility.
+        after = database_ms() + 1500  # Longer than the visibility timeout.
         wait_until(lambda: renewed("right") > after and beaten("wrong") > after, "both of them have gone on")
         assert Step.objects.count() == 1
         right.kill()
+        let_worker_die(right)
         Door.objects.create(name="exit")
         wait_until(lambda: Step.objects.filter(what="end").exists(), "the second has taken over")
         assert wrong.stop() == 0

@@ -13,6 +13,7 @@ from django_mqueue import Subscription, publish
 from django_mqueue.models import DeliveryState, Message
 from tests.support.processes import Workers, wait_until
 from tests.support.shop.models import Door, Step
+from tests.support.subscribers import let_worker_die
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -30,6 +31,7 @@ def supervised(workers: Workers, *arguments: str) -> Iterator[list[int]]:
         while not done.wait(0.05):
             if not worker.running:
                 codes.append(worker.wait())
+                let_worker_die(worker)
                 worker = workers.start(*arguments)
 
     thread = threading.Thread(target=watch)

@@ -6,15 +6,16 @@ import pytest
 
 from django_mqueue import publish
 from django_mqueue.models import DeliveryState
-from tests.support.processes import FAST, Workers, wait_until
+from tests.support.processes import Worker, Workers, wait_until
 from tests.support.shop.models import Door, Step
+from tests.support.subscribers import let_worker_die
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 MESSAGES = 12
 
 
-def killed(workers: Workers) -> None:
+def killed(workers: Workers) -> Worker:
     """Start a worker, and kill it in its first handler with all messages leased."""
     for n in range(MESSAGES):
         publish("orders", {"n": n, "do": "wait", "door": "go"}, key="k")
@@ -22,19 +23,22 @@ def killed(workers: Workers) -> None:
     wait_until(lambda: Step.objects.filter(what="start").exists(), "a handler has started")
     worker.kill()
     Door.objects.create(name="go")
+    return worker
 
 
 def test_it_waits_for_the_dead_workers_lease_and_does_all() -> None:
     with Workers() as workers:
-        killed(workers)
-        drain = workers.start("orders:billing", "--drain", "--drain-timeout", "60")
+        dead = killed(workers)
+        drain = workers.start("orders:billing", "--drain", "--drain-timeout", "120")
+        wait_until(lambda: "drain: waiting for messages" in drain.output(), "it waits")
+        let_worker_die(dead)
         assert drain.wait(120) == 0
         assert f"stopped: ack {MESSAGES}" in drain.output()
     assert DeliveryState.objects.filter(acked=True).count() == MESSAGES
 
 
 def test_it_says_what_is_left_and_exits_with_3() -> None:
-    with Workers({**FAST, "LEASE_DURATION": 600}) as workers:
+    with Workers() as workers:
         killed(workers)
         drain = workers.start("orders:billing", "--drain", "--drain-timeout", "0.5")
         assert drain.wait(120) == 3

@@ -22,7 +22,8 @@ from django_mqueue.workers.registry import handlers
 from django_mqueue.workers.runner import Runner
 from tests.support.processes import FAST
 from tests.support.running import Seen, registered, run
-from tests.support.subscribers import poll_until
+from tests.support.subscribers import let_die, poll_until
+from tests.support.transactions import Background
 from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("fast")]
@@ -83,12 +84,17 @@ def test_drain_does_what_its_own_handlers_publish() -> None:
     assert seen.payloads == [0, 1, 2, 3, 4, 5]
 
 
-def test_drain_waits_until_a_dead_workers_lease_has_run_out_and_takes_over() -> None:
+def test_drain_waits_until_a_dead_workers_lease_has_run_out_and_takes_over(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     publish_many("t", range(20))
     dead = Subscription("t", "g", name="dead").open()
     assert dead.poll(max_messages=5)
-    with registered("t", seen := Seen()):
-        assert "stopped: ack 20" in run()
+    caplog.set_level("INFO", "django_mqueue")
+    with registered("t", seen := Seen()), Background(run) as draining:
+        wait_until(lambda: "drain: waiting for messages" in caplog.text, "it waits")
+        let_die("dead")
+        assert "stopped: ack 20" in draining.result()
     assert sorted(seen.payloads) == list(range(20))
 
 

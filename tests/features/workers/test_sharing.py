@@ -26,11 +26,12 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let each call take a millisecond and each claim two, however busy the machine is."""
+    """Let each call take a millisecond (of ``slow``: 100) and each claim two, however busy the machine is."""
     claimed = Sharing.claimed
 
     def end(sharing: Sharing, job: Job) -> None:
-        sharing._turns.ended(sharing.engine_of(job.deliveries[0]), 0.001)
+        (topic,) = {delivery.topic for delivery in job.deliveries}
+        sharing._turns.ended(sharing.engine_of(job.deliveries[0]), 0.1 if topic == "slow" else 0.001)
 
     def claim(sharing: Sharing, engine: Engine, count: int, seconds: float) -> None:
         claimed(sharing, engine, count, 0.002)
@@ -85,17 +86,13 @@ def test_a_batch_handler_beside_a_strict_one_of_one_key() -> None:
     assert min(calls.count.values()) > 20, calls.count
 
 
+@pytest.mark.usefixtures("measured")
 def test_a_slow_handler_leaves_threads_to_a_quick_one() -> None:
     """Both are plain. Of the time each has its part, so of the calls most are quick ones."""
     calls = Calls()
     publish_many("slow", range(500))
     publish_many("quick", range(500))
-
-    def slow(message: Message) -> None:
-        threading.Event().wait(0.1)
-        calls.of("slow")(message)
-
-    with registered("quick", calls.of("quick")), registered("slow", slow):
+    with registered("quick", calls.of("quick")), registered("slow", calls.of("slow")):
         run(drain=False, max_messages=300, max_seconds=60)
     assert calls.count["quick"] > calls.count["slow"] > 0, calls.count
 

@@ -10,6 +10,7 @@ from django_mqueue import publish
 from django_mqueue.models import DeliveryState, PartitionLease, SubscriberHeartbeat
 from tests.support.processes import Worker, Workers, wait_until
 from tests.support.shop.models import Door, Step
+from tests.support.subscribers import let_worker_die
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -60,6 +61,7 @@ def test_the_second_signal_stops_at_once(number: signal.Signals) -> None:
         worker.send(number)
         assert worker.wait() == 128 + number
         assert not Step.objects.exclude(what="start").exists(), "it has waited for the handlers"
+        let_worker_die(worker)
         Door.objects.create(name="exit")
         follower = workers.start("orders:billing")
         wait_until(lambda: Step.objects.filter(what="end").count() == 3, "another has done them")

@@ -9,7 +9,7 @@ from django.db import connection, transaction
 
 from django_mqueue import OutgoingMessage, publish, publish_many
 from django_mqueue.models import DeliveryState
-from tests.support.processes import Workers, wait_until
+from tests.support.processes import FAST, Workers, wait_until
 from tests.support.shop.models import Step
 from tests.support.transactions import HeldTransaction
 
@@ -57,7 +57,7 @@ def test_a_worker_that_stands_still_in_its_claim_holds_up_one_partition_until_th
     A wakes: it has lost everything, and goes on as a member.
     """
     publish_many("orders", [OutgoingMessage({"n": n}, key=key) for n, key in enumerate(KEYS)])
-    with Workers() as workers:
+    with Workers({**FAST, "LEASE_DURATION": 2}) as workers:
         one = workers.start("orders:billing", "--threads", "1")
         wait_until(lambda: len(ended()) == len(KEYS), "it has all partitions")
         with transaction.atomic():

@@ -10,6 +10,7 @@ from django_mqueue import publish
 from django_mqueue.models import DeliveryState
 from tests.support.processes import Workers, wait_until
 from tests.support.shop.models import Door, Step
+from tests.support.subscribers import let_worker_die
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -27,6 +28,8 @@ def test_a_worker_that_wakes_up_starts_nothing_of_what_it_had_claimed_ahead() ->
         ahead = DeliveryState.objects.filter(in_flight=True, handed=False).count()
         assert ahead, "it has claimed ahead"
         sleeper.send(signal.SIGSTOP)
+        wait_until(lambda: sleeper.is_stopped, "it stands still")
+        let_worker_die(sleeper)
         heir = workers.start("orders:billing", "--threads", "1")
         Door.objects.create(name="exit")
         wait_until(lambda: DeliveryState.objects.filter(acked=True).count() == 60, "the other has done all")

@@ -195,7 +195,7 @@ def test_a_stop_with_a_result_in_hand_and_the_database_away_ends(tmp_path: Path)
     The answer is tried until the lease has run out, when it would not be this worker's to give any more.
     """
     file = tmp_path / "file"
-    with Proxy() as proxy, Workers() as workers:
+    with Proxy() as proxy, Workers({**FAST, "LEASE_DURATION": 2}) as workers:
         publish("orders", {"n": 1, "do": "wait_for_file", "file": str(file)}, key="k")
         worker = workers.start("orders:billing", url=proxy.url)
         wait_until_its_handler_runs()
