@@ -26,6 +26,7 @@ from .listening import LEASES, Heard, listening
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
+
 @pytest.fixture(autouse=True)
 def fast() -> Iterator[None]:
     with override_settings(MQUEUE={**FAST, "LEASE_RENEWAL_INTERVAL": 0.2}):

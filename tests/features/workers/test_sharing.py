@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from django_mqueue import Message, OutgoingMessage, pause, publish_many, subscribe
+from django_mqueue import OutgoingMessage, pause, publish_many, subscribe
 from django_mqueue.models import DeliveryState
 from django_mqueue.service.claiming import Claiming
 from django_mqueue.service.engine import Engine

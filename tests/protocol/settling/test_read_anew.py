@@ -124,7 +124,7 @@ def test_what_a_handler_has_in_hand_is_its_own_though_it_is_told_as_news_again()
 @override_settings(MQUEUE={**QUICK, "LEASE_DURATION": 1})
 def test_a_drained_partition_is_given_up_by_who_has_many_connections() -> None:
     """Reading it anew, a few times within the time after which it is given up, is no work on it."""
-    with Subscription(TOPIC, GROUP) as subscription, patch.object(feed_module, "AGAIN_AFTER", 0):
+    with Subscription(TOPIC, GROUP) as subscription, patch.object(feed_module, "AGAIN_AFTER", 0.05):
         publish(TOPIC, 0, key="k")
         consume(subscription, 1)
         witness = Witness()
