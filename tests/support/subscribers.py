@@ -102,10 +102,15 @@ def let_die(name: str) -> None:
 
 
 def let_worker_die(worker: Worker, using: str = "default") -> None:
-    """Move the times of a worker process that was killed or stopped: all its leases have expired."""
+    """End the leases of a worker process that was killed or stopped, and forget its heartbeats.
+
+    The server may still execute a renewal that the process had sent. It finds no row then: the leases have another
+    holder, and the heartbeats are gone.
+    """
     name = worker.name or f"-{worker.pid}-"
-    SubscriberHeartbeat.objects.using(using).filter(subscriber_name__contains=name).update(heartbeat_at=0)
-    PartitionLease.objects.using(using).filter(leased_by__contains=name).update(lease_renewed_at=0)
+    SubscriberHeartbeat.objects.using(using).filter(subscriber_name__contains=name).delete()
+    leases = PartitionLease.objects.using(using).filter(leased_by__contains=name)
+    leases.update(lease_renewed_at=0, holder="dead")
 
 
 def settle(subscription: Subscription) -> int:
