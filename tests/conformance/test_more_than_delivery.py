@@ -116,7 +116,7 @@ def test_each_attempt_has_its_wait(system: System, notes: Notes) -> None:
     for topic in ("t", "once"):
         system.publish(topic, {"n": 1, "do": "fail"}, key="a")
     worker = system.start_worker(
-        Handler("t", "g", max_attempts=4, retry=(0.6, 0.05)), Handler("once", "g", max_attempts=4, retry=None)
+        Handler("t", "g", max_attempts=4, retry=(0.05, 0.6)), Handler("once", "g", max_attempts=4, retry=None)
     )
     last = take_one(system.open(system.dead_letters("t"), "u"))
     only = take_one(system.open(system.dead_letters("once"), "u"))
@@ -125,9 +125,8 @@ def test_each_attempt_has_its_wait(system: System, notes: Notes) -> None:
     assert (last.failure_count, only.failure_count) == (4, 1)
     at = [note.at for note in notes.all("start") if note.topic == "t"]
     first, *others = [after - before for before, after in pairwise(at)]
-    assert first >= 0.59
-    assert min(others) >= 0.04
-    assert min(others) < 0.5
+    assert first >= 0.04
+    assert min(others) >= 0.59, "the second wait is the one from then on"
 
 
 def test_only_what_a_handler_takes(system: System, notes: Notes) -> None:
