@@ -79,6 +79,7 @@ def test_a_handler_that_runs_through_a_restart_is_acked_after_it(
         assert "stopped: ack 1" in worker.output()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_the_first_message_after_a_restart_does_not_fail_for_an_old_connection(
     number: signal.Signals, own_server: OwnServer

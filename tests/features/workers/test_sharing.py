@@ -124,6 +124,25 @@ def test_what_cannot_be_claimed_keeps_no_thread(
     assert not DeliveryState.objects.exclude(acked=True).exists()
 
 
+def test_a_claim_that_got_nothing_is_not_repeated_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The handler rests, longer than this test here, though there is work for it."""
+    claim = Claiming.crowd
+    tried: list[str] = []
+
+    def claim_unless_locked(claiming: Claiming, *arguments: int) -> Any:
+        tried.append(claiming.context.topic)
+        return [] if claiming.context.topic == "locked" else claim(claiming, *arguments)
+
+    monkeypatch.setattr(Claiming, "crowd", claim_unless_locked)
+    monkeypatch.setattr("django_mqueue.workers.sharing.REST", PATIENCE)
+    publish_many("locked", range(100))
+    publish_many("t", range(200))
+    with registered("locked", Seen()), registered("t", Seen()):
+        run(drain=False, max_messages=200, max_seconds=60)
+    assert tried.count("t") > 1
+    assert tried.count("locked") == 1
+
+
 def test_threads_that_a_claim_does_not_use_are_claimed_for_in_the_same_round(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

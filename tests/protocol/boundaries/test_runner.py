@@ -70,7 +70,7 @@ def walk_through(
 ) -> None:
     """No two runs issue quite the same statements: the walk ends when three in a row have come through."""
     completed = 0
-    step = step if seed is None else max(step, SAMPLE)
+    step = step if seed is None else step * SAMPLE
     for die_at in range(first_of(seed, name, step), MANY, step):
         topic = f"{name}-{die_at}"
         death = mother.walk(name, topic, die_at)

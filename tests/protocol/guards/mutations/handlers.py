@@ -91,12 +91,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_TURNS}::test_a_handler_that_could_not_use_its_share_has_saved_up_no_more_than_a_turn",
     ),
     mutation(
-        "a handler whose claim got nothing gives its thread to the others",
-        "a group that is locked keeps threads that stay idle",
+        "a handler whose claim got nothing rests",
+        "a group that is locked is asked again after each message of the others",
         "workers/sharing.py",
         "            self.rest([engine])\n",
         "            pass\n",
-        f"{_SHARING}::test_what_cannot_be_claimed_keeps_no_thread[batch]",
+        f"{_SHARING}::test_a_claim_that_got_nothing_is_not_repeated_at_once",
     ),
     mutation(
         "--drain waits for what other workers have leased",
