@@ -59,7 +59,7 @@ def _tracks(main: Lane, servers: list[Server], options: Options) -> list[list[Wo
     The first server runs all folders, the last one what depends on the server. With ``--full`` nothing is left out.
     """
     first, last = servers[0], servers[-1]
-    spark = replace(main, name="spark", folders=(), spark=True, processes=1)
+    spark = replace(main, name="spark", folders=(), spark=True)
     internal = replace(main, name="second", folders=ALL if options.full else INTERNAL, once=False)
     one: list[Work] = [partial(run_lane, main, first, options)]
     two: list[Work] = [partial(_newest, last, options)]
