@@ -19,15 +19,15 @@ from .looking import html_of, text
 from .operating import hidden, staff, url_of
 from .test_cost import reads
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db(transaction=True, reset_sequences=True)
 
 LETTERS, TOPICS = 100_000, 2_000
 LOOKED = 3 * letters.LOOK_MOST + 3_000
 """Entries of the index, of each step's list of them, and rows, of what a page may look at; and one more step's. A slow
 machine looks at less: its time is over before."""
-SOUGHT = 20 * 2_000 + 1_000
-"""The same of a search by time among a hundred thousand letters: it halves the offsets from the first to the last, and
-looks at neighbours each time. Inserting thousands with one statement leaves gaps, so there are up to 2**20 offsets."""
+SOUGHT = 35_000
+"""The same of a search by time: it halves the offsets from 0 to the last, and reads about 4,000 entries each time. How
+often depends on the last offset, so this test begins at offset 1, whatever ran before it."""
 PAGES: list[tuple[str, dict[str, str], int]] = [
     ("deadletter_changelist", {}, 3 * TOPICS + 5_000),
     ("deadletter_changelist", {"after": "t1500"}, 3 * TOPICS + 5_000),
