@@ -70,7 +70,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.option.quick:
         leave_out_slow(config, items)
     if config.option.sample:
-        _take_a_part("exhaustive", 3, config, items)
+        _take_a_part("exhaustive", 4, config, items)
 
 
 def _leave_out(mark: str, config: pytest.Config, items: list[pytest.Item]) -> None:

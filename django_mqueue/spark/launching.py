@@ -17,7 +17,6 @@ from .configuration import check_configuration
 from .connecting import SSL
 from .errors import NoSpark
 from .java import find_java
-from .priority import start_java
 from .remote import check_client, check_server
 from .suffixes import BY_DEFAULT, OPTION, suffixes_of_settings
 from .write_options import ADAPTIVE_STREAMS
@@ -53,18 +52,9 @@ def session(
 
 
 def plain_session(
-    name: str,
-    master: str,
-    memory: str,
-    config: Mapping[str, str],
-    remote: str | None,
-    nice: int | None = 0,
+    name: str, master: str, memory: str, config: Mapping[str, str], remote: str | None
 ) -> SparkSession:
-    """As ``session``, but for the format; none of Spark's Python processes has started yet.
-
-    ``nice``: how far a Java that is started here gives way to what else runs on this machine, as ``start_java`` has it;
-    0: not at all.
-    """
+    """As ``session``, but without the format; none of Spark's Python processes has started yet."""
     check_configuration(config)
     check_pyspark()
     from pyspark.sql import SparkSession
@@ -81,9 +71,6 @@ def plain_session(
         os.environ.update(environment())
         builder = builder.master(master)
         settings = _settings(master, memory, config)
-        if nice != 0:
-            named = {"spark.master": master, "spark.app.name": name}
-            _started(lambda: start_java({**named, **settings}, nice))
     for key, value in {ADAPTIVE_STREAMS: "false", **settings}.items():
         builder = builder.config(key, value)
     return _started(builder.getOrCreate)

@@ -12,7 +12,6 @@ from ..store.pages import Pages
 from .batches import Batches, Unclear
 from .connecting import Line
 from .options import ReadOptions
-from .priority import Rests
 from .processes import keep_memory
 from .ranges import Range
 
@@ -30,14 +29,13 @@ LARGE = 16_384
 def read(wanted: Range, batches: Batches, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     """The rows of a range. Raises ``LogGap`` if it has fewer than were planned, unless that is allowed.
 
-    A server that goes away is waited for, as ``Line`` does: the same page is read again. A process that gives way
-    leaves the server time for others between pages.
+    A server that goes away is waited for, as ``Line`` does: the same page is read again.
     """
     keep_memory()
-    reader, line, rests, seen = Reader(wanted, batches, options), Line(options.connecting), Rests(), 0
+    reader, line, seen = Reader(wanted, batches, options), Line(options.connecting), 0
     try:
         while not reader.done:
-            page = line.run(lambda using: rests.between(reader.page, using))
+            page = line.run(reader.page)
             if page is not None:
                 seen += page.num_rows
                 yield page

@@ -242,7 +242,7 @@ class Pipeline:
 
     def _command(self, verb: str, *arguments: str) -> None:
         """As somebody would type it; it starts a Spark of its own."""
-        line = ["mqueue_spark", verb, *arguments, "--master", "local[2]", "--nice", "0"]
+        line = ["mqueue_spark", verb, *arguments, "--master", "local[2]"]
         self.say(f"$ python manage.py {shlex.join(line)}")
         if code := forward([sys.executable, ROOT / "manage.py", *line], env=os.environ, cwd=Path.cwd()):
             raise VerbFailed(f"manage.py mqueue_spark {verb} has ended with exit code {code}")

@@ -32,7 +32,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     stage.count(parser, "--rows", 1_000_000, "to be archived")
     stage.count(parser, "--times", 3, "turns")
     parser.add_argument("--seconds", type=float, default=10, help="of a quiet turn (default: %(default)s)")
-    parser.add_argument("--further", default="", help="arguments of the archive run, as '--nice 0'")
+    parser.add_argument(
+        "--through", default="", help="a command that starts the archive run, as 'nice -n 19' (default: none)"
+    )
     return parser.parse_args(arguments)
 
 
@@ -88,8 +90,8 @@ def archived(traffic: Traffic, options: argparse.Namespace, server: Served, targ
     def work() -> None:
         begun = time.monotonic()
         command(
-            [sys.executable, "-m", "django_mqueue.spark", "archive", "--topic", TOPIC, "--to", str(target), *named,
-             *options.further.split()],
+            [*options.through.split(), sys.executable, "-m", "django_mqueue.spark", "archive", "--topic", TOPIC,
+             "--to", str(target), *named],
         )  # fmt: skip
         say(f"archived in {time.monotonic() - begun:.1f} s")
 

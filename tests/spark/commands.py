@@ -8,19 +8,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tests.support.processes import Worker, marks, wait_until
+from tests.support.processes import Worker, wait_until
 from tests.support.waiting import PATIENCE
 
 from .jobs import FAST_JVM
 
-FITTING = (
+SMALL = (
     "--master", "local[2]", "--memory", "600m",
     *(word for key, value in FAST_JVM.items() if key != "spark.log.level" for word in ("--conf", f"{key}={value}")),
 )  # fmt: skip
 """For a command's own Spark."""
-
-SMALL = (*FITTING, "--nice", "0")
-"""The same on a machine where other tests are at work, too: Spark would give way to them."""
 
 NO_DJANGO = {"DJANGO_SETTINGS_MODULE": ""}
 
@@ -44,16 +41,12 @@ def command(
 
 
 def started_by(leader: int) -> dict[int, str]:
-    """The processes that a session's leader has started, and itself: their command lines. Zombies are none.
-
-    Those that a ``Worker`` has started are known in sessions of their own, too.
-    """
-    found, mark = {}, marks.get(leader, "").encode()
+    """The processes that a session's leader has started, and itself: their command lines. Zombies are none."""
+    found = {}
     for place in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             state, _, _, session = (place / "stat").read_text().rpartition(")")[2].split()[:4]
-            theirs = int(session) == leader or (mark and mark in (place / "environ").read_bytes())
-            if theirs and state != "Z":
+            if int(session) == leader and state != "Z":
                 found[int(place.name)] = (
                     (place / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 )

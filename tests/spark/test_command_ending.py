@@ -9,14 +9,12 @@ from pathlib import Path
 import pytest
 
 from django_mqueue.spark.command import running
-from django_mqueue.spark.priority import NICEST
 from tests.support.processes import Worker, wait_until
 
-from .commands import FITTING, NO_DJANGO, SMALL, command, started_by, wait_for_nothing_left
+from .commands import NO_DJANGO, SMALL, command, started_by, wait_for_nothing_left
 
 pytestmark = [pytest.mark.spark, pytest.mark.exhaustive]
 
-OURS, NICE = os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0)
 TRYING = ("tests.spark.trying",)
 
 
@@ -74,60 +72,9 @@ def busy(worker: Worker) -> None:
             or not worker.running
         ),
         "a task runs",
-        seconds=280,  # It gives way to other tests, too.
+        seconds=120,
     )
     assert worker.running, worker.output()
-
-
-def priorities(pid: int) -> set[tuple[int, int]]:
-    """The policies and the niceness of all threads of a process."""
-    tasks = (Path("/proc") / str(pid) / "task").glob("*/stat")
-    fields = [path.read_text().rpartition(")")[2].split() for path in tasks]
-    return {(int(each[38]), int(each[16])) for each in fields}
-
-
-def niceness_of_session(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/autogroup").read_text().split()[-1])
-
-
-def sparks_of(worker: Worker) -> list[int]:
-    """Its Java, and the Python processes that this has started."""
-    there = started_by(worker.pid).items()
-    found = [pid for pid, line in there if "pyspark.daemon" in line or "SparkSubmit" in line]
-    assert len(found) >= 3
-    return found
-
-
-@pytest.mark.parametrize(
-    ("given", "expected", "session"),
-    [((), (os.SCHED_IDLE, NICE), NICEST), (("--nice", "7"), (OURS, max(7, NICE)), 7)],
-    ids=["by default", "nice"],
-)
-def test_spark_gives_way_to_others(given: tuple[str, ...], expected: tuple[int, int], session: int) -> None:
-    """All its processes and threads; the command itself need not. What runs when idle leaves one processor.
-
-    Linux shares processors among sessions before it looks at priorities, so theirs is another, and nicer.
-    """
-    with command(TRYING, ("steps", "100", *FITTING, *given), NO_DJANGO) as worker:
-        busy(worker)
-        sparks = sparks_of(worker)
-        assert [priorities(pid) for pid in sparks] == [{expected}] * len(sparks)
-        assert priorities(worker.pid) == {(OURS, NICE)}
-        left_alone = {len(os.sched_getaffinity(worker.pid) - os.sched_getaffinity(pid)) for pid in sparks}
-        assert left_alone == {1 if not given and len(os.sched_getaffinity(worker.pid)) > 1 else 0}
-        assert len({os.getsid(pid) for pid in sparks} | {worker.pid}) == 2
-        if Path("/proc/self/autogroup").exists():
-            assert {niceness_of_session(pid) for pid in sparks} == {session}
-            assert niceness_of_session(worker.pid) == 0
-
-
-@pytest.mark.parametrize("given", [(), ("--nice", "15")], ids=["by default", "nice"])
-def test_where_giving_way_is_forbidden_all_goes_on(given: tuple[str, ...]) -> None:
-    """Nobody but root gets a higher priority than was inherited, and a container's filter may forbid the rest."""
-    with command(("tests.spark.restricted",), ("steps", "100", *FITTING, *given), NO_DJANGO) as worker:
-        busy(worker)
-        sparks = sparks_of(worker)
-        assert [priorities(pid) for pid in sparks] == [{(OURS, NICEST)}] * len(sparks)
 
 
 def test_the_second_signal_ends_it_at_once() -> None:
@@ -141,13 +88,11 @@ def test_the_second_signal_ends_it_at_once() -> None:
         assert "Traceback" not in worker.output()
 
 
-@pytest.mark.parametrize("options", [SMALL, FITTING], ids=["in its session", "in one of its own"])
-def test_nothing_stays_of_a_driver_that_was_killed(options: tuple[str, ...]) -> None:
-    """Its Java may have a session of its own."""
-    with command(TRYING, ("steps", "100", *options), NO_DJANGO) as worker:
+def test_nothing_stays_of_a_driver_that_was_killed() -> None:
+    with command(TRYING, ("steps", "100", *SMALL), NO_DJANGO) as worker:
         busy(worker)
         worker.kill()
-        wait_for_nothing_left(worker.pid, seconds=120)
+        wait_for_nothing_left(worker.pid)
 
 
 @pytest.mark.long

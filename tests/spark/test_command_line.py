@@ -121,7 +121,6 @@ TELLING = (
         (("--connection-hook", "shop.secrets"), "must be like package.module:function"),
         (("--dead-letter-suffix", "of the dead"), "must be 1 to 14 printable characters without blanks"),
         (("--memory", "much"), "--memory: must be a number with m or g behind it, as 900m or 4g"),
-        (("--nice", "20"), "--nice: must be a number from 0 to 19, not '20'"),
         (("--memory", "400m"), "--memory: must be at least 500m, or Spark does not start"),
         (("--master", "sc://db"), "--master: must be local[N], spark://HOST:PORT, k8s://… or yarn, not 'sc://db'"),
         (("--remote", "local"), "--remote: must be like sc://HOST:15002"),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from concurrent.futures import ThreadPoolExecutor
 from threading import Thread
 from typing import TYPE_CHECKING
 
@@ -11,7 +9,7 @@ import pytest
 from django.db import connection, connections
 
 from django_mqueue import OutgoingMessage, publish_many
-from django_mqueue.spark import priority, reading
+from django_mqueue.spark import reading
 from django_mqueue.spark.launching import settings_options
 from django_mqueue.spark.options import ReadOptions, read_options
 from django_mqueue.spark.planning import batch
@@ -101,40 +99,3 @@ def test_who_reads_keeps_the_memory_of_a_page(options: dict[str, str]) -> None:
     keep_memory.cache_clear()
     assert list(pages_of("default", read_options({**options, "topic": "orders"})))
     assert keep_memory.cache_info().currsize == 1
-
-
-class Rested:
-    """In place of an event: what it was to wait for."""
-
-    waited: list[float] = []
-
-    def wait(self, seconds: float) -> None:
-        self.waited.append(seconds)
-
-
-@pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="Linux")
-@pytest.mark.parametrize(("policy", "rests"), [("SCHED_IDLE", True), ("SCHED_OTHER", False)])
-def test_who_gives_way_leaves_the_server_time_for_others(
-    options: dict[str, str], monkeypatch: pytest.MonkeyPatch, policy: str, rests: bool
-) -> None:
-    """Between two pages, for as much longer as the server worked for it."""
-    publish_many("orders", range(2 * reading.FIRST_ROWS))
-    monkeypatch.setattr(priority, "Event", Rested)
-    monkeypatch.setattr(priority, "REST", 10_000)
-    monkeypatch.setattr(os, "getpriority", lambda *_: 0)  # However the tests themselves were started.
-    monkeypatch.setattr(Rested, "waited", [])
-
-    def found() -> list[int]:
-        try:
-            os.sched_setscheduler(0, getattr(os, policy), os.sched_param(0))  # Of this thread.
-            pages = pages_of("default", read_options({**options, "topic": "orders"}))
-            return [page.num_rows for page in pages]
-        finally:
-            connections.close_all()
-
-    with ThreadPoolExecutor(1) as thread:
-        pages = thread.submit(found).result()
-    assert sum(pages) == 2 * reading.FIRST_ROWS
-    assert len(pages) > 1
-    assert len(Rested.waited) == (len(pages) - 1 if rests else 0)
-    assert all(0 < seconds <= priority.LONGEST_REST for seconds in Rested.waited)

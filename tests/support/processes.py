@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -53,10 +52,6 @@ def database_url(alias: str = "default", **more: str) -> str:
     return f"mysql://{user}@{place}/{found['NAME']}?{urlencode({**options, **more})}"
 
 
-marks: dict[int, str] = {}
-"""What stands in the environment of a worker, and of all that it starts, by its process."""
-
-
 class Worker:
     """One ``runconsumer`` process, or another Python ``program``."""
 
@@ -66,7 +61,6 @@ class Worker:
         environment: Mapping[str, str],
         program: tuple[str, ...] = ("django", "runconsumer"),
     ) -> None:
-        mark = uuid.uuid4().hex
         self._log: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
         self.process = subprocess.Popen(
             [sys.executable, "-m", *program, *arguments],
@@ -74,7 +68,6 @@ class Worker:
             env={
                 **os.environ,
                 "DJANGO_SETTINGS_MODULE": "tests.support.worker_settings",
-                "MQUEUE_TEST_MARK": mark,
                 **environment,
             },
             stdin=subprocess.DEVNULL,
@@ -85,7 +78,6 @@ class Worker:
         )
         self.pid = self.process.pid
         self.name = arguments[arguments.index("--name") + 1] if "--name" in arguments else ""
-        marks[self.pid] = mark
 
     @property
     def running(self) -> bool:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 
 from ..configuration import check_configuration
 from ..errors import OptionError
-from ..priority import NICEST
 from .connection import add_connection
 from .verbs import Verb
 
@@ -64,13 +63,6 @@ def add_launching(parser: ArgumentParser) -> None:
         "--memory", type=_memory, help="The driver's, and with a local master all that there is (default 1g)."
     )
     group.add_argument(
-        "--nice",
-        type=_nice,
-        metavar="N",
-        help="How far Spark gives way to what else runs on this machine, 0 (not at all) to 19 (by default it runs when"
-        " nothing else does).",
-    )
-    group.add_argument(
         "--conf",
         type=_setting,
         action="append",
@@ -115,12 +107,6 @@ def _memory(text: str) -> str:
     if int(found[1]) * (1024 if found[2] in "gG" else 1) < LEAST:
         raise argparse.ArgumentTypeError(f"must be at least {LEAST}m, or Spark does not start, not {text!r}")
     return text
-
-
-def _nice(text: str) -> int:
-    if not text.isdecimal() or int(text) > NICEST:
-        raise argparse.ArgumentTypeError(f"must be a number from 0 to {NICEST}, not {text!r}")
-    return int(text)
 
 
 def _setting(text: str) -> tuple[str, str]:

@@ -135,7 +135,6 @@ class Ours:
             given.memory or "1g",
             _config(given),
             given.remote,
-            given.nice,
         )
         register(self.spark)
         return self.spark
