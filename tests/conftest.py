@@ -18,7 +18,7 @@ from pytest_django import DjangoDbBlocker
 from tests.own_server import OwnServer, own_server_of_kind
 from tests.servers import adopt, kind_of_run, version_of_run
 from tests.support import lock_hygiene
-from tests.support.durations import Recorder, leave_out_slow
+from tests.support.durations import Recorder, leave_out_slow, leave_to_the_other_server
 from tests.support.sampling import sample
 
 _running = ExitStack()
@@ -27,6 +27,9 @@ _running = ExitStack()
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--sample", metavar="SEED", help="take a part of the exhaustive tests, which this word chooses"
+    )
+    parser.addoption(
+        "--half", type=int, choices=[0, 1], help="in a sample, share the slow tests with the other server"
     )
     parser.addoption("--base", metavar="COMMIT", help="in a sample, prefer guards that changed since then")
     parser.addoption("--quick", action="store_true", help="leave out what was recorded as slow")
@@ -71,6 +74,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         leave_out_slow(config, items)
     if config.option.sample:
         _take_a_part("exhaustive", 4, config, items)
+        if config.option.half is not None:
+            leave_to_the_other_server(config.option.half, config.option.sample, config, items)
 
 
 def _leave_out(mark: str, config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -37,6 +37,7 @@ def said_by(how: str) -> str:
         return found[1]
 
 
+@pytest.mark.exhaustive
 def test_pyspark_returns_a_short_list_if_java_dies_while_it_sends_rows() -> None:
     """A trap of PySpark's. Where it raises, ``collect_all`` is no longer needed."""
     found = re.fullmatch(r"given (\d+) rows", said_by("collect"))
@@ -44,6 +45,7 @@ def test_pyspark_returns_a_short_list_if_java_dies_while_it_sends_rows() -> None
     assert 0 < int(found[1]) < ROWS
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("how", ["collect_all", "stream"])
 def test_what_java_did_not_send_is_an_exception(how: str) -> None:
     assert said_by(how).startswith("raised ")

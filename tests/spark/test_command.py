@@ -74,6 +74,7 @@ def command_lines(worker: Worker) -> Iterator[set[str]]:
         thread.join()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("entry", ["module", "manage.py"])
 def test_the_database_is_reached_from_an_executor_and_the_password_is_nowhere(
     entry: str, account: Account, options: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

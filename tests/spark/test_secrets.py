@@ -58,6 +58,7 @@ def account(options: dict[str, str]) -> object:
         cursor.execute(f"DROP USER {name}@'%%'", [])
 
 
+@pytest.mark.exhaustive
 def test_the_password_is_in_nothing_that_spark_writes_down(account: dict[str, str], tmp_path: Path) -> None:
     """Event log, checkpoint, archive, plans, progress, errors. Spark's configuration, though, is in the event log."""
     publish_many("orders", range(3))

@@ -1,7 +1,7 @@
-"""What tests took when they were last recorded, and what the quick lane leaves out because of it.
+"""The recorded durations of tests, and what lanes leave out because of them.
 
-``python3 tests/run.py --record`` writes ``tests/durations.json``: seconds with set-up and teardown, of each test that
-took over ``QUICK_SECONDS``.
+``python3 tests/run.py --record`` writes ``tests/durations.json``: the seconds of each test that took over
+``QUICK_SECONDS``, with set-up and teardown.
 """
 
 from __future__ import annotations
@@ -9,14 +9,17 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from pathlib import Path
+from random import Random
 
 import pytest
 
 RECORD = Path(__file__).resolve().parents[1] / "durations.json"
 QUICK_SECONDS = 0.5
-"""A test that was recorded as longer is not in the quick lane."""
+"""The quick lane leaves out each test that was recorded as longer."""
 QUICK_LIMIT = 2.0
 """Seconds. A recorded run of the quick lane fails if one of its tests takes longer."""
+SHARED_SECONDS = 1.0
+"""Where two servers share the slow tests, each test that was recorded as longer runs on one of them."""
 
 
 def recorded() -> dict[str, dict[str, float]]:
@@ -26,15 +29,34 @@ def recorded() -> dict[str, dict[str, float]]:
 
 
 def leave_out_slow(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect what was recorded as longer than ``QUICK_SECONDS``."""
-    seconds = recorded()
-    slow = [
+    """Deselect the tests that were recorded as longer than ``QUICK_SECONDS``."""
+    _deselect(_longer_than(QUICK_SECONDS, items), config, items)
+
+
+def leave_to_the_other_server(half: int, seed: str, config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect the slow tests that the other of two servers runs.
+
+    ``half``: 0 for the first server, 1 for the second. ``seed`` chooses the server of each slow test, and of each file
+    marked ``one_server``. Tests marked ``once`` stay: only one of the servers has them.
+    """
+    shared = {item: item.nodeid for item in _longer_than(SHARED_SECONDS, items)}
+    shared |= {item: _file(item.nodeid) for item in items if item.get_closest_marker("one_server")}
+    elsewhere = [
         item
-        for item in items
-        if seconds.get(_file(item.nodeid), {}).get(_test(item.nodeid), 0) > QUICK_SECONDS
+        for item, name in shared.items()
+        if not item.get_closest_marker("once") and Random(f"{seed} server of {name}").randrange(2) != half
     ]
-    config.hook.pytest_deselected(items=slow)
-    left_out = set(slow)
+    _deselect(elsewhere, config, items)
+
+
+def _longer_than(limit: float, items: list[pytest.Item]) -> list[pytest.Item]:
+    seconds = recorded()
+    return [item for item in items if seconds.get(_file(item.nodeid), {}).get(_test(item.nodeid), 0) > limit]
+
+
+def _deselect(found: list[pytest.Item], config: pytest.Config, items: list[pytest.Item]) -> None:
+    config.hook.pytest_deselected(items=found)
+    left_out = set(found)
     items[:] = [item for item in items if item not in left_out]
 
 

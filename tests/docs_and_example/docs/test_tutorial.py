@@ -18,8 +18,8 @@ PREPARED = ("python3 -m venv", ". venv", "python -m pip", "django-admin", "pytho
 """What the project has behind it already."""
 
 
-class Background:
-    """A worker in the reader's other terminal."""
+class OtherTerminal:
+    """The terminal in which the reader runs a worker."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process, self.lines = process, list[str]()
@@ -70,13 +70,13 @@ def commands(block: Block) -> list[tuple[str, list[str]]]:
     return found
 
 
-def follow(project: Project, block: Block, background: list[Background]) -> None:
+def follow(project: Project, block: Block, background: list[OtherTerminal]) -> None:
     """Do what a console block says, and compare what it says to come."""
     for command, expected in commands(block):
         if command.startswith(PREPARED):
             continue
         if block.has("background"):
-            background.append(Background(project.start(*shlex.split(command))))
+            background.append(OtherTerminal(project.start(*shlex.split(command))))
             background[-1].wait_for(expected)
         elif block.has("kill"):
             assert command.startswith("kill -9 ")
@@ -92,7 +92,7 @@ def follow(project: Project, block: Block, background: list[Background]) -> None
 @pytest.mark.django_db(transaction=True)
 def test_the_tutorial_works_from_its_first_step_to_its_last(tmp_path: Path) -> None:
     """Every file is written, every command run in order, and prints what the tutorial shows; a worker is killed."""
-    background: list[Background] = []
+    background: list[OtherTerminal] = []
     with project_in(tmp_path, "tutorial") as project:
         try:
             for block in blocks(TUTORIAL):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import durations
-from tests.support.durations import QUICK_LIMIT, QUICK_SECONDS, Recorder
+from tests.support.durations import QUICK_LIMIT, QUICK_SECONDS, SHARED_SECONDS, Recorder
 
 
 @pytest.fixture
@@ -82,6 +82,30 @@ def test_the_quick_lane_has_all_but_what_was_recorded_as_slow(
         items = [item]
         durations.leave_out_slow(Config(), items)  # type: ignore[arg-type]
         assert items == left
+
+
+def test_two_servers_share_the_slow_tests(
+    record: Callable[[], dict[str, dict[str, float]]], request: pytest.FixtureRequest
+) -> None:
+    """A slow test runs on one server, which the seed chooses. A fast one, and one marked ``once``, run on each."""
+    item = request.node
+    file, name = durations._file(item.nodeid), durations._test(item.nodeid)
+    durations.RECORD.write_text(json.dumps({file: {name: SHARED_SECONDS + 0.1}}))
+    seeds = [str(number) for number in range(20)]
+    first, second = ([runs_on(half, item, seed) for seed in seeds] for half in (0, 1))
+    assert [not there for there in first] == second
+    assert set(first) == {True, False}
+    item.add_marker(pytest.mark.once)
+    assert all(runs_on(0, item, seed) for seed in seeds)
+    del item.own_markers[-1]
+    durations.RECORD.write_text(json.dumps({file: {name: SHARED_SECONDS}}))
+    assert all(runs_on(half, item, seed) for half in (0, 1) for seed in seeds)
+
+
+def runs_on(half: int, item: pytest.Item, seed: str) -> bool:
+    items = [item]
+    durations.leave_to_the_other_server(half, seed, Config(), items)  # type: ignore[arg-type]
+    return bool(items)
 
 
 class Hook:

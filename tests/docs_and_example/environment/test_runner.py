@@ -13,6 +13,7 @@ from tests.support.runner import lanes, plan
 from tests.support.runner.lanes import Lane
 from tests.support.runner.options import Options, parse
 from tests.support.runner.outcome import Outcome, missing, of_pytest, table, totals
+from tests.support.runner.servers import Server
 from tests.support.sampling import first_of, sample
 
 TESTS = Path(lanes.__file__).parents[2]
@@ -90,6 +91,34 @@ def test_the_default_is_a_sample_that_the_commit_or_a_seed_chooses() -> None:
     assert sample_of(lane.arguments(parse(["--seed", "7"]))) == "7"
     assert sample_of(lane.arguments(parse(["--full"]))) is None
     assert sample_of(lane.arguments(parse(["tests/protocol/boundaries"]))) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "servers", "halves"),
+    [
+        ([], 2, {"main": 0, "newest": 1, "second": 1, "spark": None}),
+        ([], 1, {"main": None, "newest": None, "spark": None}),
+        (["--full"], 2, {}),
+    ],
+)
+def test_two_servers_share_the_slow_tests_of_a_sample(
+    arguments: list[str], servers: int, halves: dict[str, int | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: dict[str, int | None] = {}
+
+    def run_lane(lane: Lane, server: Server, options: Options, output: Path | None = None) -> Outcome:
+        words = lane.arguments(options)
+        if not options.full or "--half" in words:
+            found[lane.name] = int(words[words.index("--half") + 1]) if "--half" in words else None
+        return Outcome(lane.title, server.name, True)
+
+    monkeypatch.setattr(plan, "run_lane", run_lane)
+    monkeypatch.setattr(plan, "newest_other", lambda interpreter: interpreter)
+    both = [Server("mariadb", "mariadb 10.11"), Server("mysql", "mysql 9.7")]
+    for track in plan._tracks(Lane("main", running()), both[:servers], parse(arguments)):
+        for work in track:
+            work(None)
+    assert found == halves
 
 
 def sample_of(arguments: list[str]) -> str | None:

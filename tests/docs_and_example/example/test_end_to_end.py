@@ -27,6 +27,7 @@ def test_flights_go_through_and_come_out_as_the_file_says_and_a_change_is_notice
     assert "delays: carrier UA: CarrierTotals(flights=" in output
 
 
+@pytest.mark.exhaustive
 def test_an_interrupted_run_can_be_followed_by_another(example: Example) -> None:
     with example.start("flights", "--flights", "8000", "--threads", "2") as interrupted:
         assert interrupted.stdout is not None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 
+import pytest
+
 from example_project.shop.events import GROUPS
 from tests.docs_and_example.example.conftest import Example
 
@@ -51,6 +53,7 @@ def test_all_comes_as_promised_and_a_wrong_invoice_is_noticed(example: Example) 
     assert "the invoices' numbers" in output
 
 
+@pytest.mark.exhaustive
 def test_an_interrupted_day_can_be_followed_by_another(example: Example) -> None:
     with example.start("shop") as interrupted:
         assert interrupted.stdout is not None

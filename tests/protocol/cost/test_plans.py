@@ -41,7 +41,7 @@ from tests.support.processes import wait_until
 from .asking import ask_and_answer, open_many
 from .full_tables import DONE, MESSAGES, PARTITIONS, TABLES, fill_all
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.one_server]
 
 BUSY = {
     "DISCOVERY_INTERVAL": 0.05,

@@ -41,7 +41,8 @@ class Lane:
 
     ``folders``: below ``tests/``; empty for what the caller names. ``once``: also with what says as much on one server
     as on two. ``spark``: with what needs Spark, and nothing else. ``old_spark``: with the oldest version of it.
-    ``processes``: how many share the tests, each with a server of its own; 1 where the server is given.
+    ``processes``: how many share the tests, each with a server of its own; 1 where the server is given. ``half``: in a
+    sample, 0 or 1 for the first or second server of two that share the slow tests; None for all of them.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Lane:
     spark: bool = False
     old_spark: bool = False
     processes: int = 1
+    half: int | None = None
 
     @property
     def title(self) -> str:
@@ -72,6 +74,7 @@ class Lane:
         chosen = ["-m", " and ".join(wanted)] if wanted else []
         if options.everything and not options.full:
             chosen += ["--sample", options.seed or commit("HEAD"), "--base", options.base or commit("HEAD~1")]
+            chosen += ["--half", str(self.half)] if self.half is not None else []
         chosen += ["--quick"] * options.quick + ["--long"] * options.full
         if options.record and self.once:
             chosen.append("--record-durations")

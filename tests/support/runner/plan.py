@@ -56,13 +56,16 @@ def outcomes_of(options: Options) -> list[Outcome]:
 def _tracks(main: Lane, servers: list[Server], options: Options) -> list[list[Work]]:
     """The lanes of the whole suite. Those of a track follow each other; the tracks run side by side.
 
-    The first server runs all folders, the last one what depends on the server. With ``--full`` nothing is left out.
+    The first server runs all folders, the last one what depends on the server. In a sample they share the tests that
+    were recorded as slow. With ``--full`` nothing is left out.
     """
     first, last = servers[0], servers[-1]
     spark = replace(main, name="spark", folders=(), spark=True)
     internal = replace(main, name="second", folders=ALL if options.full else INTERNAL, once=False)
+    if len(servers) > 1:
+        main, internal = replace(main, half=0), replace(internal, half=1)
     one: list[Work] = [partial(run_lane, main, first, options)]
-    two: list[Work] = [partial(_newest, last, options)]
+    two: list[Work] = [partial(_newest, last, internal.half, options)]
     three: list[Work] = [partial(run_lane, spark, first, options)]
     if len(servers) > 1:
         two.append(partial(run_lane, internal, last, options))
@@ -77,16 +80,16 @@ def _kinds(options: Options) -> list[str]:
     return list(FLAVOURS) if options.server == "all" else [options.server]
 
 
-def _newest(server: Server, options: Options, output: Path | None) -> Outcome:
+def _newest(server: Server, half: int | None, options: Options, output: Path | None) -> Outcome:
     """Run what users meet with the newest Python and Django. Without them, with those that run this, and say so."""
     interpreter = newest_other(running())
     folders = ALL if options.full else PUBLIC
     if interpreter is None:
-        lane = Lane("public", running(), folders=folders, once=False, processes=PROCESSES)
+        lane = Lane("public", running(), folders=folders, once=False, processes=PROCESSES, half=half)
         note = f"no newer supported Python with venv and headers was found beside {running().full}"
         outcome = run_lane(lane, server, options, output)
         return replace(outcome, note=outcome.note or note)
-    lane = Lane("newest", interpreter, NEWEST_DJANGO, folders, once=False, processes=PROCESSES)
+    lane = Lane("newest", interpreter, NEWEST_DJANGO, folders, once=False, processes=PROCESSES, half=half)
     try:
         return run_lane(lane, server, options, output)
     except CommandFailed as problem:
