@@ -11,9 +11,11 @@ from typing import Any
 from django.core.management import call_command
 
 from django_mqueue import Message, consumer
+from django_mqueue.models import DeliveryState
 from django_mqueue.workers.registry import unregister
 
-from .waiting import PATIENCE
+from .processes import database_ms
+from .waiting import PATIENCE, wait_until
 
 _registered: list[str] = []
 
@@ -69,3 +71,12 @@ def run(*chosen: str, **options: Any) -> str:
         "runconsumer", *(chosen or _registered), stdout=output, stderr=output, no_color=True, **options
     )
     return output.getvalue()
+
+
+def wait_until_extended(timeout_ms: int) -> None:
+    """Return once the worker has extended every open delivery. ``timeout_ms`` is the handler's visibility timeout.
+
+    A delivery that was claimed before now is visible again after ``timeout_ms`` at the latest, unless it is extended.
+    """
+    unextended = DeliveryState.objects.filter(acked=False, invisible_until__lte=database_ms() + timeout_ms)
+    wait_until(lambda: not unextended.exists(), "each open delivery is extended", every=0.1)

@@ -22,7 +22,7 @@ from django_mqueue import (
 )
 from django_mqueue.models import DeliveryState
 from django_mqueue.models import Message as Row
-from tests.support.running import Seen, registered, run
+from tests.support.running import Seen, registered, run, wait_until_extended
 from tests.support.shop.models import Sale
 
 from .batches import AT_ONCE, LATER, Batches, errors, letters, publish_all, states
@@ -260,13 +260,13 @@ def test_messages_are_kept_invisible_while_a_batch_runs() -> None:
     publish_all("t", range(3))
 
     def handle(messages: list[Delivery]) -> None:
-        threading.Event().wait(1.0)
+        wait_until_extended(3000)
 
-    with registered("t", seen := Batches(handle), batch=True, visibility_timeout=0.3):
+    with registered("t", seen := Batches(handle), batch=True, visibility_timeout=3):
         run(poll_interval=0.02)
     assert seen.payloads == [[0, 1, 2]]
     for state in DeliveryState.objects.all():
-        assert state.invisible_until > state.delivered_at + 900
+        assert state.invisible_until > state.delivered_at + 3000
 
 
 @pytest.mark.parametrize(("keys_there", "concurrency", "at_once"), [(6, None, 4), (6, 2, 2), (3, None, 3)])
