@@ -24,7 +24,7 @@ from django_mqueue.service import releasing
 from tests.factories import LeaseFactory
 from tests.support.processes import FAST, Workers, wait_until
 from tests.support.shop.models import Door, Step
-from tests.support.subscribers import QUICK, consume, engine_of, poll_until
+from tests.support.subscribers import QUICK, consume, engine_of, poll_until, stop_between_transactions
 from tests.support.transactions import HeldTransaction
 
 from .looking import text
@@ -90,7 +90,7 @@ def test_a_worker_process_that_stands_still(client: Client) -> None:
         first = publish("ledger", {"n": 0, "do": "wait", "door": "d"}, key="k")
         publish_many("ledger", [OutgoingMessage({"n": n}, key="k") for n in (1, 2)])
         wait_until(lambda: Step.objects.filter(what="start", pid=hung.pid).exists(), "it has begun")
-        hung.send(signal.SIGSTOP)
+        stop_between_transactions(hung)
         healthy = workers.start("ledger", "--name", "healthy")
         confirm(client, "release_leases", {"topic": "ledger", "group": "books", "partition": "k"})
         wait_until(lambda: Step.objects.filter(what="start", pid=healthy.pid).exists(), "the other has it")

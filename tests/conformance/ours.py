@@ -22,7 +22,7 @@ from django.test.utils import CaptureQueriesContext
 import django_mqueue as mqueue
 from django_mqueue.inspect import remove, send_to_front
 from tests.support.processes import Worker, Workers, database_url, wait_until
-from tests.support.subscribers import let_die, let_worker_die
+from tests.support.subscribers import let_die, let_worker_die, stop_between_transactions
 
 from . import system as protocol
 from .handling import DIRECTORY
@@ -68,8 +68,7 @@ class OurWorker:
         let_worker_die(self.process)
 
     def stall(self) -> None:
-        self.process.send(signal.SIGSTOP)
-        wait_until(lambda: self.process.is_stopped, "the process is stopped")
+        stop_between_transactions(self.process)
         let_worker_die(self.process)
 
     def wake(self) -> None:

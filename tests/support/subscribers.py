@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+import signal
 from collections.abc import Callable
 from typing import Any
+
+from django.db import OperationalError, connections, transaction
+from django.db.models import QuerySet
 
 from django_mqueue import Delivery, Subscription
 from django_mqueue.models import DeliveryState, Message, Offset, PartitionLease, SubscriberHeartbeat
@@ -107,10 +111,54 @@ def let_worker_die(worker: Worker, using: str = "default") -> None:
     The server may still execute a renewal that the process had sent. It finds no row then: the leases have another
     holder, and the heartbeats are gone.
     """
-    name = worker.name or f"-{worker.pid}-"
-    SubscriberHeartbeat.objects.using(using).filter(subscriber_name__contains=name).delete()
-    leases = PartitionLease.objects.using(using).filter(leased_by__contains=name)
+    heartbeats, leases = _heartbeats_and_leases(worker, using)
+    heartbeats.delete()
     leases.update(lease_renewed_at=0, holder="dead")
+
+
+def stop_between_transactions(worker: Worker, using: str = "default") -> None:
+    """Stop a worker process with SIGSTOP while it locks none of its heartbeats and leases.
+
+    A process that is stopped inside a transaction keeps its locks, and the test would wait for them.
+    """
+
+    def is_stopped_without_locks() -> bool:
+        worker.send(signal.SIGSTOP)
+        wait_until(lambda: worker.is_stopped and not _runs_a_statement(using), "the process is stopped")
+        if any(_is_locked(rows) for rows in _heartbeats_and_leases(worker, using)):
+            worker.send(signal.SIGCONT)
+            return False
+        return True
+
+    wait_until(is_stopped_without_locks, "the process is stopped between two transactions")
+
+
+def _heartbeats_and_leases(
+    worker: Worker, using: str
+) -> tuple[QuerySet[SubscriberHeartbeat], QuerySet[PartitionLease]]:
+    name = worker.name or f"-{worker.pid}-"
+    return (
+        SubscriberHeartbeat.objects.using(using).filter(subscriber_name__contains=name),
+        PartitionLease.objects.using(using).filter(leased_by__contains=name),
+    )
+
+
+def _runs_a_statement(using: str) -> bool:
+    """Return whether the server executes a statement of another connection."""
+    with connections[using].cursor() as cursor:
+        cursor.execute("SELECT CONNECTION_ID()")
+        (own,) = cursor.fetchone()
+        cursor.execute("SHOW PROCESSLIST")
+        return any(row[0] != own and row[4] == "Query" for row in cursor.fetchall())
+
+
+def _is_locked(rows: QuerySet[Any]) -> bool:
+    try:
+        with transaction.atomic(using=rows.db):
+            list(rows.select_for_update(nowait=True))
+    except OperationalError:
+        return True
+    return False
 
 
 def settle(subscription: Subscription) -> int:

@@ -10,7 +10,7 @@ from django_mqueue import publish
 from django_mqueue.models import DeliveryState
 from tests.support.processes import Workers, wait_until
 from tests.support.shop.models import Door, Step
-from tests.support.subscribers import let_worker_die
+from tests.support.subscribers import let_worker_die, stop_between_transactions
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -27,8 +27,7 @@ def test_a_worker_that_wakes_up_starts_nothing_of_what_it_had_claimed_ahead() ->
         wait_until(lambda: Step.objects.filter(number=30).exists(), "it has come to the door")
         ahead = DeliveryState.objects.filter(in_flight=True, handed=False).count()
         assert ahead, "it has claimed ahead"
-        sleeper.send(signal.SIGSTOP)
-        wait_until(lambda: sleeper.is_stopped, "it stands still")
+        stop_between_transactions(sleeper)
         let_worker_die(sleeper)
         heir = workers.start("orders:billing", "--threads", "1")
         Door.objects.create(name="exit")
