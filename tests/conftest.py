@@ -1,7 +1,7 @@
-"""What every test run needs: a server, and a header that says which.
+"""Start a server for the test run, and name it in pytest's header.
 
-With ``DATABASE_URL`` the tests use that server. Without it a private one runs for as long as the tests:
-MariaDB, or MySQL with ``MQUEUE_TEST_SERVER=mysql``.
+With ``DATABASE_URL`` the tests use that server. Without it, a private server runs until the tests end: MariaDB, or
+MySQL with ``MQUEUE_TEST_SERVER=mysql``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # A shell starts programs in the background so, and all the processes of the tests would inherit it.
+        # A shell makes background programs ignore SIGINT. All processes of the tests would inherit that.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.option.record_durations and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Recorder(config.option.quick))
@@ -104,7 +104,7 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Name the server and its version, whatever it is."""
+    """Name the server and its version, and the sample of exhaustive tests."""
     if _runs_no_test(config):
         return []
     own = _leaves_tests_to_others(config) and "DATABASE_URL" not in os.environ
@@ -116,7 +116,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 
 def _leaves_tests_to_others(config: pytest.Config) -> bool:
-    """Whether this is the process of pytest-xdist that shares the tests out. The others each start a server."""
+    """Return True in the pytest-xdist process that distributes the tests. Each other process starts its own server."""
     return bool(getattr(config.option, "numprocesses", None)) and not hasattr(config, "workerinput")
 
 
@@ -127,7 +127,7 @@ def _runs_no_test(config: pytest.Config) -> bool:
 
 @pytest.fixture(autouse=True)
 def statements_that_lock_name_their_index() -> Iterator[None]:
-    """Hold the rule over all statements that the package sends in this process (``tests/support/lock_hygiene.py``)."""
+    """Fail if a locking statement of the package named no index (see ``tests/support/lock_hygiene.py``)."""
     yield
     found = lock_hygiene.violations()
     assert not found, "\n".join(["These statements lock rows and name no index:", *found])
@@ -135,13 +135,16 @@ def statements_that_lock_name_their_index() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def seed(request: pytest.FixtureRequest) -> str | None:
-    """What chooses the sample of exhaustive tests (``tests/support/sampling.py``); None: nothing is left out."""
+    """Return the word that chooses the sample of exhaustive tests (see ``tests/support/sampling.py``).
+
+    None means that all exhaustive tests run.
+    """
     seed: str | None = request.config.getoption("--sample")
     return seed
 
 
 @pytest.fixture
 def own_server(django_db_blocker: DjangoDbBlocker) -> Iterator[OwnServer]:
-    """A migrated server of the run's kind that only this test uses, to be stopped, killed and restarted."""
+    """A migrated server that only this test uses. The test may stop, kill and restart it."""
     with django_db_blocker.unblock(), own_server_of_kind(kind_of_run()) as server:
         yield server

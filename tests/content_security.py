@@ -1,4 +1,4 @@
-"""The tests' pages are served under a strict policy: what it forbids, the browser does not do, and complains of."""
+"""Serve the tests' pages under a strict policy. The browser blocks what the policy forbids, and logs an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tests' ``DATABASES``, made of one URL."""
+"""Build the tests' ``DATABASES`` from one URL."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 import environ
 
 UNSET = "mysql://root@localhost/mqueue"
-"""Stands in where nothing connects: type checking, collecting."""
+"""A placeholder for processes that never connect, such as type checking or collecting."""
 
 
 def databases(url: str) -> dict[str, dict[str, Any]]:
-    """``default``, and ``other`` beside it on the same server (for ``using=``)."""
+    """Return ``default``, and ``other`` on the same server (for ``using=``)."""
     found = environ.Env.db_url_config(url)
     found["OPTIONS"] = {
         "charset": "utf8mb4",
@@ -31,7 +31,7 @@ def databases(url: str) -> dict[str, dict[str, Any]]:
 
 
 def connection_parameters(url: str, *, database: bool = True) -> dict[str, object]:
-    """What ``MySQLdb.connect`` wants to know; without ``database`` for a connection to the server alone."""
+    """Return the arguments of ``MySQLdb.connect``. Without ``database``, the connection selects no database."""
     from django.db.backends.mysql.base import DatabaseWrapper
 
     complete = {

@@ -1,4 +1,4 @@
-"""Rows of the five tables, made directly: for tests of what shows whatever is there."""
+"""Create rows of the five tables directly, for tests of code that displays any row."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ NOON = 1_767_268_800_000 + 123
 """2026-01-01 12:00:00.123 UTC."""
 
 FAR = 1 << 45
-"""Epoch milliseconds of the year 3084: later than any clock of a test."""
+"""Epoch milliseconds in the year 3084, later than the clock of any test."""
 
 
 class MessageFactory(DjangoModelFactory[Message]):
-    """``payload`` is what was published: bytes, or what JSON can say."""
+    """``payload`` is the published value: bytes, or a value that JSON can encode."""
 
     class Meta:
         model = Message

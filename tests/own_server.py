@@ -1,4 +1,4 @@
-"""A server for one test, to do things to that other tests would not survive."""
+"""Start a server for one test, which may stop or damage it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.databases import databases
 
 @dataclass(frozen=True)
 class OwnServer:
-    """``alias`` is for ``using=``, ``url`` for the ``DATABASE_URL`` of a process. Both outlive a restart."""
+    """``alias`` is for ``using=``, and ``url`` for the ``DATABASE_URL`` of a process. Both survive a restart."""
 
     server: PrivateServer
     alias: str
@@ -29,11 +29,11 @@ class OwnServer:
         return self.server.url()
 
     def stop(self) -> None:
-        """SIGTERM, and wait for its end."""
+        """Send SIGTERM, and wait until the server ends."""
         self.server.stop()
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
         self.server.kill()
 
     def start(self) -> None:
@@ -45,7 +45,7 @@ class OwnServer:
 
 @contextmanager
 def own_server_of_kind(kind: str, alias: str = "own", further: Sequence[str] = ()) -> Iterator[OwnServer]:
-    """Started, with ``further`` options, and migrated."""
+    """Start a server with the options in ``further``, and migrate its database."""
     try:
         flavour = FLAVOURS[kind]()
     except EnvironmentProblem as problem:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Takes the pictures of the documentation: ``python3 tests/pictures.py [argument of pytest …]``.
+"""Take the pictures of the documentation: ``python3 tests/pictures.py [argument of pytest …]``.
 
-They go to ``docs/images``. It provides what is missing, as the tests do.
+The command writes them to ``docs/images``. It creates the environment and the server that it needs, as ``run.py`` does.
 """
 
 from __future__ import annotations

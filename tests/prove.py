@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Kills it everywhere and looks whether anything was lost: ``python3 tests/prove.py [--minutes N] [--server …]``.
+"""Run the proof by hand: ``python3 tests/prove.py [--minutes N] [--server …]``.
 
-With ``--help`` it tells all options. It provides what is missing, as the tests do.
+The proof kills processes at random moments, and then checks that no message is lost.
+
+``--help`` lists all options. The command creates the environment and the server that it needs, as ``run.py`` does.
 """
 
 from __future__ import annotations

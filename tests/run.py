@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the checks and the tests: ``python3 tests/run.py [--quick] [--server mariadb|mysql|all] [pytest…]``."""
+"""Run the checks and the tests: ``python3 tests/run.py [--quick] [--server mariadb|mysql|all] [pytest…]``."""
 
 from __future__ import annotations
 

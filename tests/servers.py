@@ -1,4 +1,4 @@
-"""The server of this run, before and beside Django's own connections."""
+"""Find the kind and the version of the run's server, and point Django's connections to it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.databases import databases
 
 
 def kind_of_run() -> str:
-    """``mariadb`` or ``mysql``: what was asked for, or what ``DATABASE_URL`` leads to."""
+    """Return ``mariadb`` or ``mysql``, from ``MQUEUE_TEST_SERVER`` or from the server of ``DATABASE_URL``."""
     if "MQUEUE_TEST_SERVER" in os.environ:
         return os.environ["MQUEUE_TEST_SERVER"]
     if "DATABASE_URL" not in os.environ:
@@ -21,7 +21,7 @@ def kind_of_run() -> str:
 
 
 def version_of_run() -> str:
-    """As the server says it, for instance ``10.11.6-MariaDB Debian 12``."""
+    """Return the version as the server reports it, for example ``10.11.6-MariaDB Debian 12``."""
     parameters = connections["default"].get_connection_params()
     server = MySQLdb.connect(
         **{key: value for key, value in parameters.items() if key not in {"db", "database"}}
@@ -36,6 +36,6 @@ def version_of_run() -> str:
 
 
 def adopt(url: str) -> None:
-    """Lead Django's connections to a server that was started after the settings were read."""
+    """Point Django's connections to a server that started after Django read the settings."""
     for alias, wanted in databases(url).items():
         settings.DATABASES[alias].update((key, value) for key, value in wanted.items() if key != "TEST")

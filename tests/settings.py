@@ -1,4 +1,4 @@
-"""Django's settings for the tests. ``DATABASE_URL`` names the server; without it conftest.py starts one."""
+"""Django's settings for the tests. ``DATABASE_URL`` names the server. Without it, ``conftest.py`` starts a server."""
 
 from __future__ import annotations
 

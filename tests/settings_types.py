@@ -1,4 +1,4 @@
-"""For mypy alone: the tests' settings and every app whose models it has to know."""
+"""Settings for mypy: the tests' settings, with each app whose models mypy needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tests' URLs: the admin."""
+"""The tests' URLs: Django's admin."""
 
 from __future__ import annotations
 

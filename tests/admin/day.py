@@ -1,7 +1,7 @@
-"""A day of a shop's messages, with what its workers made of them: made up, row by row, the same each time.
+"""A made-up day of a shop's messages and deliveries: the same rows for the same seed.
 
-Four topics: ``orders`` with three groups, of which one is behind and one paused; ``payments``, some of which are dead;
-``mail``, some of it for later; and ``clicks``, which nobody consumes.
+Four topics: ``orders`` with three groups (one is behind, one is paused); ``payments``, with dead letters; ``mail``,
+with scheduled messages; ``clicks``, without a consumer group.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Row = TypeVar("Row", bound=models.Model)
 
 @dataclass
 class Kept:
-    """Rows until they are stored."""
+    """Collected rows, before they are stored."""
 
     states: list[DeliveryState] = field(default_factory=list)
     letters: list[Message] = field(default_factory=list)
@@ -45,8 +45,11 @@ class Kept:
 
 @dataclass(frozen=True)
 class Group:
-    """``waits`` and ``works``: seconds from publish to delivery and from there to the ack, given the age in
-    milliseconds; ``until``: it has done nothing of what is younger."""
+    """A consumer group and its behaviour.
+
+    ``waits`` returns the seconds from publish to delivery, for the message's age in milliseconds. ``works`` returns the
+    seconds from delivery to ack. ``until``: the group has handled no message younger than this, in milliseconds.
+    """
 
     topic: str
     name: str
@@ -119,7 +122,7 @@ def make(seed: int = 20_261_121) -> None:
 
 
 def alive() -> None:
-    """Let the workers beat, as of now; but for one."""
+    """Renew the heartbeats and leases of all workers except ``depot-2``."""
     now = int(time.time() * 1000)
     SubscriberHeartbeat.objects.filter(deregistered_at=None).exclude(subscriber_name="depot-2").update(
         heartbeat_at=now
@@ -128,7 +131,7 @@ def alive() -> None:
 
 
 def _published(chance: random.Random, now: int) -> Iterable[Message]:
-    """In the order of time, over a day: little in the night, most in the afternoon."""
+    """Yield a day's messages in the order of their time: few at night, most in the afternoon."""
     number = 0
     for minute in range(24 * 60, 0, -1):
         hour = hour_of(now - minute * MINUTE)
@@ -165,7 +168,7 @@ def _message(chance: random.Random, topic: str, number: int, at: int, **more: An
 
 
 def _handle(chance: random.Random, now: int, group: Group, messages: list[Message], kept: Kept) -> None:
-    """What the group has done with each, in order; and where it stands."""
+    """Create what the group leaves for these messages: delivery states, dead letters, watermarks and leases."""
     done: dict[str, int] = {}
     owners = _owners(group, messages)
     for message in messages:
@@ -200,7 +203,7 @@ def _handle(chance: random.Random, now: int, group: Group, messages: list[Messag
 
 
 def _owners(group: Group, messages: list[Message]) -> dict[str, str]:
-    """Who of the workers has which partition, by fair shares."""
+    """Return the worker of each partition. All workers get equal shares."""
     keys = sorted({message.partition_key for message in messages})
     workers = group.workers
     return {key: workers[number % len(workers)] for number, key in enumerate(keys)} if workers else {}
@@ -235,7 +238,7 @@ def _letter(message: Message, group: Group, at: int, errors: list[dict[str, Any]
 def _places(
     chance: random.Random, now: int, group: Group, messages: list[Message], done: dict[str, int]
 ) -> None:
-    """Watermarks, leases and heartbeats."""
+    """Store the group's watermarks, leases and heartbeats."""
     holders = {worker: f"{chance.getrandbits(64):016x}" for worker in group.workers}
     keys = sorted({message.partition_key for message in messages})
     Offset.objects.bulk_create(

@@ -1,4 +1,4 @@
-"""Dead letters as workers make them, and what is read of them on the pages."""
+"""Helpers that make dead letters with a real subscriber and read the pages of dead letters."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ TRACEBACK = (
 def give_up(
     *messages: Any, group: str = "billing", error: str = TRACEBACK, topic: str = TOPIC
 ) -> list[Message]:
-    """Publish these, and let a group reject all that it has: the letters, oldest first. ``{n}`` in the error is the
-    number of the message."""
+    """Publish the messages and let the group reject all that it receives.
+
+    Return the new dead letters, oldest first. ``{n}`` in the error is replaced by the number of the message.
+    """
     dead = Message.objects.filter(failed_group=group, original_topic=topic)
     before = set(dead.values_list("offset", flat=True))
     subscribe(topic, group)
@@ -50,7 +52,7 @@ def outgoing(count: int, **given: Any) -> list[OutgoingMessage]:
 
 
 def left(dead: str = DEAD) -> list[str]:
-    """Original ids of the letters that are there."""
+    """Return the original ids of the dead letters that are still stored."""
     return [
         str(one.original_id)
         for one in Message.objects.filter(topic=dead, failed_group__isnull=False).order_by("offset")
@@ -58,7 +60,7 @@ def left(dead: str = DEAD) -> list[str]:
 
 
 def given(group: str, count: int, topic: str = TOPIC) -> list[tuple[str, Any, int]]:
-    """(id, payload, attempt) of the next deliveries to a group."""
+    """Return (id, payload, attempt) of a group's next deliveries."""
     with Subscription(topic, group, batch_size=1000) as subscription:
         return sorted((one.id, one.payload, one.attempt) for one in consume(subscription, count))
 
@@ -68,7 +70,7 @@ _CELL = re.compile(r"<t[hd][^>]*>(.*?)</t[hd]>", re.S)
 
 
 def table(client: Client, page: str, **query: Any) -> list[list[str]]:
-    """The rows of a page's tables, without their heads."""
+    """Return the rows of a page's tables, without their header rows."""
     html = html_of(client, url_of(page), {name: str(value) for name, value in query.items()})
     return list(_rows(html.partition('id="mqueue-main"')[2]))
 
@@ -79,6 +81,6 @@ def _rows(html: str) -> Iterator[list[str]]:
 
 
 def ids(client: Client, **query: Any) -> list[str]:
-    """The ids on the list of letters."""
+    """Return the ids on the list of dead letters."""
     found = table(client, "deadletter_list", **{"topic": TOPIC, **query})
     return [row[0] or row[1] for row in found]

@@ -1,4 +1,4 @@
-"""Reading pages as a person does: the text of the cells, the links of the rows."""
+"""Helpers that read pages as a user sees them: the text of cells, the links of rows."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ def html_of(client: Client, url: str, parameters: dict[str, str] | None = None) 
 
 
 def listed(client: Client, page: str, **parameters: str) -> list[dict[str, str]]:
-    """The rows of a list: the text of each column by its name."""
+    """Return the rows of a list page: the text of each column by its name."""
     body = html_of(client, list_url(page), parameters).partition('id="result_list"')[2]
     cells = [dict(_CELL.findall(row)) for row in _ROW.findall(body)]
     return [{name: text(html) for name, html in row.items()} for row in cells if row]
 
 
 def links(client: Client, page: str, **parameters: str) -> list[str]:
-    """The URLs that the rows of a list lead to."""
+    """Return the URLs that the rows of a list page link to."""
     return [unescape(link) for link in _LINK.findall(html_of(client, list_url(page), parameters))]
 
 
 def shown(client: Client, url: str) -> dict[str, str]:
-    """The fields of one row's page: their text by name."""
+    """Return the fields of one row's page: their text by name."""
     return {name: text(html) for name, html in _FIELD.findall(html_of(client, url))}
 
 
 def first_shown(client: Client, page: str) -> dict[str, str]:
-    """The fields of the page that the list's first row leads to."""
+    """Return the fields of the page that the list's first row links to."""
     return shown(client, links(client, page)[0])

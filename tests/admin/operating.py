@@ -1,4 +1,4 @@
-"""What operators do on the pages, by the client: somebody with some rights, a button, what was written down."""
+"""Helpers for operations with the test client: log in with permissions, press a button, read the log of actions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HIDDEN = re.compile(r'<input type="hidden" name="([^"]+)"(?: value="([^"]*)")?[
 
 
 def staff(*codenames: str, name: str = "operator") -> Client:
-    """A client for a new member of staff with these rights of the queue."""
+    """Return a client for a new staff user with these permissions of the queue."""
     user = User.objects.create_user(name, is_staff=True)
     found = Permission.objects.filter(content_type__app_label="django_mqueue", codename__in=codenames)
     assert len(found) == len(codenames), codenames
@@ -32,7 +32,10 @@ def url_of(page: str, *args: object) -> str:
 
 
 def hidden(html: str) -> dict[str, str | list[str]]:
-    """The hidden fields of the page's last form that has some, but for the token: a list where there are several."""
+    """Return the hidden fields of the page's last form that has any, without the CSRF token.
+
+    A repeated field has the list of its values.
+    """
     forms = [_HIDDEN.findall(form) for form in html.split("<form")[1:]]
     fields = [form for form in forms if any(name != "csrfmiddlewaretoken" for name, _ in form)]
     found: dict[str, list[str]] = {}
@@ -43,19 +46,19 @@ def hidden(html: str) -> dict[str, str | list[str]]:
 
 
 def confirm(client: Client, page: str, asked: dict[str, Any]) -> Any:
-    """Ask, read what would happen, press the button; follow to where that leads."""
+    """Submit a form, then the confirmation form that it returns. Follow the redirects."""
     shown = client.post(url_of(page), asked)
     assert shown.status_code == 200, text(shown.content.decode())
     return client.post(url_of(page), hidden(shown.content.decode()), follow=True)
 
 
 def told(response: Any) -> list[str]:
-    """The messages on the page that an operation has led to."""
+    """Return the messages that the page shows after an operation."""
     found = re.findall(r'<ul class="messagelist">(.*?)</ul>', response.content.decode(), re.S)
     return [unescape(one) for item in found for one in re.findall(r"<li[^>]*>(.*?)</li>", item)]
 
 
 def written_down() -> list[tuple[str, str, str]]:
-    """(who, about what, what) of all entries of the log of actions, oldest first."""
+    """Return (user, object, message) of all entries of the log of actions, oldest first."""
     entries = LogEntry.objects.order_by("pk").select_related("user")
     return [(one.user.get_username(), one.object_repr, one.get_change_message()) for one in entries]

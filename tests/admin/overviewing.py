@@ -1,4 +1,4 @@
-"""Reading the tables of topics and groups as a person does."""
+"""Helpers that read the tables of topics and groups as a user sees them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LABEL = re.compile(r'data-label="([^"]*)"')
 
 
 def rows(html: str) -> dict[str, dict[str, str]]:
-    """The rows by the name in front: what each cell says, by its label."""
+    """Return the rows by the name in their first cell: the text of each cell by its label."""
     table = html.partition('<table class="mqueue-standing"')[2].partition("</table>")[0]
     found = {}
     for row in _ROW.findall(table.partition("</thead>")[2]):
@@ -26,12 +26,12 @@ def rows(html: str) -> dict[str, dict[str, str]]:
 
 
 def hrefs(html: str) -> list[str]:
-    """Where the overview's links lead."""
+    """Return the URLs of the overview's links."""
     part = html.partition('id="mqueue-overview"')[2].partition("</section>")[0]
     return [unescape(one) for one in re.findall(r'href="([^"]+)"', part)]
 
 
 def tiles(html: str) -> dict[str, str]:
-    """The figures in tiles by their names."""
+    """Return the values of the tiles by their names."""
     found = re.findall(r"<div><dt>(.*?)</dt><dd[^>]*>(.*?)</dd></div>", html, re.DOTALL)
     return {text(name): " ".join(text(value).split()) for name, value in found}

@@ -1,4 +1,4 @@
-"""Rows of the five tables, made directly: the pages must show whatever is there."""
+"""Helpers that insert rows of the five tables directly, because the pages must show any row."""
 
 from __future__ import annotations
 

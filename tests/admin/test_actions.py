@@ -1,4 +1,4 @@
-"""Who did what: the page of actions, by right, of all and of one group; operations that are stopped between steps."""
+"""The page of actions: permissions, all entries, entries of one group; operations stopped between steps."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_fifty_on_a_page(admin_client: Client) -> None:
 
 
 def test_an_operation_is_stopped_between_steps_and_says_how_far_it_came() -> None:
-    """At one letter a second the first step sends one, and the operator stops."""
+    """At one dead letter per second, the first step redrives one. Then the operator stops the run."""
     subscribe("orders", "billing")
     publish_many("orders", [{"n": n} for n in range(5)])
     with Subscription("orders", group="billing", name="one") as subscription:

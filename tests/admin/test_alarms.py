@@ -1,4 +1,4 @@
-"""What is alarming, in words: pure."""
+"""Texts and severity of the alarms: pure functions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_group_that_is_well_says_nothing() -> None:
 
 @pytest.mark.parametrize("status", ["pending", "waiting", "in_flight"])
 def test_nobody_there(status: str) -> None:
-    """Alarming if something waits for somebody; scheduled and dead ones do not."""
+    """The alarm is bad if messages are pending, waiting or in flight. Scheduled and dead messages do not count."""
     assert told(replace(WELL, workers=0, scheduled=ONE, dead=ONE)) == [("No worker is alive", False)]
     waits: Any = {status: ONE}
     assert told(replace(WELL, workers=0, **waits)) == [("No worker is alive, and messages wait", True)]
@@ -103,7 +103,7 @@ def test_not_registered() -> None:
 
 @pytest.mark.parametrize("reason", HOLD_REASONS)
 def test_each_reason_has_its_words(reason: str) -> None:
-    """What is as it should be has none; late it is bad, whatever the reason."""
+    """An overdue blocker is a bad alarm, except ``retention``. If nothing is overdue, only ``no_group`` is bad."""
     late = of_hold(replace(HELD, reason=reason, overdue=timedelta(hours=1)))
     if reason == "retention":
         assert late is None
@@ -138,7 +138,7 @@ def test_topics() -> None:
 
 
 def every_alarm() -> set[str]:
-    """A text of each kind, as the pages say it."""
+    """Return the texts of all kinds of alarms, as the pages show them."""
     groups = [
         replace(WELL, registered=False),
         replace(WELL, workers=0, pending=ONE),

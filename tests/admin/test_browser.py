@@ -1,6 +1,6 @@
-"""The pages in a real browser: Chromium without a window, and what it makes of them.
+"""Each page in a real browser: headless Chromium.
 
-With ``MQUEUE_SCREENSHOTS`` set to a folder, each page is saved there as an image.
+If ``MQUEUE_SCREENSHOTS`` names a folder, the tests save an image of each page there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ERROR = (
 
 
 def everything_that_can_be_seen() -> None:
-    """A few rows of each kind, with long, foreign and hostile texts."""
+    """Create a few rows of each kind, with long, foreign and hostile texts."""
     for number in range(130):
         message(
             partition_key=f"customer-{number % 7}" if number % 5 else " 0003",
@@ -60,7 +60,7 @@ def everything_that_can_be_seen() -> None:
 
 
 class TestInABrowser(BrowserCase):
-    """One visit to every page: nothing is broken, everything is styled, no hostile text runs."""
+    """Open every page: each one works and has its styles, and no hostile text runs as a script."""
 
     def test_somebody_looks_at_every_page(self) -> None:
         everything_that_can_be_seen()
@@ -84,7 +84,7 @@ class TestInABrowser(BrowserCase):
         field = "#id_topic" if page == "message" else "#lookup-topic"
         assert self.page.style(field, "border-top-style") == "solid"
         self.page.save(page)
-        place = 2 if page == "deliverystate" else 1  # The one with errors.
+        place = 2 if page == "deliverystate" else 1  # The row with errors.
         self.page.click(f"#result_list tbody tr:nth-child({place}) th a")
         assert self.page.all(".readonly")
         assert not self.page.all("input[type=submit]:not([value='Log out'])")

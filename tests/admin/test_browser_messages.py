@@ -1,4 +1,4 @@
-"""Messages in a real browser: somebody looks for one, reads its life, publishes a copy, sends it to the front."""
+"""Messages in a real browser: search, page of one message, publish a copy, send to the front."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["chrome"]
 
 
 def a_shop() -> dict[str, int]:
-    """Orders of which some wait, some are given up, some hostile; offsets by what happened to them."""
+    """Publish orders and let some wait, some fail and some hold hostile texts. Return the offsets by name."""
     for group in ("billing", "shipping", "a-group-with-quite-a-long-name.of-the-warehouse"):
         subscribe("orders", group)
     offsets = {}

@@ -24,7 +24,7 @@ def drawn(*lines: Line, unit=COUNT, step=MINUTE, note="", zone=UTC) -> ElementTr
 
 
 def paths(figure: ElementTree.Element, look: str) -> list[str]:
-    """Of the lines in the box, not of the legend's samples."""
+    """Return the paths of the plotted lines, without the samples in the legend."""
     return [
         one.attrib["d"] for one in figure.iterfind(".//svg/svg/path") if look in one.attrib["class"].split()
     ]
@@ -83,7 +83,7 @@ def test_nothing_happened_is_drawn() -> None:
 
 
 def test_what_is_rare_is_drawn_as_bars() -> None:
-    """A line along the axis would look as if something were there all the time."""
+    """A line along the axis would suggest constant activity."""
     figure = drawn(Line("published", [4, 4, 4], "published"), Line("dead", [0, 2, None], "dead", bars=True))
     assert paths(figure, "mqueue-line-dead") == ["M1.5 150V75"]
     assert paths(drawn(Line("dead", [0, 0], "dead", bars=True)), "mqueue-line-dead") == []

@@ -1,4 +1,4 @@
-"""The pages cost the same however long the tables are."""
+"""The cost of a page does not grow with the tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from .rows import PAGES, dead_letter, delivery, lease, list_url, message, offset
 
 MANY = 5_000
 MOST_READ = 2_000
-"""What one view may read, all statements together: keys of five pages, twice at most, and one page's rows."""
+"""Maximum number of rows and keys that a view reads.
+
+This allows the keys of five pages, at most twice, and the rows of one page.
+"""
 
 OF_BILLING = {"consumer_group": "billing", "topic": "orders"}
 VIEWS: list[tuple[str, dict[str, str]]] = [
@@ -49,7 +52,7 @@ VIEWS: list[tuple[str, dict[str, str]]] = [
 
 
 def multiply(row: Model, column: str, values: list[Any]) -> None:
-    """As many copies of a row as there are values for one of its columns."""
+    """Insert a copy of the row for each value of one of its columns."""
     kind: Any = type(row)
     names = {field.attname for field in kind._meta.concrete_fields} - {"id", "offset", column}
     same = {name: getattr(row, name) for name in names}
@@ -57,7 +60,7 @@ def multiply(row: Model, column: str, values: list[Any]) -> None:
 
 
 def fill() -> None:
-    """Thousands of rows in the tables that grow; in the log they are of one partition, and few of others."""
+    """Insert thousands of rows into the tables that grow. Almost all messages are in one partition."""
     message(topic="rare")
     message(topic="orders", partition_key="customer-2")
     dead_letter()
@@ -73,7 +76,7 @@ def fill() -> None:
 
 
 def reads() -> int:
-    """Rows and index entries that the server has read for this connection so far."""
+    """Return the number of rows and index entries that the server has read for this connection."""
     with connection.cursor() as cursor:
         cursor.execute("SHOW SESSION STATUS LIKE 'Handler\\_read%'")
         return sum(int(value) for _, value in cursor.fetchall())
@@ -81,8 +84,10 @@ def reads() -> int:
 
 @pytest.mark.django_db(transaction=True)
 def test_no_view_reads_much_more_than_it_shows(admin_client: Client) -> None:
-    """Every list and look-up over thousands of rows, by the server's own counters; what is counted has a limit, but for
-    a group's subscribers."""
+    """The server's own counters stay low for every list and search over thousands of rows.
+
+    Each count has a limit, except the count of a group's subscribers.
+    """
     fill()
     middle = str(Message.objects.filter(topic="orders")[MANY // 2].offset)
     old = [
@@ -113,9 +118,10 @@ def test_no_view_reads_much_more_than_it_shows(admin_client: Client) -> None:
 @pytest.mark.django_db
 @pytest.mark.parametrize("page", PAGES)
 def test_statements_do_not_grow_with_rows(admin_client: Client, page: str) -> None:
-    """Session, user, keys, rows: four for a list of one row and for one of hundreds; no more for a row's page.
+    """A list takes four statements (session, user, keys, rows), for one row and for hundreds.
 
-    Of messages there are payloads beside the rows; what is told of one is in ``test_life``.
+    The page of one row takes no more. The list of messages also reads payloads. ``test_life`` tests the page of a
+    message.
     """
     one_of_each()
     with CaptureQueriesContext(connection) as few:
@@ -131,7 +137,7 @@ def test_statements_do_not_grow_with_rows(admin_client: Client, page: str) -> No
     with CaptureQueriesContext(connection) as many:
         listed(admin_client, page)
     assert len(few) == len(many) == (5 if page == "message" else 4)
-    html_of(admin_client, url)  # Django remembers the content type from here on.
+    html_of(admin_client, url)  # Django caches the content type here.
     with CaptureQueriesContext(connection) as one:
         html_of(admin_client, url)
     assert len(one) == (8 if page == "message" else 3)
@@ -140,7 +146,7 @@ def test_statements_do_not_grow_with_rows(admin_client: Client, page: str) -> No
 @pytest.mark.django_db
 @pytest.mark.parametrize("asked", [{}, {"topic": "orders"}, {"topic": "orders", "key": "customer-1"}])
 def test_no_list_fetches_whole_payloads(admin_client: Client, asked: dict[str, str]) -> None:
-    """Of a hundred large ones only the beginnings leave the server."""
+    """The server returns only the first 400 bytes of a large payload, and its length."""
     message(payload={"pad": "x" * 1_000_000})
     with CaptureQueriesContext(connection) as captured:
         listed(admin_client, "message", **asked)
@@ -151,7 +157,7 @@ def test_no_list_fetches_whole_payloads(admin_client: Client, asked: dict[str, s
 
 @pytest.mark.django_db
 def test_the_small_tables_have_no_more_than_five_pages(admin_client: Client) -> None:
-    """Beyond those one looks up; the list says so and does not tell a number that it does not know."""
+    """Rows beyond five pages are found by search. The list shows no total that it does not know."""
     multiply(lease(), "partition_key", [f"key-{number}" for number in range(600)])
     html = html_of(admin_client, list_url("partitionlease"))
     assert "the first 500 partition leases; there are more" in html
@@ -173,7 +179,7 @@ def test_their_pages_carry_what_was_looked_up(admin_client: Client) -> None:
 
 @pytest.mark.django_db(databases=["default", "other"])
 def test_the_queue_may_live_in_another_database(admin_client: Client) -> None:
-    """``MQUEUE["DATABASE"]``: the rows come from there, the users from where they are."""
+    """The rows come from ``MQUEUE["DATABASE"]``. The users stay in their own database."""
     message()
     with override_settings(MQUEUE={"DATABASE": "other"}):
         assert listed(admin_client, "message") == []

@@ -61,7 +61,7 @@ def test_bytes_as_a_hexadecimal_table(admin_client: Client) -> None:
 
 @pytest.mark.parametrize("body", [b"{broken", b"\xff\xfe", b"[" * 20_000, b'"\\ud800"', b""])
 def test_what_others_wrote_into_the_log_is_shown_too(admin_client: Client, body: bytes) -> None:
-    """Rows need not come from ``publish``: no JSON, half of a character, metadata of another shape."""
+    """Other programs may write rows: invalid JSON, incomplete characters, metadata of another type."""
     message(payload=body, metadata={"encoding": "json"})
     message(payload=body, metadata=["something", "else"])
     for url in links(admin_client, "message"):
@@ -81,7 +81,7 @@ def test_a_dead_letter_shows_its_traceback(admin_client: Client) -> None:
 
 @pytest.mark.parametrize("odd", ODD_KEYS)
 def test_delivery_state_of_any_key(admin_client: Client, odd: str) -> None:
-    """A composite primary key of any characters: the list's link leads to that row and no other."""
+    """A composite primary key may contain any characters. The list's link leads to exactly that row."""
     name = odd[:128]
     delivery(consumer_group=name, topic=name, partition_key=odd, delivered_to="the right one")
     delivery(consumer_group=name, topic=name, partition_key=odd, message_offset=43)
@@ -145,7 +145,7 @@ def test_a_delivery_leads_to_its_message(admin_client: Client) -> None:
 @pytest.mark.parametrize("page", PAGES)
 @pytest.mark.parametrize("word", ["0", "999999999999999999999999", "nonsense", "W10", "😀"])
 def test_a_row_that_is_not_there(admin_client: Client, page: str, word: str) -> None:
-    """As everywhere in the admin: back to its start, with a word about it."""
+    """The admin redirects to its start page, as for any missing object."""
     response = admin_client.get(f"{list_url(page)}{word}/change/")
     assert response.status_code == 302
     assert response.headers["Location"] == reverse("admin:index")

@@ -40,7 +40,7 @@ def page(client: Client, topic: str = TOPIC, group: str = GROUP, **query: str) -
 
 
 def partitions(html: str) -> list[list[str]]:
-    """Key, lag, owner of each."""
+    """Return the key, the lag and the owner of each partition."""
     part = html.partition('id="partitions"')[2].partition("</table>")[0].partition("<tbody>")[2]
     cells = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL) for row in part.split("</tr>")]
     return [[text(one) for one in row[:3]] for row in cells if row]
@@ -55,7 +55,7 @@ def listed(client: Client, **query: str) -> list[tuple[str, str]]:
 
 
 def test_what_is_open_is_asked_once(admin_client: Client) -> None:
-    """For the numbers of subscribers, and for what they have in hand."""
+    """One query of open deliveries serves both the subscribers' numbers and their messages in flight."""
     one_of_each()
     with CaptureQueriesContext(connection) as captured:
         assert 'id="subscribers"' in page(admin_client)
@@ -134,8 +134,8 @@ def test_hostile_names(admin_client: Client) -> None:
 def test_statements_do_not_grow_with_keys(admin_client: Client) -> None:
     subscribe(TOPIC, GROUP)
     counted = []
-    for keys in (5, 40):  # Of one message alone several questions are the same one.
-        # Named, for keyless messages are spread at random. Five names sort as their messages do, and forty otherwise.
+    for keys in (5, 40):  # With one message, several queries would be identical.
+        # Keyless messages would be spread at random. Five keys sort in publish order, forty do not.
         publish_many(TOPIC, [OutgoingMessage(n, key=f"k{n}") for n in range(keys)])
         page(admin_client)
         cache.clear()
@@ -203,7 +203,7 @@ def test_the_lag_of_before_is_reckoned_back() -> None:
 
 
 def test_what_the_log_does_not_keep_any_more_is_a_gap() -> None:
-    """Older than the retention and nothing there: unknown. What is there is told."""
+    """Empty steps before the retention are unknown. Steps with remaining messages show their count."""
     start = datetime(2026, 1, 1, tzinfo=UTC)
     published = Series((0, 3, 0, 2), Figure(5, "at_least"))
     since = start + timedelta(minutes=2)
@@ -218,7 +218,7 @@ MADE = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def made(published: Sequence[int], finished: Sequence[int], finished_from: int, minutes: float) -> Rates:
-    """Rates of minutes, of which all that was finished is known from a minute on, counted after so many."""
+    """Return rates per minute, counted after ``minutes``. Acks are known from ``finished_from`` on."""
     mine, done = (Series(tuple(values), Figure(sum(values))) for values in (published, finished))
     dead = Series(tuple(0 for _ in published), Figure(0))
     minute = timedelta(minutes=1)
@@ -228,7 +228,7 @@ def made(published: Sequence[int], finished: Sequence[int], finished_from: int, 
 
 
 def test_what_a_reset_has_forgotten_is_a_gap() -> None:
-    """Published before and after it, but nothing is known of what was finished before."""
+    """The publishes before and after the reset are known. The acks before it are not."""
     found = made([4, 4, 4, 4], [0, 0, 3, 4], 2, 4)
     assert lag_values(1, found) == [None, 0, 1, 1]
     assert known(found, found.finished.values if found.finished else (), found.finished_from) == [

@@ -1,4 +1,4 @@
-"""The pages of a group's partitions and of its subscribers, and the buttons that lead to what can be done."""
+"""The pages of a group's partitions and subscribers, and the links to their operations."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def client() -> Client:
 
 
 def tables(client: Client, page: str, **asked: Any) -> list[list[list[str]]]:
-    """The texts of the cells of the rows of each table's body."""
+    """Return the cell texts of each table, row by row."""
     response = client.get(url_of(page), {**OF, **asked})
     assert response.status_code == 200, text(response.content.decode())
     html = response.content.decode().partition('id="mqueue-main"')[2]

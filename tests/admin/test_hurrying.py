@@ -1,4 +1,4 @@
-"""A message sent to the front by hand."""
+"""The page that sends one message to the front of its key."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_what_is_pending_comes_first(client: Client) -> None:
 
 
 def test_only_this_one_is_sent(client: Client) -> None:
-    """Not others of its id, as one that was published for the group alone."""
+    """Another message with the same id, published for this group alone, is not moved."""
     subscribe(TOPIC, GROUP)
     first = publish(TOPIC, 1, key="k", id="same").offset
     publish(TOPIC, 2, key="k", id="same", group=GROUP)

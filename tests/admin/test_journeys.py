@@ -1,5 +1,7 @@
-"""What operators come for, in a real browser with a real worker: a failing message is found, read, sent back and seen
-to finish; a group is paused, resumed and moved."""
+"""The main tasks of operators, in a real browser with a real worker.
+
+A failing message is found, read, redriven and handled. A group is paused, resumed and reset.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ def order(*numbers: int, **more: str) -> None:
 
 
 def handled() -> int:
-    """How often billing's handler came to its end."""
+    """Return how often billing's handler has finished."""
     return Step.objects.filter(what="end", consumer_group="billing").count()
 
 
@@ -35,7 +37,10 @@ def dead() -> int:
 @override_settings(MQUEUE=FAST)
 class TestJourneys(BrowserCase):
     def shown(self, group: str, what: str) -> str:
-        """What the overview says of a group: the text of a column. It may be renewed while it is read."""
+        """Return the text of a group's column on the overview.
+
+        One script call reads it, because the page may refresh meanwhile.
+        """
         script = """
             const rows = [...document.querySelectorAll("table.mqueue-standing tr")];
             const row = rows.find(one => one.querySelector("th")?.textContent.trim() === arguments[0]);

@@ -1,4 +1,4 @@
-"""The pages of dead letters: which topics have some, of what errors, which ones, one of them."""
+"""The pages of dead letters: topics, errors, lists, and single dead letters."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def seen(client: Client, page: str, **query: Any) -> str:
 
 
 def test_the_topics_that_have_some(client: Client) -> None:
-    """Each with the groups that gave messages up; without a link where there is nothing."""
+    """The page lists each topic with the groups that have dead letters, or says that none exist."""
     assert "There are no dead letters." in seen(client, "deadletter_changelist")
     give_up(*outgoing(3))
     give_up(group="stock")
@@ -71,7 +71,7 @@ def test_thousands_of_topics_come_some_at_a_time(client: Client, monkeypatch: py
 
 
 def test_by_error(client: Client) -> None:
-    """What differs in numbers and ids alone is one; the most come first."""
+    """Errors that differ only in numbers and ids are counted as one. The most frequent come first."""
     give_up(*outgoing(4))
     give_up(
         OutgoingMessage(5),
@@ -114,7 +114,10 @@ CHOSEN: list[tuple[dict[str, str], str]] = [
 
 
 def test_what_is_typed_is_a_part_and_a_link_is_the_whole(client: Client) -> None:
-    """An error's class with its module or without, a part of the line; what a link has counted is exactly that."""
+    """A search finds an error's class, with or without its module, and a part of its line.
+
+    A link finds exactly the errors that it has counted.
+    """
     one, two = "CardDeclined: card 1", "example_project.shop.outside.CardDeclined: card 22 of anna"
     for name, error in (("a", one), ("b", two), ("c", two), ("d", "4711 charge.CardDeclined: twice")):
         give_up(OutgoingMessage(1, id=f"order-{name}"), error=error)
@@ -148,7 +151,7 @@ def test_what_a_link_has_counted_is_what_goes_back() -> None:
 
 
 def test_of_many_the_newest_and_then_the_older(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says of how many it tells, and goes on where it ended."""
+    """The page states how many dead letters it has read, and the next page continues there."""
     from django_mqueue.service import letters
 
     give_up(*outgoing(10))
@@ -236,7 +239,7 @@ def test_pages_of_the_list(client: Client, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_one_letter(client: Client) -> None:
-    """Its error with the frames, payload, headers, where it came from."""
+    """The page shows the error with its frames, the payload, the headers and the origin."""
     (letter,) = give_up(
         OutgoingMessage({"n": 1}, id="order-1", key="k", kind="placed", headers={"trace": "t-1"})
     )
@@ -278,7 +281,7 @@ def test_the_errors_of_all_attempts(client: Client) -> None:
 
 
 def test_what_is_known_of_its_past() -> None:
-    """The message that it was, what came back before, and letters of other groups."""
+    """The page links to the redriven message and to the dead letters of other groups."""
     client = staff("view_deadletter", "view_message")
     give_up(OutgoingMessage(1, id="order-1", key="k"))
     (other,) = give_up(group="stock")
@@ -311,7 +314,7 @@ def test_a_group_that_is_gone() -> None:
 
 
 def test_letters_of_letters(client: Client) -> None:
-    """Each is of the topic that it was given up on."""
+    """A dead letter is listed under the topic on which it failed, even if that is a dead-letter topic."""
     give_up(OutgoingMessage(1, id="order-1"))
     give_up(topic=DEAD, group="clerk", error="LookupError: and again")
     rows = table(client, "deadletter_changelist")
@@ -322,7 +325,7 @@ def test_letters_of_letters(client: Client) -> None:
 
 @override_settings(MQUEUE={**QUICK, "DLQ_SUFFIX": ".dead", "TOPICS": {"payments": {"DLQ_SUFFIX": ".failed"}}})
 def test_other_endings(client: Client) -> None:
-    """Also letters under an ending that was changed since are found."""
+    """Dead letters with a suffix that was changed later are also found."""
     give_up(OutgoingMessage(1, id="order-1"))
     give_up(OutgoingMessage(2, id="pay-1"), topic="payments")
     assert [row[0] for row in table(client, "deadletter_changelist")] == ["orders", "payments"]
@@ -338,7 +341,7 @@ HOSTILE = '<script>alert("x")</script>\x1b[31mred\x1b[0m\u202eevil\x00'
 
 
 def test_hostile_texts(client: Client) -> None:
-    """Markup, a terminal's colours, halves of characters, texts cut in the middle: shown, and nothing else."""
+    """The pages show markup, terminal codes, invalid characters and cut texts escaped."""
     topic = '<b>o"r/d%e?r&s'
     (letter,) = give_up(
         OutgoingMessage({"html": HOSTILE}, id="<i>id</i>", key="<u>k</u>", kind="<s>", headers={"<h>": "\x1b[1m"}),
@@ -370,7 +373,7 @@ STRANGE: list[Any] = [
 
 
 def test_rows_that_are_not_of_our_making(client: Client) -> None:
-    """What is here because it could not be read can be looked at."""
+    """The pages show dead letters even if their payload and metadata cannot be decoded."""
     (letter,) = give_up(OutgoingMessage({"n": 1}, id="order-1"))
     row = Message.objects.filter(pk=letter.pk)
     for metadata in STRANGE:
@@ -433,7 +436,7 @@ def test_buttons_are_for_those_who_may_press_them() -> None:
 
 
 def test_the_page_of_a_deeply_nested_payload_is_bounded(client: Client) -> None:
-    """Each line of an indented payload is as long as its nesting is deep: the page shows it on one line then."""
+    """Indentation would make each line of a deeply nested payload long. The page shows it on one line."""
     (letter,) = give_up(OutgoingMessage(JsonText("[" * 190 + ",".join(["1"] * 130_000) + "]" * 190)))
     html = html_of(client, url_of("deadletter"), {"offset": str(letter.offset)})
     assert len(html) < 2 * BODY_CHARACTERS

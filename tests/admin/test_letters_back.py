@@ -1,4 +1,4 @@
-"""Dead letters sent back and deleted on the pages: which ones, by whom, in what steps, and what is told of it."""
+"""Dead letters redriven and purged on the pages: selection, permissions, steps and messages."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def planned(client: Client, page: str, asked: dict[str, Any]) -> str:
 
 
 def steps(client: Client, page: str, asked: dict[str, Any]) -> Iterator[str]:
-    """The texts of the pages of a run, as a browser goes through it: the plan, each step, where it leads."""
+    """Yield the text of each page of a run: the plan, each step, the final message."""
     response: Any = client.post(url_of(page), asked)
     html = response.content.decode()
     yield text(html)
@@ -60,7 +60,7 @@ def steps(client: Client, page: str, asked: dict[str, Any]) -> Iterator[str]:
 
 
 def test_the_ticked_go_back(client: Client) -> None:
-    """Those and no others, each to its group, with its id and as a first attempt."""
+    """Only the selected dead letters are redriven, each to its group, with its id and as a first attempt."""
     letters = give_up(*outgoing(5))
     asked = {"topic": TOPIC, "offsets": [letters[1].pk, letters[3].pk], "was": f"topic={TOPIC}&key=k%26"}
     shown = planned(client, "redrive_selected", asked)
@@ -76,7 +76,7 @@ def test_the_ticked_go_back(client: Client) -> None:
 
 
 def test_of_many_that_are_ticked_some_are_named(client: Client) -> None:
-    """The first five that are there, and how many more."""
+    """The plan names the first five that are still stored, and how many more there are."""
     letters = give_up(*outgoing(8))
     asked = {"topic": TOPIC, "offsets": [one.pk for one in letters]}
     redrive(TOPIC, filter=lambda one: one.id == "order-0")
@@ -86,7 +86,7 @@ def test_of_many_that_are_ticked_some_are_named(client: Client) -> None:
 
 
 def test_the_ticked_are_deleted(client: Client) -> None:
-    """Whoever consumes the letters finds theirs gone; the plan says what is lost."""
+    """A consumer of dead letters keeps its other deliveries. The plan says that a purge is final."""
     letters = give_up(*outgoing(3))
     with Subscription(DEAD, "clerk") as clerk:
         held = poll_until(clerk, 3)
@@ -121,7 +121,7 @@ def test_what_cannot_be_ticked(client: Client) -> None:
 
 
 def test_a_row_that_is_no_letter_is_left_alone(client: Client) -> None:
-    """Nor one of another topic, whatever its number: messages are not deleted by ticking."""
+    """A selected offset of an ordinary message or of another topic is ignored."""
     give_up(*outgoing(2))
     (other,) = give_up(1, topic="payments")
     rows = [row.pk for row in Message.objects.filter(topic=TOPIC)]
@@ -140,7 +140,7 @@ def test_a_row_that_is_no_letter_is_left_alone(client: Client) -> None:
 
 
 def test_all_that_match_go_back(client: Client) -> None:
-    """What comes after the plan was shown is left alone."""
+    """Dead letters that arrive after the plan was shown are left alone."""
     give_up(*outgoing(4))
     give_up(*[OutgoingMessage(n, id=f"late-{n}") for n in range(2)], error="TimeoutError: {n}")
     asked = {"topic": TOPIC, "error": "ValueError"}
@@ -185,7 +185,7 @@ def test_letters_of_groups_that_are_gone_stay(client: Client) -> None:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps of a few letters."""
+    """Limit a step to four dead letters, read two at a time."""
     monkeypatch.setattr(mending, "STEP_LETTERS", 4)
     monkeypatch.setattr(mending, "AT_ONCE", 2)
 
@@ -193,7 +193,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("page", ["redrive_matching", "purge_matching"])
 def test_a_long_run_in_steps(client: Client, page: str) -> None:
-    """One entry in the log of actions, which tells the count; it can be left and begun again."""
+    """The log of actions has one entry per run, with its count. A run can be abandoned and started again."""
     give_up(*outgoing(11))
     done = "sent back" if page == "redrive_matching" else "deleted"
     asked = {"topic": TOPIC, "typed": TOPIC}
@@ -207,7 +207,7 @@ def test_a_long_run_in_steps(client: Client, page: str) -> None:
     next(run)
     assert len(left()) == 3
     assert len(written_down()) == 1
-    # The page is closed; somebody begins again.
+    # The operator closes the page and starts a new run.
     assert list(steps(client, page, asked))[-1] == f"3 dead letters were {done}: topic orders."
     assert left() == []
     assert len(written_down()) == 2
@@ -233,7 +233,7 @@ def told_last(client: Client) -> str:
 
 
 def test_steps_that_find_nothing_go_on(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What fits lies behind more than a step looks at."""
+    """The matching dead letter comes after more rows than one step reads."""
     give_up(*outgoing(9))
     give_up(OutgoingMessage(9, id="last"), error="KeyError: x")
     monkeypatch.setattr(mending, "STEP_LOOK", 2)
@@ -246,7 +246,7 @@ def test_steps_that_find_nothing_go_on(client: Client, monkeypatch: pytest.Monke
 
 
 def test_gently(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So many a second at most, measured from step to step."""
+    """The run keeps its rate per second, measured from step to step."""
     from django_mqueue.admin import letter_operations
 
     now = [1_000.0]
@@ -282,7 +282,7 @@ def test_what_another_has_in_hand_is_left_to_him(client: Client) -> None:
 
 @pytest.mark.usefixtures("small")
 def test_two_operators_at_once(client: Client) -> None:
-    """Each letter goes back once, however their steps fall."""
+    """Two runs whose steps alternate redrive each dead letter once."""
     give_up(*outgoing(20))
     other = staff(*ALL, name="other")
     runs = [steps(one, "redrive_matching", {"topic": TOPIC}) for one in (client, other)]
@@ -310,7 +310,7 @@ def test_a_step_that_is_sent_twice_does_no_harm(client: Client, small: None) -> 
 
 
 def test_each_needs_its_right() -> None:
-    """And the right to look."""
+    """An operation needs its own permission and the permission to view dead letters."""
     (letter,) = give_up(1)
     asked = {"topic": TOPIC, "offsets": [str(letter.pk)], "typed": TOPIC, "confirmed": "yes"}
     for right in ("redrive_deadletter", "purge_deadletter"):

@@ -1,4 +1,4 @@
-"""Dead letters in a real browser: found by their error, read, sent back, changed, deleted."""
+"""Dead letters in a real browser: found by their error, read, redriven, edited, purged."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class TestDeadLettersInABrowser(BrowserCase):
         page.save("letters-redriven")
 
     def send_all_back(self) -> None:
-        """In steps, which the browser takes by itself."""
+        """Redrive all in steps. The browser requests each step by itself."""
         page = self.page
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(mending, "STEP_LETTERS", 1)

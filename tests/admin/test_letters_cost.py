@@ -1,4 +1,4 @@
-"""What the pages of dead letters read where there are a hundred thousand, and thousands of topics."""
+"""Rows that the pages of dead letters read, with 100,000 dead letters and 2,000 topics."""
 
 from __future__ import annotations
 
@@ -23,11 +23,17 @@ pytestmark = pytest.mark.django_db(transaction=True, reset_sequences=True)
 
 LETTERS, TOPICS = 100_000, 2_000
 LOOKED = 3 * letters.LOOK_MOST + 3_000
-"""Entries of the index, of each step's list of them, and rows, of what a page may look at; and one more step's. A slow
-machine looks at less: its time is over before."""
+"""Maximum for a page that reads ``LOOK_MOST`` dead letters, plus one more step.
+
+Each dead letter counts three times: in the index, in its step's list, and as a row. A slow machine reads less, because
+the time limit of the page ends the search first.
+"""
 SOUGHT = 35_000
-"""The same of a search by time: it halves the offsets from 0 to the last, and reads about 4,000 entries each time. How
-often depends on the last offset, so this test begins at offset 1, whatever ran before it."""
+"""Maximum for a search by time.
+
+It bisects the offsets from 0 to the last, and reads about 4,000 entries each time. The number of bisections depends on
+the last offset, so this test always starts at offset 1.
+"""
 PAGES: list[tuple[str, dict[str, str], int]] = [
     ("deadletter_changelist", {}, 3 * TOPICS + 5_000),
     ("deadletter_changelist", {"after": "t1500"}, 3 * TOPICS + 5_000),
@@ -46,7 +52,7 @@ PAGES: list[tuple[str, dict[str, str], int]] = [
 
 
 def fill_topics() -> None:
-    """Dead letters of many topics, one of each."""
+    """Insert one dead letter for each of many topics."""
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO queue_messages (topic, partition_key, id, consumer_group, payload, metadata, available_at,"
@@ -60,7 +66,7 @@ def fill_topics() -> None:
 
 @pytest.mark.timeout(240)
 def test_a_hundred_thousand_letters() -> None:
-    """No page reads more than it says that it looks at, and none counts or skips; a step takes what a step may."""
+    """Each page stays below its maximum and uses no OFFSET. A step redrives at most the limit of a step."""
     subscribe(TOPIC, "billing")
     insert_dead_letters(TOPIC, "billing", LETTERS)
     fill_topics()

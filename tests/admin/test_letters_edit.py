@@ -1,4 +1,4 @@
-"""A dead letter's payload changed on its page, and sent back."""
+"""Editing a dead letter's payload on its page, and redriving it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def client() -> Client:
 
 
 def shown(client: Client, letter: Message) -> tuple[dict[str, Any], str]:
-    """What the form holds: its fields."""
+    """Return the fields of the form, and the page."""
     response = client.get(url_of("edit_deadletter"), {"offset": letter.pk})
     assert response.status_code == 200, text(response.content.decode())
     html = response.content.decode()
@@ -52,7 +52,7 @@ def sent(client: Client, asked: dict[str, Any]) -> Any:
 
 
 def test_a_payload_is_changed_and_sent_back(client: Client) -> None:
-    """With its id, key, kind and headers; the difference is shown before."""
+    """The message keeps its id, key, kind and headers. The page shows the difference first."""
     (letter,) = give_up(
         OutgoingMessage({"n": 1, "to": "Zoë"}, id="order-1", key="k", kind="placed", headers={"h": 1})
     )
@@ -92,7 +92,7 @@ BAD: list[tuple[str, str, str]] = [
 
 
 def test_what_is_no_payload(client: Client) -> None:
-    """It says where; and what was typed is still there."""
+    """The page shows where the error is, and keeps the typed text."""
     (letter,) = give_up(OutgoingMessage({"n": 1}, id="order-1"))
     form, _ = shown(client, letter)
     for how, payload, problem in BAD:
@@ -119,7 +119,7 @@ def test_what_is_no_payload(client: Client) -> None:
 
 
 def test_bytes(client: Client) -> None:
-    """As hexadecimal digits or base64; and what was bytes may become JSON."""
+    """Bytes are edited as hexadecimal digits or base64, and can become JSON."""
     first, second, third = give_up(*(OutgoingMessage(bytes(range(40)), id=f"b-{n}") for n in range(3)))
     form, _ = shown(client, first)
     assert form["how"] == "hex"
@@ -153,7 +153,7 @@ def test_what_could_not_be_read_is_mended(client: Client) -> None:
 
 
 def test_what_was_changed_meanwhile(client: Client) -> None:
-    """Sent back, deleted, or changed, before the plan or after: nothing is done, and what was typed is still there."""
+    """A redrive, purge or change before or after the plan stops the edit. The form keeps the typed text."""
     for n, meanwhile in enumerate(
         (
             lambda letter: redrive(TOPIC),
@@ -178,7 +178,7 @@ def test_what_was_changed_meanwhile(client: Client) -> None:
 
 
 def test_two_who_change_the_same_letter(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second has read it before the first has sent it: it goes once."""
+    """The second operator reads the letter before the first one redrives it. It is redriven once."""
     (letter,) = give_up(OutgoingMessage({"n": 1}, id="order-1"))
     form = shown(client, letter)[0]
     plan = hidden(client.post(url_of("edit_deadletter"), {**form, "payload": "2"}).content.decode())
@@ -197,7 +197,7 @@ def test_two_who_change_the_same_letter(client: Client, monkeypatch: pytest.Monk
 
 
 def test_what_changes_between_the_look_and_the_lock(client: Client) -> None:
-    """The letter is compared under its lock, too."""
+    """``edit`` compares the dead letter again after it has locked it."""
     (letter,) = give_up(OutgoingMessage({"n": 1}, id="order-1"))
     read = letters.one("default", letter.pk)
     assert read is not None

@@ -1,4 +1,4 @@
-"""Dead letters on a site of one's own, of a queue in another database than the users'."""
+"""Dead letters on a custom admin site, with the queue in another database than the users."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def url_of(page: str) -> str:
 
 
 def press(client: Client, page: str, asked: dict[str, Any], **more: str) -> str:
-    """Where the button leads."""
+    """Submit the confirmation form and return the redirect's URL."""
     shown = client.post(url_of(page), asked)
     assert shown.status_code == 200
     response = client.post(url_of(page), {**hidden(shown.content.decode()), **more})

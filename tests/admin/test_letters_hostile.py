@@ -1,4 +1,4 @@
-"""Dead letters: masks that change what they are given, texts that look like names, steps that are sent twice."""
+"""Dead letters with masks that change their argument, errors that look like class names, and repeated steps."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .operating import hidden, staff, url_of, written_down
 pytestmark = pytest.mark.django_db(transaction=True)
 
 SECRET = "5105105105105100"
-"""So long that no time, number or token of a page has it by chance."""
+"""Long enough that no time, number or token on a page contains it by chance."""
 
 
 def in_place(message: Inspected) -> Inspected:
-    """As projects write masks, though the payload is not theirs."""
+    """Change the payload in place, as projects do, although it does not belong to the mask."""
     message.payload["card"] = "…"
     return replace(message, errors=tuple(replace(one, error="masked") for one in message.errors))
 
@@ -40,7 +40,7 @@ def test_a_mask_that_changes_the_payload_in_place() -> None:
 
 
 def test_texts_that_look_like_names_are_masked() -> None:
-    """Of errors only what is written as a class is told, and the others are counted together."""
+    """A masked page shows only texts that are written like a class. It counts all other errors together."""
     for error in (
         "5105105105105100_0815: declined",
         "5105105105105100",
@@ -89,14 +89,14 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def first_step(client: Client, page: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """What the page after the first step sends."""
+    """Run the first step and return the fields that its page sends."""
     html = client.post(url_of(page), asked).content.decode()
     return hidden(client.post(url_of(page), {**hidden(html), **asked}).content.decode())
 
 
 @pytest.mark.usefixtures("_small")
 def test_a_step_that_is_sent_twice_is_written_down_as_what_it_did(client: Client) -> None:
-    """The sum of the entries is what was done: none is written over by a step that comes again."""
+    """The counts in the log add up to the number of purged letters. A repeated step overwrites no entry."""
     give_up(*outgoing(10))
     asked = first_step(client, "purge_matching", {"topic": TOPIC, "typed": TOPIC})
     html = client.post(url_of("purge_matching"), asked).content.decode()

@@ -1,4 +1,4 @@
-"""Dead letters of a topic with a mask: what those see who may not see all."""
+"""Dead letters of a topic with a mask, as users without ``unmask_message`` see them."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def broken(message: Inspected) -> Inspected:
     autouse=True, params=[{"MASK": no_card}, {"TOPICS": {"orders": {"MASK": no_card}}}, {"MASK": broken}]
 )
 def masked(request: pytest.FixtureRequest) -> Iterator[None]:
-    """By the setting, by that of the original topic, by one that fails."""
+    """Set a mask for all topics, a mask for the original topic, or a mask that fails."""
     with override_settings(MQUEUE={**QUICK, **request.param}):
         yield
 
 
 def test_who_may_not_see_all_sees_nothing_of_it() -> None:
-    """On no page, and by no question."""
+    """No page shows a masked value, and no search reveals it."""
     (letter,) = give_up(
         OutgoingMessage(
             {"n": 1, "card": "5105105105105100"}, id="order-1", headers={"card": "5105105105105100"}
@@ -87,7 +87,7 @@ def test_who_may_not_see_all_sees_nothing_of_it() -> None:
 
 
 def test_after_another_ending_of_dead_letters_is_set_they_are_still_masked(masked: None) -> None:
-    """Their topic's name says no longer whose letters they are: their rows do."""
+    """The topic's name no longer says whose dead letters it holds. The rows still do."""
     (letter,) = give_up(OutgoingMessage({"n": 1, "card": "5105105105105100"}, id="order-1"), error="Declined")
     with Subscription(letter.topic, "mender") as mender:
         mender.poll()[0].nack(error="Declined: 5105105105105100")
@@ -111,7 +111,7 @@ def test_after_another_ending_of_dead_letters_is_set_they_are_still_masked(maske
 
 
 def test_the_log_of_actions_holds_no_value_that_was_asked_for() -> None:
-    """Its readers may not have the right to see the letters."""
+    """Readers of the log may lack the permission to view dead letters."""
     give_up(
         OutgoingMessage({"card": "5105105105105100"}, id="order-1"),
         error="the secret 5105105105105100 is bad",

@@ -1,4 +1,4 @@
-"""The page of one message: how it stands with each group, what was tried, what came of it."""
+"""The page of one message: its state for each group, its attempts and its outcome."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def given_up() -> None:
 
 
 def stands(client: Client, offset: int) -> dict[str, list[str]]:
-    """The cells of each group's row, by its name."""
+    """Return the cells of each group's row, by the group's name."""
     rows = re.findall(r'<tr class="mqueue-stand">(.*?)</tr>', html_of(client, page(offset)), re.S)
     cells = [
         [" ".join(text(cell).split()) for cell in re.findall(r"<t[hd].*?>(.*?)</t[hd]>", row, re.S)]
@@ -51,7 +51,7 @@ def stands(client: Client, offset: int) -> dict[str, list[str]]:
 
 @with_workers
 def test_where_it_is_now(client: Client) -> None:
-    """In each state, for the group that has it so and for one that has not begun."""
+    """The page shows each state of a group, and ``pending`` for a group that has not started."""
     offsets = one_of_each()
     for name, status, words in (
         ("pending", "pending", "Not delivered yet."),
@@ -89,7 +89,7 @@ def test_attempts_with_their_errors(client: Client) -> None:
 
 @with_workers
 def test_a_letter_leads_to_where_it_is_sent_back(client: Client) -> None:
-    """For those who may look after dead letters; others see the row."""
+    """Users with the permission to view dead letters get a link to the dead letter. Others get none."""
     offsets = one_of_each()
     letter = Message.objects.get(topic=f"{TOPIC}_dlq").offset
     keeper = staff("view_message", "view_deadletter", name="keeper")
@@ -103,7 +103,7 @@ def test_a_letter_leads_to_where_it_is_sent_back(client: Client) -> None:
 
 @with_workers
 def test_a_letter_that_was_sent_back(client: Client) -> None:
-    """From the original to the copy and back; and when the original is deleted, the page says so."""
+    """The original and the redriven copy link to each other. The page says if a linked message was deleted."""
     first = publish(TOPIC, 1, key="k", id="dead").offset
     subscribe(TOPIC, "stock")
     given_up()
@@ -126,7 +126,7 @@ def test_a_letter_that_was_sent_back(client: Client) -> None:
 
 @with_workers
 def test_a_message_that_waits_long_for_its_retry(client: Client) -> None:
-    """It is done in the log and scheduled: both pages say so, and lead to one another."""
+    """The message is acknowledged in the log, and scheduled for its retry. Both pages say so and link to each other."""
     offset = publish(TOPIC, 1, key="k", id="later").offset
     subscribe(TOPIC, GROUP)
     with Subscription(TOPIC, GROUP, name="w") as subscription:
@@ -192,7 +192,10 @@ def test_odd_names(client: Client) -> None:
 
 
 def test_a_hundred_groups_cost_no_more_than_one(client: Client) -> None:
-    """Statements, and what they read: the page of a message that hundreds have tried."""
+    """The page of a message with hundreds of groups takes as many statements as with one group.
+
+    Its HTML stays below one million characters.
+    """
 
     def cost(offset: int) -> tuple[int, int]:
         html_of(client, page(offset))
@@ -261,7 +264,7 @@ def test_removed_by_hand(client: Client) -> None:
 
 
 def test_nothing_of_it_is_a_form_or_an_unknown_value(client: Client) -> None:
-    """Rows that others wrote: whatever the metadata, state and errors hold."""
+    """The page shows rows of other programs, with any content of metadata, state and errors."""
     subscribe("orders", GROUP)
     odd: list[Any] = [["x"], "x", {"headers": "x", "retry": {"offset": "x", "errors": "x"}, "failed": 5}, 5]
     for metadata in odd:

@@ -1,4 +1,4 @@
-"""No page leads its user to one that they may not see; where an operation ends neither."""
+"""No page links to a page that the user may not view. An operation ends on no such page either."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OPERATIONS = [
 
 
 def broken(client: Client, url: str) -> list[tuple[str, int]]:
-    """Where a page's links lead, if not to a page."""
+    """Return the page's links that fail, with their status."""
     found = []
     html = client.get(url).content.decode()
     for link in set(re.findall(r'(?:href|action|formaction)="([^"#]+)"', html)):
@@ -46,7 +46,7 @@ def broken(client: Client, url: str) -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize(("right", "page", "asked"), OPERATIONS)
 def test_an_operation_ends_where_one_may_look(right: str, page: str, asked: dict[str, str]) -> None:
-    """Somebody who may do this alone is told what came of it, and finds no dead link on the way."""
+    """A user with this one permission sees the operation's result and no dead link on the way."""
     subscribe(TOPIC, "billing")
     client = staff(right)
     query = "&".join(f"{name}={value}" for name, value in asked.items())

@@ -1,4 +1,4 @@
-"""The lists: every table's rows, readable and harmless."""
+"""The lists of all tables: readable rows, escaped texts."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_message_beyond_the_calendar_has_its_end(admin_client: Client) -> None
 
 
 def test_payloads_are_escaped_and_cut(admin_client: Client) -> None:
-    """The list carries the beginning of a payload, whatever its size, and none of its markup."""
+    """The list shows the escaped beginning of a payload of any size."""
     message(payload={"html": "<script>alert(1)</script>", "pad": "😀" * 250_000})
     html = html_of(admin_client, list_url("message"))
     assert "<script>alert" not in html
@@ -99,7 +99,7 @@ def test_dead_letters_tell_who_gave_up_and_why(admin_client: Client) -> None:
 
 
 def test_states_of_deliveries(admin_client: Client) -> None:
-    """By the database's clock: NOON is long over, FAR is far away."""
+    """The state depends on the database's clock: NOON is past, FAR is in the future."""
     delivery(message_offset=1, acked=True, handed=True)
     delivery(message_offset=2, in_flight=True)
     delivery(message_offset=3, in_flight=True, invisible_until=NOON)
@@ -134,7 +134,7 @@ def test_states_of_subscribers(admin_client: Client) -> None:
 
 
 def test_the_protocols_own_offsets_are_apart(admin_client: Client) -> None:
-    """The gate's rows are nowhere; a topic's own row is on a list of its own; a registration says so."""
+    """The list hides the gate's rows, labels registrations, and shows the topics' own rows separately."""
     offset()
     offset(partition_key="", offset_acked=0)
     offset(consumer_group="", partition_key="", offset_acked=99, updated_at=0)
@@ -156,7 +156,7 @@ def test_the_protocols_own_offsets_are_apart(admin_client: Client) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_what_the_queue_itself_writes(admin_client: Client) -> None:
-    """Publish, deliver, fail, reject: the pages show what happened."""
+    """The lists show what publish, ack, nack and reject have written."""
     for number in range(3):
         publish("orders", {"order": number}, key="customer-1", id=f"order-{number}")
     with Subscription("orders", group="billing", name="worker-1") as subscription:

@@ -1,4 +1,4 @@
-"""Narrowing the lists: whole values that an index serves, and nothing else."""
+"""Searches in the lists: only exact values that an index serves."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.django_db
 
 
 def found(client: Client, **parameters: str) -> list[str]:
-    """Ids of the messages that a look-up finds."""
+    """Return the ids of the messages that a search finds."""
     return [row["id_cell"] for row in listed(client, "message", **parameters)]
 
 
@@ -28,7 +28,7 @@ def _messages() -> None:
 
 @pytest.mark.usefixtures("_messages")
 def test_messages_by_topic_key_and_id(admin_client: Client) -> None:
-    """Exactly: no prefixes, no other case. An id is found in every partition of its topic."""
+    """A search is exact: no prefixes, case-sensitive. An id is found in every partition of its topic."""
     assert found(admin_client) == ["A", "a", "a", "a", "b", "a"]
     assert found(admin_client, topic="orders") == ["a", "a", "b", "a"]
     assert found(admin_client, topic="order") == []
@@ -88,14 +88,14 @@ def test_the_small_tables_by_group_topic_and_name(admin_client: Client, page: st
 def test_what_no_index_serves_is_left_out(
     admin_client: Client, page: str, parameters: dict[str, str], said: str
 ) -> None:
-    """And the page says so, and keeps what was typed."""
+    """The page says which field it ignored, and keeps the typed text."""
     html = html_of(admin_client, list_url(page), parameters)
     assert said in html
     assert all(f'value="{value}"' in html for value in parameters.values())
 
 
 def test_a_look_up_that_lacks_something_that_lacks_something(admin_client: Client) -> None:
-    """Key without topic, with an id: both are left out, not only the first."""
+    """With a key but no topic, the page ignores the key and also the offset that needs the key."""
     message()
     html = html_of(
         admin_client, list_url("deliverystate"), {"partition_key": "x", "message_offset__gte": "1"}
@@ -110,13 +110,13 @@ def test_a_look_up_that_lacks_something_that_lacks_something(admin_client: Clien
     ["topic__contains", "topic__gt", "consumer_group__in", "payload__contains", "pk", "id", "no_such"],
 )
 def test_other_lookups_are_refused(admin_client: Client, page: str, lookup: str) -> None:
-    """They would read the whole table."""
+    """Other lookups would read the whole table."""
     assert admin_client.get(list_url(page), {lookup: "x"}).status_code == 400
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in ("message", "subscriberheartbeat")])
 def test_pages_keep_what_was_looked_up(admin_client: Client, page: str) -> None:
-    """A blank field is no condition; markup in a field stays in the field."""
+    """A blank field is no condition. Markup in a field is escaped."""
     html = html_of(
         admin_client, list_url(page), {"topic": '"><script>', "partition_key": "", "p": "1", "o": "1.-2"}
     )

@@ -1,4 +1,4 @@
-"""Masks on the pages: no list, no page, no filter and no error tells what is hidden."""
+"""Masks on the pages: no list, page, filter or error reveals a masked value."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .rows import list_url
 pytestmark = pytest.mark.django_db(transaction=True)
 
 SECRET = "5105105105105100"
-"""So long that no time, number or token of a page has it by chance."""
+"""Long enough that no time, number or token on a page contains it by chance."""
 
 
 def mask(message: Inspected) -> Inspected:
@@ -51,7 +51,7 @@ def seer() -> Client:
 
 
 def some_messages() -> list[int]:
-    """One that waits for a retry, one given up, one scheduled, each with the secret in payload, headers and error."""
+    """Publish messages with the secret: one waits for a retry, one is dead, one is scheduled."""
     subscribe("orders", "billing")
     for n in (1, 2):
         publish(
@@ -113,7 +113,7 @@ def test_a_mask_that_fails_shows_nothing(
 
 @pytest.mark.usefixtures("_masked")
 def test_no_filter_tells_what_is_masked(looker: Client, seer: Client) -> None:
-    """A search finds by what one sees, and by that alone."""
+    """A search compares only the values that its user can see."""
     some_messages()
 
     def found(client: Client, **asked: str) -> list[str]:
@@ -136,7 +136,7 @@ def test_no_filter_tells_what_is_masked(looker: Client, seer: Client) -> None:
 
 @pytest.mark.usefixtures("_masked")
 def test_what_is_too_long_to_be_masked_is_not_shown(looker: Client, seer: Client) -> None:
-    """A list reads no more of it than it shows of all; its own page masks it whole."""
+    """A list reads too little of a long payload to mask it. The message's page masks it up to a limit."""
     offset = publish("orders", {"card": SECRET, "text": "x" * 20_000}).offset
     larger = {"MASK": mask, "MAX_PAYLOAD_BYTES": 8 * 1_048_576}
     with override_settings(MQUEUE=larger):
@@ -161,7 +161,7 @@ def test_a_mask_of_one_topic_is_used_in_the_list_of_all(looker: Client) -> None:
 
 @pytest.mark.usefixtures("_masked")
 def test_the_table_of_deliveries_withholds_errors_where_there_is_a_mask(looker: Client, seer: Client) -> None:
-    """They are on the message's page, as the mask leaves them."""
+    """The errors are on the message's page, masked."""
     some_messages()
     html = html_of(looker, list_url("deliverystate"))
     assert SECRET not in html

@@ -1,4 +1,4 @@
-"""Masks by themselves: what is asked of one, what becomes of what it gives back."""
+"""Masks as functions: their argument and the use of their result."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_mask_by_itself_or_by_its_path(mask: Any) -> None:
 
 
 def test_a_topic_may_have_its_own_or_none() -> None:
-    """And so have the topics that are made of it."""
+    """A topic's mask also applies to the topics derived from it."""
     topics: dict[str, dict[str, Any]] = {"orders": {"MASK": other}, "mails": {"MASK": None}}
     with override_settings(MQUEUE={"MASK": no_card, "TOPICS": topics}):
         for topic in ("orders", "orders_dlq", "orders_scheduled", "orders_replies", "orders_dlq_dlq"):
@@ -73,7 +73,7 @@ def test_errors_are_masked_if_the_mask_does_it() -> None:
 
 
 def test_only_payload_headers_and_errors_are_taken() -> None:
-    """Where a message is, and whose, is not for a mask to say."""
+    """A mask cannot change a message's offset, id, topic, key or status."""
 
     def mask(message: Inspected) -> Inspected:
         return replace(message, offset=1, id="x", topic="x", key="x", headers={"trace": "…"}, status="done")
@@ -112,7 +112,7 @@ BAD: list[Callable[[Inspected], Any]] = [
 
 @pytest.mark.parametrize("mask", BAD)
 def test_a_mask_that_fails_hides_all(mask: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """Also from the log of the program, where an error's text would tell it."""
+    """The log shows no masked value either, not even in an error's text."""
     with override_settings(MQUEUE={"MASK": mask}):
         found = masked(MESSAGE)
     assert found.payload is FAILED

@@ -1,4 +1,4 @@
-"""The list of messages: everything that one can ask of it, page by page, and what it says when it has not seen all."""
+"""The list of messages: all filters, paging, and the notice that a search is not complete."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def said(client: Client, **asked: str) -> str:
 
 
 def counts(html: str) -> list[str]:
-    """What stands over the list: how many there are of each status."""
+    """Return the counts of each status above the list."""
     over = html.partition('<ul class="mqueue-counts"')[2].partition("</ul>")[0]
     return [text(one) for one in re.findall(r"<a [^>]*>(.*?)</a>", over, re.S)]
 
@@ -53,7 +53,7 @@ def next_url(html: str, what: str = "Next page") -> str | None:
 
 @with_workers
 def test_by_status_for_a_group(client: Client) -> None:
-    """Each has those and no others; what the row says is how it stands."""
+    """A filter by status finds exactly the messages with that status, and each row shows it."""
     one_of_each()
     for status, word in (
         ("pending", "pending"),
@@ -85,13 +85,13 @@ def test_every_row_leads_to_its_page(client: Client) -> None:
 
 @with_workers
 def test_how_many_there_are_of_each(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Up to a bound, and each number leads to those messages."""
+    """Counts stop at a limit. Each count links to its messages."""
     one_of_each()
     asked = {"topic": TOPIC, "group": GROUP}
     assert counts(html_of(client, list_url("message"), asked)) == [
         "Pending 1", "In flight 1", "For retry 1", "Dead 1", "Scheduled 1",
     ]  # fmt: skip
-    cache.clear()  # Where they are kept for a moment.
+    cache.clear()  # The counts are cached for a moment.
     monkeypatch.setattr(browsing, "COUNTED", 3)
     publish_many(TOPIC, [OutgoingMessage(n, key="k") for n in range(7)])
     assert counts(html_of(client, list_url("message"), asked))[0] == "Pending 8"
@@ -130,7 +130,7 @@ def test_times_are_of_the_current_time_zone(client: Client) -> None:
     with override_settings(TIME_ZONE="Asia/Tokyo"):
         assert ids(client, topic=TOPIC, after="2026-01-01T20:59", before="2026-01-01T21:01") == ["noon"]
         assert ids(client, topic=TOPIC, after="2026-01-01T21:00:01") == []
-    with override_settings(TIME_ZONE="Europe/Berlin"):  # This hour was there twice, that one never.
+    with override_settings(TIME_ZONE="Europe/Berlin"):  # The first hour exists twice, the second never.
         for odd in ("2025-10-26T02:30", "2025-03-30T02:30", "0001-01-01T00:00", "yesterday"):
             assert "errorlist" in html_of(client, list_url("message"), {"topic": TOPIC, "after": odd})
 
@@ -139,7 +139,7 @@ def test_times_are_of_the_current_time_zone(client: Client) -> None:
     "asked", [{}, {"topic": TOPIC}, {"topic": TOPIC, "order": "oldest"}, {"topic": TOPIC, "key": "k"}]
 )
 def test_pages_go_on_where_the_last_one_ended(client: Client, asked: dict[str, str]) -> None:
-    """By key: what comes meanwhile shifts nothing, and each is seen once."""
+    """Each page starts at a key. New messages shift nothing, and each message is shown once."""
     publish_many(TOPIC, [OutgoingMessage(n, key="k", id=f"id-{n}") for n in range(250)])
     seen: list[str] = []
     url: str | None = f"{list_url('message')}?{urlencode(asked)}"
@@ -158,7 +158,7 @@ def test_pages_go_on_where_the_last_one_ended(client: Client, asked: dict[str, s
 
 
 def test_it_says_how_far_it_has_looked(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And goes on from there, with nothing lost between."""
+    """The next page continues there and skips nothing."""
     monkeypatch.setattr(browsing, "LOOKED_AT", 100)
     publish_many(TOPIC, [OutgoingMessage({"n": n}, id=f"id-{n}") for n in range(250)])
     asked = {"topic": TOPIC, "path": "n", "value": "3"}
@@ -235,7 +235,7 @@ HOSTILE: list[Any] = [
 
 @pytest.mark.parametrize("encoding", ["json", "bytes", "nonsense"])
 def test_hostile_payloads(client: Client, encoding: str) -> None:
-    """In the list, looked at by a filter, and on their page: never an error, never markup."""
+    """The list, a filter and the message's page show hostile payloads without an error and escape markup."""
     for body in HOSTILE:
         message(payload=body, metadata={"encoding": encoding, "kind": 5, "headers": ["x"], "retry": "x"})
     assert len(listed(client, "message")) == len(HOSTILE)
@@ -250,7 +250,7 @@ def test_hostile_payloads(client: Client, encoding: str) -> None:
 
 
 def test_rights(client: Client) -> None:
-    """The page needs one right; its button another."""
+    """The page needs ``view_message``. Its button needs ``publish_message``."""
     assert staff("publish_message", name="other").get(list_url("message")).status_code == 403
     assert url_of("publish_message") not in html_of(client, list_url("message"))
     both = staff("view_message", "publish_message", name="both")

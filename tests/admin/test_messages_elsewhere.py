@@ -1,4 +1,4 @@
-"""The pages of messages on a site of one's own, with the queue in another database than the users."""
+"""The pages of messages on a custom admin site, with the queue in another database than the users."""
 
 from __future__ import annotations
 

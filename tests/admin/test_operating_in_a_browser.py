@@ -1,4 +1,4 @@
-"""A group moved, paused, and freed of a worker that hangs, by somebody with a browser."""
+"""An operator with a browser resets a group, pauses it, and releases the leases of a worker that hangs."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class TestOperating(BrowserCase):
         self.page.find('input[value="time"]').click()
         self.page.click('input[type="submit"].default')
         assert "This needs a time." in self.page.text_of("#mqueue-main")
-        assert len(self.page.complaints()) == 1  # Of the answer's status, 400.
+        assert len(self.page.complaints()) == 1  # The browser logs the status 400.
         self.page.find('input[value="offset"]').click()
         self.page.type("#id_offset", str(offset))
         self.page.click('input[type="submit"].default')

@@ -1,4 +1,4 @@
-"""The pages in projects whose settings are others than the tests'."""
+"""The pages in projects with other settings: time zone, templates, language, sites, database."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _naive() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_naive")
 def test_times_without_use_tz(client: Client) -> None:
-    """They are of the project's time zone, wherever a form takes one."""
+    """Every form reads times in the project's time zone."""
     give_up(1)
     publish(TOPIC, 2, id="new")
     of = {"topic": TOPIC}
@@ -86,7 +86,7 @@ def templates(*processors: str) -> list[dict[str, Any]]:
 
 
 def test_without_the_request_in_templates(client: Client) -> None:
-    """Django's admin asks for it where there is a sidebar, and does without it else."""
+    """Django's admin needs the request only for its sidebar, and works without it."""
     (letter,) = give_up(1)
     found = templates("auth.context_processors.auth", "messages.context_processors.messages")
     with override_settings(TEMPLATES=found):
@@ -101,7 +101,7 @@ def test_without_the_request_in_templates(client: Client) -> None:
 
 @override_settings(LANGUAGE_CODE="de", USE_THOUSAND_SEPARATOR=True)
 def test_numbers_of_another_language(client: Client) -> None:
-    """What browsers read is not what people read: no ``1.234.567`` and no ``0,5`` in an attribute."""
+    """Attributes are not localized: they contain no ``1.234.567`` and no ``0,5``."""
     message(offset=1_234_567)
     *_, letter = give_up(1)
     assert letter.pk > 1_234_567
@@ -116,7 +116,7 @@ def test_numbers_of_another_language(client: Client) -> None:
 
 
 def test_links_of_djangos_own_stay_on_their_site(admin_client: Client) -> None:
-    """As the log of actions has them: on a site that is not the first."""
+    """Links of the log of actions work on an admin site that is not the first."""
     subscribe(TOPIC, "billing")
     with override_settings(ROOT_URLCONF=Urls):
         for model, word in (
@@ -130,7 +130,7 @@ def test_links_of_djangos_own_stay_on_their_site(admin_client: Client) -> None:
 
 @pytest.mark.django_db(transaction=True, databases=["default", "other"])
 def test_a_database_without_the_tables(admin_client: Client) -> None:
-    """The way in says what to do, whatever the page after it does."""
+    """The index page and the overview say that ``migrate`` must run. The fragment returns 503."""
     with connections["other"].cursor() as cursor:
         cursor.execute("RENAME TABLE queue_messages TO queue_messages_away")
     try:

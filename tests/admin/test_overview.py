@@ -1,4 +1,4 @@
-"""The overview: the landing page of the app, a page of its own, the fragment that is fetched again and again."""
+"""The overview: on the app's index page, on its own page, and as the fragment that is refreshed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_topics_and_groups_with_their_numbers(admin_client: Client) -> None:
     assert found["stock"]["State"] == "No worker is alive, and messages wait"
     assert mine["State"] == ""
     assert found[TOPIC]["Kept"] == "5 in the log"
-    # Five in four minutes and a part of the fifth.
+    # Five messages in four minutes and a part of the fifth.
     published = found[TOPIC]["Published per minute"]
     assert re.match(r"1(\.\d)? Published: 1(\.\d)? per minute in the last 5 minutes", published)
     assert "1 thing needs attention" in html_of(admin_client, LANDING)
@@ -83,7 +83,7 @@ def test_the_plain_list_stays_below(admin_client: Client) -> None:
 
 
 def test_who_may_see_it() -> None:
-    """The right to view topics: without it the list of tables alone, and no fragment."""
+    """Users without ``view_topic`` see only the list of tables, and get no fragment."""
     one_of_each()
     client = staff("view_offset")
     html = html_of(client, LANDING)
@@ -121,12 +121,12 @@ def test_dead_letters_are_no_alarm_and_not_nothing(admin_client: Client) -> None
         assert "Nothing needs attention." in text(html_of(admin_client, LANDING))
     give_up(1)
     with Subscription("orders", GROUP, "worker-1"):
-        cache.clear()  # Where numbers are kept for a moment.
+        cache.clear()  # The numbers are cached for a moment.
         assert "No alarms, but there are dead letters." in text(html_of(admin_client, LANDING))
 
 
 def test_a_row_that_says_something_is_counted_above(admin_client: Client) -> None:
-    """Also where it is no alarm yet: deletion waits for a group."""
+    """This includes a state that is not an alarm yet: deletion waits for a group."""
     with (
         override_settings(MQUEUE={"RETENTION": 0}),
         Subscription("orders", GROUP, "worker-1") as subscription,
@@ -139,7 +139,7 @@ def test_a_row_that_says_something_is_counted_above(admin_client: Client) -> Non
 
 
 def test_many_dead_letters_at_once_are_an_alarm(admin_client: Client) -> None:
-    """With a worker that is alive and nothing that waits, there was none."""
+    """This alarm needs neither a missing worker nor waiting messages."""
     with Subscription("orders", GROUP, "worker-1") as subscription:
         publish_many("orders", list(range(12)))
         for delivery in poll_until(subscription, 12):
@@ -176,7 +176,7 @@ def test_who_holds_back_deletion(admin_client: Client) -> None:
 
 
 def topics_of(client: Client, **query: str) -> list[str]:
-    """The topics of a page, in their order."""
+    """Return the topics of a page, in their order."""
     return [name for name in rows(html_of(client, LANDING, query)) if name != "g"]
 
 
@@ -204,10 +204,10 @@ def test_topics_are_found_and_paged(admin_client: Client, monkeypatch: pytest.Mo
 
 
 def test_the_worst_of_all_topics_come_first(admin_client: Client) -> None:
-    """Not those of the page: with more topics than a page has, the alarms and dead letters of all are told."""
+    """The overview sorts all topics, and counts the alarms and dead letters of all, not only of one page."""
     for number in range(12):
         subscribe(f"topic-{number:02}", "g")
-    publish("topic-11", 1)  # Nobody works on it.
+    publish("topic-11", 1)  # No worker is alive.
     Message.objects.bulk_create(
         [
             Message(
@@ -259,7 +259,7 @@ def test_totals_are_of_all_topics(admin_client: Client, monkeypatch: pytest.Monk
         assert len([name for name in rows(html) if name in (TOPIC, "other")]) == 1
         (line,) = re.findall(r'<tr class="mqueue-total"(.*?)</tr>', html, re.DOTALL)
         told = " ".join(text(f"<tr{line}").split())
-        # Pending: 1 and 5 of orders' groups, 3 of the other's; in flight, for retry, scheduled, dead.
+        # Pending: 1 and 5 of the groups of orders, 3 of the other. Then in flight, for retry, scheduled, dead.
         assert told.startswith("2 topics, 3 groups 9 1 1 1 1 ")
         assert told.endswith("8 in the log")
 
@@ -301,7 +301,7 @@ def test_statements_do_not_grow_with_keys(admin_client: Client) -> None:
 
 
 def test_what_many_look_at_together_is_asked_once(admin_client: Client) -> None:
-    """Beside session and user the second look asks for nothing."""
+    """The second request queries only the session and the user."""
     one_of_each()
     html_of(admin_client, url_of("overview"), {"fragment": "1"})
     with CaptureQueriesContext(connection) as captured:
@@ -342,7 +342,7 @@ def test_nothing_there_yet(admin_client: Client) -> None:
 def test_a_database_that_does_not_answer_is_said(
     admin_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The landing page is also the way to all else; the fragment's error is the script's to tell."""
+    """The index page still links to all other pages. The fragment returns 503, and the script reports it."""
 
     def broken(*given: Any, **named: Any) -> Any:
         raise DatabaseError("gone away")
@@ -355,7 +355,7 @@ def test_a_database_that_does_not_answer_is_said(
 
 
 def test_where_each_request_is_a_transaction(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``ATOMIC_REQUESTS`` is not for the pages of ours; the landing page is Django's, and only reads."""
+    """The package's own pages ignore ``ATOMIC_REQUESTS``. The index page belongs to Django and only reads."""
     monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
     one_of_each()
     for url in (LANDING, url_of("overview"), f"{url_of('group')}?topic={TOPIC}&group={GROUP}"):

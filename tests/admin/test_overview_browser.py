@@ -1,4 +1,4 @@
-"""The overview in a browser: it refreshes itself, and leaves the person who looks at it alone."""
+"""The overview in a browser: it refreshes itself and keeps the focus and the scroll position."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EVERY = 1000
 """Milliseconds between two refreshes."""
 
 LATER = f"setTimeout(() => fetch('/admin/jsi18n/').then(arguments[0]), {2 * EVERY})"
-"""Return when the page would have refreshed itself: its own timer would have fired before this one."""
+"""Script that returns when the page would have refreshed itself: the page's timer fires first."""
 
 
 class TestInABrowser(BrowserCase):
@@ -36,7 +36,7 @@ class TestInABrowser(BrowserCase):
 
     @pytest.fixture(autouse=True)
     def _quickly(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Fresh every second, and nothing remembered; looks are counted, and can be made to fail."""
+        """Refresh every second without a cache. Count the reads of the overview, and let them fail on demand."""
         cache.clear()
         self.looks, self.broken = 0, False
         for name in ("COUNTED", "SURVEYED", "RATED", "HELD", "KNOWN"):

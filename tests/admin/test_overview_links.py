@@ -1,4 +1,4 @@
-"""Every link of the overview and of the pages of topics and groups leads somewhere, for everybody who is shown it."""
+"""Every link of the overview and of the pages of topics and groups works for each user who sees it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _world() -> None:
 
 
 def links(client: Client, url: str) -> set[str]:
-    """Of a page's own part: not those of the frame around it."""
+    """Return the links of a page's own part, without the frame around it."""
     html = html_of(client, url)
     part = (
         html.partition('class="mqueue-navigation"')[2]
@@ -57,7 +57,7 @@ def links(client: Client, url: str) -> set[str]:
 
 
 def walked(client: Client, start: str) -> set[str]:
-    """All pages of ours that are reached, and all that these lead to, each looked at once."""
+    """Follow the links of our pages, request each other URL once, and return all URLs."""
     ours = (
         LANDING,
         url_of("topic"),

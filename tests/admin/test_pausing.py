@@ -1,4 +1,4 @@
-"""Pause and resume on the pages; and what all operations have in common, shown by these."""
+"""Pause and resume on the pages, and what all operations have in common."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_topic_is_paused_and_resumed() -> None:
 
 
 def test_who_reads_the_log_by_itself_is_not_paused() -> None:
-    """The pages do not offer it, and say why."""
+    """The pages do not offer to pause a log reader, and say why."""
     for group in ("billing", "shipping"):
         unsubscribe("orders", group)
     following.follow("orders", "archive", 0, 0, using="default")
@@ -76,7 +76,7 @@ def test_who_reads_the_log_by_itself_is_not_paused() -> None:
 
 @pytest.mark.parametrize("page", ["pause_group", "resume_group", "pause_topic", "resume_topic"])
 def test_each_has_a_right_of_its_own(page: str) -> None:
-    """With all the other rights of the queue, and without: nothing, by whatever method."""
+    """A user with all other permissions gets 403 for every method, and nothing changes."""
     verb, kind = page.split("_")
     right = f"{verb}_{'consumergroup' if kind == 'group' else kind}"
     others = {
@@ -104,7 +104,7 @@ def test_nothing_happens_before_the_button_is_pressed() -> None:
 
 
 def test_the_button_needs_its_token() -> None:
-    """A page of somebody else's cannot press it."""
+    """A page of another site cannot submit the form."""
     client = Client(enforce_csrf_checks=True)
     client.cookies = staff("pause_consumergroup").cookies
     assert client.post(url_of("pause_group"), {**BILLING, "confirmed": "yes"}).status_code == 403
@@ -154,6 +154,6 @@ def test_a_topics_plan_names_its_groups() -> None:
     assert "Resume 2 groups (billing, shipping) of topic orders?" in shown("resume_topic")
     client.post(
         url_of("pause_topic"), {"topic": "orders", "confirmed": "yes"}
-    )  # A page of before: it changes nothing more.
+    )  # An old page: it changes nothing more.
     assert paused() == {"billing", "shipping"}
     assert written_down()[-1][2] == "Topic orders: 0 groups were paused."

@@ -1,4 +1,4 @@
-"""Who may look; and that nobody, whatever their rights, can write."""
+"""Permissions to view the five tables. No permission lets a user write to them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MODELS = (Message, DeliveryState, PartitionLease, Offset, SubscriberHeartbeat)
 
 
 def everything() -> list[Any]:
-    """All rows of the five tables, whole."""
+    """Return all rows of the five tables."""
     return [serializers.serialize("python", model.objects.order_by("pk")) for model in MODELS]
 
 
@@ -42,7 +42,7 @@ def test_strangers_are_sent_to_the_login(client: Client, admin_client: Client, p
 
 @pytest.mark.parametrize("page", PAGES)
 def test_staff_need_the_right_to_view_that_table(admin_client: Client, page: str) -> None:
-    """The right to view one table opens its list and its rows, and no other's."""
+    """The permission to view one table opens only the list and the rows of that table."""
     one_of_each()
     client = staff(f"view_{page}")
     assert listed(client, page)
@@ -60,7 +60,7 @@ def test_staff_without_rights_do_not_see_the_queue(admin_client: Client) -> None
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_rights_to_change_change_nothing(page: str, admin_client: Client) -> None:
-    """Somebody with every right of the table, and the superuser: no adding, changing or deleting."""
+    """A user with every permission of the table and a superuser cannot add, change or delete a row."""
     one_of_each()
     before = everything()
     (url,) = links(admin_client, page)

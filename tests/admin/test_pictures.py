@@ -1,7 +1,7 @@
-"""The pictures of the documentation: a day of a shop, looked at page by page, light and dark.
+"""The pictures of the documentation: each page of a shop's day, light and dark.
 
-``python3 tests/pictures.py`` saves them in ``docs/images``. In any other run they are taken and thrown away: what is
-asserted is that no page is broken, complains, or is wider than its window.
+``python3 tests/pictures.py`` saves them in ``docs/images``. Other runs discard them. The test asserts that no page
+fails, logs an error, or is wider than its window.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PAGES = {
     "reset": "consumergroup/reset/?topic=orders&group=shipping&to=earliest",
 }
 HEIGHT = 1_500
-"""Of long pages the upper part."""
+"""Maximum height of a picture in pixels: it shows the upper part of a long page."""
 
 
 @override_settings(MQUEUE={"RETENTION": 7 * 86_400})

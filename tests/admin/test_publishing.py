@@ -1,4 +1,4 @@
-"""A message published by hand: checked as publish checks it, shown before it is stored, stored once."""
+"""Publishing on a page: the form checks as ``publish`` does, shows the message first, and stores it once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def client() -> Client:
 
 
 def filled(client: Client, **query: str) -> dict[str, str]:
-    """What the form begins with."""
+    """Return the initial values of the form."""
     html = html_of(client, url_of(URL), query)
     fields = dict(re.findall(r'<input type="(?:text|number)" name="(\w+)"(?: value="([^"]*)")?', html))
     areas = re.findall(r'<textarea name="(\w+)"[^>]*>\n?(.*?)</textarea>', html, re.S)
@@ -36,7 +36,7 @@ def filled(client: Client, **query: str) -> dict[str, str]:
 
 
 def errors(client: Client, **asked: Any) -> dict[str, str]:
-    """What the form says at which field."""
+    """Return the errors of the form's fields."""
     response = client.post(url_of(URL), {"payload_is": "json", "payload": "1", "topic": "orders", **asked})
     assert response.status_code == 400
     return {name: " ".join(problems) for name, problems in response.context["form"].errors.items()}
@@ -96,7 +96,7 @@ def test_for_one_group_or_later(client: Client) -> None:
 
 
 def test_each_error_is_at_its_field(client: Client) -> None:
-    """As ``publish`` says it."""
+    """The form shows the error of ``publish`` at the field that causes it."""
     for asked, field, said in (
         ({"topic": ""}, "topic", "topic must not be empty"),
         ({"topic": "orders_dlq"}, "topic", "reserved for dead letters"),
@@ -138,7 +138,7 @@ def test_each_error_is_at_its_field(client: Client) -> None:
 
 
 def test_a_form_publishes_once_however_often_it_is_sent(client: Client) -> None:
-    """A double click, and the same page again when the message is long done and deleted."""
+    """A double click stores one message. The same form stores nothing after the message was deleted."""
     form = {**filled(client, topic="orders"), "payload_is": "json", "payload": "1"}
     assert re.fullmatch(r"[0-9a-f-]{36}", form["id"])
     asked = hidden(client.post(url_of(URL), form).content.decode())
@@ -163,7 +163,7 @@ def test_an_id_that_somebody_else_has_published(client: Client) -> None:
 
 
 def test_two_at_once_store_one(client: Client) -> None:
-    """The second finds the first's row even if the session does not know of it."""
+    """The second request finds the row of the first, although its own session does not know it."""
     asked = {
         "topic": "orders",
         "key": "",

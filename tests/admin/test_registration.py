@@ -1,4 +1,4 @@
-"""On which sites the pages are."""
+"""Registration of the pages on admin sites."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_autodiscovery_puts_them_on_the_default_site(model: type[Message]) -> No
 
 
 def test_they_can_be_put_on_another_site_and_taken_off() -> None:
-    """Also the one whose model Django's ``register`` refuses."""
+    """This includes the model with a composite primary key, which Django's ``register`` refuses."""
     site = AdminSite(name="own")
     register(site)
     assert all(site.is_registered(model) for model in MODELS)
@@ -45,7 +45,7 @@ urlpatterns = [path("own/", site.urls)]
 @pytest.mark.django_db
 @pytest.mark.urls(__name__)
 def test_links_stay_on_their_site(rf: RequestFactory, admin_user: object) -> None:
-    """Rows and messages of another site's pages are linked on that site."""
+    """Links to rows and messages stay on the site of the page."""
     from .rows import delivery
 
     row = delivery()

@@ -1,4 +1,4 @@
-"""Leases are taken from who holds them, on the pages; others go on."""
+"""Releasing leases on the pages: other workers continue with the messages."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ OF = {"topic": TOPIC, "group": GROUP}
 
 @pytest.fixture(autouse=True)
 def kept() -> Iterator[None]:
-    """Leases do not run out by themselves."""
+    """Use leases that do not expire during a test."""
     with override_settings(MQUEUE={**QUICK, "LEASE_DURATION": 600, "RETENTION": 3600}):
         yield
 
@@ -60,7 +60,7 @@ def shown(client: Client, **asked: Any) -> str:
 
 
 def test_another_finishes_what_one_that_hangs_had_in_hand(client: Client) -> None:
-    """It renews its lease, and answers never: nothing else ends that."""
+    """The hanging worker renews its lease and never acks. Only a release ends that."""
     publish_many(TOPIC, [OutgoingMessage(number, key="k") for number in range(3)])
     with Subscription(TOPIC, GROUP, "hung") as hung, Subscription(TOPIC, GROUP, "healthy") as healthy:
         held = poll_until(hung, 3)
@@ -83,7 +83,10 @@ def test_another_finishes_what_one_that_hangs_had_in_hand(client: Client) -> Non
 
 
 def test_a_worker_process_that_stands_still(client: Client) -> None:
-    """Strict, so that all of the key waits for it. It is stopped in a handler, and wakes up afterwards."""
+    """The group is strict, so the key waits for the worker.
+
+    The worker is stopped in a handler, and continues after the other has finished.
+    """
     fast = {**FAST, "LEASE_DURATION": 600}
     with Workers(fast) as workers, override_settings(MQUEUE=fast):
         hung = workers.start("ledger", "--name", "hung")
@@ -124,7 +127,7 @@ def test_all_of_a_subscriber(client: Client) -> None:
 
 
 def test_many_at_once() -> None:
-    """More than one transaction's worth."""
+    """The release needs more than one transaction."""
     subscribe(TOPIC, GROUP)
     for number in range(450):
         LeaseFactory.create(topic=TOPIC, consumer_group=GROUP, partition_key=f"k{number}", leased_by="w")
@@ -220,7 +223,7 @@ def one_comes_through(client: Client, key: str) -> None:
 
 
 def test_its_holder_finds_out_by_itself() -> None:
-    """At its next renewal, or when it takes the partition again: what it remembers goes."""
+    """The holder discards its state at its next renewal, or when it takes the partition again."""
     publish(TOPIC, 1, key="k")
     with Subscription(TOPIC, GROUP, "one") as one:
         (held,) = poll_until(one, 1)

@@ -1,4 +1,4 @@
-"""What is told of a group while a reset or an unsubscribe is not finished: nothing from before."""
+"""Pages and figures of a group during an unfinished reset or unsubscribe: they show nothing from before."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ PAIR = (TOPIC, GROUP)
 
 @pytest.fixture(autouse=True)
 def done(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Twenty messages of five keys, all done by the group. The position of the oldest is removed last."""
+    """Publish twenty messages of five keys, all acknowledged by the group.
+
+    A removal deletes the position of the oldest message's key last.
+    """
     cache.clear()
     monkeypatch.setattr(removal, "ROWS", 3)
     subscribe(TOPIC, "stock")

@@ -1,4 +1,4 @@
-"""A group is moved on the pages: asked where, shown what that would do, moved."""
+"""Resetting a group on the pages: the form, the preview, the reset."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def kept() -> Iterator[None]:
 
 @pytest.fixture
 def done() -> list[int]:
-    """Six messages that the group is done with, and three that it is not. Their offsets."""
+    """Publish six messages that the group acks and three more. Return all offsets."""
     offsets = []
     with Subscription(TOPIC, GROUP) as subscription:
         for number in range(6):
@@ -182,7 +182,7 @@ def test_a_time_after_the_last_message_is_pointed_out(done: list[int], client: C
 
 @pytest.mark.usefixtures("done")
 def test_a_place_has_a_before_and_an_after(client: Client) -> None:
-    """No page of a reset says "behind", which means late as well as after."""
+    """No page of a reset uses the word "behind", which can mean late or after."""
     asked = text(client.get(url_of("reset_group"), OF).content.decode())
     with Subscription(TOPIC, GROUP, "worker-1") as subscription:
         deliveries = poll_until(subscription, 3)
@@ -224,7 +224,7 @@ def test_a_paused_group_stays_paused(done: list[int], client: Client) -> None:
 
 @pytest.mark.parametrize("how", ["moved", "registered anew"])
 def test_what_was_shown_of_another_life_is_not_done(done: list[int], client: Client, how: str) -> None:
-    """Somebody has moved the group between the preview and the button: that one's place stays."""
+    """The group is moved or registered again between preview and confirmation. The new position stays."""
     page = client.post(url_of("reset_group"), {**OF, "to": "earliest"}).content.decode()
     if how == "moved":
         reset(TOPIC, GROUP, done[5])

@@ -1,4 +1,4 @@
-"""Composite primary keys as one word of a URL."""
+"""Composite primary keys as one segment of a URL."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .rows import ODD_KEYS
 
 @pytest.mark.parametrize("part", ODD_KEYS)
 def test_any_key_comes_back_equal(part: str) -> None:
-    """Whatever a key holds, its word is one path segment that the admin's quoting leaves alone."""
+    """A key with any characters becomes one path segment that the admin's quoting does not change."""
     key = (part[:128], part[:128], part, 2**63 - 1)
     word = encode(key)
     assert decode(word, str, str, str, int) == key
@@ -24,7 +24,7 @@ def test_any_key_comes_back_equal(part: str) -> None:
 
 
 def test_the_longest_key_fits_a_request_line() -> None:
-    """Four-byte characters throughout: still under the 4,094 bytes that gunicorn allows by default."""
+    """A key of four-byte characters stays below the 4,094 bytes that gunicorn allows by default."""
     assert len(encode(("😀" * 128, "😀" * 128, "😀" * 255, 2**63 - 1))) < 3_000
 
 

@@ -1,4 +1,7 @@
-"""No page of the admin costs more where there is ten times as much: the benchmark's pages over two of its worlds."""
+"""The admin's pages cost the same with ten times as many rows.
+
+The test requests the benchmark's pages in two of its worlds.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,17 @@ from tests.benchmarks.views import LISTED, View, views
 SMALL, LARGE = (worlds.Size(messages, partitions=100, topics=20) for messages in (12_000, 120_000))
 
 STATEMENTS = 700
-"""Of a page that looks at many topics, or at many places of the log. The overview looks at all topics to find the
-worst, and then at those on the page once more; the former is kept for half a minute."""
+"""Maximum statements of a page that reads many topics or many parts of the log.
+
+The overview reads all topics to find the worst, then those on the page again. The first result is cached for half a
+minute.
+"""
 
 
 def costs(client: Client, size: worlds.Size) -> Iterator[tuple[str, View, Measured]]:
-    """Of each page by its name."""
+    """Yield the name, the page and the cost of each page."""
     worlds.clear()
-    ContentType.objects.get_for_models(*apps.get_models())  # Django remembers them from here on.
+    ContentType.objects.get_for_models(*apps.get_models())  # Django caches them here.
     world = worlds.make(size)
     with worlds.as_of(world):
         for name, view in views(world).items():
@@ -34,8 +40,11 @@ def costs(client: Client, size: worlds.Size) -> Iterator[tuple[str, View, Measur
 @pytest.mark.exhaustive
 @pytest.mark.django_db(transaction=True)
 def test_ten_times_as_many_rows_cost_no_page_more(admin_client: Client) -> None:
-    """Statements and rows read, by the server's own counters. What counts, or looks for something, up to a limit of its
-    own, comes to that limit only where there is more; a look through the log would go beyond it."""
+    """Compare statements and rows read, by the server's own counters.
+
+    A page that counts or searches up to its own limit reaches that limit only with more rows. A scan of the log would
+    exceed it.
+    """
     small = {name: cost for name, _, cost in costs(admin_client, SMALL)}
     problems = []
     for name, view, cost in costs(admin_client, LARGE):

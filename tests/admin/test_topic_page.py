@@ -149,7 +149,7 @@ def test_panels_can_be_added_and_have_rights(monkeypatch: pytest.MonkeyPatch, ad
 def test_the_list_finds_by_name_and_pages_by_key(
     admin_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also topics that have messages and no group, or groups and no message."""
+    """The list includes topics with messages and no group, and topics with groups and no messages."""
     monkeypatch.setattr(standing, "TOPICS_ON_A_PAGE", 2)
     publish("a/1", 1)
     subscribe("a?2", "g")

@@ -1,1 +1,4 @@
-"""Programs that measure, on a server of their own or a given one. Nothing here is a test; tests use some of it."""
+"""Programs that measure, on a private server or a given one.
+
+They are not tests, but tests use some of their helpers.
+"""

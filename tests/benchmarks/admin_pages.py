@@ -1,4 +1,4 @@
-"""What the admin's pages cost on long tables: ``python3 -m tests.benchmarks.admin_pages``."""
+"""The cost of the admin's pages on long tables: ``python3 -m tests.benchmarks.admin_pages``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from urllib.parse import urlsplit
 
 BUDGET_MS = 300
-"""Of SQL, for one page."""
+"""Milliseconds of SQL that a page may take."""
 
 DESCRIPTION = f"""\
 Fills a private server, or a database beside the one that DATABASE_URL names, with a system at work; asks for every page
@@ -66,7 +66,7 @@ def main(arguments: list[str]) -> int:
 
 @contextmanager
 def stage(kind: str, *, keep: bool) -> Iterator[str]:
-    """The URL of a database of its own."""
+    """Yield the URL of a separate database."""
     with ExitStack() as stack:
         if given := os.environ.get("DATABASE_URL"):
             yield stack.enter_context(own_database(given, keep=keep))
@@ -80,7 +80,7 @@ def stage(kind: str, *, keep: bool) -> Iterator[str]:
         print(f"{kind} {server.version}", flush=True)
         with MySQLdb.connect(unix_socket=str(server.place.socket), user="root") as connection:
             cursor = connection.cursor()
-            # A server of this size has more memory than one of the tests'; and nothing of it has to survive.
+            # A server of this size gets more memory than the tests' servers. Its data need not survive a crash.
             cursor.execute("SET GLOBAL innodb_buffer_pool_size = 1073741824")
             cursor.execute("SET GLOBAL innodb_flush_log_at_trx_commit = 2")
         yield server.url()
@@ -88,7 +88,7 @@ def stage(kind: str, *, keep: bool) -> Iterator[str]:
 
 @contextmanager
 def own_database(url: str, *, keep: bool) -> Iterator[str]:
-    """A database beside the one that the URL names."""
+    """Create a second database on the server of the URL, and drop it at the end unless ``keep`` is set."""
     import MySQLdb
 
     from tests.databases import connection_parameters
@@ -110,7 +110,7 @@ def own_database(url: str, *, keep: bool) -> Iterator[str]:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Fill what is empty, ask for the pages, print what they cost. The exit code."""
+    """Fill an empty database, request the pages and print their cost. Return the exit code."""
     from django.contrib.auth import get_user_model
     from django.core.management import call_command
     from django.test import Client
@@ -159,7 +159,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def launch_it(arguments: list[str]) -> int:
-    """Provides what is missing, as the tests do."""
+    """Install what is missing, as the tests do, and run the benchmark with it."""
     from example_project.environment.interpreters import running
     from example_project.environment.processes import forward
     from example_project.environment.venv import VirtualEnvironment

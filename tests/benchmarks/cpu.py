@@ -1,4 +1,4 @@
-"""What processors spend: seconds of this process's descendants by what they are, and of a server. Linux only."""
+"""CPU seconds of this process's descendants by kind, and of a server. Linux only."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Meter:
-    """Begins with what was spent when it is made. A process that ended meanwhile is counted with its parent."""
+    """Counts CPU seconds since its creation. A process that has ended is counted with its parent."""
 
     def __init__(self, server: int) -> None:
         self._server = server
         self._begun = self._now()
 
     def read(self) -> dict[str, float]:
-        """Seconds since then, by part."""
+        """Return the seconds since the creation, by part."""
         return {part: seconds - self._begun.get(part, 0.0) for part, seconds in self._now().items()}
 
     def _now(self) -> dict[str, float]:
@@ -35,6 +35,6 @@ class Meter:
 
 
 def _spent(pid: int) -> tuple[int, float]:
-    """A process's parent, and what it and its ended children have spent."""
+    """Return a process's parent, and the CPU seconds of the process and its ended children."""
     fields = (Path("/proc") / str(pid) / "stat").read_text().rsplit(")", 1)[1].split()
     return int(fields[1]), sum(map(int, fields[11:15])) / TICKS

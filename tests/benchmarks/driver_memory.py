@@ -1,4 +1,4 @@
-"""What the driver holds while Spark reads: its Python, the process beside it that plans, and the JVM's heap."""
+"""Memory of the driver while Spark reads: its Python, the planning process, and the JVM's heap."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ PLANNER = b"plan_data_source_read"
 def measured(
     spark: SparkSession, server: Served, sizes: Sequence[int], growth: float, say: Callable[[str], None]
 ) -> bool:
-    """Read so many rows, one after the other, to nowhere; whether the last adds no more than ``growth`` MiB."""
+    """Read each number of rows and discard the rows.
+
+    Return True if the last number adds at most ``growth`` MiB to the memory of the first.
+    """
     reader = spark.read.format("mqueue").options(**connection(server), topic=TOPIC)
     reader.option("endingOffsets", 1000).load().write.format("noop").mode("overwrite").save()
     found: list[dict[str, float]] = []
@@ -51,14 +54,14 @@ def measured(
 
 @contextmanager
 def watched(spark: SparkSession) -> Iterator[dict[str, float]]:
-    """In MiB, there at the end: the peak RSS of processes, and the heap that the JVM could not do without at the end.
+    """Yield the peaks in MiB, complete after the block: the RSS of the processes, and the JVM's live heap.
 
-    A look at the heap counts what was made since garbage was collected, too: the least of the last looks counts the
-    least of it.
+    A sample of the heap also contains objects created since the last garbage collection. The smallest of the last
+    samples contains the fewest of them.
     """
     peaks = {"Python": 0.0, "planning": 0.0, "heap": 0.0}
     jvm: Any = spark._jvm
-    Path("/proc/self/clear_refs").write_text("5")  # The peak of this process begins anew.
+    Path("/proc/self/clear_refs").write_text("5")  # Reset the peak of this process.
     over = threading.Event()
     heap: deque[float] = deque(maxlen=LOOKS)
 

@@ -1,4 +1,4 @@
-"""One topic with as many messages as one likes, put there by set-based statements. A row has about 300 bytes."""
+"""One topic with any number of messages, inserted by set-based statements. A row has about 300 bytes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TRACE = """, "trace": "', MD5(x.n), '\""""
 
 
 def fill(rows: int, tell: Callable[[str], None] = lambda text: None, *, traced: bool = False) -> None:
-    """Rows up to number ``rows``, beside those that are there. ``traced``: no two rows have the same headers."""
+    """Add rows until the log has ``rows`` of them. With ``traced``, no two rows have the same headers."""
     metadata = (
         f"""CONCAT('{{"kind": "', {KIND}, '", "headers": {{"source": "web"{TRACE if traced else ""}}},"""
         """ "encoding": "json"}')"""
@@ -48,7 +48,7 @@ def fill(rows: int, tell: Callable[[str], None] = lambda text: None, *, traced: 
 
 
 def row_bytes() -> int:
-    """What a row of the log has, in the mean."""
+    """Return the mean number of bytes in a row of the log."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT AVG(LENGTH(topic) + LENGTH(partition_key) + LENGTH(id) + LENGTH(payload) + LENGTH(metadata) + 32)"

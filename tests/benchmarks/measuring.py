@@ -1,4 +1,4 @@
-"""What a page costs its database."""
+"""The cost of a page in its database."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.statements import counted, rows_read
 
 @dataclass(frozen=True)
 class Statement:
-    """``rows`` are those that the storage engine handed over; None where they were not asked for one by one."""
+    """``rows``: rows that the storage engine returned, or None if the statement was not measured separately."""
 
     sql: str
     ms: float
@@ -26,7 +26,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Measured:
-    """``first``: milliseconds of SQL of the first time, ``ms`` the median of all."""
+    """``first``: milliseconds of SQL of the first request. ``ms``: the median of all requests."""
 
     statements: list[Statement]
     rows: int
@@ -40,7 +40,7 @@ class Measured:
 
 
 def measure(client: Client, view: View, times: int = 5) -> Measured:
-    """Ask for a page a few times, each time as if nobody had before: nothing of it is in Django's cache."""
+    """Request a page several times, each time with an empty Django cache."""
     costs = [_ask(client, view) for _ in range(times)]
     spent = [sum(one.ms for one in statements) for statements, _, _ in costs]
     statements, rows, status = costs[-1]
@@ -49,7 +49,7 @@ def measure(client: Client, view: View, times: int = 5) -> Measured:
 
 def _ask(client: Client, view: View) -> tuple[list[Statement], int, int]:
     cache.clear()
-    connection.queries_log.clear()  # It has an end.
+    connection.queries_log.clear()  # Its length is limited.
     statements: list[Statement] = []
 
     def note(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
@@ -69,7 +69,7 @@ def ask(client: Client, view: View) -> Any:
 
 
 def taken_apart(client: Client, view: View) -> list[Statement]:
-    """The statements of a page with their values, and the rows that each of them reads."""
+    """Return the statements of a page with their values, and the rows that each statement reads."""
     cache.clear()
     statements: list[Statement] = []
 

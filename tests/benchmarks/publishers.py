@@ -1,4 +1,4 @@
-"""Plain processes that publish, all at the same moment; and the same messages as Spark makes them."""
+"""Plain processes that publish at the same moment, and the SQL with which Spark makes the same messages."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ SQL = (
     f"'{KIND}' AS kind",
     f"map('source', '{SOURCE}') AS headers",
 )
-"""Columns made of ``id``, a number."""
+"""Columns computed from ``id``, a number."""
 
 
 def message(number: int) -> OutgoingMessage:
-    """The message of that number."""
+    """Return the message with this number."""
     from django_mqueue import OutgoingMessage
 
     payload: dict[str, Any] = {
@@ -44,7 +44,7 @@ def message(number: int) -> OutgoingMessage:
 
 
 class Publishers:
-    """Processes that wait until they are told to ``publish``, once."""
+    """Processes that wait for ``publish``, which works once."""
 
     def __init__(self, processes: int, rows: int, at_once: int) -> None:
         context = multiprocessing.get_context("spawn")
@@ -59,7 +59,7 @@ class Publishers:
             process.start()
 
     def publish(self) -> float:
-        """Seconds from the begin to the last one's end."""
+        """Start publishing in all processes. Return the seconds until the last one ends."""
         self._ready.wait(120)
         begun = time.perf_counter()
         self._done.wait(3600)

@@ -1,4 +1,4 @@
-"""Ways to read the same rows with Spark, and to write them to Parquet, in turns."""
+"""Compare ways to read the same rows with Spark and to write them to Parquet, in turns."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ TAKEN_OUT = "JSON_VALUE(metadata, '$.kind') AS kind, JSON_VALUE(metadata, '$.enc
 
 @dataclass(frozen=True)
 class Columns:
-    """``schema``: what the source is asked for; ``jdbc``: the same as the table has it.
+    """``schema``: the columns requested from the source. ``jdbc``: the same columns as the table has them.
 
-    ``then``: what Spark makes of JDBC's, so that all write the same; empty: nothing. ``counts``: whether the target is
-    about these.
+    ``then``: expressions that Spark applies to JDBC's rows, so that all ways write the same; may be empty. ``counts``:
+    the target applies to these columns.
     """
 
     name: str
@@ -47,7 +47,7 @@ _SCHEMA = (
 _MOMENTS = [f"timestamp_millis({name}) AS {name}" for name in ("published_at", "created_at")]
 _SAME = ["topic", "partition", "offset", "id", "kind", "encoding", "payload", "target", *_MOMENTS]
 FIRST = 3
-"""Turns that do not count: until then Java still compiles what they need."""
+"""Turns that do not count, because Java still compiles the code that they need."""
 
 KINDS = (
     Columns("ten columns", _SCHEMA, _ALL.format(f"{TAKEN_OUT},"), _SAME),
@@ -70,7 +70,7 @@ class Race:
     folder: Path
 
     def run(self, times: int, most: float, say: Callable[[str], None]) -> bool:
-        """Whether no kind of columns that counts takes either of ours more than ``most`` of JDBC's time."""
+        """Return True if both of our ways take at most ``most`` of JDBC's time, for all columns that count."""
         met = True
         for columns in KINDS:
             ways = {
@@ -90,7 +90,7 @@ class Race:
                     if turn >= FIRST:
                         spent[name].append(seconds)
                         cpu[name].append(meter.read())
-                    elif not turn:  # Nothing is compiled, and no process runs.
+                    elif not turn:  # Nothing is compiled yet, and no process runs.
                         say(f"{columns.name}: {name} for the first time {seconds:.2f} s")
                 if not turn:
                     self._compare(ways)
@@ -113,7 +113,7 @@ class Race:
         return self.spark.read.format("mqueue").options(**self._options()).schema(columns.schema).load()
 
     def theirs(self, columns: Columns) -> DataFrame:
-        """As one writes it who knows the table: MySQL would look up each row by another index."""
+        """Read with JDBC as a user who knows the table: without its hint, MySQL looks up each row by another index."""
         reader = self.spark.read.format("jdbc").options(
             url=f"jdbc:mysql://{self.server.host}:{self.server.port}/{self.server.database}"
             "?permitMysqlScheme&allowPublicKeyRetrieval=true",
@@ -156,7 +156,7 @@ class Race:
         frame.write.option("compression", self.compression).parquet(str(self.folder / name))
 
     def _compare(self, ways: Iterable[str]) -> None:
-        """Raise ``AssertionError`` unless all have written the same."""
+        """Raise ``AssertionError`` unless all ways have written the same rows."""
         found = [
             self.spark.read.parquet(str(self.folder / name))
             .selectExpr(

@@ -1,4 +1,4 @@
-"""The statements that a world is made of. A row of the log is made of its number and nothing else."""
+"""SQL statements that create a world. The content of a row of the log depends only on its number."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ if TYPE_CHECKING:
 
 DAY_MS = 86_400_000
 ID = "01977420-c2f4-7000-8000-"
-"""An id is as long as a UUID, and rises as those of version 7 do: this, and the row's number in twelve digits."""
+"""Prefix of an id; the row's number in twelve digits follows.
+
+An id is as long as a UUID, and ids rise as UUIDs of version 7 do.
+"""
 ARCHIVE = 6_000
-"""Among so many rows at the beginning of the log is all that ``archive`` holds."""
+"""Number of rows at the start of the log that contain all messages of ``archive``."""
 FAR = 1 << 62
 LETTER_OF = 49
-"""A dead letter's original came so many rows before it."""
+"""Number of rows between a dead letter's original and the dead letter."""
 
 FRAME = '  File "/srv/app/shop/billing/steps.py", line 217, in charge\\n    return gateway.post(order, timeout=5)\\n'
 TRACEBACK = f"'\\n\\nTraceback (most recent call last):\\n', REPEAT('{FRAME}', 24)"
@@ -37,7 +40,7 @@ ERRORS = (
 
 
 def error(number: str, hash: str) -> str:
-    """An error of one of the classes, the first ones more often, with its traceback."""
+    """Return SQL for an error with its traceback. The first classes are more frequent."""
     texts = ", ".join(
         "CONCAT('" + text.replace("{n}", f"', {number}, '").replace("{h}", f"', {hash} MOD 900, '") + "')"
         for text in ERRORS
@@ -47,17 +50,20 @@ def error(number: str, hash: str) -> str:
 
 
 def errors_json(at: str, number: str, hash: str) -> str:
-    """What delivery state keeps of two failed attempts."""
+    """Return SQL for the errors of two failed attempts, as delivery state keeps them."""
     one = f"JSON_OBJECT('at', {at}, 'attempt', {{}}, 'by', 'billing-3', 'error', {error(number, hash)})"
     return f"JSON_ARRAY({one.format(1)}, {one.format(2)})"
 
 
 def messages(size: Size, now: int, base: int, count: int, numbers: str) -> str:
-    """Rows ``base`` to ``base + count``. Published over a day, the last one now."""
+    """Return SQL that inserts the rows ``base`` to ``base + count``.
+
+    They are published over a day, the last one now.
+    """
     n, step = "x.n", DAY_MS / size.messages
     at = f"({now} - FLOOR(({size.messages - 1} - {n}) * {step!r}))"
     letter, later = f"{n} MOD 100 = 99", f"{n} MOD 500 = 98"
-    # Of ten numbers that end in 9 the last one is a letter's.
+    # Of ten numbers that end in 9, the last one is a dead letter.
     which = f"({n} DIV 10 - {n} DIV 100) MOD {size.topics}"
     small = f"IF({n} < {ARCHIVE}, 'archive', CONCAT('small-', LPAD({which}, 4, '0')))"
     once = f"IF({n} DIV 10 MOD 2, 'imports', 'visits')"
@@ -97,7 +103,7 @@ def messages(size: Size, now: int, base: int, count: int, numbers: str) -> str:
         f" IF({later}, {now} + x.h MOD 2592000000, {at}), {at}, {at}, {of_letter(at)}, {of_letter('5')},"
         f" {of_letter(error(original, 'x.h'))}, {of_letter(repr('orders'))}, {of_letter(group)},"
         f" {of_letter(f'''CONCAT('{ID}', LPAD({n} - {LETTER_OF}, 12, '0'))''')}"
-        # A letter has its original's key, so it is hashed as that one.
+        # A dead letter has the key of its original, so its hash is computed from the original's number.
         f" FROM (SELECT {base} + n AS n,"
         f" CRC32(IF(({base} + n) MOD 100 = 99, {base} + n - {LETTER_OF}, {base} + n)) AS h"
         f" FROM {numbers} WHERE n < {count}) x ORDER BY x.n"
@@ -112,7 +118,10 @@ STATE = (
 
 
 def state(group: Group, now: int, first: int, last: int, newest: int) -> str:
-    """What a group has done with these offsets. One in 1,500 waits for a retry, some of the last are in flight."""
+    """Return SQL that inserts a group's delivery state for these offsets.
+
+    One in 1,500 waits for a retry, and some of the last are in flight.
+    """
     waits = "x.h MOD 1500 = 0"
     flies = f"x.`offset` > {newest - max(newest // 8000, 8)} AND x.h MOD 4 = 0"
     owner = f"CONCAT('{group.name}-', x.h MOD {max(group.owners, 1)})"
@@ -149,13 +158,15 @@ HEARTBEATS = (
 
 
 def holder(name: str) -> str:
-    """A subscriber's incarnation."""
+    """Return SQL for a subscriber's incarnation."""
     return f"LEFT(SHA2({name}, 256), 32)"
 
 
 def places(group: Group, now: int, kept: int, scanned: int) -> Iterator[str]:
-    """Registration, positions, heartbeats, and leases on partitions with messages since ``kept``; and the topic's own
-    row."""
+    """Yield SQL that inserts registration, positions, heartbeats, leases and the topic's own row.
+
+    Leases exist for partitions with messages since ``kept``.
+    """
     name, topic = f"'{group.name}'", f"'{group.topic}'"
     partitions = (
         "(SELECT topic, partition_key FROM queue_messages FORCE INDEX (queue_messages_partition)"
@@ -177,8 +188,8 @@ def places(group: Group, now: int, kept: int, scanned: int) -> Iterator[str]:
     last_one = (
         f"(SELECT MAX(m.`offset`) {one} AND m.partition_key = p.partition_key AND m.`offset` <= {scanned})"
     )
-    # Where workers are, a watermark stands before the first message that is not done. Who pauses leaves it where the
-    # last one was done.
+    # With workers, a watermark is below the first open message.
+    # Without a first open message, a paused group has its watermark at the last acknowledged one.
     acked = (
         f"COALESCE({first_open} - 1, {last_one}, 0)"
         if group.paused
@@ -204,7 +215,10 @@ def places(group: Group, now: int, kept: int, scanned: int) -> Iterator[str]:
 
 
 def small_topics(size: Size, now: int, group: str, scanned: int) -> Iterator[str]:
-    """One group for each, which is done with nearly all; one process looks after all of them."""
+    """Yield SQL that inserts one group for each small topic.
+
+    Each group has acknowledged nearly all messages. One process serves all groups.
+    """
     found = (
         "(SELECT topic, partition_key FROM queue_messages FORCE INDEX (queue_messages_partition)"
         " WHERE topic >= 'small-' AND topic < 'small.' GROUP BY topic, partition_key) p"

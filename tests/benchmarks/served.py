@@ -1,4 +1,4 @@
-"""A private server that a JVM reaches too: by TCP, with a password."""
+"""A private server that a JVM can also reach: by TCP, with a password."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from example_project.environment.database import FLAVOURS
 from example_project.environment.server import private_server
 
 BUFFER_POOL = 1 << 30
-"""Bytes: a server of this size has more memory than one of the tests'."""
+"""Bytes. A server of this size gets more memory than the tests' servers."""
 
 
 @dataclass(frozen=True)
 class Served:
-    """``pid``: of the server's process."""
+    """``pid``: the server's process."""
 
     kind: str
     version: str
@@ -32,13 +32,13 @@ class Served:
 
     @property
     def url(self) -> str:
-        """As ``DATABASE_URL`` wants it."""
+        """Return the URL in the format of ``DATABASE_URL``."""
         return f"mysql://{self.user}:{self.password}@{self.host}:{self.port}/{self.database}"
 
 
 @contextmanager
 def served(kind: str) -> Iterator[Served]:
-    """``kind``: mariadb or mysql. Nothing of it has to survive a crash."""
+    """Start a private server. ``kind``: mariadb or mysql. Its data need not survive a crash."""
     port = _free_port()
     further = ["--skip-networking=OFF", "--bind-address=127.0.0.1", f"--port={port}"]
     with private_server(FLAVOURS[kind](), further=further) as server:

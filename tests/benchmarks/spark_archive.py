@@ -1,4 +1,4 @@
-"""How fast a topic is archived, beside the same by JDBC: ``python3 -m tests.benchmarks.spark_archive``."""
+"""Speed of archiving a topic, compared with JDBC: ``python3 -m tests.benchmarks.spark_archive``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.benchmarks.served import Served
 
 LEAST = 1.3
-"""Times as fast as JDBC."""
+"""Minimum speed, as a multiple of JDBC's."""
 
 DESCRIPTION = """\
 Fills a topic on a private server; archives it, in turns, by django_mqueue.spark.archive, and by what one writes with
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace, server: Served, folder: Path) -> int:
                 way(spark, server, options, str(target))
                 seconds = time.perf_counter() - begun
                 say(f"{name}: {seconds:.2f} s{'' if turn else ', at first'}")
-                if turn:  # Before the first one nothing is compiled, and no process runs.
+                if turn:  # The first turn compiles code and starts processes.
                     spent[name].append(seconds)
             forget()
     finally:
@@ -100,7 +100,7 @@ def by_jdbc(spark: SparkSession, server: Served, options: argparse.Namespace, ta
 
 
 def forget() -> None:
-    """So that the next run begins anew: its group is new, and nothing is deleted meanwhile."""
+    """Remove the group, so that the next run starts with a new one. Nothing is deleted meanwhile."""
     from django_mqueue import unsubscribe
     from tests.benchmarks.long_topic import TOPIC
 

@@ -1,4 +1,4 @@
-"""What an archive run costs those who publish and consume meanwhile: ``python3 -m tests.benchmarks.spark_beside``."""
+"""The cost of an archive run for publishers and consumers: ``python3 -m tests.benchmarks.spark_beside``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.benchmarks.traffic import Rates, Traffic
 
 LEAST = 0.9
-"""Of the rates without an archive run."""
+"""Minimum share of the rates without an archive run."""
 
 DESCRIPTION = """\
 A process publishes to a topic of a private server and another one consumes it, as fast as they can, on this machine.
@@ -71,7 +71,7 @@ def run(options: argparse.Namespace, server: Served, folder: Path) -> int:
 
 
 def archived(traffic: Traffic, options: argparse.Namespace, server: Served, target: Path) -> Rates:
-    """The rates while a run of its own archives the long topic, from the process's begin to its end."""
+    """Return the rates while a separate process archives the long topic, from its start to its end."""
     from django_mqueue import unsubscribe
     from example_project.environment.processes import run as command
     from tests.benchmarks.long_topic import TOPIC

@@ -1,4 +1,4 @@
-"""How fast Spark reads the log, beside its own JDBC source: ``python3 -m tests.benchmarks.spark_read``."""
+"""Speed of reading the log with Spark, compared with JDBC: ``python3 -m tests.benchmarks.spark_read``."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from tests.benchmarks.served import Served
 
 MOST = 1.0
-"""Of the time that JDBC takes."""
+"""Maximum share of the time that JDBC takes."""
 
 GROWTH = 16.0
-"""MiB that ten times the rows may add to each part of the driver: what comes and goes by chance."""
+"""MiB that ten times the rows may add to each part of the driver. Random variation can be this large."""
 
 DESCRIPTION = """\
 Fills a topic on a private server; reads it to Parquet on local[N], in turns by django_mqueue.spark.export, and by

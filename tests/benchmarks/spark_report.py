@@ -1,4 +1,4 @@
-"""A report on more than fits the memory that Spark has: ``python3 -m tests.benchmarks.spark_report``."""
+"""A report on more data than Spark's memory holds: ``python3 -m tests.benchmarks.spark_report``."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def run(options: argparse.Namespace, place: Path) -> int:
 
 
 def written(place: Path, rows: int) -> int:
-    """One batch, as an archive run would have left it; how many bytes its rows have."""
+    """Write one batch, as an archive run would leave it. Return the number of bytes in its rows."""
     import pyarrow.parquet as pq
 
     from django_mqueue.spark.archiving.layout import MARKER, data_path, manifest_path
@@ -149,7 +149,7 @@ def deliveries(first: int, count: int, rows: int) -> Any:
 
 
 def published(n: Any, rows: int) -> Any:
-    """Evenly over the hours, in milliseconds."""
+    """Return times in milliseconds, evenly spread over the hours."""
     return FIRST_AT + n * (HOURS * HOUR) // rows
 
 
@@ -160,7 +160,7 @@ def moments(milliseconds: Any) -> Any:
 
 
 def wrong(found: Report, rows: int) -> list[str]:
-    """What is not as it was written."""
+    """Return the figures that differ from the written data."""
     (topic,) = found.topics
     told: dict[str, tuple[object, object]] = {
         "published": (topic.published, rows),
@@ -175,7 +175,7 @@ def wrong(found: Report, rows: int) -> list[str]:
 
 
 def peak(pid: int) -> float:
-    """MiB that a process had at most."""
+    """Return the peak memory of a process in MiB."""
     match = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     return int(match[1]) / 1024 if match else 0.0
 

@@ -1,4 +1,4 @@
-"""How fast Spark appends to a topic, beside plain processes: ``python3 -m tests.benchmarks.spark_write``."""
+"""Speed of appending with Spark, compared with plain processes: ``python3 -m tests.benchmarks.spark_write``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.benchmarks.served import Served
 
 LEAST = 0.7
-"""Of the rate of the plain processes."""
+"""Minimum share of the rate of the plain processes."""
 
 DESCRIPTION = """\
 Writes the same messages, of about 300 bytes with a key, a kind and headers, to a topic of a private server: in turns by
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace, server: Served) -> int:
                 say(
                     f"{name}: {value:.2f} s, {options.rows / value:,.0f} a second{'' if turn else ', at first'}"
                 )
-                if turn:  # Before the first one nothing is compiled, and no process runs.
+                if turn:  # The first turn compiles code and starts processes.
                     spent[name].append(value)
     finally:
         spark.stop()
@@ -76,7 +76,7 @@ def run(options: argparse.Namespace, server: Served) -> int:
 
 
 def by_spark(spark: SparkSession, options: argparse.Namespace, server: Served) -> float:
-    """Seconds. The rows are made on the way, as the plain processes make theirs."""
+    """Return the seconds of a write. Spark makes the rows during the write, as the plain processes do."""
     from tests.benchmarks.publishers import SQL, TOPIC
     from tests.benchmarks.race import connection
 
@@ -87,7 +87,7 @@ def by_spark(spark: SparkSession, options: argparse.Namespace, server: Served) -
 
 
 def check(rows: int) -> None:
-    """Raise ``AssertionError`` unless the topic has so many; and empty it."""
+    """Raise ``AssertionError`` unless the topic has this many messages. Then empty it."""
     from django.db import connection
 
     with connection.cursor() as cursor:

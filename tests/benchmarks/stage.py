@@ -1,4 +1,4 @@
-"""What the benchmarks with Spark have in common: what is missing is provided, a private server, lines with the time."""
+"""Common parts of the benchmarks with Spark: install what is missing, start a private server, print the time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def say(text: str) -> None:
 
 
 def parser(name: str, description: str) -> argparse.ArgumentParser:
-    """For ``python3 -m tests.benchmarks.NAME``, with what all of them take."""
+    """Return a parser for ``python3 -m tests.benchmarks.NAME``, with the common options."""
     found = argparse.ArgumentParser(
         prog=f"python3 -m tests.benchmarks.{name}",
         description=description,
@@ -41,13 +41,16 @@ def parser(name: str, description: str) -> argparse.ArgumentParser:
 
 
 def count(parser: argparse.ArgumentParser, name: str, default: int, help: str) -> None:
-    """An argument that is a number."""
+    """Add an option whose value is a number."""
     parser.add_argument(name, type=int, metavar="N", default=default, help=f"{help} (default: %(default)s)")
 
 
 @contextmanager
 def staged(kind: str) -> Iterator[tuple[Served, Path]]:
-    """A private server with the queue's tables, which Django's settings name; and a folder."""
+    """Start a private server with the queue's tables. Yield it and a folder.
+
+    Django's settings name this server.
+    """
     from tests.benchmarks.served import served
 
     with served(kind) as server, TemporaryDirectory(prefix="mqueue-benchmark-") as folder:
@@ -73,7 +76,7 @@ def provide_connector() -> None:
 
 
 def begin(name: str, parse: Callable[[list[str]], object], main: Callable[[list[str]], int]) -> None:
-    """Run a benchmark; in an environment of its own if this one lacks something."""
+    """Run a benchmark, in a separate environment if this one lacks a package."""
     from example_project.environment.launch import launch
 
     def elsewhere(arguments: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""Processes that publish and consume as fast as they can, and how far they have come."""
+"""Processes that publish and consume as fast as they can, and the counts of their messages."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 TOPIC, GROUP = "traffic", "readers"
 AT_ONCE = 100
 AHEAD = 20_000
-"""Messages that the publisher may be ahead of the consumer: so both have something to do all the time."""
+"""Messages that the publisher may be ahead of the consumer, so that both always have work."""
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Messages a second."""
+    """Messages per second."""
 
     published: float
     consumed: float
 
 
 class Traffic:
-    """A context: a process that publishes to a topic, and one that consumes it."""
+    """A context manager with one process that publishes to a topic and one process that consumes it."""
 
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
@@ -52,7 +52,7 @@ class Traffic:
             process.join()
 
     def rates(self, seconds: float, while_: threading.Thread | None = None) -> Rates:
-        """Over so many seconds, or for as long as a thread lives if that is longer."""
+        """Return the rates over this many seconds, or until the thread ends if that takes longer."""
         import time
 
         begun, before = time.monotonic(), self._read()

@@ -1,4 +1,4 @@
-"""The admin's pages, each as one would ask for it, and as it costs most. Every new page is added here."""
+"""The admin's pages, with their usual and their most expensive requests. Add every new page here."""
 
 from __future__ import annotations
 
@@ -15,19 +15,22 @@ from tests.benchmarks.world import World
 ORDERS = "orders"
 SMALL = "small-0007"
 LISTED, COUNTED = 2_000, 90_000
-"""Rows read by a page that lists some hundred; by one that counts or looks for something, up to a limit of its own."""
+"""Maximum rows read by a page that lists some hundred rows, and by a page that counts or searches.
+
+Pages that count or search stop at a limit of their own.
+"""
 EACH = 20
-"""Rows read for each partition of the largest topic."""
+"""Further rows that a page may read for each partition of the largest topic."""
 BUSY = "customer-00000"
 """The partition with the most messages."""
 
 
 @dataclass(frozen=True)
 class View:
-    """A page's address; ``data``: what is posted to it, if it is.
+    """A page's address. ``data``: the POST data, or None for a GET request.
 
-    ``most``: rows that it may read however many there are, beside a few for each partition. ``is_like_others``: what it
-    asks of the database is what other pages ask, too.
+    ``most``: rows that the page may read for tables of any size, plus a few for each partition. ``is_like_others``:
+    other pages make the same queries.
     """
 
     url: str
@@ -38,7 +41,7 @@ class View:
 
 
 def views(world: World) -> dict[str, View]:
-    """By name."""
+    """Return all pages by name."""
     parts = (tables, overviews, groups, messages, letters)
     return {name: view for part in parts for name, view in part(world).items()}
 
@@ -47,7 +50,7 @@ Adding = Callable[..., None]
 
 
 def adding(found: dict[str, View]) -> Adding:
-    """A function that adds a page by the end of its URL's name and its query."""
+    """Return a function that adds a page by the end of its URL's name and its query."""
 
     def add(name: str, page: str, most: int = LISTED, *args: Any, like: bool = False, **query: str) -> None:
         url = reverse(f"admin:django_mqueue_{page}", args=args)
@@ -57,7 +60,7 @@ def adding(found: dict[str, View]) -> Adding:
 
 
 def tables(world: World) -> dict[str, View]:
-    """Rows of the tables that the protocol owns, and what they can be narrowed to."""
+    """Lists of the protocol's tables, with and without filters."""
     found: dict[str, View] = {}
     add = adding(found)
     of = {"consumer_group": "billing", "topic": ORDERS}
@@ -82,7 +85,7 @@ def tables(world: World) -> dict[str, View]:
 
 
 def overviews(world: World) -> dict[str, View]:
-    """What all topics do, and what one does."""
+    """Pages about all topics, and pages about one topic."""
     found: dict[str, View] = {}
     add = adding(found)
     add("overview", "overview", COUNTED)
@@ -105,7 +108,7 @@ def overviews(world: World) -> dict[str, View]:
 
 
 def groups(world: World) -> dict[str, View]:
-    """A group, its partitions and subscribers, and what is done to it: asked, not confirmed."""
+    """Pages of a group, its partitions and subscribers, and its operations before confirmation."""
     found: dict[str, View] = {}
     add = adding(found)
     hours_ago = local(world, 6)
@@ -134,7 +137,7 @@ def groups(world: World) -> dict[str, View]:
 
 
 def messages(world: World) -> dict[str, View]:
-    """Messages looked for, and the life of one."""
+    """Searches for messages, and the page of one message."""
     found: dict[str, View] = {}
     page, add = "message_changelist", adding(found)
     there = world.at(0.9) // 100 * 100
@@ -185,7 +188,7 @@ def messages(world: World) -> dict[str, View]:
 
 
 def letters(world: World) -> dict[str, View]:
-    """Dead letters by topic, by error, listed, one; and what would be done to them."""
+    """Dead letters by topic, by error, as a list and alone, and their operations before confirmation."""
     found: dict[str, View] = {}
     add, of = adding(found), {"topic": ORDERS}
     letter = world.at(0.9) // 100 * 100 + 99
@@ -214,5 +217,5 @@ def letters(world: World) -> dict[str, View]:
 
 
 def local(world: World, hours: int) -> str:
-    """A moment so many hours before the world was made, as a form takes it."""
+    """Return the time this many hours before the world was made, in the format of a form."""
     return f"{datetime.fromtimestamp(world.now // 1000 - hours * 3600, UTC):%Y-%m-%dT%H:%M:%S}"

@@ -1,9 +1,9 @@
-"""A system at work, of any size, put into an empty database by a few set-based statements.
+"""A busy system of any size, inserted into an empty database by a few set-based statements.
 
-A day of messages of a thousand topics. ``orders`` has most of them, thousands of partitions, and three groups:
-``billing`` is at the tail, ``reports`` far behind, ``audit`` paused. ``events`` has no keys, ``imports`` one for all
-its messages, ``visits`` one for each; ``archive`` has messages at the begin of the log alone. Watermarks, delivery
-state, leases and heartbeats fit each other, as workers would have left them.
+It holds a day of messages in a thousand topics. ``orders`` has most of them, thousands of partitions, and three groups:
+``billing`` is at the tail, ``reports`` is far behind, ``audit`` is paused. ``events`` has no keys, ``imports`` has one
+key for all messages, ``visits`` has one key for each message. ``archive`` has messages only at the start of the log.
+Watermarks, delivery state, leases and heartbeats are consistent, as workers would leave them.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ TABLES = (
     "queue_messages", "queue_delivery_state", "queue_partition_leases", "queue_offsets", "queue_subscriber_heartbeats",
 )  # fmt: skip
 CHUNK = 100_000
-"""Rows of one statement, and one commit."""
+"""Rows of one statement, which is also one commit."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """``messages``: rows of the log; one in a hundred is a dead letter, one in five hundred scheduled."""
+    """``messages``: rows of the log. One in a hundred is a dead letter, one in five hundred is scheduled."""
 
     messages: int
     partitions: int = 5_000
@@ -35,8 +35,11 @@ class Size:
 
 @dataclass(frozen=True)
 class Group:
-    """Who consumes a topic. All numbers are parts of the log: up to where it has been delivered; from where on delivery
-    state is kept; ``owners``: how many workers share the partitions."""
+    """A consumer group. ``delivered`` and ``kept`` are fractions of the log.
+
+    Messages up to ``delivered`` have been delivered. Delivery state exists from ``kept`` on. ``owners``: workers that
+    share the partitions.
+    """
 
     topic: str
     name: str
@@ -57,27 +60,27 @@ GROUPS = (
     Group("archive", "archivist", 1.0, 1.0, 1),
 )
 SMALL_GROUP = "worker"
-"""Of each of the small topics."""
+"""The group of each small topic."""
 
 
 @dataclass(frozen=True)
 class World:
-    """``now``: epoch milliseconds at which it was made; all that looks at it should believe that it is then."""
+    """``now``: the time of creation in epoch milliseconds. Code that reads the world should use ``as_of``."""
 
     size: Size
     now: int
 
     def row(self, number: int) -> int:
-        """The offset of a row by its number: the ``number``-th of the log, from 0."""
+        """Return the offset of a row by its number: the ``number``-th of the log, from 0."""
         return number + 1
 
     def at(self, part: float) -> int:
-        """The offset at this part of the log."""
+        """Return the offset at this fraction of the log."""
         return int(self.size.messages * part)
 
     @property
     def pending(self) -> int:
-        """How many of the newest rows nobody has been given."""
+        """The number of newest rows that were not delivered to any group."""
         return max(self.size.messages // 20_000, 10)
 
 
@@ -107,7 +110,7 @@ def make(size: Size, tell: Callable[[str], None] = lambda text: None) -> World:
 
 
 def found() -> World | None:
-    """The world that a database already holds."""
+    """Return the world that the database already holds, or None if it is empty."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT `offset`, published_at FROM queue_messages ORDER BY `offset` DESC LIMIT 1")
         newest = cursor.fetchone()
@@ -126,7 +129,7 @@ def found() -> World | None:
 
 
 def clear() -> None:
-    """Empty the tables, but for the gate's rows."""
+    """Empty the tables, except for the gate's rows."""
     with connection.cursor() as cursor:
         for table in TABLES:
             if table == "queue_offsets":
@@ -137,8 +140,10 @@ def clear() -> None:
 
 @contextmanager
 def as_of(world: World) -> Iterator[None]:
-    """This thread's connection believes that it is the time when the world was made: workers are alive, and what was
-    published last was published just now."""
+    """Set the clock of this thread's connection to the world's time.
+
+    At that time, workers are alive and the last message was just published.
+    """
     with connection.cursor() as cursor:
         cursor.execute(f"SET timestamp = {world.now / 1000:.3f}")
     try:

@@ -1,1 +1,1 @@
-"""Scenarios that any implementation of the promises must pass, written against ``system.System`` alone."""
+"""Scenarios that any implementation of the promises must pass. They use only ``system.System``."""

@@ -1,4 +1,4 @@
-"""The system that the scenarios are run against: ``MQUEUE_CONFORMANCE=module:Class``, or this repository's."""
+"""Choose the system under test: ``MQUEUE_CONFORMANCE=module:Class``, or this repository's."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def implementation() -> type[System]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give the scenarios the marks that the implementation asks for."""
+    """Mark the scenarios as the implementation requests."""
     for item in items:
         if "system" in getattr(item, "fixturenames", ()) and item.path.parent == Path(__file__).parent:
             for mark in implementation().marks:
@@ -33,13 +33,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Notes:
-    """What the workers of this test write down."""
+    """Return the notes that this test's workers write."""
     monkeypatch.setenv(DIRECTORY, str(tmp_path))
     return Notes(tmp_path)
 
 
 @pytest.fixture
 def system(notes: Notes) -> Iterator[System]:
-    """The system under test, empty, with leases that outlast it."""
+    """Yield the system under test. It is empty, and its leases outlast the test."""
     with implementation()() as entered:
         yield entered

@@ -1,4 +1,4 @@
-"""What the scenarios do again and again: gather, show that nothing comes, see who owns what, hold a transaction."""
+"""Helpers of the scenarios: receive, check that nothing comes, find owners, hold a transaction open."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def of(subscribers: Subscribers) -> Sequence[Subscriber]:
 
 
 def receive(subscribers: Subscribers, count: int = 1) -> list[Delivery]:
-    """``count`` deliveries, unanswered; more than that is a failure."""
+    """Return ``count`` deliveries without settling them. Fail if there are more."""
     got: list[Delivery] = []
 
     def enough() -> bool:
@@ -45,7 +45,7 @@ def receive(subscribers: Subscribers, count: int = 1) -> list[Delivery]:
 
 
 def take(subscribers: Subscribers, count: int) -> list[Delivery]:
-    """``count`` deliveries, acked as they come; more than that is a failure."""
+    """Return ``count`` deliveries, each acknowledged at once. Fail if there are more."""
     got: list[Delivery] = []
 
     def enough() -> bool:
@@ -66,7 +66,7 @@ def take_one(subscribers: Subscribers) -> Delivery:
 
 
 def nothing_comes(subscribers: Subscribers, polls: int = 20) -> None:
-    """Poll so many times, 10 ms apart. Fail if a poll returns a delivery."""
+    """Poll each subscriber ``polls`` times, 10 ms apart. Fail if a poll returns a delivery."""
     pause = threading.Event()
     for _ in range(polls):
         for subscriber in of(subscribers):
@@ -76,14 +76,14 @@ def nothing_comes(subscribers: Subscribers, polls: int = 20) -> None:
 
 
 def outlast(system: System, topic: str, group: str, visibility_timeout: float) -> None:
-    """Return when the visibility timeout of a new delivery to another group has run out."""
+    """Return when the visibility timeout of a new delivery to another group has expired."""
     other = system.open(topic, group, visibility_timeout=visibility_timeout)
     until(lambda: [each for each in other.poll() if each.attempt == 2], "it comes again")
     other.close()
 
 
 def polled_until(subscribers: Subscribers, condition: Callable[[], Any], what: str) -> None:
-    """Give what happens from time to time a chance, until the condition holds. Nothing may be delivered."""
+    """Poll until the condition holds, so that periodic work is done. Fail if a poll returns a delivery."""
 
     def holds() -> Any:
         for subscriber in of(subscribers):
@@ -112,7 +112,7 @@ class _Undo(Exception):
 
 @contextmanager
 def rolled_back(system: System) -> Iterator[None]:
-    """A transaction that comes to nothing."""
+    """Roll back the block's transaction."""
     try:
         with system.transaction():
             yield
@@ -122,14 +122,17 @@ def rolled_back(system: System) -> Iterator[None]:
 
 
 def is_in_log(system: System, topic: str, id: str, key: str | None = None) -> bool:
-    """Whether the topic still holds the message: a publish of its id, rolled back, says so."""
+    """Return True if the topic still holds the message.
+
+    A publish with the same id, rolled back, shows this.
+    """
     with rolled_back(system):
         published = system.publish(topic, "is it there?", key=key, id=id)
     return not published.created
 
 
 class Members:
-    """Subscribers of one group, and what each of them owns, seen from outside: who is given what."""
+    """Subscribers of one group. The subscriber that receives a partition's message owns the partition."""
 
     def __init__(self, system: System, topic: str, count: int, partitions: int, **options: Any) -> None:
         self.system, self.topic, self.keys, self.options = system, topic, keys(partitions), options
@@ -153,12 +156,15 @@ class Members:
         return list(self.members.values())
 
     def publish_round(self) -> None:
-        """One message for each partition."""
+        """Publish one message for each partition."""
         self.round += 1
         self.system.publish_many(self.topic, [self.round] * len(self.keys), self.keys)
 
     def take_round(self) -> dict[str | None, str]:
-        """Who was given each key's message; all are acked. Fails if any comes twice, or not in time."""
+        """Ack one message of each key and return the member that received it.
+
+        Fail if a key's message is delivered twice or not in time.
+        """
         owners: dict[str | None, str] = {}
 
         def complete() -> bool:
@@ -174,7 +180,7 @@ class Members:
         return owners
 
     def shares(self) -> list[int]:
-        """How many partitions each member is given, most first."""
+        """Return how many partitions each member owns, the largest number first."""
         self.publish_round()
         given = Counter(self.take_round().values())
         return sorted((given[name] for name in self.members), reverse=True)
@@ -184,7 +190,7 @@ class Members:
 
 
 class Held:
-    """Publishes in a transaction that stays open, in a thread of its own, until ``commit`` or ``roll_back``."""
+    """Publishes in a transaction that stays open in a separate thread until ``commit`` or ``roll_back``."""
 
     def __init__(self, system: System, publish: Callable[[], Published]) -> None:
         self.system, self._publish = system, publish

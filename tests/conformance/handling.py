@@ -1,7 +1,7 @@
-"""What workers do with a message in these scenarios: as its payload says, and written down in a file.
+"""The workers' handler in these scenarios: it does what the payload requests, and writes notes to a file.
 
-The payload is ``{"n": 3}``, with ``"do"`` beside it for more than writing it down. The files are in the directory
-that the environment variable ``CONFORMANCE_NOTES`` names: one of notes, and one for each door that was opened.
+The payload is ``{"n": 3}``, with ``"do"`` if the handler must do more than write notes. The environment variable
+``CONFORMANCE_NOTES`` names the directory of the files: one file of notes, and one for each open door.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _pause = threading.Event()
 
 
 class Asked(Exception):
-    """The handler's wish about its own message."""
+    """The outcome that the handler requests for its own message."""
 
     def __init__(
         self, verb: Literal["retry", "reject", "postpone"], delay: float = 0, text: str = ""
@@ -37,7 +37,7 @@ class Asked(Exception):
 
 @dataclass(frozen=True)
 class Note:
-    """``what``: start, end, or fail. Notes are in the order in which they were written, whoever wrote them."""
+    """``what``: start, end, or fail. Notes are in the order of writing, across all processes."""
 
     what: str
     n: int
@@ -47,7 +47,7 @@ class Note:
     attempt: int
     pid: int
     at: float
-    """By the machine's monotonic clock."""
+    """Time on the machine's monotonic clock."""
 
 
 class Notes:
@@ -81,9 +81,9 @@ class Notes:
 
 
 def handle(message: Message, publish: Callable[[str, Any], object]) -> None:
-    """The handler of every worker. ``do`` is one of: wait, nap, die, fail, retry, reject, postpone.
+    """Handle a message in any worker. ``do`` is one of: wait, nap, die, fail, retry, reject, postpone.
 
-    Before that it publishes ``{"n": …}`` to the topic that ``effect`` names, if the payload holds that.
+    If the payload has ``effect``, first publish ``{"n": …}`` to the topic of that name.
     """
     notes, payload = Notes(os.environ[DIRECTORY]), message.payload
 

@@ -12,7 +12,7 @@ class Published(Protocol):
 
     @property
     def offset(self) -> int:
-        """The message's place in the log; that of the stored message where the id was there already."""
+        """The message's offset in the log. For a duplicate id, it is the offset of the stored message."""
         ...
 
     @property
@@ -20,7 +20,7 @@ class Published(Protocol):
 
     @property
     def created(self) -> bool:
-        """False where the topic held a message of this key and id already: then nothing was stored."""
+        """False if the topic already held a message with this key and id. Then nothing was stored."""
         ...
 
 
@@ -46,7 +46,7 @@ class Message(Protocol):
 
     @property
     def attempt(self) -> int:
-        """1 for the first delivery that reaches a handler; postponed ones do not count."""
+        """1 for the first delivery that reaches a handler. Postponed deliveries do not count."""
         ...
 
     @property
@@ -54,12 +54,12 @@ class Message(Protocol):
 
     @property
     def last_error(self) -> str:
-        """Of the newest failed attempt; '' if none failed."""
+        """The error of the newest failed attempt, or '' if none failed."""
         ...
 
     @property
     def failed_at(self) -> datetime | None:
-        """This and the three below: of dead letters only."""
+        """Only dead letters have this property and the three below."""
         ...
 
     @property
@@ -71,41 +71,42 @@ class Message(Protocol):
 
 
 class Delivery(Message, Protocol):
-    """One delivery and its answers.
+    """One delivery, and the methods that settle or extend it.
 
-    Each answer returns True, or raises ``System.stale`` and changes nothing when the message was meanwhile
-    delivered again or finished, or its partition has another owner. Repeating the answer that succeeded is True.
+    Each of these methods returns True. It raises ``System.stale`` and changes nothing if the message was delivered
+    again or finished meanwhile, or if its partition has another owner. The method that succeeded returns True again
+    when it is repeated.
     """
 
     def ack(self) -> bool: ...
 
     def nack(self, *, delay: float = 0, error: str = "") -> bool:
-        """A failed attempt: again after ``delay`` seconds, or dead-lettered if it was the last one."""
+        """Report a failed attempt. Retry after ``delay`` seconds, or dead-letter the message after its last attempt."""
         ...
 
     def reject(self, reason: str = "") -> bool:
-        """Dead-lettered now."""
+        """Dead-letter the message now."""
         ...
 
     def postpone(self, delay: float = 0) -> bool:
-        """Again after ``delay`` seconds; no attempt is counted."""
+        """Deliver the message again after ``delay`` seconds. This counts no attempt."""
         ...
 
     def extend(self, seconds: float) -> bool:
-        """Not delivered again for ``seconds`` from now, unless it is answered."""
+        """Do not deliver the message again for ``seconds`` from now, unless the delivery is settled."""
         ...
 
     def atomic(self) -> AbstractContextManager[Any]:
-        """A block whose writes and publishes, and the ack, are one transaction.
+        """Open a block whose writes, publishes and ack are one transaction.
 
-        Raises ``System.stale`` at its end, with all of it undone, if the delivery is another's by then.
+        If another subscriber has the message at the end of the block, the block rolls back and raises ``System.stale``.
         """
         ...
 
     def reply(self, payload: Any) -> bool:
-        """Answer a request, in this thread's open transaction, else at once. It does not ack.
+        """Reply to a request, in this thread's open transaction or else at once. This does not ack.
 
-        False, and nothing is stored, if the request has a reply or its requester no longer waits.
+        Returns False and stores nothing if the request already has a reply or its requester no longer waits.
         """
         ...
 

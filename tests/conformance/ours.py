@@ -38,7 +38,7 @@ MQUEUE: dict[str, Any] = {
 
 
 class OurSubscriber(mqueue.Subscription):
-    """A ``Subscription`` that can be left behind. It does nothing between calls of ``poll``."""
+    """A ``Subscription`` that a test can abandon. It does nothing between calls of ``poll``."""
 
     def crash(self) -> None:
         let_die(self.name)
@@ -187,7 +187,7 @@ class System:
             "DJANGO_SETTINGS_MODULE": "tests.conformance.plant.settings",
             "DATABASE_URL": database_url(),
             "TEST_MQUEUE": json.dumps(settings.MQUEUE),
-            "TEST_CLOCK": str(max(clock_off_by, 1 - time.monotonic())),  # That clock reads never less than 0.
+            "TEST_CLOCK": str(max(clock_off_by, 1 - time.monotonic())),  # The clock must not read below 0.
             "CONFORMANCE_HANDLERS": json.dumps([asdict(handler) for handler in handlers]),
             DIRECTORY: os.environ.get(DIRECTORY, tempfile.gettempdir()),
         }
@@ -208,4 +208,4 @@ class System:
 
 
 FITS: type[protocol.System] = System
-"""For mypy to compare."""
+"""mypy compares the class with the protocol here."""

@@ -1,14 +1,14 @@
-"""What an implementation has to provide to be put through the scenarios.
+"""The interface that an implementation must provide to run the scenarios.
 
-The scenarios know nothing but what stands here. Point them at an implementation by naming its class, which
-is called without arguments and entered as a context manager for each test::
+The scenarios know only this interface. Name the class of an implementation to test it. Each test calls the class
+without arguments and enters it as a context manager::
 
     MQUEUE_CONFORMANCE=package.module:Class python -m pytest tests/conformance
 
-Leases outlast every test. They end only where a scenario says so: ``Subscriber.crash`` and ``stall``, ``Worker.kill``
-and ``stall``. An implementation may set the times that it has stored back there, or wait until its leases have expired.
-What happens from time to time (looking for members and partitions, watermarks, deletion) happens within
-``System.looks`` polls that are 10 ms apart.
+Leases outlast every test. They end only where a scenario requests it: ``Subscriber.crash`` and ``stall``,
+``Worker.kill`` and ``stall``. There, an implementation may move its stored times back, or wait until its leases have
+expired. Periodic work (finding members and partitions, watermarks, deletion) happens within ``System.looks`` polls that
+are 10 ms apart.
 """
 
 from __future__ import annotations
@@ -29,37 +29,37 @@ from .messages import Scheduled as Scheduled
 
 
 class Subscriber(Protocol):
-    """A member of a group. Several of them may be polled in turn by one thread."""
+    """A member of a group. One thread may poll several members in turn."""
 
     @property
     def name(self) -> str: ...
 
     def poll(self, max_messages: int = 100) -> Sequence[Delivery]:
-        """What is this member's to handle now, perhaps nothing; never waits.
+        """Return the messages that this member must handle now, perhaps none. Never wait.
 
-        All that is due from time to time is done in here, or elsewhere.
+        Periodic work is done in here, or elsewhere.
         """
         ...
 
     def ack(self, deliveries: Sequence[Any]) -> bool:
-        """Ack many. Raises ``System.stale`` if some were not this member's any more; the others are acked."""
+        """Ack many deliveries. Raise ``System.stale`` if some no longer belong to this member, but ack the others."""
         ...
 
     def close(self) -> None:
-        """Leave the group: others take over at once."""
+        """Leave the group. Other members take over at once."""
         ...
 
     def crash(self) -> None:
-        """Never do anything again. Its leases have expired. Its deliveries may still try to answer."""
+        """Do nothing from now on. The leases have expired on return. Tests may still call its deliveries' methods."""
         ...
 
     def stall(self) -> None:
-        """Do nothing until its leases have expired. It may be polled again after that."""
+        """Do nothing until the leases have expired. The test may poll again after that."""
         ...
 
 
 class Worker(Protocol):
-    """A process that hands messages to handlers."""
+    """A process that passes messages to handlers."""
 
     @property
     def pid(self) -> int: ...
@@ -68,35 +68,35 @@ class Worker(Protocol):
     def running(self) -> bool: ...
 
     def ask_to_stop(self) -> None:
-        """Take nothing new, finish what runs, answer it, leave: SIGTERM."""
+        """Send SIGTERM: take no new message, finish and settle the running ones, leave."""
         ...
 
     def wait(self) -> int:
-        """The exit code, once it has ended."""
+        """Return the exit code, once the process has ended."""
         ...
 
     def kill(self) -> None:
-        """SIGKILL, if it still runs. Its leases have expired."""
+        """Send SIGKILL if the process still runs. Its leases have expired on return."""
         ...
 
     def stall(self) -> None:
-        """SIGSTOP. Its leases have expired."""
+        """Send SIGSTOP. The leases of the process have expired on return."""
         ...
 
     def wake(self) -> None:
-        """SIGCONT."""
+        """Send SIGCONT."""
         ...
 
 
 @dataclass(frozen=True)
 class Handler:
-    """What a worker shall run: ``handling.handle`` for each message of ``topic``, for ``group``.
+    """A handler that a worker runs: ``handling.handle`` for each message of ``topic``, for ``group``.
 
-    A handler that returns has acked. One that raises ``handling.Asked`` has told what it wants (retry, reject,
-    postpone). Any other exception is a failed attempt, tried again after ``retry`` seconds; of several, each attempt
-    has its own, and the last is that of all further ones; None is dead-lettered. ``atomic``: what it publishes and the
-    ack are one transaction. ``filter``: headers that must match; others are acked unread. ``kinds``: those it takes;
-    others are dead-lettered at once.
+    A handler acks when it returns. ``handling.Asked`` requests a retry, a rejection or a postponement. Any other
+    exception is a failed attempt, and the message is retried after ``retry`` seconds. If ``retry`` has several values,
+    each attempt uses the next one, and all further attempts use the last. With None, the message is dead-lettered.
+    ``atomic``: the handler's publishes and the ack are one transaction. ``filter``: headers that must match; other
+    messages are acked unread. ``kinds``: the kinds that the handler takes; other messages are dead-lettered at once.
     """
 
     topic: str
@@ -115,13 +115,13 @@ class System(Protocol):
     """An implementation, empty at the start of each test."""
 
     marks: Sequence[pytest.MarkDecorator]
-    """Given to each scenario: what pytest has to set up first, a database for instance."""
+    """Marks for each scenario: for example, pytest must set up a database first."""
 
     looks: int
-    """After so many polls everything that happens from time to time has happened several times."""
+    """Number of polls in which all periodic work is done several times."""
 
     stale: type[Exception]
-    """Raised by answers that come too late."""
+    """Raised when a delivery is settled too late."""
 
     unknown: type[Exception]
     """Raised for groups that are not registered."""
@@ -130,10 +130,10 @@ class System(Protocol):
     """Raised by ``reset`` of a group whose members run."""
 
     unanswered: type[Exception]
-    """Raised by ``request`` when no reply came in time."""
+    """Raised by ``request`` if no reply comes in time."""
 
     failed: type[Exception]
-    """Raised by ``request`` when the only group that could reply has dead-lettered the message."""
+    """Raised by ``request`` if the only group that could reply has dead-lettered the message."""
 
     def __enter__(self) -> System: ...
 
@@ -155,24 +155,30 @@ class System(Protocol):
         group: str | None = None,
         delay: float = 0,
     ) -> Published:
-        """In this thread's open transaction; else at once. ``payload``: what JSON can say, or bytes. ``group``: the
-        message is for that one alone. ``delay``: it is scheduled, and due after so many seconds."""
+        """Publish in this thread's open transaction, or else at once.
+
+        ``payload``: a JSON value, or bytes. ``group``: only this group gets the message. ``delay``: the message is
+        scheduled, and due after this many seconds.
+        """
         ...
 
     def publish_many(self, topic: str, payloads: Sequence[Any], keys: Sequence[str]) -> Sequence[Published]:
-        """All of them or none; ``keys`` are as many as ``payloads``."""
+        """Publish all messages or none. ``keys`` has as many items as ``payloads``."""
         ...
 
     def transaction(self) -> AbstractContextManager[Any]:
-        """A transaction of this thread, committed at the block's end, rolled back if an exception leaves it."""
+        """Open a transaction of this thread. Commit at the block's end, roll back if the block raises."""
         ...
 
     def subscribe(self, topic: str, group: str, start: Any = "earliest") -> bool:
-        """Register a group; whether it is new. ``start``: "earliest", "latest", an offset or a datetime."""
+        """Register a group. Return True if it is new.
+
+        ``start``: "earliest", "latest", an offset or a datetime.
+        """
         ...
 
     def unsubscribe(self, topic: str, group: str) -> bool:
-        """Forget a group; whether it was registered."""
+        """Delete a group's registration. Return True if the group was registered."""
         ...
 
     def open(
@@ -187,21 +193,25 @@ class System(Protocol):
         visibility_timeout: float = 60,
         start: Any = "earliest",
     ) -> Subscriber:
-        """Register the group if it is new, and join it under a name that nobody else uses."""
+        """Join a group, and register it if it is new. Without ``name``, use a unique name."""
         ...
 
     def pause(self, topic: str, group: str | None = None) -> int:
-        """Deliver nothing more to a group, or to any of the topic: how many that changes. What is in hand may be
-        answered."""
+        """Pause a group, or all groups of the topic. Return how many groups this changes.
+
+        Deliveries in flight may be settled.
+        """
         ...
 
     def resume(self, topic: str, group: str | None = None) -> int:
-        """End a pause: how many groups go on."""
+        """End a pause. Return how many groups continue."""
         ...
 
     def reset(self, topic: str, group: str, to: Any, *, force: bool = False) -> Any:
-        """Let a group begin elsewhere ("earliest", "latest", an offset or a datetime), with fresh attempts. Refused
-        while its members run, unless ``force`` is given: their deliveries are stale then."""
+        """Move a group to "earliest", "latest", an offset or a datetime, with fresh attempts.
+
+        Refused while the group's members run. With ``force``, their deliveries become stale instead.
+        """
         ...
 
     def redrive(
@@ -213,8 +223,10 @@ class System(Protocol):
         edit: Callable[[Any], Any] | None = None,
         limit: int | None = None,
     ) -> int:
-        """Send dead letters of ``topic`` back, each to the group that gave it up: how many. ``edit``: takes the letter
-        and gives its new payload."""
+        """Redrive dead letters of ``topic``, each to the group that gave it up. Return their number.
+
+        ``edit`` takes a dead letter and returns its new payload.
+        """
         ...
 
     def purge(
@@ -225,7 +237,7 @@ class System(Protocol):
         ids: Sequence[str] | None = None,
         limit: int | None = None,
     ) -> int:
-        """Delete dead letters of ``topic``: how many."""
+        """Delete dead letters of ``topic``. Return their number."""
         ...
 
     def request(self, topic: str, payload: Any, *, timeout: float = 30, group: str | None = None) -> Reply:
@@ -233,49 +245,62 @@ class System(Protocol):
         ...
 
     def scheduled(self, topic: str) -> Sequence[Scheduled]:
-        """The messages that are not due yet, the next due first."""
+        """Return the messages that are not due yet, sorted by due time."""
         ...
 
     def cancel(self, topic: str, id: str, *, key: str | None = None) -> bool:
-        """Cancel a scheduled message, in this thread's open transaction; whether it was still scheduled."""
+        """Cancel a scheduled message, in this thread's open transaction. Return True if it was still scheduled."""
         ...
 
     def reschedule(self, topic: str, id: str, *, key: str | None = None, delay: float) -> bool:
-        """Give a scheduled message another time, as ``cancel``; ``delay`` counts from now, and 0 makes it due."""
+        """Change a scheduled message's due time. Transaction and result are as in ``cancel``.
+
+        ``delay`` counts from now; 0 makes the message due.
+        """
         ...
 
     def release(
         self, topic: str, group: str, *, partition: str | None = None, subscriber: str | None = None
     ) -> int:
-        """Take leases from their holder, of one partition or of a subscriber: how many. The holder's deliveries are
-        stale, and the next holder gets the messages."""
+        """Release the lease of one partition, or all leases of a subscriber. Return their number.
+
+        The holder's deliveries become stale, and the next holder gets the messages.
+        """
         ...
 
     def remove(self, topic: str, group: str, *, key: str) -> int:
-        """Skip a group's messages of a key that no member has in flight: how many."""
+        """Skip a group's messages of a key that are not in flight. Return their number."""
         ...
 
     def send_to_front(self, topic: str, group: str, *, key: str, id: str) -> int:
-        """Deliver a message before the others of its key, without its wait for a retry: 1, or 0 if it is not open."""
+        """Deliver a message before the others of its key, even if it waits for a retry.
+
+        Return 1, or 0 if the message is not open.
+        """
         ...
 
     def dead_letters(self, topic: str) -> str:
-        """The topic that holds the dead letters of ``topic``."""
+        """Return the topic that holds the dead letters of ``topic``."""
         ...
 
     def retention(self, seconds: float) -> AbstractContextManager[Any]:
-        """Messages that every group is done with stay for so long, of all that is done in the block. Else: an hour."""
+        """In the block, keep messages for ``seconds`` after every group is done with them.
+
+        Otherwise, keep them an hour.
+        """
         ...
 
     def start_worker(self, *handlers: Handler, threads: int = 4, clock_off_by: float = 0) -> Worker:
-        """A process, started so far that it obeys ``ask_to_stop``. ``clock_off_by``: its machine's clocks are
-        wrong by so many seconds."""
+        """Start a worker process, and return when it obeys ``ask_to_stop``.
+
+        ``clock_off_by``: the error of its machine's clocks in seconds.
+        """
         ...
 
     def counting(self) -> AbstractContextManager[list[Any]]:
-        """A list that has one item for each request that this thread made of the server in the block, afterwards."""
+        """Yield a list. After the block, it has one item for each request that this thread sent to the server."""
         ...
 
     def close_connections(self) -> None:
-        """Called at the end of each thread that a scenario has started."""
+        """Close the connections of a thread. Each thread that a scenario starts calls this at its end."""
         ...

@@ -1,4 +1,4 @@
-"""Publishing and receiving: what comes, how often, and what it looks like."""
+"""Publishing and receiving: number, order and content of messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .system import System
 
 
 def test_publish_and_subscribe(system: System) -> None:
-    """What is published comes, in order, as it was: payload, key, id, headers, kind; empty headers are a dict."""
+    """Messages come in order and unchanged: payload, key, id, headers, kind. Empty headers are a dict."""
     subscriber = system.open("t", "g")
     system.publish(
         "t", {"text": "hello"}, key="a", id="one", kind="greeting", headers={"trace": "abc", "n": 1}
@@ -29,7 +29,7 @@ def test_publish_and_subscribe(system: System) -> None:
 
 
 def test_multiple_partitions(system: System) -> None:
-    """Two messages of each of three keys all come to the one subscriber, each key's in order."""
+    """Two messages of each of three keys come to one subscriber, in order for each key."""
     subscriber = system.open("t", "g")
     system.publish_many("t", [1, 1, 1, 2, 2, 2], [*"abcabc"])
     got = take(subscriber, 6)
@@ -38,7 +38,7 @@ def test_multiple_partitions(system: System) -> None:
 
 
 def test_messages_without_a_key_all_come(system: System) -> None:
-    """Who asks for no order gives no key; nothing is missing or comes twice."""
+    """Messages without a key have no order. None is missing, and none comes twice."""
     subscriber = system.open("t", "g")
     for n in range(40):
         system.publish("t", n)
@@ -50,14 +50,14 @@ def test_messages_without_a_key_all_come(system: System) -> None:
 
 
 def test_late_subscriber(system: System) -> None:
-    """A group that comes after the messages gets them all."""
+    """A group that registers after the publishes gets all messages."""
     for n in range(5):
         system.publish("t", n, key="a")
     assert payloads(take(system.open("t", "late"), 5)) == [0, 1, 2, 3, 4]
 
 
 def test_empty_topic_subscribe(system: System) -> None:
-    """A subscriber of an empty topic gets nothing, and then the first message that is published."""
+    """A subscriber of an empty topic gets nothing, and then the first published message."""
     subscriber = system.open("t", "g")
     nothing_comes(subscriber)
     system.publish("t", "first", key="a")
@@ -65,7 +65,7 @@ def test_empty_topic_subscribe(system: System) -> None:
 
 
 def test_idempotent_publish(system: System) -> None:
-    """A second publish of an id succeeds, says that it stored nothing, and only one message comes."""
+    """A second publish of an id succeeds and reports that it stored nothing. Only one message comes."""
     subscriber = system.open("t", "g")
     first = system.publish("t", "original", key="a", id="same")
     second = system.publish("t", "repeated", key="a", id="same")
@@ -76,7 +76,7 @@ def test_idempotent_publish(system: System) -> None:
 
 
 def test_idempotent_publish_of_two_at_once(system: System) -> None:
-    """Publishers of one id at the same moment: exactly one of them stores it."""
+    """Several publishers use one id at the same moment. Exactly one of them stores the message."""
     start, created = threading.Barrier(4), list[bool]()
 
     def publish() -> None:
@@ -96,7 +96,7 @@ def test_idempotent_publish_of_two_at_once(system: System) -> None:
 
 
 def test_dedupe_outlives_consumption(system: System) -> None:
-    """An id that was consumed and acked long ago is still known, as long as the log keeps the message."""
+    """The id of an acknowledged message is known as long as the log keeps the message."""
     subscriber = system.open("t", "g")
     system.publish("t", 1, key="a", id="same")
     take_one(subscriber)
@@ -107,7 +107,7 @@ def test_dedupe_outlives_consumption(system: System) -> None:
 
 
 def test_tenant_isolation_with_equal_message_identities(system: System) -> None:
-    """Equal keys and ids in two topics are two messages; so are equal ids of two keys. (A tenant is a topic here.)"""
+    """Equal keys and ids in two topics are two messages. So are equal ids of two keys. (A tenant is a topic here.)"""
     one, two = system.open("tenant-1", "g"), system.open("tenant-2", "g")
     assert system.publish("tenant-1", 1, key="共享", id="共享").created
     assert system.publish("tenant-2", 2, key="共享", id="共享").created
@@ -117,7 +117,7 @@ def test_tenant_isolation_with_equal_message_identities(system: System) -> None:
 
 
 def test_keys_and_ids_are_told_apart_byte_by_byte(system: System) -> None:
-    """Case, accents and trailing marks make other keys and ids."""
+    """Case, accents and trailing punctuation make different keys and ids."""
     subscriber = system.open("t", "g")
     names = ["order-1", "Order-1", "ördér-1", "order-1.", "straße", "strasse"]
     for name in names:
@@ -129,7 +129,7 @@ def test_keys_and_ids_are_told_apart_byte_by_byte(system: System) -> None:
 
 
 def test_concurrent_publishers(system: System) -> None:
-    """Five threads publish to one key at once; every message comes once, each thread's in its order."""
+    """Five threads publish to one key at once. Every message comes once, and each thread's messages in order."""
     start, failures = threading.Barrier(5), list[BaseException]()
 
     def publish(who: int) -> None:
@@ -154,7 +154,7 @@ def test_concurrent_publishers(system: System) -> None:
 
 
 def test_publish_many_is_all_or_nothing(system: System) -> None:
-    """One payload that cannot be stored takes the whole batch with it."""
+    """One payload that cannot be stored makes the whole batch fail."""
     subscriber = system.open("t", "g")
     try:
         system.publish_many("t", [1, 2, object()], keys(3))
@@ -167,7 +167,7 @@ def test_publish_many_is_all_or_nothing(system: System) -> None:
 
 
 def test_poll_gives_no_more_than_asked_for(system: System) -> None:
-    """``max_messages`` is kept to, and the rest comes with the next polls."""
+    """A poll returns at most ``max_messages``. The next polls return the rest."""
     subscriber = system.open("t", "g")
     for n in range(10):
         system.publish("t", n, key="a", id=str(n))

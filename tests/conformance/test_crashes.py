@@ -1,4 +1,4 @@
-"""Members and processes that die, or are told to stop, with messages in hand."""
+"""Members and processes that die or stop with messages in flight."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .system import Handler, System
 
 
 def test_crash_recovery(system: System) -> None:
-    """What a dead member had in hand comes to another, as a further attempt."""
+    """Another member gets the message that a dead member had in flight, as a further attempt."""
     first = system.open("t", "g", "one")
     system.publish("t", "x", key="a")
     receive(first)
@@ -18,7 +18,7 @@ def test_crash_recovery(system: System) -> None:
 
 
 def test_crash_after_reject_does_not_lose_messages(system: System) -> None:
-    """A is acked, B rejected, C in hand when the member dies: C comes again, B is a dead letter, A is done."""
+    """A member dies with A acked, B rejected and C in flight. Only C is redelivered, and B is a dead letter."""
     first = system.open("t", "g", "one")
     for name in "ABC":
         system.publish("t", name, key="same", id=name)
@@ -33,7 +33,7 @@ def test_crash_after_reject_does_not_lose_messages(system: System) -> None:
 
 
 def test_crash_after_retry_limit_does_not_lose_messages(system: System) -> None:
-    """The same, with B dead-lettered for its last failed attempt while C is in hand."""
+    """A member dies with A acked, B dead-lettered for its last failed attempt, and C in flight."""
     first = system.open("t", "g", "one", max_attempts=2)
     for name in "ABC":
         system.publish("t", name, key="same", id=name)
@@ -51,7 +51,7 @@ def test_crash_after_retry_limit_does_not_lose_messages(system: System) -> None:
 
 
 def test_graceful_shutdown_during_processing(system: System) -> None:
-    """A member leaves with one message acked, one in hand: the one comes again at once, and nothing else twice."""
+    """A member leaves with one message acked and one in flight. Only the second is redelivered, at once."""
     first = system.open("t", "g", "one")
     for n in range(5):
         system.publish("t", n, key="a")
@@ -64,7 +64,7 @@ def test_graceful_shutdown_during_processing(system: System) -> None:
 
 
 def test_graceful_shutdown_of_a_worker(system: System, notes: Notes) -> None:
-    """A worker that is told to stop finishes the handler that runs, acks it, takes nothing new, and ends well."""
+    """After SIGTERM, a worker finishes and acks the running handlers, takes no new message, and exits with 0."""
     for n in range(6):
         system.publish("t", {"n": n, "do": "wait", "door": "stop"}, key="a")
     worker = system.start_worker(Handler("t", "g"), threads=2)
@@ -83,7 +83,7 @@ def test_graceful_shutdown_of_a_worker(system: System, notes: Notes) -> None:
 
 
 def test_killed_worker_is_replaced(system: System, notes: Notes) -> None:
-    """SIGKILL with a handler at work: another worker is given the message, and what waits behind it."""
+    """A worker is killed while its handler runs. Another worker gets the message and the messages behind it."""
     for n in range(3):
         system.publish("t", {"n": n, "do": "wait", "door": "killed"}, key="a")
     first = system.start_worker(Handler("t", "g", strict=True))
@@ -98,7 +98,7 @@ def test_killed_worker_is_replaced(system: System, notes: Notes) -> None:
 
 
 def test_stalled_worker_changes_nothing_when_it_wakes(system: System, notes: Notes) -> None:
-    """SIGSTOP, another worker finishes the message, SIGCONT: the late answer is refused, nothing comes again."""
+    """SIGSTOP, another worker finishes the message, SIGCONT: the late ack is refused. Nothing is redelivered."""
     system.publish("t", {"n": 0, "do": "wait", "door": "wake"}, key="a")
     stalled = system.start_worker(Handler("t", "g"))
     until(lambda: notes.numbers("start") == [0], "it runs")
@@ -119,8 +119,10 @@ def test_stalled_worker_changes_nothing_when_it_wakes(system: System, notes: Not
 
 
 def test_all_workers_killed_at_once(system: System, notes: Notes) -> None:
-    """Every worker is killed under load: others finish everything, and nothing that ended before is lost or repeated
-    beyond what was in hand."""
+    """All workers are killed under load, and another one finishes everything.
+
+    Nothing that ended before is lost, and only messages in flight are repeated.
+    """
     count, handler = 200, Handler("t", "g")
     workers = [system.start_worker(handler) for _ in range(2)]
     system.publish_many("t", [{"n": n} for n in range(count)], [keys(10)[n % 10] for n in range(count)])

@@ -13,7 +13,7 @@ from .system import Handler, System
 
 
 def test_visibility_timeout_and_retry(system: System) -> None:
-    """What is not answered comes again when its time is over, as another attempt; the late answer is refused."""
+    """After its visibility timeout, an open delivery is redelivered as another attempt. The late ack is refused."""
     subscriber = system.open("t", "g", visibility_timeout=0.5)
     system.publish("t", "forgotten", key="a")
     asked = time.monotonic()
@@ -27,7 +27,7 @@ def test_visibility_timeout_and_retry(system: System) -> None:
 
 
 def test_extend_visibility(system: System) -> None:
-    """Extended, it does not come again when the first time is over, and can be acked after that."""
+    """An extended delivery is not redelivered after its first timeout, and can still be acked."""
     subscriber = system.open("t", "g", visibility_timeout=0.5)
     system.publish("t", "long", key="a")
     (delivery,) = receive(subscriber)
@@ -39,7 +39,7 @@ def test_extend_visibility(system: System) -> None:
 
 
 def test_nack_with_delay(system: System) -> None:
-    """A nacked message comes again after its delay, and not before; the attempt and the error are told."""
+    """A nacked message is redelivered after its delay, not before. It has the attempt and the error."""
     subscriber = system.open("t", "g")
     system.publish("t", "x", key="a")
     (first,) = receive(subscriber)
@@ -52,7 +52,7 @@ def test_nack_with_delay(system: System) -> None:
 
 
 def test_nack_does_not_block_other_messages(system: System) -> None:
-    """While one message waits for its retry, those behind it in its key are delivered."""
+    """While one message waits for its retry, later messages of its key are delivered."""
     subscriber = system.open("t", "g", batch_size=2)
     for n in range(1, 6):
         system.publish("t", n, key="a")
@@ -63,7 +63,7 @@ def test_nack_does_not_block_other_messages(system: System) -> None:
 
 
 def test_postpone_counts_no_attempt(system: System) -> None:
-    """A postponed message comes again after its delay, as often as one likes, still as the first attempt."""
+    """A postponed message is redelivered after its delay, any number of times, still as the first attempt."""
     subscriber = system.open("t", "g", max_attempts=2)
     system.publish("t", "x", key="a")
     for _ in range(4):
@@ -74,7 +74,7 @@ def test_postpone_counts_no_attempt(system: System) -> None:
 
 
 def test_answers_can_be_repeated(system: System) -> None:
-    """The answer that succeeded may be given again; another one is refused."""
+    """A repeated ack succeeds. After an ack, every other method is refused."""
     subscriber = system.open("t", "g")
     system.publish("t", "x", key="a")
     (delivery,) = receive(subscriber)
@@ -87,7 +87,7 @@ def test_answers_can_be_repeated(system: System) -> None:
 
 
 def test_dead_letter_queue(system: System) -> None:
-    """Nacked ``max_attempts`` times it comes no more, and is in the dead-letter topic with all that one needs."""
+    """After ``max_attempts`` nacks, the message is not redelivered. Its dead letter has the message and the failure."""
     subscriber = system.open("t", "g", max_attempts=2)
     original = system.publish("t", {"poison": 1}, key="a", id="bad", headers={"trace": "abc"}, kind="thing")
     for attempt in (1, 2):
@@ -107,7 +107,7 @@ def test_dead_letter_queue(system: System) -> None:
 
 
 def test_reject(system: System) -> None:
-    """A rejected message is dead-lettered at once, whatever attempts it has left."""
+    """A rejected message is dead-lettered at once, even if attempts are left."""
     subscriber = system.open("t", "g")
     system.publish("t", "x", key="a", id="bad")
     (delivery,) = receive(subscriber)
@@ -118,7 +118,7 @@ def test_reject(system: System) -> None:
 
 
 def test_dlq_consumer_group_isolation(system: System) -> None:
-    """One group gives a message up; another gets it undisturbed, and a third that comes later, too."""
+    """One group rejects a message. Another group still gets it, and so does a group that registers later."""
     failing, working = system.open("t", "failing"), system.open("t", "working")
     system.publish("t", "x", key="a")
     (delivery,) = receive(failing)
@@ -132,7 +132,7 @@ def test_dlq_consumer_group_isolation(system: System) -> None:
 
 
 def test_dlq_of_two_groups(system: System) -> None:
-    """Two groups give the same message up: two letters, and neither group is stuck."""
+    """Two groups reject the same message. There are two dead letters, and both groups continue."""
     groups = [system.open("t", "one"), system.open("t", "two")]
     system.publish("t", "bad", key="a", id="same")
     for group in groups:
@@ -147,7 +147,7 @@ def test_dlq_of_two_groups(system: System) -> None:
 
 
 def test_tenant_isolation_when_moving_to_dlq(system: System) -> None:
-    """Equal identities in two topics: one is rejected, the other's topic and dead letters do not notice."""
+    """Messages with equal keys and ids are in two topics. A reject in one topic does not affect the other."""
     one, two = system.open("tenant-1", "g"), system.open("tenant-2", "g")
     for topic in ("tenant-1", "tenant-2"):
         system.publish(topic, topic, key="shared", id="shared")
@@ -159,7 +159,7 @@ def test_tenant_isolation_when_moving_to_dlq(system: System) -> None:
 
 
 def test_dead_letters_of_dead_letters(system: System) -> None:
-    """Who consumes dead letters may fail, too: its dead letters go one topic further."""
+    """A consumer of dead letters can also fail. Its dead letters go to a further dead-letter topic."""
     dead = system.dead_letters("t")
     subscriber = system.open("t", "g", max_attempts=1)
     system.publish("t", "x", key="a", id="bad")
@@ -173,7 +173,7 @@ def test_dead_letters_of_dead_letters(system: System) -> None:
 
 
 def test_handlers_outcomes(system: System, notes: Notes) -> None:
-    """A worker: a handler that fails is tried again, then dead-lettered; it may ask for a retry, reject, postpone."""
+    """A worker retries a failed handler, then dead-letters. A handler can request a retry, reject or postpone."""
     wanted = [
         {"n": 0},
         {"n": 1, "do": "fail", "times": 1},
@@ -197,7 +197,7 @@ def test_handlers_outcomes(system: System, notes: Notes) -> None:
 
 
 def test_visibility_is_extended_while_a_handler_runs(system: System, notes: Notes) -> None:
-    """A worker: a handler that takes longer than its visibility timeout is not given the message again."""
+    """A message is not redelivered while its handler runs longer than the visibility timeout."""
     system.publish("t", {"n": 0, "do": "wait", "door": "long"}, key="a")
     worker = system.start_worker(Handler("t", "g", visibility_timeout=3))
     until(lambda: notes.numbers("start") == [0], "it runs")

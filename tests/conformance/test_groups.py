@@ -1,4 +1,4 @@
-"""Consumer groups: each gets everything; members of one share it."""
+"""Consumer groups: each group gets all messages, and its members share them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_multiple_consumer_groups(system: System) -> None:
 
 
 def test_multiple_consumer_groups_independent_state(system: System) -> None:
-    """One group fails a message and gets it again; the other, which has acked it, does not."""
+    """One group nacks a message and gets it again. The other group has acked it and does not."""
     alpha, beta = system.open("t", "alpha"), system.open("t", "beta")
     for n in (1, 2):
         system.publish("t", n, key="a")
@@ -32,7 +32,7 @@ def test_multiple_consumer_groups_independent_state(system: System) -> None:
 
 
 def test_multiple_workers_in_consumer_group(system: System) -> None:
-    """Two members of a group share the messages of three keys: each comes once, to one of them."""
+    """Two members of a group share the messages of three keys. Each message comes once, to one of them."""
     members = [system.open("t", "g", "one"), system.open("t", "g", "two")]
     nothing_comes(members)
     for n in range(10):
@@ -42,7 +42,7 @@ def test_multiple_workers_in_consumer_group(system: System) -> None:
 
 
 def test_concurrent_subscribers(system: System) -> None:
-    """Three members and five keys, in rounds: no message comes twice, and each key stays with its owner."""
+    """Three members share five keys, in rounds. No message comes twice, and each key stays with its owner."""
     members = Members(system, "t", 3, partitions=5)
     members.settle(2, 2, 1)
     members.publish_round()
@@ -62,7 +62,7 @@ def test_groups_are_told_apart_byte_by_byte(system: System) -> None:
 
 
 def test_a_group_keeps_its_place(system: System) -> None:
-    """A group that was away goes on where it was; what came meanwhile waits for it."""
+    """A group that was away continues at its position, with the messages published meanwhile."""
     first = system.open("t", "g")
     system.publish("t", 1, key="a")
     take_one(first)
@@ -74,7 +74,7 @@ def test_a_group_keeps_its_place(system: System) -> None:
 
 
 def test_start_latest(system: System) -> None:
-    """A group may begin with what is published from now on."""
+    """A group may start with the messages published from now on."""
     system.publish("t", "old", key="a")
     assert system.subscribe("t", "g", "latest")
     assert not system.subscribe("t", "g", "earliest"), "it has its place"
@@ -85,7 +85,7 @@ def test_start_latest(system: System) -> None:
 
 
 def test_start_at_an_offset_and_at_a_time(system: System) -> None:
-    """A group may begin with a message, or with a moment."""
+    """A group may start at an offset or at a time."""
     published = [system.publish("t", n, key="a") for n in range(4)]
     by_offset = system.open("t", "by offset", start=published[2].offset)
     assert payloads(take(by_offset, 2)) == [2, 3]
@@ -97,7 +97,7 @@ def test_start_at_an_offset_and_at_a_time(system: System) -> None:
 
 
 def test_unsubscribe_forgets_the_place(system: System) -> None:
-    """A group that unsubscribed and comes again begins anew."""
+    """A group that unsubscribes and registers again starts from the beginning."""
     first = system.open("t", "g")
     system.publish("t", 1, key="a")
     take_one(first)

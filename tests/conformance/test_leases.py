@@ -1,7 +1,7 @@
-"""Who owns which partition: fair shares, members that come, leave and die, partitions without an owner.
+"""Ownership of partitions: fair shares, members that join, leave and die, partitions without an owner.
 
-Ownership is seen from outside: in each round one message is published for each partition, and whoever is given it
-owns the partition. Every message comes once in each round, so two members never have the same partition.
+The scenarios observe ownership from outside. Each round publishes one message for each partition, and the member that
+receives it owns the partition. Every message comes once in each round, so no two members own the same partition.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .system import System
 
 
 def test_rebalance_even_distribution(system: System) -> None:
-    """One member has all four partitions; when a second one joins, each has two."""
+    """One member owns all four partitions. When a second member joins, each owns two."""
     members = Members(system, "t", 1, partitions=4)
     members.settle(4)
     members.join("w1")
@@ -21,7 +21,7 @@ def test_rebalance_even_distribution(system: System) -> None:
 
 
 def test_rebalance_subscriber_leaves(system: System) -> None:
-    """When one of two leaves, the other has all four at once, long before any lease expires."""
+    """When one of two members leaves, the other owns all four partitions at once, before any lease expires."""
     members = Members(system, "t", 2, partitions=4)
     members.settle(2, 2)
     members.leave("w1")
@@ -31,12 +31,12 @@ def test_rebalance_subscriber_leaves(system: System) -> None:
 
 
 def test_rebalance_odd_partitions(system: System) -> None:
-    """Five partitions over two members are three and two."""
+    """Two members share five partitions as three and two."""
     Members(system, "t", 2, partitions=5).settle(3, 2)
 
 
 def test_rebalance_no_orphans(system: System) -> None:
-    """Six partitions over three; when one leaves, the other two have three each and none is without an owner."""
+    """Three members share six partitions. When one leaves, the other two own three each, and no partition is free."""
     members = Members(system, "t", 3, partitions=6)
     members.settle(2, 2, 2)
     members.leave("w2")
@@ -44,7 +44,7 @@ def test_rebalance_no_orphans(system: System) -> None:
 
 
 def test_rebalance_more_subscribers_than_partitions(system: System) -> None:
-    """Two partitions, four members: two have one each. When an owner leaves, an idle member steps in."""
+    """Four members share two partitions, so two members have none. When an owner leaves, an idle member takes over."""
     members = Members(system, "t", 4, partitions=2)
     members.settle(1, 1, 0, 0)
     members.publish_round()
@@ -54,7 +54,7 @@ def test_rebalance_more_subscribers_than_partitions(system: System) -> None:
 
 
 def test_uneven_split_without_starvation(system: System) -> None:
-    """Twelve partitions over five members are 3, 3, 2, 2, 2, and stay so: nobody is left without any."""
+    """Five members share twelve partitions as 3, 3, 2, 2, 2. The shares stay so, and each member has some."""
     members = Members(system, "t", 5, partitions=12)
     members.settle(3, 3, 2, 2, 2)
     for _ in range(5):
@@ -62,7 +62,7 @@ def test_uneven_split_without_starvation(system: System) -> None:
 
 
 def test_members_that_join_one_by_one(system: System) -> None:
-    """Shares are fair after each of four members has joined, and after each has left."""
+    """Shares are fair each time a member joins, up to four, and each time a member leaves."""
     members = Members(system, "t", 1, partitions=6)
     for n, shares in enumerate([(6,), (3, 3), (2, 2, 2), (2, 2, 1, 1)]):
         if n:
@@ -74,7 +74,7 @@ def test_members_that_join_one_by_one(system: System) -> None:
 
 
 def test_lease_steal_from_a_dead_worker(system: System) -> None:
-    """One of two dies without a word: within the lease the other has its partitions."""
+    """One of two members dies without leaving. The other gets its partitions within the lease."""
     members = Members(system, "t", 2, partitions=4)
     members.settle(2, 2)
     members.crash("w0")
@@ -84,7 +84,7 @@ def test_lease_steal_from_a_dead_worker(system: System) -> None:
 
 
 def test_orphan_sweep(system: System) -> None:
-    """Partitions whose owners have all gone, some with work left, are found by whoever comes next."""
+    """The next member finds partitions whose owners have all gone, even if messages are open."""
     members = Members(system, "t", 2, partitions=6)
     members.settle(3, 3)
     members.publish_round()
@@ -97,7 +97,7 @@ def test_orphan_sweep(system: System) -> None:
 
 
 def test_idle_leases_released_and_resurrected(system: System) -> None:
-    """Partitions whose leases expired while they were idle are found again with their next message."""
+    """Partitions whose leases expired while they were idle get an owner with their next message."""
     members = Members(system, "t", 2, partitions=4)
     members.settle(2, 2)
     for member in members.everybody:
@@ -107,14 +107,14 @@ def test_idle_leases_released_and_resurrected(system: System) -> None:
 
 
 def test_new_partitions_find_owners(system: System) -> None:
-    """Members that have nothing to do yet share out the partitions of the first messages."""
+    """Members without partitions share the partitions of the first messages."""
     members = Members(system, "t", 3, partitions=9)
     nothing_comes(members.everybody)
     members.settle(3, 3, 3)
 
 
 def test_a_partition_moves_with_nothing_in_flight(system: System) -> None:
-    """Who has messages of a partition in hand keeps it until they are answered, though others want it."""
+    """A member with messages of a partition in flight keeps the partition until they are settled."""
     first = system.open("t", "g", "one")
     for n in range(4):
         system.publish("t", n, key=f"k{n}")
@@ -138,7 +138,7 @@ def test_a_partition_moves_with_nothing_in_flight(system: System) -> None:
 
 
 def test_two_workers_never_the_same_partition(system: System) -> None:
-    """While members come, leave and die, no message that was acked comes again, and none is out twice at once."""
+    """Members join, leave and die. No acked message is redelivered, and no message is in flight twice."""
     members = Members(system, "t", 1, partitions=5)
     for step in range(12):
         match step % 4:
@@ -154,7 +154,7 @@ def test_two_workers_never_the_same_partition(system: System) -> None:
 
 
 def test_a_stalled_member_is_replaced_and_refused(system: System) -> None:
-    """Who was not there for longer than the lease finds its message with another, and its answer refused."""
+    """A member that stalls for longer than its lease loses its message. It can no longer settle or extend it."""
     stalled = system.open("t", "g", "one")
     system.publish("t", "x", key="a")
     (held,) = receive(stalled)
@@ -170,7 +170,7 @@ def test_a_stalled_member_is_replaced_and_refused(system: System) -> None:
 
 
 def test_same_name_takes_over_at_once(system: System) -> None:
-    """A worker that is started again under its name need not wait for the lease of its former self."""
+    """A worker that starts again under its name does not wait for its earlier lease."""
     first = system.open("t", "g", "one")
     system.publish("t", "x", key="a")
     (held,) = receive(first)

@@ -1,4 +1,4 @@
-"""Effects in one commit, retries, what a handler takes, one group alone, ways back, pauses, new beginnings."""
+"""Atomic effects, retries, filters and kinds, messages for one group, redrive, purge, pause, reset."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .system import Delivery, Handler, Subscriber, System
 
 
 def given_up(system: System, *ids: str, group: str = "g") -> None:
-    """Messages of these ids that the group has rejected."""
+    """Publish messages with these ids and let the group reject them."""
     subscriber = system.open("t", group)
     for id in ids:
         system.publish("t", {"id": id}, key="a", id=id, kind="thing", headers={"h": 1})
@@ -31,12 +31,14 @@ def given_up(system: System, *ids: str, group: str = "g") -> None:
     subscriber.close()
 
 
-# Exactly once where asked
+# Exactly once, with ``atomic``
 
 
 def test_effects_and_ack_are_one_commit(system: System) -> None:
-    """What a block publishes is there when it has ended, with the ack; of one that raises nothing is, and it comes
-    again."""
+    """A block's publishes and the ack are one commit.
+
+    If the block raises, nothing of it is stored, and the message is redelivered.
+    """
     subscriber, effects = system.open("t", "g"), system.open("effects", "g")
     system.publish("t", 1, key="a")
     (delivery,) = receive(subscriber)
@@ -58,13 +60,13 @@ def fail_after_an_effect(system: System, delivery: Delivery) -> None:
 
 
 def nothing_of_another_transaction(system: System) -> None:
-    """Blocks within are parts of it."""
+    """Roll back a nested block: it is a part of the outer transaction."""
     with rolled_back(system):
         system.publish("effects", "undone", key="a")
 
 
 def test_no_effect_of_a_delivery_that_is_anothers(system: System) -> None:
-    """A member whose lease was lost meanwhile leaves nothing behind."""
+    """A member that lost its lease meanwhile stores no effect."""
     first, effects = system.open("t", "g", "one"), system.open("effects", "g")
     system.publish("t", 1, key="a")
     (delivery,) = receive(first)
@@ -80,7 +82,10 @@ def test_no_effect_of_a_delivery_that_is_anothers(system: System) -> None:
 
 
 def test_exactly_once_whoever_is_killed(system: System, notes: Notes) -> None:
-    """Workers of an atomic handler die in it, after its effect, and by SIGKILL: each effect is there once."""
+    """Workers of an atomic handler die by SIGKILL, also inside the handler after its effect.
+
+    Each effect is stored once.
+    """
     for n in range(40):
         doing = {"do": "die", "times": 1} if n == 20 else {"do": "nap", "seconds": 0.02}
         system.publish("t", {"n": n, "effect": "effects", **doing}, key=f"k{n % 4}")
@@ -108,11 +113,11 @@ def test_exactly_once_whoever_is_killed(system: System, notes: Notes) -> None:
     assert len(notes.numbers("start")) > 40, "nobody was interrupted: this proves nothing"
 
 
-# Retries, and what a handler takes
+# Retries, filters and kinds
 
 
 def test_each_attempt_has_its_wait(system: System, notes: Notes) -> None:
-    """A worker: the waits of a list, one after the other; and without retries, the first failure is the last."""
+    """A worker waits as its list says, one value after the other. Without retries, the first failure is the last."""
     for topic in ("t", "once"):
         system.publish(topic, {"n": 1, "do": "fail"}, key="a")
     worker = system.start_worker(
@@ -130,7 +135,7 @@ def test_each_attempt_has_its_wait(system: System, notes: Notes) -> None:
 
 
 def test_only_what_a_handler_takes(system: System, notes: Notes) -> None:
-    """A worker: what its filter leaves out is done unread; a kind that it does not take is dead-lettered at once."""
+    """A worker acks messages unread if its filter excludes them. It dead-letters other kinds at once."""
     system.publish("t", {"n": 1}, key="a", kind="placed", headers={"type": "invoice"})
     system.publish("t", {"n": 2}, key="a", kind="placed", headers={"type": "receipt"})
     system.publish("t", {"n": 3}, key="a", kind="shipped", headers={"type": "invoice"}, id="another-kind")
@@ -145,11 +150,11 @@ def test_only_what_a_handler_takes(system: System, notes: Notes) -> None:
     nothing_comes(system.open("t", "g"))
 
 
-# One group alone
+# Messages for one group
 
 
 def test_for_one_group_alone(system: System) -> None:
-    """In its place among the others; the other group is not given it, and one that comes later neither."""
+    """The target group gets the message in order. No other group gets it, not even a later one."""
     one, two = system.open("t", "one"), system.open("t", "two")
     for n in range(4):
         system.publish("t", n, key="a", group="one" if n % 2 else None)
@@ -161,7 +166,7 @@ def test_for_one_group_alone(system: System) -> None:
 
 
 def test_for_one_group_it_waits_for_that_group_alone(system: System) -> None:
-    """Deletion waits for it; and nobody else's messages wait for its being done."""
+    """Deletion of the message waits for its target group. Messages of other groups do not wait for it."""
     with system.retention(0):
         one, two = system.open("t", "one"), system.open("t", "two")
         system.publish("t", 1, key="a", id="theirs", group="two")
@@ -177,7 +182,7 @@ def test_for_one_group_it_waits_for_that_group_alone(system: System) -> None:
 
 
 def test_for_a_group_that_nobody_knows(system: System) -> None:
-    """It is refused, nothing is stored, and the transaction can go on."""
+    """The publish is refused and stores nothing. The transaction can continue."""
     subscriber = system.open("t", "g")
     with system.transaction():
         system.publish("t", 1, key="a")
@@ -188,11 +193,11 @@ def test_for_a_group_that_nobody_knows(system: System) -> None:
     nothing_comes([subscriber, system.open("t", "nobody", start="latest")])
 
 
-# Back from the dead
+# Redrive and purge
 
 
 def test_redrive_to_the_group_that_failed(system: System) -> None:
-    """As it was, as a first attempt, to that group alone; its letter is gone."""
+    """The message is redriven unchanged, as a first attempt, to that group only. Its dead letter is gone."""
     other = system.open("t", "other")
     given_up(system, "bad")
     assert system.redrive("t") == 1
@@ -207,7 +212,10 @@ def test_redrive_to_the_group_that_failed(system: System) -> None:
 
 
 def test_redrive_of_some(system: System) -> None:
-    """By id, by number, by group, and with another payload; letters of a group that is gone stay."""
+    """Redrive selects by id, by number and by group, and can change the payload.
+
+    Dead letters of an unregistered group stay.
+    """
     given_up(system, "x", "y", "z")
     given_up(system, "w", group="gone")
     assert system.unsubscribe("t", "gone")
@@ -226,7 +234,7 @@ def test_redrive_of_some(system: System) -> None:
 
 
 def test_redriven_it_may_fail_again(system: System) -> None:
-    """As often as one likes; there is one letter each time, with its first id."""
+    """A message may fail and be redriven any number of times. Each time, one dead letter has its first id."""
     given_up(system, "bad")
     for turn in range(3):
         assert system.redrive("t") == 1
@@ -240,7 +248,7 @@ def test_redriven_it_may_fail_again(system: System) -> None:
 
 
 def test_purge(system: System) -> None:
-    """Letters are gone for good; the others stay."""
+    """Purged dead letters are deleted. The others stay."""
     given_up(system, "x", "y", "z")
     assert system.purge("t", ids=["y"]) == 1
     assert system.purge("t", limit=1) == 1
@@ -249,13 +257,15 @@ def test_purge(system: System) -> None:
     assert system.purge("t") == 0
 
 
-# Pauses, and new beginnings
+# Pause and reset
 
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_pause_and_resume(system: System, whole: bool) -> None:
-    """A paused group is given nothing, who runs and who comes later; what is in hand may be answered; others go on,
-    unless the whole topic is paused."""
+    """A paused group gets nothing, not even a new member of it. Deliveries in flight can be acked.
+
+    Other groups continue, unless the whole topic is paused.
+    """
     one, two = system.open("t", "one"), system.open("t", "two")
     system.publish("t", 1, key="a")
     (held,) = receive(one)
@@ -277,7 +287,7 @@ def test_pause_and_resume(system: System, whole: bool) -> None:
 
 
 def test_reset(system: System) -> None:
-    """To the start, to an offset, to the end: what comes after it comes again as new, what comes before it does not."""
+    """A reset to the start, to an offset or to the end redelivers later messages as new, and no earlier ones."""
     other = system.open("t", "other")
     published = [system.publish("t", n, key="a") for n in range(4)]
 
@@ -294,8 +304,10 @@ def test_reset(system: System) -> None:
 
 
 def test_reset_of_a_group_that_runs(system: System) -> None:
-    """It is refused, and nothing is changed; forced, its members begin anew, and what they have in hand is theirs no
-    more."""
+    """The reset is refused and changes nothing.
+
+    With ``force``, the members start again, and their deliveries in flight are stale.
+    """
     subscriber = system.open("t", "g")
     for n in range(3):
         system.publish("t", n, key="a")

@@ -1,4 +1,4 @@
-"""Operations on leases and single messages that an operator makes by hand."""
+"""Operations on leases and single messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .system import System
 
 @pytest.mark.parametrize("which", [{"subscriber": "one"}, {"partition": "a"}])
 def test_release(system: System, which: dict[str, str]) -> None:
-    """The holder's delivery is stale at once; the next holder gets the message as a further attempt."""
+    """The holder's delivery is stale at once. The next holder gets the message as a further attempt."""
     with pytest.raises(system.unknown):
         system.release("t", "unknown", **which)
     first = system.open("t", "g", "one")
@@ -27,7 +27,7 @@ def test_release(system: System, which: dict[str, str]) -> None:
 
 
 def test_remove(system: System) -> None:
-    """The group skips the key's open messages, but not the one in flight; the other group gets all of them."""
+    """The group skips the key's open messages, but not the one in flight. The other group gets all of them."""
     one, two = system.open("t", "one"), system.open("t", "two")
     system.publish("t", "waits for a retry", key="a")
     assert receive(one)[0].nack(delay=3600)
@@ -44,7 +44,7 @@ def test_remove(system: System) -> None:
 
 
 def test_send_to_front(system: System) -> None:
-    """A message that waits an hour for its retry comes at once, and attempts are still counted."""
+    """A message that waits an hour for its retry is delivered at once. Attempts are still counted."""
     subscriber = system.open("t", "g")
     for id in ("x", "y"):
         system.publish("t", id, key="a", id=id)

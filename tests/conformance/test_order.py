@@ -8,7 +8,7 @@ from .system import Delivery, Handler, System
 
 
 def test_message_ordering_within_partition(system: System) -> None:
-    """Ten messages of one key come in the order of their publishing."""
+    """Ten messages of one key come in the order of publishing."""
     subscriber = system.open("t", "g")
     for n in range(10):
         system.publish("t", n, key="a")
@@ -16,7 +16,7 @@ def test_message_ordering_within_partition(system: System) -> None:
 
 
 def test_subscriber_partition_order_preserved(system: System) -> None:
-    """The same, for what was published before there was a subscriber, one poll for each message."""
+    """Messages published before the first subscriber come in order, with one poll for each message."""
     for n in range(5):
         system.publish("t", n, key="a")
     subscriber = system.open("t", "g")
@@ -29,7 +29,7 @@ def test_subscriber_partition_order_preserved(system: System) -> None:
 
 
 def test_subscriber_per_partition_isolation(system: System) -> None:
-    """A message that is held without an answer does not keep the other key's from coming."""
+    """An open delivery of one key does not stop the messages of the other key."""
     subscriber = system.open("t", "g", batch_size=1)
     for n, key in enumerate("ab"):
         system.publish("t", n, key=key)
@@ -43,7 +43,7 @@ def test_subscriber_per_partition_isolation(system: System) -> None:
 
 
 def test_batch_size_one_strict_serialization(system: System) -> None:
-    """With a batch of one, one message of a key is out at a time."""
+    """With ``batch_size=1``, only one message of a key is in flight at a time."""
     subscriber = system.open("t", "g", batch_size=1)
     for n in range(4):
         system.publish("t", n, key="a")
@@ -56,7 +56,7 @@ def test_batch_size_one_strict_serialization(system: System) -> None:
 
 
 def test_strict_gives_one_of_each_key(system: System) -> None:
-    """Strict: however many are asked for, one of each key is out, and the next comes after its answer."""
+    """Strict: one message of each key is in flight, for any size of a poll. The next one comes after the ack."""
     subscriber = system.open("t", "g", strict=True)
     system.publish_many("t", [1, 1, 2, 2, 3, 3], [*"ababab"])
     for n in (1, 2, 3):
@@ -70,7 +70,7 @@ def test_strict_gives_one_of_each_key(system: System) -> None:
 
 
 def test_strict_holds_back_the_key_of_a_failing_message(system: System) -> None:
-    """Strict: what failed is tried again before its successors, and only its own key waits for it."""
+    """Strict: a failed message is retried before its successors. Only its own key waits for it."""
     subscriber = system.open("t", "g", strict=True)
     for n in range(3):
         system.publish("t", f"a{n}", key="a")
@@ -99,7 +99,7 @@ def test_strict_goes_on_after_a_dead_letter(system: System) -> None:
 
 
 def test_not_strict_lets_a_batch_out_at_once(system: System) -> None:
-    """As many of one key as ``batch_size`` says are out together, and no more."""
+    """Exactly ``batch_size`` messages of one key are in flight together."""
     subscriber = system.open("t", "g", batch_size=3)
     for n in range(5):
         system.publish("t", n, key="a")
@@ -110,7 +110,7 @@ def test_not_strict_lets_a_batch_out_at_once(system: System) -> None:
 
 
 def test_consumer_per_partition_isolation(system: System, notes: Notes) -> None:
-    """A worker: a handler that blocks on one key does not keep the other key's message waiting."""
+    """A handler that blocks on one key does not delay the message of the other key."""
     system.publish("t", {"n": 1, "do": "wait", "door": "a"}, key="a")
     worker = system.start_worker(Handler("t", "g", strict=True))
     until(lambda: notes.numbers("start") == [1], "the first blocks")
@@ -124,7 +124,7 @@ def test_consumer_per_partition_isolation(system: System, notes: Notes) -> None:
 
 
 def test_consumer_partition_ordering(system: System, notes: Notes) -> None:
-    """A worker with four threads, strict: messages of one key are handled one after the other, in order."""
+    """A strict worker with four threads handles messages of one key one after the other, in order."""
     for n in range(12):
         system.publish("t", {"n": n}, key="a")
     worker = system.start_worker(Handler("t", "g", strict=True))
@@ -146,7 +146,7 @@ def test_consumer_multi_partition_throughput(system: System, notes: Notes) -> No
 
 
 def test_strict_order_while_workers_come_and_go(system: System, notes: Notes) -> None:
-    """Strict, over three workers of which one leaves and one is killed: no key's message is handled out of turn."""
+    """Strict, with three workers: one leaves and one is killed. Each key's messages are handled in order."""
     handler, count, width = Handler("t", "g", strict=True), 240, 8
     workers = [system.start_worker(handler) for _ in range(3)]
     for n in range(count):

@@ -1,4 +1,4 @@
-"""The reference page lists exactly the scenarios that are there."""
+"""The reference page lists exactly the existing scenarios."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PAGE = HERE.parents[1] / "docs" / "reference" / "conformance.md"
 
 
 def scenarios() -> set[tuple[str, str]]:
-    """(module, test) of all tests that take a ``system``."""
+    """Return (module, test) of all tests that take a ``system``."""
     return {
         (path.name, node.name)
         for path in HERE.glob("test_*.py")
@@ -23,7 +23,7 @@ def scenarios() -> set[tuple[str, str]]:
 
 
 def listed() -> set[tuple[str, str]]:
-    """(module, test) of the page's tables, each under the heading that names its module."""
+    """Return (module, test) of the page's tables. The heading of a table names the module."""
     found: set[tuple[str, str]] = set()
     module = ""
     for line in PAGE.read_text().splitlines():
@@ -56,7 +56,7 @@ def test_every_promise_has_a_class() -> None:
 
 
 def test_scenarios_know_nothing_but_the_protocol() -> None:
-    """No test module, and none of their helpers, imports Django, the package or its other tests."""
+    """Test modules and their helpers import neither Django nor the package nor its other tests."""
     for path in HERE.glob("*.py"):
         if path.name in ("ours.py", "test_page.py"):
             continue

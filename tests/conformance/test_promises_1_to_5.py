@@ -1,4 +1,4 @@
-"""Promises 1 to 5, one class each. The other modules say more about some of them."""
+"""Promises 1 to 5, one class each. The other modules test some of them further."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TestPromise1AtomicPublish:
     """A message exists exactly when the transaction that published it commits."""
 
     def test_visible_with_the_commit_and_not_before(self, system: System) -> None:
-        """While the transaction is open nothing comes; with its commit the message does."""
+        """While the transaction is open, nothing comes. After its commit, the message comes."""
         subscriber = system.open("t", "g")
         held = Held(system, lambda: system.publish("t", "x", key="a"))
         nothing_comes(subscriber)
@@ -32,7 +32,7 @@ class TestPromise1AtomicPublish:
         assert take_one(subscriber).payload == "x"
 
     def test_rolled_back_it_never_was(self, system: System) -> None:
-        """Single messages and batches of a transaction that is rolled back never come, and their ids are free."""
+        """Messages and batches of a transaction that is rolled back never come, and their ids are free."""
         subscriber = system.open("t", "g")
         with rolled_back(system):
             assert system.publish("t", "undone", key="a", id="x").created
@@ -55,10 +55,10 @@ class TestPromise1AtomicPublish:
 
 
 class TestPromise2NothingIsLost:
-    """Every committed message reaches every group registered for its topic before that topic may forget it."""
+    """Every committed message reaches every group registered for its topic before the topic may delete it."""
 
     def test_a_transaction_that_commits_late(self, system: System) -> None:
-        """Its offset lies below what was delivered, acked, and would be deleted: it comes all the same."""
+        """A late commit is delivered, although its offset is below messages that are delivered, acked and deletable."""
         with system.retention(0):
             subscriber = system.open("t", "g")
             held = Held(system, lambda: system.publish("t", "late", key="a", id="late"))
@@ -72,7 +72,10 @@ class TestPromise2NothingIsLost:
             polled_until(subscriber, lambda: not is_in_log(system, "t", "late", key="a"), "it leaves the log")
 
     def test_many_that_commit_late_in_any_order(self, system: System) -> None:
-        """Eight open transactions of as many keys, ended last to first, every third rolled back, others between."""
+        """Eight open transactions of four keys end in reverse order, and every third one rolls back.
+
+        Other messages are published between them.
+        """
         with system.retention(0):
             subscriber = system.open("t", "g")
             held: list[Held] = []
@@ -90,7 +93,7 @@ class TestPromise2NothingIsLost:
             nothing_comes(subscriber)
 
     def test_a_late_commit_while_its_group_is_away(self, system: System) -> None:
-        """The group's members leave before the transaction ends; new ones find the message below their place."""
+        """All members leave before the transaction commits. New members find the message below their position."""
         with system.retention(0):
             first = system.open("t", "g")
             held = Held(system, lambda: system.publish("t", "late", key="a"))
@@ -104,7 +107,7 @@ class TestPromise2NothingIsLost:
             nothing_comes(second)
 
     def test_a_group_that_begins_with_the_latest_misses_no_late_commit(self, system: System) -> None:
-        """A transaction that was open when the group registered commits after it: the message comes."""
+        """A transaction that was open when the group registered commits later. The group gets the message."""
         held = Held(system, lambda: system.publish("t", "late", key="a"))
         system.publish("t", "early", key="a")
         system.subscribe("t", "g", "latest")
@@ -114,7 +117,7 @@ class TestPromise2NothingIsLost:
         assert len(got) == 1
 
     def test_groups_that_come_and_go_while_others_forget(self, system: System) -> None:
-        """A registered group gets every message published after it registered, whatever deletion does meanwhile."""
+        """A registered group gets every message published after its registration, while deletion runs."""
         with system.retention(0):
             first = system.open("t", "first")
             for n in range(5):
@@ -135,10 +138,13 @@ class TestPromise2NothingIsLost:
 
 
 class TestPromise3AtLeastOnce:
-    """What was not answered comes again. (Exactly once, with ``atomic``, comes with the next release.)"""
+    """A message that is not acknowledged is redelivered.
+
+    ``test_more_than_delivery`` tests exactly once, with ``atomic``.
+    """
 
     def test_whatever_a_dead_member_had_in_hand_comes_again(self, system: System) -> None:
-        """Three of eight are acked when it dies; another member gets the other five, as second attempts."""
+        """A member dies with three of eight messages acked. Another gets the other five, as second attempts."""
         first = system.open("t", "g", "one")
         for n in range(8):
             system.publish("t", n, key=f"k{n % 2}")
@@ -153,7 +159,10 @@ class TestPromise3AtLeastOnce:
         nothing_comes(second)
 
     def test_an_answer_of_a_rolled_back_transaction_was_none(self, system: System) -> None:
-        """Acked inside a transaction that comes to nothing, the message comes again; inside one that commits, not."""
+        """An ack in a transaction that is rolled back has no effect, and the message is redelivered.
+
+        An ack in a transaction that commits is final.
+        """
         subscriber = system.open("t", "g", visibility_timeout=0.5)
         system.publish("t", 1, key="a")
         (delivery,) = receive(subscriber)
@@ -168,10 +177,13 @@ class TestPromise3AtLeastOnce:
 
 
 class TestPromise4OrderPerKey:
-    """One worker of a group owns a partition at a time; strict is one at a time, in order, whatever fails."""
+    """One worker of a group owns a partition at a time.
+
+    With ``strict``, one message is in flight at a time, in order, whatever fails.
+    """
 
     def test_strict_whatever_fails(self, system: System) -> None:
-        """Failures, postponements, rejections, an owner that leaves and one that dies: always in turn."""
+        """The order holds after failures, a rejection, an owner that leaves and an owner that dies."""
         members = [system.open("t", "g", "one", strict=True)]
         for n in range(10):
             system.publish("t", n, key="a")
@@ -198,7 +210,7 @@ class TestPromise4OrderPerKey:
         nothing_comes(members)
 
     def test_one_owner_at_a_time(self, system: System) -> None:
-        """While two members share many keys, what is out of one key is out with one of them."""
+        """Two members share many keys. All open deliveries of one key belong to one of them."""
         members = Members(system, "t", 2, partitions=6)
         for _ in range(6):
             members.publish_round()
@@ -219,10 +231,10 @@ class TestPromise4OrderPerKey:
 
 
 class TestPromise5NobodyIsHeldUp:
-    """A waiting, failing or delayed message costs the others nothing, however many pile up behind it."""
+    """A waiting, failing or delayed message does not delay others, however many are behind it."""
 
     def test_behind_a_message_that_waits(self, system: System) -> None:
-        """Five hundred messages behind one that waits for its retry come, in order."""
+        """Five hundred messages behind a message that waits for its retry come in order."""
         subscriber = system.open("t", "g", batch_size=10)
         system.publish("t", "waits", key="a")
         (delivery,) = receive(subscriber)
@@ -231,7 +243,7 @@ class TestPromise5NobodyIsHeldUp:
         assert payloads(take(subscriber, 500)) == [*range(500)]
 
     def test_many_that_fail_at_the_head(self, system: System) -> None:
-        """Far more messages wait for their retry than are ever out at once; what follows is delivered."""
+        """More messages wait for their retry than can be in flight at once. Later messages are delivered."""
         subscriber = system.open("t", "g", batch_size=5)
         system.publish_many("t", ["fails"] * 40, ["a"] * 40)
         system.publish_many("t", ["good"] * 10, ["a"] * 10)
@@ -251,7 +263,7 @@ class TestPromise5NobodyIsHeldUp:
         nothing_comes(subscriber)
 
     def test_beside_an_open_transaction(self, system: System) -> None:
-        """A publisher that does not end its transaction keeps nobody from publishing and being consumed."""
+        """A publisher with an open transaction delays no other publisher and no consumer."""
         subscriber = system.open("t", "g")
         held = Held(system, lambda: system.publish("t", "held", key="a"))
         for n in range(30):

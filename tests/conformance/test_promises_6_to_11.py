@@ -1,4 +1,4 @@
-"""Promises 6 to 11, one class each. The other modules say more about some of them."""
+"""Promises 6 to 11, one class each. The other modules test some of them further."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .system import Delivery, Handler, System
 
 
 class TestPromise6Fenced:
-    """A worker that lost its lease or its delivery changes nothing any more."""
+    """A worker that lost its lease or its delivery can no longer change anything."""
 
     def test_by_no_answer(self, system: System) -> None:
-        """The other has not answered yet, and its delivery stands whatever the former owner tries."""
+        """The new owner has an open delivery, which stays valid whatever the former owner tries."""
         first = system.open("t", "g", "one", max_attempts=2)
         system.publish("t", "x", key="a")
         (old,) = receive(first)
@@ -40,7 +40,7 @@ class TestPromise6Fenced:
         nothing_comes(system.open(system.dead_letters("t"), "undertaker"))
 
     def test_by_no_answer_to_what_nobody_has_yet(self, system: System) -> None:
-        """Its partition is another's, but its messages were not delivered again so far: it is too late all the same."""
+        """The new owner has not received all messages yet. The former owner can no longer settle them anyway."""
         first = system.open("t", "g", "one")
         for n in range(6):
             system.publish("t", n, key="a")
@@ -58,7 +58,7 @@ class TestPromise6Fenced:
         nothing_comes([first, second])
 
     def test_by_no_answer_after_the_other_has_finished(self, system: System) -> None:
-        """The other has acked the message: nothing brings it back, or into the dead letters."""
+        """The new owner has acked the message. Nothing makes it open again or a dead letter."""
         first = system.open("t", "g", "one")
         system.publish("t", "x", key="a")
         (old,) = receive(first)
@@ -70,7 +70,7 @@ class TestPromise6Fenced:
         nothing_comes([first])
 
     def test_nor_by_delivering_the_next(self, system: System) -> None:
-        """A member that wakes after its lease was taken delivers nothing of what is another's now."""
+        """A member that wakes after it lost its lease delivers no message of the new owner."""
         first = system.open("t", "g", "one", batch_size=1)
         for n in range(3):
             system.publish("t", n, key="a")
@@ -85,7 +85,7 @@ class TestPromise6Fenced:
         assert payloads(take([second], 2)) == [1, 2]
 
     def test_many_acked_at_once_of_which_some_are_stale(self, system: System) -> None:
-        """The others of the same call are acked."""
+        """The call acks the other deliveries."""
         subscriber = system.open("t", "g")
         for n in range(3):
             system.publish("t", n, key="a")
@@ -98,10 +98,10 @@ class TestPromise6Fenced:
 
 
 class TestPromise7AttemptsAreReal:
-    """Only what was handed to a handler has used an attempt; a message that kills workers is dead-lettered alone."""
+    """Only messages passed to a handler use an attempt. A message that kills workers is dead-lettered alone."""
 
     def test_what_no_handler_saw_uses_no_attempt(self, system: System, notes: Notes) -> None:
-        """A worker with one thread is killed in a slow handler, with quick messages claimed ahead of it, perhaps."""
+        """A worker with one thread is killed in a slow handler. It may have claimed later messages in advance."""
         quick, blocks, behind = range(30), 30, range(31, 40)
         for n in quick:
             system.publish("t", {"n": n}, key="a")
@@ -123,7 +123,7 @@ class TestPromise7AttemptsAreReal:
     def test_a_poison_message_is_dead_lettered_and_its_neighbours_are_not(
         self, system: System, notes: Notes
     ) -> None:
-        """It kills every worker that handles it, in the middle of others that take their time."""
+        """The message kills every worker that handles it, while slow handlers of other messages run."""
         for n in range(6):
             nap = {"n": n, "do": "nap", "seconds": 0.3}
             system.publish("t", {"n": n, "do": "die"} if n == 2 else nap, key=f"k{n % 2}")
@@ -148,10 +148,10 @@ class TestPromise7AttemptsAreReal:
 
 
 class TestPromise8GroupsAreIslands:
-    """What one group does no other can notice."""
+    """No group notices the actions of another group."""
 
     def test_nack_reject_postpone_crash_and_unsubscribe(self, system: System) -> None:
-        """One group does all that one can do to a message; the other sees every message, as if alone."""
+        """One group does everything possible to messages. The other group gets every message, unaffected."""
         quiet, wild = system.open("t", "quiet"), system.open("t", "wild", max_attempts=1)
         for n in range(6):
             system.publish("t", n, key="a")
@@ -171,7 +171,7 @@ class TestPromise8GroupsAreIslands:
         nothing_comes(quiet)
 
     def test_a_stuck_group_slows_nobody_down(self, system: System) -> None:
-        """One group leaves everything unanswered; another goes on, message by message."""
+        """One group settles nothing. Another group continues, message by message."""
         stuck, free = system.open("t", "stuck"), system.open("t", "free")
         for n in range(10):
             system.publish("t", n, key="a")
@@ -180,10 +180,13 @@ class TestPromise8GroupsAreIslands:
 
 
 class TestPromise9FairAndAlive:
-    """Every partition with work has an owner; shares differ by one at most; who dies is replaced within the lease."""
+    """Every partition with work has an owner, and shares differ by at most one.
+
+    A member that dies is replaced within the lease.
+    """
 
     def test_join_leave_and_die(self, system: System) -> None:
-        """Shares are fair after a member has joined, left and died; a dead one's messages wait for its lease alone."""
+        """Shares are fair after a member joins, leaves or dies. A dead member's messages wait only for its lease."""
         members = Members(system, "t", 3, partitions=8)
         members.settle(3, 3, 2)
         members.join("late")
@@ -196,7 +199,7 @@ class TestPromise9FairAndAlive:
         members.settle(4, 4)
 
     def test_with_members_in_threads_of_their_own(self, system: System) -> None:
-        """Four members poll at the same time while messages come; everything comes once."""
+        """Four members poll at the same time during the publishes. Every message comes once."""
         count, got, lock, end = 400, list[int](), threading.Lock(), threading.Event()
         failures: list[BaseException] = []
 
@@ -230,11 +233,14 @@ class TestPromise9FairAndAlive:
 
 
 class TestPromise10FlatCost:
-    """Requests per poll do not grow with partitions, backlog, history or other groups; per message they fall."""
+    """Requests per poll do not grow with partitions, backlog, history or other groups.
+
+    Requests per message fall with the number of messages.
+    """
 
     @staticmethod
     def requests_of_idle_polls(system: System, topic: str, partitions: int, done: int) -> float:
-        """Per poll of a member that owns ``partitions`` and has nothing to do."""
+        """Return the requests per poll of an idle member that owns ``partitions``."""
         subscriber = system.open(topic, "g")
         for _ in range(done):
             system.publish_many(topic, [0] * partitions, keys(partitions))
@@ -247,13 +253,13 @@ class TestPromise10FlatCost:
         return len(requests) / 100
 
     def test_idle_polls(self, system: System) -> None:
-        """A hundred partitions with a history cost what two do."""
+        """An idle poll of a hundred partitions with a history costs as much as a poll of two."""
         few = self.requests_of_idle_polls(system, "few", 2, 1)
         many = self.requests_of_idle_polls(system, "many", 100, 2)
         assert many <= few * 1.5 + 1, f"{few} requests a poll with 2 partitions, {many} with 100"
 
     def test_messages(self, system: System) -> None:
-        """A message costs less the more there are."""
+        """The cost of a message falls with the number of messages."""
         costs = []
         for count in (5, 100):
             topic = f"t{count}"
@@ -270,7 +276,7 @@ class TestPromise10FlatCost:
         assert costs[1] < costs[0] / 2, f"requests per message: {costs}"
 
     def test_publishing_many(self, system: System) -> None:
-        """A thousand messages are a few requests; one alone is one."""
+        """A publish of a thousand messages takes a few requests. A publish of one message takes one."""
         with system.counting() as many:
             system.publish_many("t", [*range(1000)], ["a"] * 1000)
         with system.transaction(), system.counting() as one:
@@ -280,11 +286,17 @@ class TestPromise10FlatCost:
 
 
 class TestPromise11OneClock:
-    """The database's. Workers whose clocks are wrong take no live lease, and redeliver nothing too early."""
+    """The database's clock counts.
+
+    Workers with wrong clocks take no live lease, and redeliver nothing too early.
+    """
 
     @pytest.mark.parametrize("off_by", [-3_600, 3_600], ids=["behind", "ahead"])
     def test_a_worker_with_a_wrong_clock(self, system: System, notes: Notes, off_by: float) -> None:
-        """Beside one whose clock is right: a running handler keeps its message, a retry comes when it is due."""
+        """A worker with a correct clock also runs.
+
+        A running handler keeps its message, and a retry comes when it is due.
+        """
         system.publish("t", {"n": 0, "do": "wait", "door": "long"}, key="a")
         right = system.start_worker(Handler("t", "g"))
         until(lambda: notes.numbers("start") == [0], "it runs where the clock is right")

@@ -40,7 +40,7 @@ class Requester:
 
 
 def test_the_first_reply_is_the_answer(system: System) -> None:
-    """Each group gets the request; later replies are not stored, and a reply is not an ack."""
+    """Each group gets the request. Later replies are not stored, and a reply is not an ack."""
     one, two = system.open("t", "one"), system.open("t", "two")
     requester = Requester(system, lambda: system.request("t", {"item": 7}))
     (first,), (second,) = receive(one), receive(two)
@@ -55,7 +55,7 @@ def test_the_first_reply_is_the_answer(system: System) -> None:
 
 
 def test_a_reply_of_a_rolled_back_transaction_is_no_answer(system: System) -> None:
-    """The next reply is the answer."""
+    """The requester gets the next reply."""
     subscriber = system.open("t", "g")
     requester = Requester(system, lambda: system.request("t", "question"))
     (delivery,) = receive(subscriber)
@@ -66,7 +66,7 @@ def test_a_reply_of_a_rolled_back_transaction_is_no_answer(system: System) -> No
 
 
 def test_a_request_without_a_reply(system: System) -> None:
-    """The requester stops waiting; the message stays, and its handler's late reply has no effect."""
+    """The requester stops waiting. The message stays, and its handler's late reply has no effect."""
     subscriber = system.open("t", "g")
     with pytest.raises(system.unanswered):
         system.request("t", "question", timeout=0.1)

@@ -1,4 +1,4 @@
-"""What the log keeps, and when it may forget."""
+"""Retention and deletion of messages in the log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .system import System
 
 
 def test_gc_only_after_all_groups_acked(system: System) -> None:
-    """A message leaves the log when both groups are done with it, and not before."""
+    """A message leaves the log when both groups have acked it, and not before."""
     with system.retention(0):
         one, two = system.open("t", "one"), system.open("t", "two")
         system.publish("t", "x", key="a", id="x")
@@ -21,7 +21,7 @@ def test_gc_only_after_all_groups_acked(system: System) -> None:
 
 
 def test_gc_waits_for_a_group_that_is_down(system: System) -> None:
-    """A registered group that never ran gets everything, however long it was away."""
+    """A registered group that never ran gets all messages, however long it was away."""
     system.subscribe("t", "down")
     with system.retention(0):
         running = system.open("t", "running")
@@ -33,7 +33,7 @@ def test_gc_waits_for_a_group_that_is_down(system: System) -> None:
 
 
 def test_gc_goes_on_when_a_group_unsubscribes(system: System) -> None:
-    """A group that held messages back holds back nothing once it is gone."""
+    """A group that blocks deletion no longer blocks it after it unsubscribes."""
     system.subscribe("t", "down")
     with system.retention(0):
         running = system.open("t", "running")
@@ -46,7 +46,7 @@ def test_gc_goes_on_when_a_group_unsubscribes(system: System) -> None:
 
 
 def test_retention_keeps_what_everybody_is_done_with(system: System) -> None:
-    """Within the retention a new group gets what the others are done with."""
+    """Within the retention, a new group gets messages that the other groups have acked."""
     first = system.open("t", "first")
     for n in range(3):
         system.publish("t", n, key="a")
@@ -56,7 +56,7 @@ def test_retention_keeps_what_everybody_is_done_with(system: System) -> None:
 
 
 def test_an_id_is_free_again_once_the_message_is_gone(system: System) -> None:
-    """After deletion the same id is a new message, and is delivered."""
+    """After deletion, a message with the same id is new and is delivered."""
     with system.retention(0):
         subscriber = system.open("t", "g")
         first = system.publish("t", 1, key="a", id="same")
@@ -70,7 +70,7 @@ def test_an_id_is_free_again_once_the_message_is_gone(system: System) -> None:
 
 
 def test_watermark_advances_contiguously(system: System) -> None:
-    """Acked out of order: what has an open message below it is kept; it goes when that one is done."""
+    """Messages are acked out of order. A message stays until all messages below it are acked."""
     with system.retention(0):
         subscriber = system.open("t", "g")
         for n in range(1, 6):
@@ -91,7 +91,7 @@ def test_watermark_advances_contiguously(system: System) -> None:
 
 
 def test_topic_without_groups_forgets_nothing(system: System) -> None:
-    """Messages of a topic that nobody consumes yet wait for the first group."""
+    """Messages of a topic without groups wait for the first group."""
     with system.retention(0):
         other = system.open("other", "g")
         system.publish("t", "x", key="a", id="x")
@@ -100,7 +100,7 @@ def test_topic_without_groups_forgets_nothing(system: System) -> None:
 
 
 def test_dead_letters_are_not_deleted(system: System) -> None:
-    """A dead letter stays when its group, and even a consumer of the dead letters, is done with it."""
+    """A dead letter stays after its group and a consumer of dead letters have acked it."""
     with system.retention(0):
         subscriber = system.open("t", "g")
         system.publish("t", "x", key="a", id="x")
@@ -117,7 +117,7 @@ def test_dead_letters_are_not_deleted(system: System) -> None:
 
 
 def test_gc_while_publishing(system: System) -> None:
-    """Under steady load the log is kept short, and nothing that was published is missed."""
+    """Under steady load, the log stays short and no published message is lost."""
     with system.retention(0):
         subscriber = system.open("t", "g")
         end, published = threading.Event(), list[int]()

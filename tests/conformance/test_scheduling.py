@@ -1,4 +1,4 @@
-"""Messages that are due later: listed, cancelled, given another time."""
+"""Scheduled messages: listed, cancelled, rescheduled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def scheduled(system: System, topic: str = "t") -> list[str]:
 
 
 def test_a_scheduled_message_comes_when_it_is_due(system: System) -> None:
-    """Not before, and each group gets it; later messages of its key do not wait for it."""
+    """Each group gets the message when it is due, not before. Later messages of its key do not wait for it."""
     one, two = system.open("t", "one"), system.open("t", "two")
     begun = time.monotonic()
     system.publish("t", "later", key="a", delay=0.5)
@@ -28,7 +28,7 @@ def test_a_scheduled_message_comes_when_it_is_due(system: System) -> None:
 
 
 def test_scheduled_messages_are_listed_until_they_are_due(system: System) -> None:
-    """The next due comes first; the list has what was published."""
+    """The list is sorted by due time and contains the published data."""
     subscriber = system.open("t", "g")
     for id, delay in (("c", 3 * HOUR), ("a", HOUR), ("b", 2 * HOUR)):
         system.publish("t", {"id": id}, key="k", id=id, delay=delay)
@@ -41,7 +41,7 @@ def test_scheduled_messages_are_listed_until_they_are_due(system: System) -> Non
 
 
 def test_cancel(system: System) -> None:
-    """A cancelled message never comes, and its id is free; a cancel that is rolled back has no effect."""
+    """A cancelled message never comes, and its id is free. A cancel that is rolled back has no effect."""
     subscriber = system.open("t", "g")
     for id in ("x", "y"):
         system.publish("t", id, key="a", id=id, delay=HOUR)
@@ -59,7 +59,7 @@ def test_cancel(system: System) -> None:
 
 
 def test_reschedule(system: System) -> None:
-    """To a later time, and to now; after that the message is no longer scheduled."""
+    """The message moves to a later time, and then to now. After that, it is no longer scheduled."""
     subscriber = system.open("t", "g")
     for id, delay in (("x", HOUR), ("y", 2 * HOUR)):
         system.publish("t", id, key="a", id=id, delay=delay)

@@ -1,1 +1,1 @@
-"""The proof: a workload under faults writes a history, and a checker looks for breaches of the promises in it."""
+"""The proof: a workload under faults writes a history, and a checker searches the history for broken promises."""

@@ -1,4 +1,4 @@
-"""``python3 tests/prove.py``: the proof by hand, for as long as one likes."""
+"""The command ``python3 tests/prove.py``, which runs the proof by hand for any length of time."""
 
 from __future__ import annotations
 
@@ -76,7 +76,10 @@ def main(arguments: list[str]) -> int:
 
 @contextmanager
 def stage(kind: str) -> Iterator[tuple[str, PrivateServer | None, Disk | None]]:
-    """(URL of an empty database, the server and its disk where they are ours)."""
+    """Yield (URL of an empty database, private server, its disk).
+
+    On the server of ``DATABASE_URL``, the server and the disk are None.
+    """
     with ExitStack() as stack:
         if given := os.environ.get("DATABASE_URL"):
             print("on the server that DATABASE_URL names: it is not killed", flush=True)
@@ -93,7 +96,7 @@ def stage(kind: str) -> Iterator[tuple[str, PrivateServer | None, Disk | None]]:
 
 @contextmanager
 def own_database(url: str) -> Iterator[str]:
-    """A new database beside the one that the URL names."""
+    """Create a database on the server of ``url``, and drop it at the end."""
     place = urlsplit(url)
     name = f"{place.path.strip('/') or 'mqueue'}_proof"
     connection = MySQLdb.connect(**connection_parameters(url, database=False))
@@ -110,7 +113,7 @@ def own_database(url: str) -> Iterator[str]:
 def play(
     options: Options, directory: Path, url: str, server: PrivateServer | None, disk: Disk | None
 ) -> Result:
-    """Migrate, run, check."""
+    """Migrate the database, run the workload, and check the history."""
     os.environ["DATABASE_URL"] = url
     os.environ["DJANGO_SETTINGS_MODULE"] = "tests.proof.settings"
     import django
@@ -129,7 +132,7 @@ def play(
 
 
 def tell(result: Result, directory: Path, *, keep: bool) -> int:
-    """Print what came of it; the exit code."""
+    """Print the result, and return the exit code."""
     print(f"\n{result.summary.markdown()}\n")
     for name, count in sorted(result.faults.items()):
         print(f"{count:6} {name.replace('_', ' ')}")

@@ -1,4 +1,4 @@
-"""A process of a run that consumes by hand: ``python -m tests.proof.by_hand SUBSCRIBER``."""
+"""A process of the proof that consumes by hand: ``python -m tests.proof.by_hand SUBSCRIBER``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ATONCE = 100
 
 
 def answer(delivery: Delivery) -> bool:
-    """Act on it, and answer unless it is to be acked with the others."""
+    """Process the message. Return True if ``round_of`` must ack it together with other deliveries."""
     try:
         act(delivery)
     except Reject as signal:
@@ -43,7 +43,7 @@ def answer(delivery: Delivery) -> bool:
 
 
 def round_of(subscription: Subscription) -> int:
-    """Poll once, handle what came, ack it together."""
+    """Poll once, process the deliveries, and ack them together."""
     deliveries = subscription.poll(ATONCE)
     for delivery in deliveries:
         given(delivery)
@@ -54,13 +54,16 @@ def round_of(subscription: Subscription) -> int:
                 done.append(delivery)
         except StaleDelivery:
             continue
-    with suppress(StaleDelivery):  # Those that were not stale are acked; the others come again, to somebody.
+    with suppress(StaleDelivery):  # The fresh deliveries are acked. The queue delivers the stale ones again.
         subscription.ack(done)
     return len(deliveries)
 
 
 def pay_attention(polled: int) -> int:
-    """Say so if the last poll was so long ago that the leases may have run out: the moment of this one."""
+    """Write to the history if the process has not polled for half a lease: its leases may have expired.
+
+    Return the time of this poll.
+    """
     moment = now()
     if moment - polled > float(conf.get("LEASE_DURATION", HAND.topic)) * 1e9 / 2:
         history().write(Fault(polled, "silent", my_name()), Fault(moment, "heard", my_name()))
@@ -82,7 +85,7 @@ def main(name: str) -> None:
                         ending.wait(0.05)
                     polled = pay_attention(polled)
         except (DatabaseError, InterfaceError) as error:
-            # What it had in hand it will not answer any more; it may have lost it before.
+            # The process never answers its open deliveries. It may have lost them before the error.
             pay_attention(polled)
             history().write(Fault(now(), "abandoned", my_name()))
             print(f"starting again: {error}", flush=True)

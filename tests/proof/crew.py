@@ -1,4 +1,4 @@
-"""The processes of a run: started, killed, stopped and replaced; what happens to each is written down."""
+"""Start, kill, stop and replace the processes of a run, and write each event to the history."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROGRAMS: dict[Kind, tuple[str, ...]] = {
 
 @dataclass(eq=False)
 class Member:
-    """A process. ``post`` is its place in the crew, which others take after it; ``name`` is its own in the history."""
+    """A process. ``post`` is its place, which its successors inherit. ``name`` is its own name in the history."""
 
     name: str
     kind: Kind
@@ -35,9 +35,9 @@ class Member:
 
 
 class Crew:
-    """All processes of a run. Those whose process has ended are replaced by ``tend``.
+    """All processes of a run. ``tend`` replaces the processes that have ended.
 
-    ``rate``: messages a second of each publisher.
+    ``rate`` is the messages per second of each publisher.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Crew:
         self._count = 0
 
     def join(self, kind: Kind, post: str, *, clock: float = 0) -> Member:
-        """Start a process at a post. Workers of one post have one name, or a new one each: the dice say."""
+        """Start a process at a post. By chance, a worker takes the name of its post or a new name."""
         self._count += 1
         name = f"{post}.{self._count}"
         taken = any(member.post == post for member in self.members)
@@ -76,11 +76,11 @@ class Crew:
         return member
 
     def of(self, *kinds: Kind) -> list[Member]:
-        """Those that run, are not stopped, and were not asked to leave."""
+        """Return the members that run, are not stopped, and were not asked to leave."""
         return [m for m in self.members if m.kind in kinds and not (m.stopped or m.leaving)]
 
     def kill(self, *members: Member, clock: float = 0) -> None:
-        """SIGKILL, all at once; others take their posts, with clocks that are wrong by so many seconds."""
+        """Kill all members at once with SIGKILL. The clocks of their successors are wrong by ``clock`` seconds."""
         for member in members:
             member.process.send(signal.SIGKILL)
         for member in members:
@@ -90,7 +90,7 @@ class Crew:
             self.join(member.kind, member.post, clock=clock)
 
     def stop(self, member: Member) -> None:
-        """SIGSTOP: it stands still, and does not know."""
+        """Send SIGSTOP. The process pauses and cannot notice it."""
         self.history.write(Fault(now(), "stopped", member.name))
         member.process.send(signal.SIGSTOP)
         member.stopped = True
@@ -102,18 +102,18 @@ class Crew:
             member.stopped = False
 
     def leave(self, member: Member) -> None:
-        """SIGTERM: it ends when it has finished what it does."""
+        """Send SIGTERM. The process finishes its work and ends."""
         if member in self.members and not member.stopped:
             member.leaving = True
             member.process.send(signal.SIGTERM)
 
     def tend(self) -> None:
-        """Take note of processes that have ended, and put others in their place unless they were asked to leave."""
+        """Note the processes that have ended. Replace them, except those asked to leave."""
         for member in [m for m in self.members if not m.process.running]:
             code = member.process.wait()
             self._gone(
                 member, "left" if code == 0 else "killed"
-            )  # By an error: it could answer nothing more.
+            )  # The process ended with an error, so it answered nothing after that.
             if code not in (0, -signal.SIGKILL, -signal.SIGTERM):
                 self._complain(member, code)
             if not member.leaving:

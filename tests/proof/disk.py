@@ -1,4 +1,4 @@
-"""A small disk of a server's own, so that it can be full: memory, mounted where that is allowed (as root)."""
+"""A small disk for a server, so that a test can fill it. It is memory, mounted where the user may mount (root)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Disk:
         return self.directory / "ballast"
 
     def fill(self) -> None:
-        """Nothing more can be written to it, but where files have their blocks already."""
+        """Fill the disk. Only blocks that files already have remain writable."""
         with self._ballast.open("wb", buffering=0) as ballast:
             for size in (STEP, 4096):
                 with suppress(OSError):
@@ -35,7 +35,7 @@ class Disk:
 
 @contextmanager
 def small_disk(directory: Path) -> Iterator[Disk | None]:
-    """Mounted at ``directory`` for as long as the block runs; None where mounting is not allowed."""
+    """Mount the disk at ``directory`` while the block runs. Yield None if the user may not mount."""
     directory.mkdir(parents=True, exist_ok=True)
     words = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(directory)]
     if os.geteuid() != 0 or subprocess.run(words, capture_output=True).returncode:

@@ -1,6 +1,6 @@
-"""What is done to a run: each fault is a function of the scene, called at a random moment.
+"""The faults of a run. Each fault is a function of the scene, called at a random moment.
 
-It acts, and returns what is to be done later to end it, with the seconds until then; or nothing.
+The function acts. It returns the seconds until the fault ends and a function that ends it, or None.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HOUR = 3600.0
 
 
 def kill_a_worker(scene: Scene) -> None:
-    """SIGKILL, in the midst of whatever it does."""
+    """Send SIGKILL at any moment of its work."""
     if members := scene.crew.of("worker", "hand"):
         scene.crew.kill(scene.dice.choice(members))
 
@@ -33,17 +33,17 @@ def kill_a_publisher(scene: Scene) -> None:
 
 
 def kill_all_workers(scene: Scene) -> None:
-    """Every one at once, as when a node dies."""
+    """Kill all workers at once, as when a node dies."""
     scene.crew.kill(*scene.crew.of("worker", "hand"))
 
 
 def stop_a_worker(scene: Scene) -> Later | None:
-    """SIGSTOP: for less than the lease, or for longer, so that it wakes up fenced."""
+    """Send SIGSTOP for less than the lease, or for longer, so that the worker is fenced when it continues."""
     return _stop(scene, "worker", "hand", seconds=scene.dice.choice([0.3, 0.7, 1.3, 2.0]) * scene.lease)
 
 
 def stop_a_publisher(scene: Scene) -> Later | None:
-    """SIGSTOP: perhaps in the midst of a transaction, with a slot of the gate held."""
+    """Send SIGSTOP, perhaps during a transaction that holds a slot of the gate."""
     return _stop(scene, "publisher", seconds=scene.dice.random() * 1.5 * scene.lease)
 
 
@@ -57,7 +57,7 @@ def _stop(scene: Scene, *kinds: str, seconds: float) -> Later | None:
 
 
 def a_worker_leaves(scene: Scene) -> Later | None:
-    """SIGTERM; another takes its post some time later."""
+    """Send SIGTERM. Another worker takes the post some time later."""
     members = scene.crew.of("worker", "hand")
     if len(members) < 3:
         return None
@@ -71,7 +71,7 @@ def _join(scene: Scene, kind: str, post: str) -> None:
 
 
 def a_worker_joins(scene: Scene) -> Later | None:
-    """One more than there should be, with its clocks right or an hour wrong; it leaves again."""
+    """Start an extra worker, with correct clocks or clocks that are an hour wrong. It leaves later."""
     if len(scene.crew.members) > 12:
         return None
     kind = scene.dice.choice(["worker", "hand"])
@@ -81,14 +81,14 @@ def a_worker_joins(scene: Scene) -> Later | None:
 
 
 def a_clock_is_wrong(scene: Scene) -> None:
-    """A worker is killed, and the one that takes its post has clocks that are a day wrong."""
+    """Kill a worker. The clocks of its successor are a day wrong."""
     if members := scene.crew.of("worker", "hand"):
         scene.crew.kill(scene.dice.choice(members), clock=scene.dice.choice([-24, 24]) * HOUR)
         scene.note("clock wrong", scene.crew.members[-1].name)
 
 
 def kill_the_server(scene: Scene) -> None:
-    """SIGKILL, and start it again."""
+    """Send SIGKILL, and start the server again."""
     _restart(scene, signal.SIGKILL)
 
 
@@ -110,7 +110,7 @@ def _restart(scene: Scene, number: signal.Signals) -> None:
 
 
 def kill_connections(scene: Scene) -> None:
-    """``KILL`` of some, whatever they are doing."""
+    """Run ``KILL`` on some connections, at any moment of their work."""
     with suppress(MySQLdb.Error):
         own = scene.parameters["database"]
         ids = [int(row[0]) for row in scene.query("SHOW PROCESSLIST") if row[3] == own]
@@ -121,7 +121,7 @@ def kill_connections(scene: Scene) -> None:
 
 
 def steal_leases(scene: Scene) -> None:
-    """Some leases run out this moment, though their holders are well: others take what these are working on."""
+    """Let some leases expire while their holders are healthy. Other workers take the partitions."""
     with suppress(MySQLdb.Error):
         rows = scene.query(
             "SELECT id, consumer_group, topic, partition_key FROM queue_partition_leases WHERE holder <> ''"
@@ -143,9 +143,9 @@ _LOCKING = (
 
 
 def lock_rows(scene: Scene) -> None:
-    """A stranger locks rows of all tables in the wrong order, and keeps them for a second or so.
+    """Lock rows of all tables in the wrong order, from an outside connection, for up to two seconds.
 
-    Workers wait for it, run into their lock wait timeout, or into a deadlock with it.
+    Workers wait for these locks, exceed their lock wait timeout, or meet a deadlock.
     """
     group, statements = scene.dice.choice(GROUPS), list(_LOCKING)
     scene.dice.shuffle(statements)
@@ -170,7 +170,7 @@ def lock_rows(scene: Scene) -> None:
 
 
 def freeze_writes(scene: Scene) -> None:
-    """What a backup does: no transaction commits for a second or so."""
+    """Block all commits for up to 1.5 seconds, as a backup does."""
     seconds = scene.dice.random() * min(scene.lease / 4, 1.5)
     scene.note("frozen")
 
@@ -190,7 +190,7 @@ def freeze_writes(scene: Scene) -> None:
 
 
 def fill_the_disk(scene: Scene) -> None:
-    """The server has no room for a second or so. What it refuses then, and whether it survives, is its own affair."""
+    """Fill the server's disk for up to two seconds. The server may refuse statements, or die."""
     if scene.disk is None:
         return
     scene.note("server down", "disk full")
@@ -217,11 +217,11 @@ FAULTS: dict[FaultOf, float] = {
     freeze_writes: 3,
     fill_the_disk: 2,
 }
-"""All faults, and how often each comes, of a hundred or so."""
+"""All faults, with their relative frequencies. The sum is about a hundred."""
 
 
 def possible(scene: Scene) -> dict[FaultOf, float]:
-    """Those of the faults that this scene can have."""
+    """Return the faults that are possible in this scene."""
     impossible: set[FaultOf] = set()
     if scene.server is None:
         impossible |= {kill_the_server, restart_the_server}

@@ -1,8 +1,8 @@
-"""The history of a run: what publishers, workers, faults and an observer saw, each with its moment.
+"""The history of a run: the events of publishers, workers, faults and an observer, each with its time.
 
-A message is named by what its publisher wrote into its payload, so that it is known before it is sent. Moments are
-nanoseconds of the machine's monotonic clock, which no fault moves: all processes of a run are on one machine. What
-the database noted (deletions, dead letters) is carried over to that clock when the run ends.
+The publisher writes the name of a message into its payload, so the name is known before the sending. Times are
+nanoseconds of the machine's monotonic clock. No fault changes this clock, and all processes of a run share one machine.
+The observer converts the database's times (deletions, dead letters) to this clock at the end of the run.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Any, ClassVar, Literal
 
 
 def now() -> int:
-    """This moment, in nanoseconds. Not ``time.monotonic``: faults move that one."""
+    """Return the current time in nanoseconds. Faults change ``time.monotonic``, so this function does not use it."""
     return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
 
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A group was registered for a topic, before anything was published there."""
+    """A group was registered for a topic, before the first message was published there."""
 
     at: int
     topic: str
@@ -31,12 +31,12 @@ class Registered:
     strict: bool
     max_attempts: int
     atomic: bool = False
-    """Its handler's effects and the ack are one commit; there is an ``Effect`` for each at the end."""
+    """The handler's effects and the ack are one commit. The history ends with an ``Effect`` for each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A publisher is about to send a message, inside ``transaction`` (its own name for it)."""
+    """A publisher is about to send a message in ``transaction``, a name that the publisher chose."""
 
     at: int
     publisher: str
@@ -48,7 +48,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """The queue told the publisher that the message's id was there already: it was not stored."""
+    """The queue reported the message's id as a duplicate, and did not store the message."""
 
     at: int
     message: str
@@ -56,7 +56,7 @@ class Ignored:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """A publisher's transaction has ended. Without this event, or when the connection died: ``unknown``."""
+    """A publisher's transaction has ended. If its result or this event is missing, the outcome is ``unknown``."""
 
     at: int
     transaction: str
@@ -65,7 +65,7 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A handler was given a message, in process ``worker``."""
+    """A handler in the process ``worker`` received a message."""
 
     at: int
     worker: str
@@ -79,7 +79,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """That handler has ended; the answer follows. Without this event the worker died."""
+    """The handler has ended, and the answer follows. If this event is missing, the worker died."""
 
     at: int
     worker: str
@@ -91,7 +91,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class DeadLettered:
-    """There is a dead letter. ``failures`` is what it says of itself."""
+    """A dead letter exists. ``failures`` is its failure count."""
 
     at: int
     topic: str
@@ -102,7 +102,7 @@ class DeadLettered:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What an atomic group's handler wrote for a message is there, so many times, when all is over."""
+    """An atomic handler's write for a message exists ``count`` times at the end of the run."""
 
     at: int
     topic: str
@@ -124,7 +124,7 @@ class Deleted:
 
 @dataclass(frozen=True, slots=True)
 class Unowned:
-    """A partition with work has no valid lease, ``owned=False``; or has one again, or no work."""
+    """A partition with work has no valid lease (``owned=False``), or it has a lease again or no work."""
 
     at: int
     topic: str
@@ -135,11 +135,11 @@ class Unowned:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something was done to the run.
+    """A fault hit the run.
 
-    ``kind`` and ``target``: ``killed``, ``stopped``, ``continued``, ``left`` (asked to end, and has), ``joined``: a
-    worker or publisher; ``server down``, ``server up``: ''; ``stolen``: ``group topic partition`` of a lease;
-    anything else is told in stories, and excuses nothing.
+    ``kind`` and ``target``: ``killed``, ``stopped``, ``continued``, ``left`` (was asked to end, and ended) and
+    ``joined`` name a worker or publisher. ``server down`` and ``server up`` have no target. ``stolen`` names a lease:
+    ``group topic partition``. Stories show any other kind, but it excuses nothing.
     """
 
     at: int
@@ -149,7 +149,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Something was still there when all was over: a row of the log, or of a group's delivery state."""
+    """A row of the log or of a group's delivery state existed after the run."""
 
     at: int
     table: str
@@ -180,9 +180,9 @@ KINDS: dict[str, type[Any]] = {
 
 
 class Writer:
-    """One process's part of a history: a line for each event, there as soon as ``write`` returns.
+    """One process's part of a history. Each event is a line, complete when ``write`` returns.
 
-    A killed process loses nothing of it: the kernel has the line. May be shared by threads.
+    A kill loses no line, because the kernel has it. Several threads may share a writer.
     """
 
     SUFFIX: ClassVar[str] = ".jsonl"
@@ -210,7 +210,7 @@ def parse(text: str | bytes) -> Event:
 
 
 def read(directory: Path) -> list[Event]:
-    """All parts of a history, in the order of their moments. A last line that a kill cut short is left out."""
+    """Read all parts of a history, in the order of time. Skip a last line that a kill cut short."""
     events: list[Event] = []
     for path in sorted(directory.glob(f"*{Writer.SUFFIX}")):
         with path.open("rb") as lines:
@@ -220,7 +220,7 @@ def read(directory: Path) -> list[Event]:
 
 
 def told(events: Iterable[Event]) -> Iterator[str]:
-    """Events as lines for people, the first one's moment being 0 s."""
+    """Yield the events as readable lines. The first event is at 0 s."""
     first: int | None = None
     for event in events:
         first = event.at if first is None else first

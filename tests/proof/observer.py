@@ -1,6 +1,6 @@
-"""What the database itself tells of a run: deletions, dead letters, partitions without an owner, what is left.
+"""Records what the database shows of a run: deletions, dead letters, unowned partitions, and remaining rows.
 
-It has a connection of its own that Django does not know, and bears with a server that is away.
+The observer uses a connection outside Django. It continues after errors while the server is down.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.proof.plan import GROUPS, TAXES, TOPICS
 
 NOW_MS = "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000)"
 MUCH, LITTLE = 20_000, 8_000
-"""Messages in the log: publishers rest above the one until there are fewer than the other."""
+"""Limits for the messages in the log. Publishers pause above ``MUCH``, and continue below ``LITTLE``."""
 
 _NAME = re.compile(r'"m": ?"([^"]+)"')
 
@@ -30,7 +30,7 @@ class Observer:
         self._connection: Any = None
 
     def prepare(self) -> None:
-        """From now on the database notes what is deleted from the log, in the transaction that deletes it."""
+        """Create a trigger that notes each deletion from the log, in the transaction that deletes."""
         self._run(
             "CREATE TABLE proof_deleted (at BIGINT, topic VARCHAR(140), `offset` BIGINT, head VARBINARY(200))"
         )
@@ -42,19 +42,19 @@ class Observer:
         self._run("CREATE TABLE proof_effect (message VARCHAR(120), `offset` BIGINT, KEY (message))")
 
     def look(self) -> None:
-        """Compare with the last look: the backlog, and partitions that have work and no owner."""
+        """Record the backlog, and partitions that gained or lost an owner since the last call."""
         try:
             self._look()
         except MySQLdb.Error:
             self._forget_connection()
 
     def knows_all_groups(self) -> bool:
-        """Whether deletion waits for every group of the run by now."""
+        """Return True if each group of the run has offsets, so that deletion waits for it."""
         found = self._rows("SELECT DISTINCT consumer_group, topic FROM queue_offsets")
         return {(group.name, group.topic) for group in GROUPS} <= set(found)
 
     def is_empty(self) -> bool:
-        """Whether all is done and forgotten."""
+        """Return True if the log and the delivery state are empty."""
         try:
             return not self._rows(
                 f"SELECT 1 FROM queue_messages WHERE topic IN {TOPICS} LIMIT 1"
@@ -64,7 +64,7 @@ class Observer:
             return False
 
     def report(self) -> None:
-        """Write down what the database knows of the whole run."""
+        """Write the database's records of the whole run to the history."""
         [(database_ms,)] = self._rows(f"SELECT {NOW_MS}")
         shift = now() - database_ms * 1_000_000
         for at, topic, offset, head in self._rows("SELECT * FROM proof_deleted"):

@@ -1,4 +1,4 @@
-"""What is played: topics, groups, the queue's settings, and what a message asks of its handler."""
+"""The plan of a run: topics, groups, the queue's settings, and the behaviours that messages request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.proof.history import Registered, Writer
 ORDERS, LEDGER = "orders", "ledger"
 KEYS = [f"customer-{n}" for n in range(40)]
 LEDGER_KEYS = 6
-"""Of each publisher's own: the messages of a strict key have one publisher, so that their order is known."""
+"""The number of strict keys of each publisher. A strict key has one publisher, so its order is known."""
 
 VISIBILITY = 2.0
 MAX_ATTEMPTS = 3
@@ -38,7 +38,7 @@ TOPICS = (ORDERS, LEDGER)
 
 
 def mqueue(lease: float) -> dict[str, Any]:
-    """The ``MQUEUE`` setting of a run. Nothing is retained: whatever may be deleted is deleted at once."""
+    """Return the ``MQUEUE`` setting of a run. Retention is 0, so the queue deletes each message as soon as possible."""
     return {
         "POLL_INTERVAL": 0.05,
         "DISCOVERY_INTERVAL": 0.5,
@@ -50,7 +50,7 @@ def mqueue(lease: float) -> dict[str, Any]:
 
 
 def environment(directory: Path, name: str, lease: float, *, clock: float = 0) -> dict[str, str]:
-    """The variables of a process of the run."""
+    """Return the environment variables of a process of the run."""
     return {
         "DJANGO_SETTINGS_MODULE": "tests.proof.settings",
         "PROOF_HISTORY": str(directory),
@@ -61,7 +61,7 @@ def environment(directory: Path, name: str, lease: float, *, clock: float = 0) -
 
 
 def my_name() -> str:
-    """The name of this process in the history."""
+    """Return the name of this process in the history."""
     return os.environ["PROOF_NAME"]
 
 
@@ -76,17 +76,17 @@ SHARES = {
     "always fail": 0.002,
     "reject": 0.002,
     "overstay": 0.0004,  # longer than the visibility timeout
-    "die": 0.00004,  # and take the process along
+    "die": 0.00004,  # kills its process
 }
-"""How many of a hundred thousand messages ask for what; the others only want to be done."""
+"""The share of messages with each request. The other messages just succeed."""
 
 
 def wish(dice: random.Random) -> dict[str, str]:
-    """What a new message asks for, and of which group; the other groups only do it."""
+    """Return a new message's request, and the group that follows it. In other groups the handler just succeeds."""
     place = dice.random()
     for what, share in SHARES.items():
         if place < share:
-            # The process that consumes by hand does one message after the other: one that dies takes all along.
+            # The process that consumes by hand handles its messages in one thread. A death would hit all of them.
             groups = [BILLING, BOOKS, TAXES] if what == "die" else GROUPS
             return {"do": what, "on": dice.choice(groups).name}
         place -= share

@@ -1,8 +1,8 @@
 """A process of a run that publishes: ``python -m tests.proof.publisher POST SEED RATE``.
 
-It publishes in every way there is, in transactions of its own, with others held open in a second thread; in bursts,
-RATE messages a second on the whole. It rests while the file ``hold`` lies in the history's directory: the backlog is
-long enough then.
+It publishes in every possible way, each time in its own transaction. A second thread holds other transactions open. It
+publishes in bursts, RATE messages per second on average. It pauses while the history's directory contains a file
+``hold``, because the backlog is then long enough.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _pause = threading.Event()
 
 
 class _Undo(Exception):
-    """Rolls a transaction back."""
+    """Raised to roll a transaction back."""
 
 
 class Publisher:
-    """One thread's publishing."""
+    """Publishes messages from one thread."""
 
     def __init__(self, post: str, label: str, seed: int, history: Writer, *, ledger: bool) -> None:
         self.post, self.name, self.history, self.ledger = post, f"{my_name()}.{label}", history, ledger
@@ -44,7 +44,7 @@ class Publisher:
         self._recent: list[tuple[str, str]] = []
 
     def once(self) -> None:
-        """One transaction of some kind."""
+        """Run one transaction of a random kind."""
         ways: list[tuple[float, Callable[[], None]]] = [
             (0.60, self.many),
             (0.15, self.few),
@@ -73,7 +73,7 @@ class Publisher:
                 _pause.wait(self.dice.random() * 0.02)
 
     def single(self) -> None:
-        """Without a transaction of its own: the statement commits by itself."""
+        """Publish without an explicit transaction. The statement commits by itself."""
         name = self._transaction()
         outcome = "unknown"
         try:
@@ -83,7 +83,7 @@ class Publisher:
             self.history.write(Closed(now(), name, outcome))  # type: ignore[arg-type]
 
     def again(self) -> None:
-        """With ids, one of which may be in the log already."""
+        """Publish with ids. Some of the ids may already be in the log."""
         for _ in range(3):
             with self.atomic() as name:
                 self._publish(name, ORDERS, id=f"{self.name}-{self.dice.randrange(20)}", key=KEYS[0])
@@ -99,7 +99,7 @@ class Publisher:
             self._publish(name, ORDERS, fill="x" * self.dice.randrange(10_000, 300_000))
 
     def held(self) -> None:
-        """Open for seconds, while others overtake it."""
+        """Hold a transaction open for seconds, while other transactions overtake it."""
         with self.atomic() as name:
             for _ in range(self.dice.randrange(1, 5)):
                 self._publish(name, ORDERS)
@@ -109,7 +109,7 @@ class Publisher:
 
     @contextmanager
     def atomic(self) -> Iterator[str]:
-        """A transaction whose end is written down: unknown if its COMMIT was sent and nothing came back."""
+        """A transaction whose end the history notes. It is unknown if COMMIT was sent and no result arrived."""
         name = self._transaction()
         outcome = "rolled back"
         try:
@@ -133,7 +133,7 @@ class Publisher:
         return self.dice.choice(KEYS) if self.dice.random() < 0.7 else None
 
     def _sent(self, name: str, topic: str, key: str | None) -> dict[str, str]:
-        """Write down that a message is about to be sent; its payload."""
+        """Note in the history that a message is about to be sent, and return its payload."""
         self.messages += 1
         message = f"{self.name}-{self.messages}"
         self.history.write(Sent(now(), self.name, name, message, topic, key))

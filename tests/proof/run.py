@@ -1,4 +1,4 @@
-"""One run: everybody starts, faults come for a while, then all that is left is done, and the history is checked."""
+"""One run: start all processes, cause faults for some time, finish all messages, and check the history."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ SLACK = 3.0
 
 @dataclass(frozen=True)
 class Options:
-    """All times in seconds, ``rate`` in messages a second.
+    """The options of a run. Times are in seconds, and ``rate`` is in messages per second.
 
-    ``every``: between faults, on average. ``slack``: beyond what is promised, for a busy machine. ``drain``: how
-    long the rest may take.
+    ``every`` is the average time between faults. ``slack`` is extra time for a busy machine, beyond the promises.
+    ``drain`` is the time limit for the remaining messages.
     """
 
     seed: int
@@ -58,7 +58,7 @@ class Result:
 
 
 class Run:
-    """``say`` is told now and then how far it is."""
+    """``say`` receives a progress report every 15 seconds."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Run:
         self.history.write(*(group.registered(now()) for group in GROUPS))
         self._join("worker", self.options.workers)
         self._join("hand", self.options.hands)
-        # What is published before is deleted as soon as those that are registered are done with it.
+        # Messages published earlier could be deleted as soon as the groups registered so far have finished them.
         wait_until(self.observer.knows_all_groups, "all groups are registered")
         self._join("publisher", self.options.publishers)
 
@@ -157,7 +157,7 @@ class Run:
             self.observer.look()
 
     def _drain(self) -> None:
-        """No more faults, no more messages: all that is there is done and forgotten."""
+        """Stop the faults and the publishers. Wait until the queue has finished and deleted all messages."""
         while self._later:
             heapq.heappop(self._later)[2]()
         for member in self.crew.members:

@@ -1,4 +1,4 @@
-"""What faults are done to: the crew, the server and its database."""
+"""The targets of the faults: the processes, the server and its database."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from tests.proof.history import Fault, Writer, now
 
 @dataclass
 class Scene:
-    """``server`` is None where it is not ours, ``disk`` where there is none to fill; ``parameters``: to connect."""
+    """``server`` is None if the run does not own the server, and ``disk`` if there is no disk to fill.
+
+    ``parameters`` are the arguments for a connection.
+    """
 
     crew: Crew
     history: Writer
@@ -31,14 +34,14 @@ class Scene:
         self.history.write(Fault(now(), kind, target))
 
     def tend_server(self) -> None:
-        """Start it again if it has died of something."""
+        """Start the server again if it has died."""
         if self.server is not None and not Path(f"/proc/{self.server.pid}").exists():
             self.note("server down", "died")
             self.server.restart()
             self.note("server up")
 
     def connect(self) -> Any:
-        """A connection that Django does not know. Raises ``MySQLdb.Error`` while the server is away."""
+        """Open a connection outside Django. Raises ``MySQLdb.Error`` while the server is down."""
         connection = MySQLdb.connect(**self.parameters, connect_timeout=2)
         connection.autocommit(True)
         return connection

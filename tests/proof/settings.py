@@ -1,4 +1,4 @@
-"""Settings of a run's processes: as those of the tests' workers, with the run's handlers."""
+"""Settings of a run's processes: the settings of the tests' workers, with the run's handlers."""
 
 from tests.support.worker_settings import *  # noqa: F403
 

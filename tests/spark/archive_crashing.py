@@ -1,4 +1,4 @@
-"""Archive runs as processes, to be killed; and what an archive holds, by its manifests, read with plain pyarrow."""
+"""Run archive commands as processes that tests kill. Read an archive's content by its manifests, with pyarrow alone."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ ARGUMENTS = {
 def verb(
     name: str, options: dict[str, str], place: Path, *arguments: str, hadoop: bool = False
 ) -> Iterator[Processes]:
-    """A verb at work on the archive; whatever is left of it is killed at the end. ``hadoop``: it goes there by a mount.
+    """Run an archive verb as a process.
 
-    As if it was started long after the one before: who is dead is held to be dead at once.
+    Everything that it started is killed at the end. The heartbeats of earlier runs expire first, so the new run takes
+    over at once. With ``hadoop`` the verb reaches the folder through a mount.
     """
     SubscriberHeartbeat.objects.filter(consumer_group=GROUP).update(heartbeat_at=0)
     database = [word for option, value in options.items() for word in (ARGUMENTS[option], value)]
@@ -52,7 +53,7 @@ def verb(
 
 
 def manifests(place: Path) -> dict[str, dict[str, Any]]:
-    """Those that count, by name, as the format's reference has it."""
+    """Return the valid manifests by name, as the reference of the format defines them."""
     paths = place.glob(f"manifests/{TOPIC}/*.json")
     found = sorted((json.loads(path.read_bytes()) for path in paths), key=lambda each: -each["compaction"])
     counted, replaced = {}, set[str]()
@@ -64,7 +65,7 @@ def manifests(place: Path) -> dict[str, dict[str, Any]]:
 
 
 def named(place: Path) -> dict[str, dict[str, Any]]:
-    """The files that count, by path, with what is said of them."""
+    """Return the entries of all files that valid manifests name, by path."""
     entries = [
         entry
         for manifest in manifests(place).values()
@@ -76,12 +77,12 @@ def named(place: Path) -> dict[str, dict[str, Any]]:
 
 
 def written(place: Path) -> set[str]:
-    """The files that are there, whether they count or not."""
+    """Return the paths of all data files, named by a manifest or not."""
     return {path.relative_to(place).as_posix() for path in place.glob("*/*/*/*.parquet")}
 
 
 def numbers(place: Path) -> list[int]:
-    """The payloads of all messages that count, sorted; each file is what its manifest says."""
+    """Return the payloads of all archived messages, sorted. Check each file against its manifest."""
     found: list[int] = []
     for path, entry in named(place).items():
         data = (place / path).read_bytes()
@@ -96,23 +97,23 @@ def numbers(place: Path) -> list[int]:
 
 
 def batches(place: Path) -> int:
-    """The number of the last batch that has a manifest."""
+    """Return the number of the last batch that has a manifest."""
     return max((manifest["batch"] for manifest in manifests(place).values()), default=0)
 
 
 def spark_writes(place: Path) -> bool:
-    """Whether Spark has files of its own there, which have no names yet."""
+    """Return True if Spark has temporary files there, which have no final names yet."""
     return any(place.glob(".writing/*/*/_temporary/**/*.parquet"))
 
 
 def is_being_written(place: Path) -> bool:
-    """Whether there are files of a batch that has no manifest."""
+    """Return True if there are files of a batch without a manifest."""
     last = batches(place)
     return any(int(path.rpartition("/")[2][:10]) > last for path in written(place))
 
 
 def is_ahead_of_its_group(place: Path) -> bool:
-    """Whether the last manifest is there, and the group is not where it says."""
+    """Return True if the last manifest exists and the group's offset is below its position."""
     found = manifests(place)
     position = max((manifest["position"] for manifest in found.values()), default=0)
     return position > 0 and stands_at(GROUP, TOPIC) < position

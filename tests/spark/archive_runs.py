@@ -1,4 +1,4 @@
-"""Archive runs of the tests' database into one folder, and what is in it then."""
+"""Archive runs of the test database into one folder, and the archive's content afterwards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Runs:
-    """``runs("orders", …)`` is an archive run; of an option the last one counts."""
+    """Call ``runs("orders", …)`` for an archive run. Arguments of the call override the defaults."""
 
     def __init__(self, spark: SparkSession, options: dict[str, str], place: Path) -> None:
         self.spark, self.options, self.place = spark, options, place
@@ -27,7 +27,7 @@ class Runs:
         return archive(self.spark, topics, **{"to": str(self.place), "options": self.options, **more})
 
     def held(self, topic: str = "orders", table: Any = "messages") -> list[dict[str, Any]]:
-        """The rows of the archive, by pyarrow alone."""
+        """Return the rows of the archive, read with pyarrow alone."""
         import pyarrow.parquet as pq
 
         from django_mqueue.spark import Archive
@@ -42,7 +42,7 @@ class Runs:
 
 
 def left(topic: str = "orders") -> list[int]:
-    """What is in a topic's log after deletion."""
+    """Return the offsets in a topic's log after garbage collection."""
     with override_settings(MQUEUE=QUICK):
         collect(topic)
     return in_log(topic)

@@ -1,4 +1,4 @@
-"""Small archives written by hand, as the format's reference has it."""
+"""Small archives written by hand, as the reference of the format defines them."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def data(
     columns: int = 12,
     name: Table = "messages",
 ) -> FileEntry:
-    """A file of messages, in the folder of the table ``name``.
+    """Write a file of messages into the folder of the table ``name``.
 
-    ``columns``: only so many of them, as an older version may have written.
+    ``columns``: the number of columns, fewer than 12 for a file of an older version.
     """
     table = pa.table(
         {
@@ -76,7 +76,10 @@ def batch(
     life: int = 1,
     table: Table = "messages",
 ) -> Manifest:
-    """A batch of messages, and its manifest; or that of a compaction. ``table``: what the manifest calls them."""
+    """Write a batch of messages and its manifest, or the manifest of a compaction.
+
+    ``table``: the table's name in the manifest.
+    """
     entry = data(folder, topic, number, offsets, columns, table)
     manifest = Manifest(
         topic=topic,
@@ -98,7 +101,7 @@ def batch(
 
 
 def copy_of(folder: Path, topic: str, tables: Mapping[Table, tuple[pa.Table, int]]) -> None:
-    """One batch of what was read of a topic, each table up to an offset of its own."""
+    """Write one batch from rows that were read from a topic. The last offset differs by table."""
     parts: dict[Table, Part] = {}
     for table, (rows, upto) in tables.items():
         found = rows.filter(pc.less_equal(rows["offset"], upto)).sort_by("offset")
@@ -120,7 +123,7 @@ def copy_of(folder: Path, topic: str, tables: Mapping[Table, tuple[pa.Table, int
 
 
 def rows(folder: Path) -> list[tuple[int, str]]:
-    """Offsets and ids of all messages of ``orders``, read without Spark."""
+    """Return offsets and ids of all messages of ``orders``, read without Spark."""
     return [
         (row["offset"], row["id"])
         for entry in Archive.open(folder).entries("orders")
@@ -129,7 +132,7 @@ def rows(folder: Path) -> list[tuple[int, str]]:
 
 
 def age(folder: Path) -> None:
-    """Everything is two hours older."""
+    """Make all files two hours older."""
     for path in folder.rglob("*"):
         if path.is_file():
             then = path.stat().st_mtime - 7200

@@ -1,4 +1,4 @@
-"""What is read of a topic, as rows and as blocks, which must be the same. Needs PySpark, but no JVM."""
+"""Read a topic as rows and as blocks, which must give the same result. Needs PySpark, but no JVM."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ EVERYTHING = 2**62
 def read(
     topic: str, group: str | None = None, *, table: str = "messages", dense: bool = False
 ) -> list[dict[str, Any]]:
-    """All columns: the server's bytes value by value, and as a few long values, where these can tell it."""
+    """Return all columns of a topic.
+
+    Read them as rows and as blocks, and check that both are equal. If a value contains a separator, a block that has
+    the values inside its lines must raise ``Unclear``.
+    """
     options = read_options({"topic": topic, "table": table, "includeHeaders": "true"})
     made = Batches(schema_of(options)).maker({"topic": topic} | ({"group": group} if group else {}))
     pages = Pages(topic, made.fields, None, group, dense)
@@ -41,6 +45,6 @@ def read(
 
 
 def _between(lump: bytes | str) -> bool:
-    """Whether it holds what stands between lines or values, or for null."""
+    """Return True if the value contains a separator of lines or values, or is the sign for null."""
     raw = lump.encode() if isinstance(lump, str) else lump
     return raw == b"\x1e" or any(end in raw for end in (b"\n", b"\r", b"\x1f"))

@@ -1,4 +1,4 @@
-"""Spark's own servers as processes of a test: a standalone cluster, and a Spark Connect server. Ended by their ids."""
+"""Run a standalone cluster and a Spark Connect server as processes. They are ended by their process ids."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PATIENCE = 180
 
 
 class Service:
-    """One of Spark's classes as a process that leads a session; what it starts is of that session."""
+    """A class of Spark's as a process that leads its own session. All its child processes belong to that session."""
 
     def __init__(self, program: str, arguments: tuple[str, ...], environment: dict[str, str]) -> None:
         self._log = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
@@ -56,7 +56,7 @@ class Service:
         return Path(f"/proc/self/fd/{self._log.fileno()}").read_text(encoding="utf-8", errors="replace")
 
     def says(self, pattern: str) -> str:
-        """The first group of what is waited for."""
+        """Wait until the output matches the pattern, and return the first group."""
 
         def found() -> re.Match[str] | None:
             assert self.process.poll() is None, self.output[-4000:]
@@ -86,7 +86,10 @@ def service(program: str, *arguments: str, **environment: str) -> Iterator[Servi
 
 @contextmanager
 def standalone(work: Path, environment: dict[str, str]) -> Iterator[tuple[str, list[Service]]]:
-    """A master's URL, and its two workers, each with one core; ``environment``: of these, and so of executors."""
+    """Yield a master's URL and its two workers, each with one core.
+
+    ``environment``: variables of the workers and their executors.
+    """
     environment = {**environment, "SPARK_DAEMON_MEMORY": "200m"}
     here = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
     with ExitStack() as stack:
@@ -110,7 +113,7 @@ def standalone(work: Path, environment: dict[str, str]) -> Iterator[tuple[str, l
 
 @contextmanager
 def connect_server(**environment: str) -> Iterator[str]:
-    """The URL of a Spark Connect server; ``environment`` is also that of its executors."""
+    """Yield the URL of a Spark Connect server. ``environment``: variables of the server and its executors."""
     settings = (
         "spark.connect.grpc.binding.port=0", "spark.ui.enabled=false", f"spark.driver.extraJavaOptions={FAST}",
         "spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1",

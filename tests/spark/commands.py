@@ -1,4 +1,4 @@
-"""The command as real processes, and what they leave behind."""
+"""Run the command as a real process, and find the processes that it leaves behind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SMALL = (
     "--master", "local[2]", "--memory", "600m",
     *(word for key, value in FAST_JVM.items() if key != "spark.log.level" for word in ("--conf", f"{key}={value}")),
 )  # fmt: skip
-"""For a command's own Spark."""
+"""Arguments for a command that starts its own Spark."""
 
 NO_DJANGO = {"DJANGO_SETTINGS_MODULE": ""}
 
@@ -26,7 +26,7 @@ NO_DJANGO = {"DJANGO_SETTINGS_MODULE": ""}
 def command(
     program: tuple[str, ...], arguments: tuple[str, ...], environment: dict[str, str]
 ) -> Iterator[Worker]:
-    """The process; whatever is left of what it has started is killed at the end."""
+    """Run the program. All processes that it started are killed at the end."""
     worker = Worker(arguments, environment, program=program)
     try:
         yield worker
@@ -41,7 +41,7 @@ def command(
 
 
 def started_by(leader: int) -> dict[int, str]:
-    """The processes that a session's leader has started, and itself: their command lines. Zombies are none."""
+    """Return the command lines of the session leader and its child processes, without zombies."""
     found = {}
     for place in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):

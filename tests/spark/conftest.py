@@ -1,4 +1,4 @@
-"""One Spark for all tests of this folder that need one, and the tests' database as its options."""
+"""One Spark session for all tests of this folder that need it, and the options of the test database."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Where there is no Spark: what is to be left out imports it, or Arrow."""
+    """Ignore tests that import Spark or Arrow if PySpark is not installed."""
     if find_spec("pyspark") is not None or collection_path.suffix != ".py":
         return None
     return True if all_need_spark(collection_path) else None
@@ -28,7 +28,10 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """Two tasks at once, each tried twice, and little memory; the password in the environment, as users have it."""
+    """Run two tasks at once, try each twice, and use little memory.
+
+    The password is in the environment, as users have it.
+    """
     password = str(connection.settings_dict["PASSWORD"])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MQUEUE_PASSWORD", password)
@@ -40,7 +43,7 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(autouse=True)
 def no_query_left(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A query that a failed test has left would read the next one's messages."""
+    """Stop queries that a failed test has left. They would read the messages of the next test."""
     yield
     if "spark" in request.fixturenames:
         for query in request.getfixturevalue("spark").streams.active:
@@ -49,7 +52,7 @@ def no_query_left(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def options(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """The tests' database, as a user would name it."""
+    """Return the options of the test database, as a user would write them."""
     monkeypatch.setenv("MQUEUE_PASSWORD", str(connection.settings_dict["PASSWORD"]))
     return settings_options()
 

@@ -1,4 +1,4 @@
-"""Streaming jobs that are killed: their processes by name, moments to kill them at, deletion behind them."""
+"""Kill streaming jobs: find their processes by name, choose the moment, and run garbage collection at the same time."""
 
 from __future__ import annotations
 
@@ -29,16 +29,18 @@ from .streams import committed, ended, stands_at
 SOURCE = Path(django_mqueue.__file__).parent / "spark" / "default_source.py"
 
 DRIVER, JAVA, TASKS, PLANNER = "tests.spark.driver", "java", "pyspark.daemon", "streaming_source_runner"
-"""What the command lines of a job's processes hold: its own, the JVM (driver and executor), Python's tasks, and the
-process that plans the query's batches."""
+"""Parts of the command lines of a job's processes.
+
+In this order: the job itself, the JVM (driver and executor), Python's tasks, and the process that plans the batches.
+"""
 
 SOON = 4.0
-"""Seconds for which a place to kill at is looked for, before it is looked for again."""
+"""Seconds to wait for the moment to kill at, before the lock is released and taken again."""
 
 
 @dataclass
 class Job:
-    """What ``driver`` is to do."""
+    """The job description for ``driver``."""
 
     options: dict[str, str]
     checkpoint: str
@@ -48,8 +50,8 @@ class Job:
 
     @contextmanager
     def run(self, *, every: str = "", sink: str | None = None) -> Iterator[Running]:
-        """The job and all that it starts; killed at the end."""
-        modules = self.target / "modules"  # As the wheel has it.
+        """Run the job. All its processes are killed at the end."""
+        modules = self.target / "modules"  # As in the wheel.
         modules.mkdir(exist_ok=True)
         shutil.copy(SOURCE, modules / "pyspark_mqueue.py")
         words = {
@@ -72,32 +74,41 @@ class Job:
             worker.close()
 
     def finish(self, timeout: float = 200) -> None:
-        """To the end of what there is."""
+        """Run until the job has read everything."""
         finish(self.run, timeout)
 
     def numbers(self) -> list[int]:
-        """What all batches came to, in the sink ``files``; in ``parquet`` after a run with the sink ``read``."""
+        """Return the numbers of all batches in the sink ``files``.
+
+        For ``parquet``, first run the job with the sink ``read``.
+        """
         return sorted(
             number for path in self.target.glob("*.json") for number in json.loads(path.read_text())
         )
 
 
 class EndedByItself(AssertionError):
-    """Before it was killed. Spark gives its Python processes ten seconds to start in: too few on a busy machine."""
+    """The job ended before the test killed it.
+
+    Spark gives its Python processes ten seconds to start, which is too short on a busy machine.
+    """
 
 
 class Processes:
-    """A program at work, with all that it has started."""
+    """A running program with all its child processes."""
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
 
     def pids(self, what: str = "") -> list[int]:
-        """Its processes whose command line holds that: those of its session, whatever groups they are in."""
+        """Return the session's processes whose command line contains ``what``, in any process group."""
         return [pid for pid, line in started_by(self.worker.pid).items() if what in line]
 
     def kill(self, what: str = "") -> int:
-        """SIGKILL of them all, at once; without ``what`` until there are none: how many these were."""
+        """Send SIGKILL to all matching processes.
+
+        Without ``what``, repeat until none is left. Return how many were killed.
+        """
         killed = 0
         while pids := self.pids(what):
             for pid in pids:
@@ -112,13 +123,13 @@ class Processes:
         return killed
 
     def send(self, number: signal.Signals) -> None:
-        """To all of them."""
+        """Send the signal to all processes."""
         for pid in self.pids():
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 
     def until(self, condition: Callable[[], object], what: str, timeout: float = 120) -> None:
-        """Wait for it while the job runs; fails if that ends before."""
+        """Wait for the condition while the job runs. Fail if the job ends first."""
 
         def over() -> bool:
             return bool(condition()) or not self.worker.running
@@ -128,10 +139,10 @@ class Processes:
             raise EndedByItself(f"it ended before {what}")
 
     def kill_when(self, condition: Callable[[], bool], what: str, *, locked: str = "") -> None:
-        """Kill all of it when that is so, and is so still when all stands. ``locked``: a topic whose row is held then.
+        """Stop all processes when the condition is true, and kill them if it is still true then.
 
-        With that row held nobody registers, moves or leaves; it may be that it waits for the row too early: then it is
-        let go, and caught another time.
+        ``locked``: hold this topic's row lock meanwhile, so that no process can register, move or leave. If the job
+        waits for that lock too early, release the lock and try again.
         """
 
         def lock() -> None:
@@ -158,19 +169,22 @@ At = TypeVar("At", bound=Processes)
 
 
 class Running(Processes):
-    """A streaming job at work."""
+    """A running streaming job."""
 
     def __init__(self, worker: Worker, job: Job) -> None:
         super().__init__(worker)
         self.job = job
 
     def has_committed(self, batches: int) -> None:
-        """Wait until so many more batches are durable."""
+        """Wait until ``batches`` more batches are durable."""
         goal = committed(self.job.checkpoint) + batches
         self.until(lambda: committed(self.job.checkpoint) >= goal, f"{batches} more batches are durable")
 
     def kill_between_sink_and_group(self, topic: str, group: str) -> None:
-        """Kill all when a batch is durable, and the group has not moved there: it waits for the topic's lock."""
+        """Kill all processes when a batch is durable, but its group has not moved.
+
+        The group waits for the topic's lock.
+        """
 
         def is_behind() -> bool:
             batch = committed(self.job.checkpoint)
@@ -182,7 +196,7 @@ class Running(Processes):
 def finish(
     run: Callable[[], AbstractContextManager[Processes]], timeout: float = 200, tries: int = 3
 ) -> None:
-    """Let it run to its end, once more if it fails: as whoever starts it by the clock does."""
+    """Run to the end. Run again after a failure, as a scheduler does."""
     for left in reversed(range(tries)):
         with run() as running:
             code = running.worker.wait(timeout)
@@ -192,7 +206,7 @@ def finish(
 
 
 def crash(run: Callable[[], AbstractContextManager[At]], way: Callable[[At], object], tries: int = 4) -> None:
-    """Let it run, and do that to it; again if it ended by itself before."""
+    """Run and do ``way`` to the processes. Try again if the run ended by itself before."""
     for left in reversed(range(tries)):
         try:
             with run() as running:
@@ -204,7 +218,7 @@ def crash(run: Callable[[], AbstractContextManager[At]], way: Callable[[At], obj
 
 
 def _soon(condition: Callable[[], bool]) -> bool:
-    """Whether it comes to be so within a few seconds."""
+    """Return True if the condition becomes true within a few seconds."""
     with suppress(AssertionError):
         wait_until(condition, "", seconds=SOON, every=0.005)
         return True
@@ -213,7 +227,7 @@ def _soon(condition: Callable[[], bool]) -> bool:
 
 @contextmanager
 def collecting(topic: str) -> Iterator[None]:
-    """Delete whatever may be deleted, all the time, as workers would."""
+    """Run garbage collection all the time, as workers do."""
     stop = threading.Event()
 
     def work() -> None:
@@ -234,7 +248,7 @@ def collecting(topic: str) -> Iterator[None]:
 
 @contextmanager
 def publishing(topic: str, rows: int, chunk: int = 5000, every: float = 0.4) -> Iterator[None]:
-    """A quarter at once, and the rest bit by bit."""
+    """Publish a quarter at once and the rest in chunks."""
     publish_many(topic, range(rows // 4))
     stop = threading.Event()
 
@@ -247,5 +261,5 @@ def publishing(topic: str, rows: int, chunk: int = 5000, every: float = 0.4) -> 
     try:
         yield
     finally:
-        stop.set()  # The rest at once.
+        stop.set()  # Publish the rest without pauses.
         thread.result()

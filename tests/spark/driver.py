@@ -1,11 +1,10 @@
-"""A streaming job as a process of its own: ``python -m tests.spark.driver JOB``, a JSON object of these:
+"""A streaming job as its own process: ``python -m tests.spark.driver JOB``, where JOB is a JSON object.
 
-``options`` of the source, ``checkpoint``, ``target`` (a folder), ``sink``, ``every`` (how often it looks for a batch;
-if empty it ends where there is no more), ``master``. Sinks:
-
-``files``: each batch becomes one file named by its number, written whole or not at all: a batch that comes again
-replaces it. ``parquet``: Spark's own sink, whose readers see what its log names. ``topic``: another topic.
-``read``: no stream at all, but what the sink ``parquet`` has come to, as one file of ``files``.
+Its keys are ``options`` (of the source), ``checkpoint``, ``target`` (a folder), ``sink``, ``every`` (the trigger
+interval; if empty, the job ends when it has read everything) and ``master``. The sinks are:
+``files``: each batch becomes one file, named by the batch's number and written atomically. A repeated batch replaces
+its file. ``parquet``: Spark's own sink; readers see the files that its log names. ``topic``: another topic.
+``read``: no stream; write the rows of the sink ``parquet`` as one file of ``files``.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ if TYPE_CHECKING:
 
 CONNECTION = {"host", "port", "user", "database", "unixSocket"}
 COPIES = "copies"
-"""The topic of the sink ``topic``."""
+"""The target topic of the sink ``topic``."""
 
 
 def main(job: dict[str, Any]) -> None:
-    """Spark finds the format by the name of its module: nothing is registered here."""
+    """Run the job. Spark finds the format by its module's name, so nothing is registered here."""
     os.environ.update(environment())
     builder = SparkSession.builder.master(job["master"]).config("spark.driver.memory", "600m")
     settings = {**FAST_JVM, "spark.ui.enabled": "false", ADAPTIVE_STREAMS: "false"}  # The rows have no ids.
@@ -68,7 +67,7 @@ def main(job: dict[str, Any]) -> None:
 
 
 def keep(target: Path, name: str, rows: Iterable[Any]) -> None:
-    """The numbers that are the rows' payloads, as a file that is there as a whole."""
+    """Write the numbers in the payloads to a file, atomically."""
     part = target / f"{name}.part"
     part.write_text(json.dumps([json.loads(bytes(row.payload)) for row in rows]))
     os.replace(part, target / f"{name}.json")

@@ -1,6 +1,7 @@
-"""A driver whose Java is killed while it sends rows: ``python -m tests.spark.dying_java HOW``.
+"""Run a driver whose Java process is killed while it sends rows: ``python -m tests.spark.dying_java HOW``.
 
-It says how many rows it was given, or which exception was raised. ``HOW``: ``collect``, ``collect_all`` or ``stream``.
+Print how many rows the driver received, or which exception it raised. ``HOW``: ``collect``, ``collect_all`` or
+``stream``.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ROWS, WIDTH = 50_000, 200
-"""So many that most are not in any buffer when the first ones are read."""
+"""Too many rows for any buffer: most are still in Java when Python reads the first ones."""
 
 
 class KillsJava:
-    """In place of the file of a connection to Java: at a read behind the first megabyte Java is gone."""
+    """A replacement for the file of a connection to Java. After the first megabyte, a read kills Java."""
 
     def __init__(self, file: IO[bytes], spark: SparkSession) -> None:
         self._file, self._spark, self._rest = file, spark, 1_000_000
@@ -58,11 +59,11 @@ def main(how: str) -> None:
         frame = spark.range(ROWS).selectExpr("id", f"repeat('x', {WIDTH}) AS wide")
         say(lambda: frame.collect() if how == "collect" else collect_all(frame))
     sys.stdout.flush()
-    os._exit(0)  # Without Java, what PySpark does at the end only takes time.
+    os._exit(0)  # Without Java, PySpark's cleanup only takes time.
 
 
 def stream(spark: SparkSession) -> None:
-    """A batch of a streaming query. It is called in a thread of its own, which outlives Java."""
+    """Run a batch of a streaming query. Its callback runs in another thread, which outlives Java."""
     said = threading.Event()
 
     def keep(changed: DataFrame, batch: int) -> None:

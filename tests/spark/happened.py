@@ -1,4 +1,4 @@
-"""Made-up histories of a topic: rows as the queue leaves them, and in plain Python what a report must say of them."""
+"""Made-up histories of a topic: write rows as the queue does, and compute the expected report in plain Python."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ ERRORS = (
 
 @dataclass
 class Sent:
-    """A row of the log. ``retry_of``: the delivery that was set aside for it; ``first``: when that was published."""
+    """A row of the log.
+
+    ``retry_of``: the delivery that was parked for this retry; ``first``: when that message was published.
+    """
 
     offset: int
     topic: str
@@ -43,8 +46,11 @@ class Sent:
 
 @dataclass
 class Done:
-    """What a group did with a row. ``failures``: (at, text, kind) of each failed attempt at this row; ``brought``: of
-    attempts at the row before it. ``gone``: the row was deleted since, and only the letter tells."""
+    """The outcome of one row for one group.
+
+    ``failures``: (at, text, kind) of each failed attempt at this row; ``brought``: those of attempts at the row before
+    it. ``gone``: the row was deleted since; only its dead letter is left.
+    """
 
     of: Sent
     group: str
@@ -139,8 +145,6 @@ class History:
         text, kind = self.random.choice(ERRORS)
         return text % self.random.randrange(1000) if "%" in text else text, kind
 
-    # Rows.
-
     def store(self) -> None:
         rows = []
         for one in self.sent:
@@ -192,12 +196,12 @@ class History:
             acked_at=done.ended, errors=errors[-ERRORS_KEPT:] or None,
         )  # fmt: skip
 
-    # What must be said.
+    # The expected report.
 
     def steps(
         self, group: str, size: int = HOUR, since: int = 0, until: int = 2**60
     ) -> dict[int, dict[str, object]]:
-        """By the beginning of the step."""
+        """Return the expected figures by the start of each step."""
         found: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
 
         def note(at: int | None, name: str, value: int = 1) -> None:
@@ -238,7 +242,7 @@ class History:
         return (one for one in self.sent if one.target in ("", group))
 
     def kept(self, done: Done) -> list[tuple[int, str, str]]:
-        """Failed attempts at this row whose errors its state still has."""
+        """Return the failed attempts at this row whose errors its delivery state still has."""
         removed = done.ending == "removed"
         most = ERRORS_KEPT - removed
         return done.failures[-most:]
@@ -256,7 +260,7 @@ class History:
         return sum(one.offset > start and one.offset not in ended for one in self.mine(group))
 
     def done_by_all(self, upto: int) -> set[int]:
-        """Offsets of messages that deletion may take."""
+        """Return offsets of messages that garbage collection may delete."""
         ended = {(done.of.offset, done.group) for done in self.done if done.ending in ENDED}
         return {
             one.offset
@@ -266,13 +270,13 @@ class History:
         }
 
     def backlog(self, group: str, at: int) -> int:
-        """Just before a moment."""
+        """Return the backlog just before ``at``."""
         ended = {d.of.offset for d in self.done if d.group == group and d.ended is not None and d.ended < at}
         return sum(one.published < at and one.offset not in ended for one in self.mine(group))
 
 
 def percentiles(values: list[int]) -> tuple[int | None, int | None, int | None, int]:
-    """The smallest value that at least so many of a hundred do not exceed."""
+    """Return p50, p95 and p99 by the nearest-rank method, and the number of values."""
     if not values:
         return None, None, None, 0
     ordered = sorted(values)

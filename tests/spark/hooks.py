@@ -1,4 +1,4 @@
-"""Functions for ``connectionHook``: Spark's processes import them, where Django's apps are not loaded."""
+"""Functions for ``connectionHook``. Spark's processes import them without loading Django's apps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ TAKEN = 2
 
 
 def deleting() -> dict[str, str]:
-    """Where a task opens a connection, some of what it is to read is deleted first; planning sees everything."""
+    """Delete some messages each time a task opens a connection. The planner still sees all of them."""
     from pyspark import TaskContext
 
     if TaskContext.get() is None:
@@ -19,7 +19,7 @@ def deleting() -> dict[str, str]:
 
 
 def dying() -> dict[str, str]:
-    """The first attempt of a task ends with its process, where it opens a connection."""
+    """Kill the process of a task's first attempt when it opens a connection."""
     from pyspark import TaskContext
 
     if (task := TaskContext.get()) is not None and task.attemptNumber() == 0:
@@ -28,7 +28,7 @@ def dying() -> dict[str, str]:
 
 
 def hanging() -> dict[str, str]:
-    """The second task never gets a connection."""
+    """Block the second task: it never gets a connection."""
     from pyspark import TaskContext
 
     if (task := TaskContext.get()) is not None and task.partitionId() == 1:

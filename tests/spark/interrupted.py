@@ -1,6 +1,6 @@
-"""A planner that is sent SIGTERM when it has locked a topic: ``python -m tests.spark.interrupted OPTIONS``.
+"""A planner that receives SIGTERM while it holds a topic's lock: ``python -m tests.spark.interrupted OPTIONS``.
 
-Spark sends it at any time, and cannot aim; here the process does so itself, when its first batch is durable.
+Spark sends the signal at any time and cannot aim. Here the process sends it to itself, when its first batch is durable.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main(options: dict[str, str]) -> None:
 
 
 def make_durable(checkpoint: Path, ended: dict[str, Any]) -> None:
-    """As Spark does with its first batch."""
+    """Write the files that make the first batch durable, as Spark does."""
     for folder, text in (("offsets", json.dumps(ended)), ("commits", "{}")):
         (checkpoint / folder).mkdir(parents=True)
         (checkpoint / folder / "0").write_text(f"v1\n{text}")

@@ -1,4 +1,4 @@
-"""A quick JVM, and streaming queries on it; needs no Django."""
+"""A fast JVM and streaming queries on it. Needs no Django."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FAST_JVM = {
 
 
 def defaults(place: Path, **more: str) -> Path:
-    """A directory for ``SPARK_CONF_DIR``: a quick JVM for programs that start Spark themselves."""
+    """Write a fast JVM's defaults into a folder for ``SPARK_CONF_DIR``, for programs that start Spark themselves."""
     values = {**FAST_JVM, "spark.driver.memory": "600m", **more}
     place.joinpath("spark-defaults.conf").write_text(
         "".join(f"{name} {value}\n" for name, value in values.items())
@@ -35,9 +35,10 @@ def start(
     once: bool = True,
     every: str = "",
 ) -> StreamingQuery:
-    """A query that hands each batch to ``batch``: to the end of what there is (``once``), or until it is stopped.
+    """Start a query that gives each batch to ``batch``.
 
-    ``every``: how often it looks for a batch; then it runs on.
+    With ``once`` it ends when it has read everything. Otherwise it runs until it is stopped.
+    ``every``: the trigger interval; the query then keeps running.
     """
     reader = spark.readStream.format("mqueue").options(**options).schema("offset BIGINT, payload BINARY")
     writer = reader.load().writeStream.foreachBatch(batch).option("checkpointLocation", checkpoint)

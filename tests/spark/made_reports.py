@@ -1,4 +1,4 @@
-"""Reports made by hand: three days of a shop, and one whose every name is an attack. Needs no Spark."""
+"""Reports made by hand: three days of a shop, and a report in which every name is an attack. Needs no Spark."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HOSTILE = (
 
 
 def shop() -> Report:
-    """Orders with the rhythm of a day, and a slow hour in which a payment provider was away."""
+    """Return a report of orders with a daily rhythm, and one slow hour in which a payment provider was unavailable."""
     pairs = [("orders", "billing"), ("orders", "shipping"), ("payments", "billing"), ("payments", "ledger")]
     topics = ("orders", "payments")
     steps = [step for pair in pairs for step in _steps(*pair)]
@@ -131,7 +131,7 @@ def _error(topic: str, group: str, error: str, is_class: bool, count: int, examp
 
 
 def hostile() -> Report:
-    """Every text that somebody else writes is an attack."""
+    """Return a report in which every text from outside is an attack."""
     base = shop()
     steps = [step for step in base.steps if step.topic == "orders" and step.group == "billing"][:4]
     total = base.groups[0]
@@ -148,5 +148,5 @@ def hostile() -> Report:
 
 
 def empty() -> Report:
-    """Of a topic to which nothing was ever published."""
+    """Return the report of a topic without any messages."""
     return replace(shop(), topics=[TopicTotals("quiet")], groups=[], steps=[], errors=[], keys=[], notes=[])

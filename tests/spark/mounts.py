@@ -1,4 +1,4 @@
-"""A folder under a name that only Hadoop knows: ``viewfs``, with a table of mounts in the session's configuration."""
+"""Give a folder a URI that only Hadoop knows: ``viewfs``, with a mount table in the session's configuration."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def mount(name: str, folder: Path) -> tuple[str, str]:
-    """What Hadoop is told, so that ``viewfs://NAME/mnt`` is the folder."""
+    """Return the Hadoop setting that mounts the folder at ``viewfs://NAME/mnt``."""
     return f"fs.viewfs.mounttable.{name}.link./mnt", folder.as_uri()
 
 
 @contextmanager
 def mounted(spark: SparkSession, folder: Path) -> Iterator[str]:
-    """The folder's URI. Each has a name of its own: Hadoop keeps what it has once found under one."""
+    """Yield a URI for the folder. Each URI has a new name, because Hadoop caches a file system by its name."""
     name = f"t{uuid.uuid4().hex}"
     key, value = mount(name, folder)
     spark.conf.set(key, value)

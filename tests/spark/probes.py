@@ -1,4 +1,4 @@
-"""Data sources that note what Spark does with them; what is known of it is relied on (see ``test_traps``)."""
+"""Data sources that record how Spark calls them. The product relies on this behaviour (see ``test_traps``)."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from django_mqueue.spark.streaming import StreamReader
 
 
 def note(path: str, line: str) -> None:
-    """From any of Spark's processes."""
+    """Append a line to the file, from any of Spark's processes."""
     with open(path, "a") as file:
         file.write(line + "\n")
 
 
 class Filters(DataSource):
-    """A thousand numbers, of which it leaves out what a filter says that is pushed down."""
+    """A thousand numbers. The source leaves out rows by the filters that Spark pushes down."""
 
     @classmethod
     def name(cls) -> str:
@@ -64,7 +64,7 @@ class _Filters(DataSourceReader):
 
 
 class Nothing(DataSource):
-    """Has no partitions; its rows are what it is asked to read."""
+    """A source without partitions. Its rows show the partition that Spark asks it to read."""
 
     @classmethod
     def name(cls) -> str:
@@ -86,7 +86,7 @@ class _Nothing(DataSourceReader):
 
 
 class Moments(DataSource):
-    """One moment, in a batch of Arrow's whose time zone is the option ``zone``."""
+    """One timestamp in an Arrow batch, whose time zone is the option ``zone``."""
 
     @classmethod
     def name(cls) -> str:
@@ -108,8 +108,11 @@ class _Moments(DataSourceReader):
 
 
 class Steps(DataSource):
-    """A stream of three batches of a row each. What is asked of it is noted in the option ``notes``, and what of the
-    ``checkpoint`` was durable then."""
+    """A stream of three batches with one row each.
+
+    It writes each call into the file of the option ``notes``, with the batches that were durable in ``checkpoint`` at
+    that time.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -146,7 +149,7 @@ class _Steps(DataSourceStreamReader):
         note(self.notes, f"commit of {end['step']}, {self._durable()}")
 
     def _durable(self) -> str:
-        """The numbers of the batches that Spark has planned, and of those that it knows to be done."""
+        """Return the last batch that Spark has planned, and the last batch that it has committed."""
         planned, done = (
             sorted(int(name) for name in os.listdir(place) if name.isdecimal()) if place.exists() else []
             for place in (Path(self.checkpoint, "offsets"), Path(self.checkpoint, "commits"))
@@ -155,7 +158,7 @@ class _Steps(DataSourceStreamReader):
 
 
 class Counted(MQueueDataSource):
-    """The queue's own stream; each time that it is asked for news is noted in the file that is the option ``notes``."""
+    """The queue's own stream. It writes each call for the latest offset into the file of the option ``notes``."""
 
     @classmethod
     def name(cls) -> str:
@@ -188,7 +191,7 @@ ALL: tuple[type[DataSource], ...] = (Filters, Nothing, Moments, Steps, Counted)
 
 
 class Strict(MQueueDataSource):
-    """Its writes fail instead of warning."""
+    """A writer that raises instead of warning."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,4 +1,4 @@
-"""Where the groups of streaming queries stand."""
+"""Positions of the groups of streaming queries."""
 
 from __future__ import annotations
 
@@ -14,23 +14,26 @@ from tests.support.processes import wait_until
 
 
 def stands_at(group: str, topic: str = "orders") -> int:
-    """The offset up to which deletion may go, for this group."""
+    """Return the offset up to which this group allows deletion."""
     return Offset.objects.get(consumer_group=group, topic=topic, partition_key="").offset_acked
 
 
 def eventually(condition: Callable[[], object], what: str) -> None:
-    """Wait for it as long as Spark may take, whose processes start one by one."""
+    """Wait for the condition with a long timeout. Spark's processes start one by one."""
     wait_until(lambda: bool(condition()), what, seconds=120)
 
 
 def settle(topic: str) -> int:
-    """The offset up to which all is decided; there must be any. All know it, if the topic has a group."""
+    """Settle the topic, and return its settled offset.
+
+    Fail if nothing can be settled. If the topic has a group, the offset is stored.
+    """
     settler = Settler("default", topic)
     return wait_until(settler.advance, "the topic is settled")
 
 
 def change_by_hand(group: str, how: str) -> None:
-    """As an operator does, while its query runs."""
+    """Change the registration as an operator does while the query runs."""
     if how == "reset":
         reset("orders", group, "earliest", force=True)
     else:
@@ -51,11 +54,11 @@ def reads_log(group: str, topic: str = "orders") -> bool:
 
 
 def committed(checkpoint: str) -> int:
-    """The newest batch that is durable; -1 for none."""
+    """Return the number of the newest durable batch, or -1."""
     return max((int(path.name) for path in Path(checkpoint, "commits").glob("[0-9]*")), default=-1)
 
 
 def ended(checkpoint: str, batch: int, topic: str = "orders") -> int:
-    """The last offset of a planned batch."""
+    """Return the last offset of a planned batch."""
     lines = Path(checkpoint, "offsets", str(batch)).read_text().splitlines()
     return int(json.loads(lines[-1])["topics"][topic]) - 1

@@ -1,4 +1,4 @@
-"""``spark-submit`` of PySpark's package, in place of this process: ``python -m tests.spark.submitting …``."""
+"""Replace this process by ``spark-submit`` of PySpark's package: ``python -m tests.spark.submitting …``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes again tells what it was: retries that waited apart, and dead letters sent back."""
+"""Retries and redriven dead letters name their original message."""
 
 from __future__ import annotations
 

@@ -1,17 +1,17 @@
-"""Compactions, and cleaning, of one topic at once: whoever comes first, stands still or dies, the archive is whole.
+"""Compactions and cleanings of one topic at the same time: the archive stays whole if one is slow, paused or killed.
 
 =====================================================  ================================================================
-One                                                    and the other meanwhile
+The first process                                      and the second process meanwhile
 =====================================================  ================================================================
-two compactions know the same                          each has written its files: one takes the number, one is too late
-a compaction has written its files, and stands still   another one does all, and its own is cleaned away
-the same                                               others are done, replaced and cleaned: its number is free again
-the same                                               cleaning deletes its files, which nobody has named for so long
+two compactions start from the same state              each has written its files: one takes the number, one is too late
+a compaction has written its files, and pauses         another compaction finishes, and cleaning deletes these files
+the same                                               others finish, are replaced and cleaned: the number is free again
+the same                                               cleaning deletes its files, because no manifest names them
 a compaction is killed without a manifest, or with it  anything (in ``test_archive_kills_at_length``)
-verification has read everything                       a compaction that stood still is done after all
-cleaning knows what is useless, and stands still       the same
-two cleanings know the same                            one of them takes the number
-one goes on with a second topic, or verifies it        that one was compacted and cleaned since it began
+verification has read everything                       a paused compaction finishes
+cleaning has found the unused files, and pauses        the same
+two cleanings start from the same state                one of them takes the number
+a run compacts or verifies several topics              another run has compacted and cleaned the second topic meanwhile
 =====================================================  ================================================================
 """
 
@@ -44,7 +44,7 @@ Seen = list[tuple[int, int]]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """Three batches, in which the same is at the end as at the beginning."""
+    """Yield an archive of three batches. Its rows must be the same at the end of the test."""
     folder = begin(tmp_path / "archive")
     for number, offsets in enumerate([[1, 2, 4], [5, 6], [8, 9]], 1):
         batch(folder, "orders", number, [0, 4, 6][number - 1], offsets)
@@ -55,7 +55,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def first_two(folder: Path) -> int:
-    """So many bytes as the first two batches have."""
+    """Return the total bytes of the first two batches."""
     return sum(entry.bytes for entry in Archive.open(folder).entries("orders")[:2])
 
 
@@ -64,14 +64,14 @@ def names(folder: Path) -> list[str]:
 
 
 def cleaned(spark: SparkSession, folder: Path) -> int:
-    """How many files; after which everything is as it should be."""
+    """Clean the archive, check that it has no problems, and return the number of deleted files."""
     (found,) = verify(spark, str(folder), clean=True)
     assert found.problems == []
     return int(found.deleted)
 
 
 def before_its_manifest(monkeypatch: pytest.MonkeyPatch, do: Callable[[], object]) -> None:
-    """The next compaction has written its files; then this is done, and it goes on."""
+    """Call ``do`` after the next compaction has written its files and before it writes its manifest."""
     real, once = compacting._part, [do]
 
     def meanwhile(*arguments: Any) -> Any:
@@ -86,7 +86,7 @@ def before_its_manifest(monkeypatch: pytest.MonkeyPatch, do: Callable[[], object
 def test_of_two_compactions_one_changes_something(
     folder: Path, first_two: int, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, alike: bool
 ) -> None:
-    """Of the same batches, and of others, some of which are the same."""
+    """Run two compactions of the same batches, or of sets of batches that overlap."""
     both, real = threading.Barrier(2, timeout=60), compacting._part
 
     def together(*arguments: Any) -> Any:
@@ -161,7 +161,7 @@ def test_a_compaction_whose_files_were_cleaned_away_changes_nothing(
 def test_a_compaction_that_took_its_time_is_done(
     folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody has cleaned: so its files are there, however old they are."""
+    """The files are old, but no cleaning has run, so they still exist."""
     before_its_manifest(monkeypatch, lambda: age(folder))
     compact(spark, str(folder))
     assert names(folder) == ["compaction-0000000001"]
@@ -171,7 +171,7 @@ def test_a_compaction_that_took_its_time_is_done(
 def test_cleaning_leaves_the_files_of_a_compaction_that_is_done_while_it_looks(
     folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    """While it reads what is there; or when it knows what nobody names, and is about to delete that."""
+    """The compaction finishes while cleaning reads the folder, or just before cleaning deletes unused files."""
     may_go_on, cleaning = threading.Event(), threading.Event()
     real = getattr(checking._Check, place)
 
@@ -198,7 +198,7 @@ def test_cleaning_leaves_the_files_of_a_compaction_that_is_done_while_it_looks(
 def test_of_two_cleanings_one_deletes(
     folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And the number that is taken by a cleaning is no harm to the next compaction."""
+    """The number that a cleaning has taken does not harm the next compaction."""
     for number in (1, 2):
         (folder / f"messages/orders/2026-11-21/{number:010d}-killed-0.parquet").write_bytes(b"")
     age(folder)
@@ -217,7 +217,7 @@ def test_of_two_cleanings_one_deletes(
 
 
 def compact_and_clean(spark: SparkSession, folder: Path) -> Callable[[int, int], None]:
-    """Progress that once, when some of ``orders`` is about to be done, compacts and cleans ``parcels``."""
+    """Return a progress function. At its first call it compacts and cleans ``parcels``."""
     todo = [True]
 
     def progress(done: int, total: int) -> None:
@@ -233,7 +233,7 @@ def compact_and_clean(spark: SparkSession, folder: Path) -> Callable[[int, int],
 
 @pytest.fixture
 def parcels(folder: Path) -> Path:
-    """The same folder with two topics, of which ``parcels`` comes last."""
+    """Add a second topic, ``parcels``, which is processed last."""
     for number in (1, 2):
         batch(folder, "parcels", number, number - 1, [number])
     return folder

@@ -1,4 +1,4 @@
-"""What an archive run refuses before it changes anything, and when it is done."""
+"""Errors that an archive run raises before it changes anything, and the conditions under which it ends."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def run(spark: SparkSession, options: dict[str, str], tmp_path: Path) -> Runs:
 
 @pytest.mark.exhaustive
 def test_a_run_ends_though_history_goes_on(run: Runs) -> None:
-    """A group that stands still, and traffic: with each look one more message is old enough."""
+    """A group makes no progress, and at each check one more message becomes old enough to archive."""
     subscribe("orders", "idle")
     publish_many("orders", range(20))
     wanted = in_log("orders")
@@ -82,7 +82,7 @@ def test_a_run_that_is_refused_for_one_topic_holds_no_other(run: Runs) -> None:
 
 
 class Earlier:
-    """The tables as they were, for a database that is set back."""
+    """A copy of the offsets, to restore the database to that state."""
 
     def __init__(self) -> None:
         self.offset = in_log("orders")[-1]
@@ -99,7 +99,7 @@ class Earlier:
 
 @pytest.fixture
 def earlier(run: Runs) -> Earlier:
-    """Before the last of three runs."""
+    """Return the state before the last of three runs."""
     for number in range(2):
         publish_many("orders", range(3 * number, 3 * number + 3))
         run()
@@ -110,7 +110,10 @@ def earlier(run: Runs) -> Earlier:
 
 
 def test_a_database_that_was_set_back_is_told(run: Runs, earlier: Earlier) -> None:
-    """At once, and when its log has passed what the archive has: what lies between is kept."""
+    """The run fails directly after the restore, and also when the log has passed the archive's last offset.
+
+    Messages in between are kept.
+    """
     archived = run.offsets()
     earlier.set_back()
     with pytest.raises(LogGap, match=f"nothing above offset {earlier.offset} was ever settled here"):
@@ -135,7 +138,7 @@ def test_counting_on_above_the_archive_loses_nothing(run: Runs, earlier: Earlier
     earlier.set_back()
     with connection.cursor() as cursor:
         cursor.execute(f"ALTER TABLE queue_messages AUTO_INCREMENT = {archived[-1] + 1:d}")
-    more = publish("orders", 100).offset  # Nobody has settled it yet: the run does.
+    more = publish("orders", 100).offset  # The run must settle it.
     run()
     assert run.offsets() == [*archived, more]
     with Subscription("orders", "billing") as subscription, override_settings(MQUEUE=QUICK):

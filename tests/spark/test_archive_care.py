@@ -1,4 +1,4 @@
-"""Compaction and verification: nothing is lost or doubled by the one, and the other finds what is wrong."""
+"""Compaction loses and doubles nothing, and verification finds damage."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.once]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Three batches of seven messages."""
+    """Return an archive of seven messages in three batches."""
     begin(tmp_path / "archive")
     for number, offsets in enumerate([[1, 2, 4], [5, 6], [8, 9]], 1):
         batch(tmp_path / "archive", "orders", number, [0, 4, 6][number - 1], offsets)
@@ -111,7 +111,7 @@ def test_older_files_get_the_columns_of_now(folder: Path, spark: SparkSession) -
 
 
 def test_deliveries_of_several_groups_are_sorted_together(folder: Path) -> None:
-    """Files of one range and several groups overlap; afterwards none do."""
+    """The files of several groups overlap in one range. After compaction no files overlap."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -274,7 +274,7 @@ def test_clean_leaves_what_is_nobody_s_and_takes_what_a_killed_run_left_beside(
 def test_progress_is_told_by_files(
     folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While it goes on: of a topic that is read for hours, and of two."""
+    """Progress is reported during one long topic, and over two topics."""
     from django_mqueue.spark import compact, verify
     from django_mqueue.spark.archiving import checking
 

@@ -1,4 +1,4 @@
-"""An archive as its manifests tell it, and the files it is made of; Spark is not started but by the last test."""
+"""The archive's catalog of manifests, and the classes that read and write its files. Few tests start Spark."""
 
 from __future__ import annotations
 
@@ -82,7 +82,10 @@ def test_what_a_compaction_replaced_does_not_count(folder: Path) -> None:
 
 
 def test_what_comes_late_is_replaced_already(folder: Path) -> None:
-    """By a compaction, and by a run, that stood still while what they write was done, replaced and cleaned away."""
+    """A paused compaction and a paused run write their manifests late.
+
+    Others have already replaced their files, so the catalog ignores these manifests.
+    """
     batch(folder, "orders", 4, 3, [4])
     replaces = ["0000000001", "0000000002", "0000000003", "compaction-0000000001"]
     batch(folder, "orders", 3, 0, [1, 2, 3], since=1, compaction=2, replaces=replaces)
@@ -96,7 +99,10 @@ def test_what_comes_late_is_replaced_already(folder: Path) -> None:
 def test_a_list_that_was_made_while_a_run_wrote_is_made_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may have a manifest, and not the one before it; or one that is cleaned away before it is read."""
+    """The first listing misses a manifest, or contains a manifest that cleaning deletes before it is read.
+
+    The catalog lists again.
+    """
     for number in range(1, 4):
         batch(folder, "orders", number, number - 1, [number])
     found = opened(folder)
@@ -144,7 +150,10 @@ def test_a_manifest_that_is_missing_or_too_much_is_found_out(folder: Path) -> No
 
 @pytest.mark.parametrize("lost", [1, 2], ids=["first", "middle"])
 def test_every_batch_must_be_there_whatever_it_holds(folder: Path, lost: int) -> None:
-    """One that is the last of its tables leaves no gap in offsets."""
+    """The offsets have no gap if the missing batch is the last one of its table.
+
+    The number of the next batch shows the loss.
+    """
     tables: list[Table] = ["messages", "deliveries", "dead_letters"]
     names = [
         batch(folder, "orders", number, 0, [1, 2, 3], table=table).name
@@ -240,7 +249,7 @@ def test_a_place_without_keys_is_let_pass(place: str) -> None:
 
 @pytest.fixture(params=["path", "uri", "hadoop", "store", "mount", "shown when closed"])
 def files(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Files]:
-    """The same folder by each class; that for stores over a local file system of pyarrow's, Hadoop's by a mount."""
+    """The same folder through each class: store classes over pyarrow's local file system, Hadoop through a mount."""
     from pyarrow import fs
 
     from django_mqueue.spark.archiving import hadoop
@@ -325,13 +334,13 @@ def test_what_cannot_be_looked_into_is_not_free(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize("error", [NotImplementedError, OSError])
 def test_nothing_stays_of_a_file_that_could_not_be_named(tmp_path: Path, error: type[Exception]) -> None:
-    """As with Azure's accounts without hierarchical namespace, which Arrow cannot rename anything in."""
+    """Azure accounts without hierarchical namespace behave like this: Arrow cannot rename a file there."""
     from pyarrow import fs
 
     from django_mqueue.spark.archiving.files import StoreFiles
 
     class Flat:
-        """A disk on which nothing can be renamed."""
+        """A disk that cannot rename files."""
 
         def __getattr__(self, name: str) -> Any:
             return getattr(fs.LocalFileSystem(), name)
@@ -379,7 +388,7 @@ def test_offsets_are_looked_at_within_groups_of_rows_and_between_them(
 def test_a_local_file_is_synced_before_it_has_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And its folder after that, and the folders above it as they are made."""
+    """The folder is synced after the file has its name. Parent folders are synced as they are created."""
     from django_mqueue.spark.archiving.files import files_at
 
     seen = []
@@ -436,14 +445,14 @@ def test_names_of_stores_are_those_that_spark_knows() -> None:
 
 
 def test_a_store_that_lists_no_folders(tmp_path: Path) -> None:
-    """As Arrow has Google's: what is below tells them."""
+    """Arrow lists Google's store like this. The paths of files show which folders exist."""
     from pyarrow import fs
 
     from django_mqueue.spark.archiving.files import StoreFiles
     from django_mqueue.spark.archiving.vacancy import held
 
     class Objects:
-        """A disk of which only files are listed."""
+        """A disk that lists files only."""
 
         type_name = "gcs"
 
@@ -464,7 +473,10 @@ def test_a_store_that_lists_no_folders(tmp_path: Path) -> None:
 
 
 def test_spark_reads_what_the_manifests_name(folder: Path, spark: SparkSession) -> None:
-    """Older files without the newest columns too; names with signs of their own to Hadoop and to patterns."""
+    """Older files lack the newest columns.
+
+    Topic names contain characters that are special for Hadoop and for glob patterns.
+    """
     topics = ["orders", "a/b %2F [x] {y}", "k=v", "_hidden"]
     for topic in topics:
         batch(folder, topic, 1, 0, [1, 2], columns=7)

@@ -1,4 +1,4 @@
-"""Archives where only Hadoop has a way to: the same folder, whichever way it is written and read."""
+"""Archives in places that only Hadoop reaches. Both ways of writing and reading give the same folder."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ DAY = 86_400_000
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where the mount leads to; the archive is below."""
+    """Return the folder behind the mount. The archive is below it."""
     found = tmp_path / "the [old] disk"
     found.mkdir()
     return found
@@ -53,7 +53,7 @@ def uri(spark: SparkSession, folder: Path) -> Iterator[str]:
 
 @pytest.fixture
 def place(folder: Path) -> Path:
-    """The same archive as a path of this machine's."""
+    """Return the archive's path on the local disk."""
     return folder / "a b" / "archive"
 
 
@@ -70,7 +70,7 @@ def run(spark: SparkSession, options: dict[str, str], uri: str) -> Run:
 
 
 def held(place: Path, table: Table = "messages") -> list[dict[str, Any]]:
-    """The rows of an archive, by pyarrow alone; each file must be one day's."""
+    """Return the rows of an archive, read with pyarrow alone. Each file must hold one day."""
     import pyarrow.parquet as pq
 
     found = []
@@ -85,7 +85,7 @@ def offsets(place: Path) -> list[int]:
 
 
 def left_behind(place: Path) -> list[str]:
-    """Files that are no part of the archive."""
+    """Return the files that do not belong to the archive."""
     named = {entry.path for table in TABLES for entry in Archive.open(place).entries("orders", table)}
     there = (path.relative_to(place).as_posix() for path in place.rglob("*") if path.is_file())
     return [
@@ -96,7 +96,10 @@ def left_behind(place: Path) -> list[str]:
 
 
 def fill() -> None:
-    """Messages of three days, around midnight in any order, some for one group alone; deliveries; a dead letter."""
+    """Publish messages of three days, out of order around midnight, some for one group only.
+
+    Add deliveries and a dead letter.
+    """
     subscribe("orders", "billing")
     publish("orders", b"\x00\xff", id="raw", headers={"by": "web"}, kind="placed")
     publish_many("orders", [OutgoingMessage({"n": n}, key=f"k{n % 7}") for n in range(150)])
@@ -116,7 +119,7 @@ def fill() -> None:
 def test_the_archive_is_the_same_as_one_by_arrow(
     run: Run, uri: str, place: Path, folder: Path, spark: SparkSession
 ) -> None:
-    """Other hands have written it: the same rows in the same order, types, places and what is said of them."""
+    """Hadoop and Arrow write the same rows in the same order, with the same types, paths and manifest entries."""
     import pyarrow.parquet as pq
 
     from django_mqueue.spark.configuring import configured
@@ -158,7 +161,7 @@ def test_the_archive_is_the_same_as_one_by_arrow(
 def test_what_was_begun_one_way_goes_on_the_other(
     run: Run, uri: str, place: Path, spark: SparkSession
 ) -> None:
-    """Runs and compactions by turns, with deletion behind them."""
+    """Runs and compactions alternate between Hadoop and the local path. Garbage collection follows each run."""
     wanted: list[int] = []
     for number, way in enumerate([uri, place, uri, f"hadoop+file://{place}", place]):
         publish_many("orders", range(40))
@@ -205,7 +208,7 @@ def test_days_are_compacted_each_by_itself_into_files_of_a_bounded_size(
 
 
 class Killed(BaseException):
-    """In place of a kill: nobody catches it. Real ones are in test_archive_kills."""
+    """Stands for a kill: the code does not catch it. test_archive_kills has real kills."""
 
 
 @pytest.mark.parametrize("before", ["the names", "the manifest", "the move"])
@@ -253,7 +256,7 @@ def test_a_run_that_ended_anywhere_is_gone_on_with(
 def test_rows_of_a_task_that_was_tried_again_are_there_once(
     run: Run, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the first attempt has read, and told, does not count."""
+    """Rows and counts of the failed first attempt are ignored."""
     from django_mqueue.spark.archiving.indirect import _reading
 
     def at_first_failing(*arguments: Any) -> Any:
@@ -298,7 +301,7 @@ def test_verification_finds_what_is_damaged(
         file.unlink()
     else:
         file.write_bytes(harm(file.read_bytes()))
-    file.with_name(f".{file.name}.crc").unlink()  # Else it is Hadoop that finds it.
+    file.with_name(f".{file.name}.crc").unlink()  # Otherwise Hadoop's checksum finds the damage.
     (found,) = verify(spark, uri)
     assert re.search(told, "\n".join(found.problems)), found.problems
     assert entry.path in found.problems[0]
@@ -311,7 +314,7 @@ def test_verification_finds_what_is_damaged(
 def test_messages_that_are_gone_are_told_and_nothing_is_named(
     run: Run, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What tasks have met comes through Spark as it was."""
+    """Errors of tasks pass through Spark unchanged."""
     from django_mqueue.spark.archiving.indirect import written
 
     publish_many("orders", range(10))
@@ -346,7 +349,7 @@ def test_a_file_that_was_not_stored_as_it_was_written_is_not_named(
 def test_a_walk_takes_as_many_calls_of_java_s_however_many_files_there_are(
     place: Path, uri: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each run makes one of each table, to see that no manifest is lost."""
+    """Each run walks once through each table, to check that no manifest is lost."""
     from django_mqueue.spark.archiving.files import LocalFiles, files_at
 
     client = spark.sparkContext._gateway._gateway_client
@@ -354,7 +357,7 @@ def test_a_walk_takes_as_many_calls_of_java_s_however_many_files_there_are(
 
     def counted(command: str, *more: Any, **named: Any) -> Any:
         nonlocal calls
-        calls += not command.startswith("m")  # What Python lets go of.
+        calls += not command.startswith("m")  # Python releases Java objects.
         return send(command, *more, **named)
 
     monkeypatch.setattr(client, "send_command", counted)
@@ -439,7 +442,7 @@ def test_without_a_session_that_can_ask_hadoop_it_is_said_what_to_do() -> None:
         Archive.open("viewfs://x/y")
 
     class Connected:
-        """A session of Spark Connect's has no JVM."""
+        """A Spark Connect session, which has no JVM."""
 
     with pytest.raises(OptionError, match="cannot be asked through Spark Connect"):
         files_at("viewfs://x/y", Connected())
@@ -449,7 +452,10 @@ def test_without_a_session_that_can_ask_hadoop_it_is_said_what_to_do() -> None:
 
 @pytest.mark.once
 def test_a_long_reason_leaves_the_way_out_in_what_a_command_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Arrow names each place in which it has looked for Java: a command's line ends after some hundred characters."""
+    """Arrow's error lists every path where it looked for Java.
+
+    The command's error line is limited to some hundred characters.
+    """
 
     def from_uri(uri: str) -> object:
         raise OSError("Unable to load libjvm " + "dlopen(/usr/lib/jvm/default-java/libjvm.so) failed: " * 20)

@@ -1,4 +1,7 @@
-"""What cleaning keeps of what no manifest names, and tells: in a store that Arrow knows and Spark does not, too."""
+"""Unnamed files that cleaning keeps and reports.
+
+The archive may be in a store that Arrow reaches and Spark does not.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +30,12 @@ STORE = "s3://bucket/archive?endpoint_override=localhost:9000"
 
 @pytest.fixture(params=["disk", STORE], ids=["disk", "store"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two batches of ten messages."""
+    """Return an archive of twenty messages in two batches."""
     found = begin(tmp_path / "archive")
     for number in (1, 2):
         batch(found, "orders", number, (number - 1) * 10, range((number - 1) * 10 + 1, number * 10 + 1))
     if request.param == STORE:
-        # Neither Spark nor anybody else goes there: Arrow's way is one to the folder.
+        # Only Arrow reaches this store: its file system leads to the folder.
         def at(to: str, spark: object = None) -> Files:
             assert to == STORE
             return StoreFiles(to, fs.LocalFileSystem(), str(found))
@@ -44,12 +47,12 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.fixture
 def to(request: pytest.FixtureRequest, folder: Path) -> str:
-    """What the archive is called."""
+    """Return the archive's name for this case."""
     return STORE if request.node.callspec.params["folder"] == STORE else str(folder)
 
 
 def leave(folder: Path, name: str, offsets: range, rows_per_group: int = 4, **other: str) -> Path:
-    """A file of a killed run's; the rows of ``other``'s offsets have other ids."""
+    """Write a file of a killed run. Rows at the offsets in ``other`` get other ids."""
     written = folder / data(folder, "scratch", 1, offsets).path
     rows = pq.read_table(written)
     ids = [other.get(f"at{offset}", f"id-{offset}") for offset in offsets]
@@ -62,7 +65,7 @@ def leave(folder: Path, name: str, offsets: range, rows_per_group: int = 4, **ot
 def test_what_the_archive_has_is_deleted_and_what_it_has_not_is_told(
     folder: Path, to: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Piece by piece: a file's rows are in several others, which have more."""
+    """Cleaning compares in pieces, because a file's rows lie in several archive files, which also hold other rows."""
     monkeypatch.setattr(copies, "PIECE", 3)
     same = leave(folder, "same", range(3, 18))
     other = leave(folder, "other", range(3, 18), at17="before")
@@ -86,7 +89,7 @@ def test_what_the_archive_has_is_deleted_and_what_it_has_not_is_told(
 def test_what_the_archive_s_own_files_do_not_tell_is_kept(
     folder: Path, to: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One is gone when it is to be compared."""
+    """One of the archive's files disappears before the comparison."""
     same = leave(folder, "same", range(3, 18))
     age(folder)
     only = copies.only_copies

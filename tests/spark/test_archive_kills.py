@@ -1,4 +1,4 @@
-"""SIGKILL of archive runs while garbage collection deletes behind them; at length in test_archive_kills_at_length."""
+"""SIGKILL of archive runs while garbage collection follows. The long version is test_archive_kills_at_length."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_killed_run_is_gone_on_with_and_each_message_counts_once(
     useless = written(place) - set(named(place))
     assert useless, "nothing was left by the kills: this proves nothing about cleaning"
     for path in place.rglob("*.*"):
-        os.utime(path, (0, 0))  # Of long ago: nobody reads or writes it any more.
+        os.utime(path, (0, 0))  # Old files: no process uses them.
     (cleaned,) = verify(spark, str(place), clean=True)
     assert cleaned.problems == []
     assert written(place) == set(named(place))

@@ -1,5 +1,6 @@
-"""300,000 messages into an archive whose runs, and compactions, are killed again and again, at random and at the worst
-moments, while others are published and deletion is right behind: each message counts once.
+"""Archive 300,000 messages while runs and compactions are killed many times, at random and at the worst moments.
+
+Publishing and garbage collection continue at the same time. The archive must hold each message once.
 """
 
 from __future__ import annotations
@@ -60,7 +61,10 @@ def its_own_process(run: Processes, place: Path) -> None:
 
 
 def tasks(run: Processes, place: Path) -> None:
-    """They are tried again, three times: once or twice nobody notices, at last the run fails."""
+    """Kill all tasks, six times.
+
+    Spark retries a task three times: the run survives one or two kills, and fails in the end.
+    """
     for _ in range(6):
         run.kill(TASKS)
         threading.Event().wait(0.4)
@@ -98,7 +102,7 @@ def compact_and_be_killed(options: dict[str, str], place: Path, *, hadoop: bool)
 def test_two_compactions_at_once_one_of_which_is_killed_when_its_manifest_is_there(
     options: dict[str, str], tmp_path: Path
 ) -> None:
-    """The other one stands still before its own meanwhile. Whatever was killed, nothing must be done by hand."""
+    """The other compaction is paused before it writes its manifest. No kill may need manual repair."""
     publish_many(TOPIC, range(3000))
     place = tmp_path / "archive"
     finish(lambda: verb("archive", options, place, "--batch-rows", "1000"))
@@ -128,10 +132,10 @@ def test_two_compactions_at_once_one_of_which_is_killed_when_its_manifest_is_the
 
 def clean(options: dict[str, str], place: Path, *, hadoop: bool = False) -> None:
     for path in place.rglob("*.*"):
-        os.utime(path, (0, 0))  # Of long ago: nobody reads or writes it any more.
+        os.utime(path, (0, 0))  # Old files: no process uses them.
     finish(lambda: verb("verify", options, place, "--clean", hadoop=hadoop))
     assert written(place) == set(named(place))
-    # A checksum of Hadoop's may outlive its manifest, where a kill came between the two.
+    # A checksum file of Hadoop's may outlive its manifest, if the kill came between the two deletions.
     left = {path.stem for path in place.glob(f"manifests/{TOPIC}/*") if path.suffix != ".crc"}
     assert left == set(manifests(place))
 
@@ -185,7 +189,7 @@ def test_of_two_runs_at_once_one_does_it(options: dict[str, str], tmp_path: Path
 def test_a_run_that_stood_still_for_long_does_no_harm_to_the_one_that_took_its_place(
     options: dict[str, str], tmp_path: Path
 ) -> None:
-    """Everybody holds it to be dead by then; then it goes on in the middle of a batch."""
+    """The paused run's heartbeat has expired. Then it continues in the middle of a batch."""
     publish_many(TOPIC, range(50_000))
     place = tmp_path / "archive"
     rows = ("--batch-rows", "1000")
@@ -194,7 +198,7 @@ def test_a_run_that_stood_still_for_long_does_no_harm_to_the_one_that_took_its_p
         slow.until(lambda: is_being_written(place), "a batch is under way")
         slow.send(
             signal.SIGSTOP
-        )  # and the next verb begins half a minute later, as far as its group is concerned
+        )  # The next verb starts half a minute later, as far as the heartbeats of its group show.
         with verb("archive", options, place, *rows) as heir:
             assert heir.worker.wait(300) == 0
         publish_many(TOPIC, range(50_000, 60_000))

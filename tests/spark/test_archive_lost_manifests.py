@@ -1,4 +1,7 @@
-"""A manifest that is lost (by a disk, a hand, a copy in part) is missed whatever it held, and nothing is cleaned."""
+"""A lost manifest is detected, whatever it named, and nothing is cleaned.
+
+A disk, a person or a partial copy loses it.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ def data_files(folder: Path) -> set[Path]:
 def test_a_batch_that_leaves_no_gap_in_offsets_is_missed(
     spark: SparkSession, options: dict[str, str], tmp_path: Path
 ) -> None:
-    """The first one has the messages, the second their history alone; the log has forgotten both."""
+    """The first batch has the messages, the second only their history. The log has deleted both."""
     run = Runs(spark, options, tmp_path / "archive")
     subscribe("orders", "billing")
     publish_many("orders", range(3))
@@ -62,7 +65,7 @@ def test_a_batch_that_leaves_no_gap_in_offsets_is_missed(
     age(run.place)
     (found,) = verify(spark, run.place, clean=True)
     missing = "manifest 0000000002 begins with batch 2: one before it is missing|those before it are missing"
-    assert re.search(missing, found.problems[0])  # The first offset that anything has here may be 1, or not.
+    assert re.search(missing, found.problems[0])  # The first offset on this server may be 1 or higher.
     with pytest.raises(ArchiveError, match=missing):
         run()
     assert data_files(run.place) == there
@@ -74,7 +77,7 @@ def test_a_batch_that_leaves_no_gap_in_offsets_is_missed(
 
 @pytest.fixture
 def three(spark: SparkSession, options: dict[str, str], tmp_path: Path) -> Runs:
-    """Of three batches, one message each."""
+    """Return an archive of three batches with one message each."""
     run = Runs(spark, options, tmp_path / "archive")
     for number in range(3):
         publish_many("orders", [number])
@@ -85,7 +88,7 @@ def three(spark: SparkSession, options: dict[str, str], tmp_path: Path) -> Runs:
 @pytest.mark.parametrize("strict", [True, False])
 @override_settings(MQUEUE=QUICK)
 def test_a_run_does_not_write_anew_what_a_lost_manifest_named(three: Runs, strict: bool) -> None:
-    """Whatever gap is allowed. When they are put back all goes on."""
+    """This holds even if gaps are allowed. When the manifests are restored, runs work again."""
     assert left() == []
     kept = {}
     there = data_files(three.place)
@@ -105,7 +108,10 @@ def test_a_run_does_not_write_anew_what_a_lost_manifest_named(three: Runs, stric
 
 @override_settings(MQUEUE=QUICK)
 def test_a_run_does_not_write_others_at_the_offsets_that_a_lost_manifest_named(three: Runs) -> None:
-    """The database was set back, and has given them anew: the log has as many messages there."""
+    """The restored database has given the same offsets to new messages.
+
+    The log has as many messages there as the lost batch.
+    """
     offset = three.offsets()[-1]
     (three.place / manifest_path("orders", "0000000003")).unlink()
     assert left() == []
@@ -121,7 +127,10 @@ def test_a_run_does_not_write_others_at_the_offsets_that_a_lost_manifest_named(t
 def test_cleaning_leaves_what_the_archive_has_nowhere_else(
     spark: SparkSession, options: dict[str, str], tmp_path: Path
 ) -> None:
-    """A batch of dead letters does not move the group: no run knows that there was one, and they were purged."""
+    """The lost batch holds dead letters only, so the group's offset does not show it.
+
+    The log's dead letters were purged.
+    """
     run = Runs(spark, options, tmp_path / "archive")
     subscribe("orders", "billing")
 
@@ -157,7 +166,10 @@ def test_cleaning_leaves_what_the_archive_has_nowhere_else(
 def test_cleaning_leaves_what_had_the_archive_s_offsets_before_a_set_back(
     spark: SparkSession, tmp_path: Path, table: Table
 ) -> None:
-    """A batch that was written and not named: what the database gave its offsets to then is archived in its place."""
+    """A killed batch was written but never named.
+
+    After a restore, the database gave its offsets to other rows, and these were archived.
+    """
     folder = begin(tmp_path / "archive")
     now, before = (
         pa.table(
@@ -183,7 +195,7 @@ def test_cleaning_leaves_what_had_the_archive_s_offsets_before_a_set_back(
 
 @override_settings(MQUEUE=QUICK)
 def test_files_of_what_the_log_has_still_hold_up_no_run(three: Runs) -> None:
-    """As of a run that went on over a gap, and was killed; one of them is not written to its end."""
+    """The files come from a killed run that was allowed to pass a gap. One file is incomplete."""
     subscribe("orders", "billing")
     publish_many("orders", [3])
     three(history_after=0)
@@ -201,7 +213,7 @@ def test_files_of_what_the_log_has_still_hold_up_no_run(three: Runs) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Of two topics three batches each."""
+    """Return an archive of two topics with three batches each."""
     begin(tmp_path / "archive")
     for topic in ("orders", "parcels"):
         for number in (1, 2, 3):
@@ -232,7 +244,10 @@ def test_a_topic_without_any_manifest_is_missed(
 
 @pytest.mark.once
 def test_a_first_batch_that_may_be_under_way_is_no_problem(folder: Path, spark: SparkSession) -> None:
-    """The first of its files may be old. When all are, nobody goes on with it."""
+    """Some files of the first batch may be old.
+
+    If all are old, the run is no longer active, and verification reports a problem.
+    """
     for number in (1, 2, 3):
         (folder / manifest_path("orders", f"{number:010d}")).unlink()
     first, second, third = sorted(data_files(folder / "messages/orders"))
@@ -255,7 +270,7 @@ def test_a_first_batch_that_may_be_under_way_is_no_problem(folder: Path, spark: 
 
 @pytest.mark.once
 def test_manifests_behind_the_last_one_are_missed(folder: Path, spark: SparkSession) -> None:
-    """Files of the batch behind it may be of a run that is under way, or was killed; those of the next one cannot."""
+    """Files of the next batch may belong to an active or killed run. Files of the batch after that cannot."""
     (folder / manifest_path("orders", "0000000003")).unlink()
     age(folder)
     orders, parcels = verify(spark, folder)

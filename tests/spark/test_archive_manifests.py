@@ -1,4 +1,4 @@
-"""Names in an archive's folder, and manifests: written and read again, and refused where they are not whole."""
+"""Names in an archive's folder and manifests: written, read back, and refused if they are incomplete."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_folders_are_names_that_no_reader_takes_for_something_else(one: str, two
     try:
         folder, other = folder_of(one), folder_of(two)
     except UnicodeEncodeError:
-        return  # Lone surrogates cannot be in a topic's name.
+        return  # A topic's name cannot contain lone surrogates.
     assert len(folder) <= FOLDER_MAX
     assert not set(folder) & set("=/\\:*?[]{} \"'<>|&+#")
     assert folder[0] not in "._"
@@ -127,7 +127,7 @@ def test_a_manifest_that_is_not_whole_is_refused(change: dict[str, Any], message
     ],
 )
 def test_a_file_elsewhere_is_refused(path: str) -> None:
-    """What a manifest names is read, and deleted when it counts no more."""
+    """Cleaning deletes the files of manifests that no longer count, so a manifest must not name files elsewhere."""
     value = json.loads(MANIFEST.json())
     value["tables"]["messages"]["files"][0]["path"] = path
     with pytest.raises(ArchiveError, match=r"must lie in the folder messages/orders$"):

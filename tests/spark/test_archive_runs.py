@@ -1,4 +1,4 @@
-"""Archive runs: what is archived, what may be deleted then, and what a run does after one that was killed."""
+"""Archive runs: their content, what garbage collection may delete afterwards, and a run after a killed run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def place(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(spark: SparkSession, options: dict[str, str], place: Path) -> Run:
-    """``run("orders", …)``: an archive run into ``place``."""
+    """Return a function ``run("orders", …)`` that archives into ``place``."""
 
     def archive(topics: Any = "orders", **more: Any) -> list[Archived]:
         from django_mqueue.spark import archive
@@ -52,7 +52,7 @@ def run(spark: SparkSession, options: dict[str, str], place: Path) -> Run:
 
 
 def held(place: Path, topic: str = "orders", table: Any = "messages") -> list[dict[str, Any]]:
-    """The rows of an archive, by pyarrow alone."""
+    """Return the rows of an archive, read with pyarrow alone."""
     import pyarrow.parquet as pq
 
     entries = Archive.open(place).entries(topic, table)
@@ -64,7 +64,7 @@ def offsets(place: Path, topic: str = "orders") -> list[int]:
 
 
 def left(topic: str = "orders") -> list[int]:
-    """What is in a topic's log after deletion."""
+    """Return the offsets in a topic's log after garbage collection."""
     with override_settings(MQUEUE=QUICK):
         collect(topic)
     return in_log(topic)
@@ -100,7 +100,7 @@ def test_a_topic_is_archived_as_it_is_and_then_deleted(
 
 
 def test_batches_ranges_and_days(run: Run, place: Path) -> None:
-    """Several topics at once; messages of several days, around midnight in any order; those for one group alone."""
+    """Several topics at once. Messages of several days, out of order around midnight; some are for one group only."""
     subscribe("orders", "billing")
     publish_many("orders", [OutgoingMessage(n, key=f"k{n % 7}") for n in range(500)])
     for n in range(50):
@@ -167,7 +167,7 @@ def test_dead_letters_and_delivery_history_come_with_it(run: Run, place: Path, s
 
 
 def test_history_waits_for_a_group_no_longer_than_it_should(run: Run, place: Path) -> None:
-    """One message that is held up for ever holds up the history of others, and their deletion, for an hour."""
+    """A message that is never acknowledged delays the history and the deletion of the others for one hour."""
     subscribe("orders", "billing")
     offsets = [publish("orders", n, key=f"k{n}").offset for n in range(4)]
     with Subscription("orders", "billing") as subscription:
@@ -186,7 +186,7 @@ def test_history_waits_for_a_group_no_longer_than_it_should(run: Run, place: Pat
 
 
 class Killed(BaseException):
-    """In place of a kill: nobody catches it."""
+    """Stands for a kill: the code does not catch it."""
 
 
 @pytest.mark.parametrize("before", ["still", "the manifest", "move"])
@@ -232,7 +232,7 @@ def test_a_run_that_ended_anywhere_is_gone_on_with(
 
 
 def _after_one() -> threading.Event:
-    """Set when it was looked at once."""
+    """Return an event that is set after its first check."""
 
     class Once(threading.Event):
         def is_set(self) -> bool:
@@ -304,7 +304,10 @@ def test_a_gap_is_told_and_passed_only_when_that_is_asked_for(
 def test_a_group_that_is_changed_meanwhile_adds_nothing(
     run: Run, place: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    """Deleted between planning and reading; or perhaps so, because the group did not hold back deletion."""
+    """The message is deleted between planning and reading.
+
+    Or it may be deleted, because the group was subscribed again.
+    """
     from django_mqueue.spark.archiving import running
     from django_mqueue.spark.archiving.jobs import spread
 
@@ -313,7 +316,7 @@ def test_a_group_that_is_changed_meanwhile_adds_nothing(
 
     def late(*arguments: Any) -> Any:
         calls.append(1)
-        if len(calls) == 2:  # The first is the probe.
+        if len(calls) == 2:  # The first call is the probe.
             if when == "told":
                 subscribe_again()
             else:
@@ -331,7 +334,7 @@ def test_a_group_that_is_changed_meanwhile_adds_nothing(
 def test_a_file_that_is_not_what_was_written_is_not_named(
     run: Run, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Read back before a manifest names it, and so before anything is deleted."""
+    """The run reads each file back before a manifest names it, and so before anything is deleted."""
     from django_mqueue.spark.archiving import running
     from django_mqueue.spark.archiving.jobs import spread
 
@@ -339,7 +342,7 @@ def test_a_file_that_is_not_what_was_written_is_not_named(
 
     def spoil(spark: SparkSession, work: Any, items: Any, kind: Any) -> Any:
         def spoiled(item: Any) -> Any:
-            """On an executor: a bit of each file turns over between its writing and its reading."""
+            """Run on an executor. Flip one bit of each file between its writing and its reading."""
             from django_mqueue.spark.archiving import parquet
 
             kind: Any = parquet._File
@@ -376,7 +379,7 @@ def test_a_file_that_is_not_what_was_written_is_not_named(
 def test_a_place_that_machines_do_not_share_is_found_out(
     run: Run, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What executors have written is not there for the driver."""
+    """The driver does not see the files that executors have written."""
     import shutil
 
     from django_mqueue.spark.archiving import running
@@ -465,7 +468,7 @@ def test_the_command_archives_and_tells(
 
 
 def test_a_column_more_is_a_schema_more() -> None:
-    """Readers of an older version must notice; files of theirs have null in what is new."""
+    """Readers of an older version must notice a new column. It is null in files of older versions."""
     from django_mqueue.spark.archiving.catalog import schema
     from django_mqueue.spark.archiving.layout import TABLES
     from django_mqueue.spark.archiving.manifest import SCHEMA

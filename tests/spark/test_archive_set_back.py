@@ -1,4 +1,4 @@
-"""A log that went back in time gives offsets anew that its archive has already; nothing here needs Spark."""
+"""A restored log reuses offsets that its archive already has. Nothing here needs Spark."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GROUP = "archive"
 
 @pytest.fixture
 def standing() -> Standing:
-    """After two batches of three messages each."""
+    """Return the state after two batches of three messages each."""
     publish_many("orders", range(3))
     third = in_log("orders")[-1]
     publish_many("orders", range(3))
@@ -52,14 +52,17 @@ def look(standing: Standing) -> None:
 
 
 def set_back(standing: Standing, group: int, settled: int) -> None:
-    """Without the last batch's messages."""
+    """Restore the log to the state without the last batch's messages."""
     Message.objects.filter(offset__gt=standing.lowest).delete()
     Offset.objects.filter(topic="orders", consumer_group=GROUP).update(offset_acked=group)
     Offset.objects.filter(topic="orders", consumer_group="").update(offset_acked=settled)
 
 
 def test_what_is_not_settled_any_more_is_not_settled_by_its_archive(standing: Standing) -> None:
-    """That may go on in spite of a gap. Offsets are given anew, and the one before the last is not committed yet."""
+    """Such a run may be allowed to pass a gap.
+
+    Offsets are reused, and the offset before the last one is not committed yet.
+    """
     set_back(standing, standing.lowest, standing.lowest)
     publish_at(standing.position)
     place = following.place("orders", GROUP, using="default")
@@ -103,7 +106,7 @@ def test_what_was_settled_once_is_not_any_more(standing: Standing) -> None:
 
 @pytest.mark.parametrize("topic", ["orders", "parcels"])
 def test_the_last_archived_message_s_offset_is_another_one_s(standing: Standing, topic: str) -> None:
-    """Of the same topic or not: offsets are those of all topics."""
+    """The other message may be in the same topic or another one, because all topics share the offsets."""
     set_back(standing, standing.lowest, standing.position + 1)
     publish_at(standing.position, topic)
     with pytest.raises(LogGap, match=f"is that of id 'new' in topic '{topic}'"):
@@ -111,7 +114,7 @@ def test_the_last_archived_message_s_offset_is_another_one_s(standing: Standing,
 
 
 def test_a_group_is_where_it_was_before(standing: Standing) -> None:
-    """Also where the last archived message's offset is nobody's: what was rolled back leaves such."""
+    """This is found even if no message has the last archived offset, as after a rolled back transaction."""
     set_back(standing, standing.lowest - 1, standing.position + 1)
     with pytest.raises(
         LogGap, match=f"is at offset {standing.lowest - 1}, but was at {standing.lowest} before"

@@ -1,4 +1,7 @@
-"""What decides whether an archive run goes on, and up to where messages may be deleted; nothing here needs Spark."""
+"""The checks that let an archive run continue, and the offset up to which it allows deletion.
+
+Nothing here needs Spark.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ HOUR = 3_600_000
 
 @pytest.fixture
 def standing() -> Standing:
-    """After one batch of three messages, with two more behind it."""
+    """Return the state after one batch of three messages, with two more messages in the log."""
     publish_many("orders", range(3))
     third = in_log("orders")[-1]
     publish_many("orders", range(2))
@@ -109,7 +112,7 @@ def test_an_archive_without_a_batch_is_of_a_group_that_has_read_nothing(standing
 
 
 def test_a_group_that_a_killed_run_has_not_moved_is_moved(standing: Standing) -> None:
-    """The manifest is there, and its messages are in the archive."""
+    """The killed run has written the manifest, and its messages are in the archive."""
     last = in_log("orders")[-1]
     told = of(last, batch=2, life=standing.life)
     check(told, place())
@@ -154,7 +157,7 @@ def test_one_run_at_a_time(quick_hearts: None) -> None:
 def test_a_run_that_was_silent_and_replaced_lets_nothing_be_deleted(
     standing: Standing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It comes back when another one is at work, perhaps with an archive that is not so far."""
+    """It wakes up when another run is active, whose archive may hold fewer messages."""
     monkeypatch.setattr(membership, "BEAT_EVERY", 3600)
     how = Connecting()
     with Membership(how, GROUP) as one, Membership(how, GROUP) as two:

@@ -1,4 +1,4 @@
-"""Messages for one group alone, in archives: each is there before it is deleted, and a batch is no larger for them."""
+"""Archives of messages for one group only: each is archived before it is deleted, and batches keep their size limit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(spark: SparkSession, options: dict[str, str], tmp_path: Path) -> Runs:
 
 @override_settings(MQUEUE=QUICK)
 def test_what_one_group_is_done_with_is_archived_before_it_is_deleted(run: Runs) -> None:
-    """With its history; also what was sent back to a group."""
+    """The archive also has the history of such messages. Redriven messages are included."""
     subscribe("orders", "billing")
     publish("orders", "first", key="k")
     run()
@@ -50,7 +50,7 @@ def test_what_one_group_is_done_with_is_archived_before_it_is_deleted(run: Runs)
 
 
 def test_one_that_is_gone_is_told(run: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Deletion waits for the archive, so that it is missed like any other."""
+    """Deletion waits for the archive, so a missing targeted message is an error like any other."""
     from typing import Any
 
     from django_mqueue.spark.archiving import running
@@ -62,7 +62,7 @@ def test_one_that_is_gone_is_told(run: Runs, monkeypatch: pytest.MonkeyPatch) ->
 
     def late(*arguments: Any) -> Any:
         calls.append(1)
-        if len(calls) == 2:  # The first is the probe.
+        if len(calls) == 2:  # The first call is the probe.
             Message.objects.filter(offset=in_log("orders")[4]).delete()
         return spread(*arguments)
 
@@ -72,7 +72,10 @@ def test_one_that_is_gone_is_told(run: Runs, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_batches_are_of_all_messages(run: Runs) -> None:
-    """Those for one group alone count: a million of them, as after a replay, are no single task's."""
+    """Messages for one group count for the batch size.
+
+    A replay may leave a million of them, which are too many for one task.
+    """
     subscribe("orders", "billing")
     publish_many("orders", [OutgoingMessage(n, group="billing") for n in range(1000)])
     publish_many("orders", range(10))

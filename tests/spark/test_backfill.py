@@ -1,4 +1,4 @@
-"""A new group is given the past from an archive and then the log: each message once, in order, whoever publishes."""
+"""A new group receives the past from an archive and the log. It gets each message once, in order, during publishing."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def done(found: Preview | Backfilled) -> Backfilled:
 
 @contextmanager
 def publishing(begin: int, stop_at: int = 1_000_000) -> Iterator[list[int]]:
-    """Messages of all keys, one after another, all the time; how many there are in the end."""
+    """Publish messages of all keys continuously. Yield a list with the number of messages so far."""
     stop, said = threading.Event(), [begin]
 
     def work() -> None:
@@ -106,7 +106,7 @@ def test_past_and_present_are_one(spark: SparkSession, options: dict[str, str], 
 def test_a_dry_run_tells_what_is_stored_already(
     spark: SparkSession, options: dict[str, str], place: str
 ) -> None:
-    """Of what lies before the border alone: the rest needs no copies, or gets them at the seam."""
+    """Only messages before the border are counted. Later messages need no copies, or ``Seam`` copies them."""
     fill(range(40))
     kept(spark, options, place)
     fill(range(40, 60))
@@ -158,7 +158,7 @@ def test_what_is_waited_for_is_said_once_and_then_at_intervals(
 def test_an_archive_above_what_is_settled_settles_nothing(
     spark: SparkSession, options: dict[str, str], place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The database was set back, gives the archive's offsets anew, and one is not committed yet."""
+    """A restored database reuses the archive's offsets, and one transaction is still open."""
     fill(range(8))
     first, last = in_log("orders")[0], in_log("orders")[-1]
     kept(spark, options, place)
@@ -180,7 +180,10 @@ def test_an_archive_above_what_is_settled_settles_nothing(
 def test_the_archive_may_grow_meanwhile(
     spark: SparkSession, options: dict[str, str], place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is looked at, then the next batch is archived and deleted, and only then is deletion held back."""
+    """The archive is read first.
+
+    Then the next batch is archived and deleted, before the backfill holds back deletion.
+    """
     fill(range(40))
     kept(spark, options, place)
     fill(range(40, 80))
@@ -202,7 +205,7 @@ def test_the_archive_may_grow_meanwhile(
 def test_nothing_is_deleted_that_is_still_to_be_copied(
     spark: SparkSession, options: dict[str, str], place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The archive's group goes on, another group eats everything, and all is deleted that may be."""
+    """The archive's group moves, another group consumes everything, and garbage collection deletes all that it may."""
     fill(range(40))
     kept(spark, options, place)
     fill(range(40, 80))
@@ -257,7 +260,7 @@ def test_a_gap_is_an_error_though_a_killed_run_has_left_its_guard(
 def test_another_archive_than_it_was_begun_with_is_refused(
     spark: SparkSession, options: dict[str, str], place: str, tmp_path: Path
 ) -> None:
-    """It holds nothing of what was deleted before."""
+    """The other archive holds none of the messages that were deleted before."""
     fill(range(40))
     kept(spark, options, place)
     fill(range(40, 44))
@@ -279,7 +282,7 @@ def test_another_archive_than_it_was_begun_with_is_refused(
 def test_an_archive_that_has_not_the_topic_is_refused_and_nothing_is_registered(
     spark: SparkSession, options: dict[str, str], place: str, there: bool
 ) -> None:
-    """The group would stay paused, and deletion wait for it, for ever."""
+    """Otherwise the group stays paused, and deletion waits for it for ever."""
     publish("parcels", 1)
     archive(spark, "parcels", place, options=options)
     if there:

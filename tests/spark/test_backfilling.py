@@ -1,4 +1,4 @@
-"""A new group is given the past in order with the present, whatever is published meanwhile. Nothing needs Spark."""
+"""A new group receives past and present messages in order, even if publishing continues. Nothing needs Spark."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def begin() -> Border:
 
 
 def store_past(border: Border) -> None:
-    """What tasks do with what they read of archive and log."""
+    """Store the past, as tasks do with the rows of archive and log."""
     rows = Message.objects.filter(topic=TOPIC, offset__lte=border.upto, consumer_group="").order_by("offset")
     contents = store.contents(connection.cursor(), list(rows.values_list("offset", flat=True)))
     past = [backfilling.copy_of(backfilling._original(row), border.run) for row in contents]
@@ -48,7 +48,7 @@ def store_past(border: Border) -> None:
 
 
 def sew(border: Border, between: Callable[[int], object] = lambda number: None) -> int:
-    """All of the seam; ``between`` its passes something happens."""
+    """Call ``Seam.sew`` until the seam is whole. Call ``between`` after each pass. Return the number of copies."""
     seam, made, passes = Seam("default", border), 0, 0
 
     def whole() -> bool:
@@ -145,7 +145,7 @@ def test_it_says_which_key_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None
     real = store.contents
 
     def hot(cursor: CursorWrapper, offsets: Sequence[int]) -> list[store.Content]:
-        """Somebody publishes between the look and the copies."""
+        """Publish between the look and the copies."""
         if len(told) < 2:
             say(10, 11)
         return real(cursor, offsets)
@@ -165,7 +165,7 @@ def test_it_says_which_key_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_what_commits_between_the_look_and_the_copies_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its offset lies below those of the copies, and nobody saw it."""
+    """The message's offset is below those of the copies, and the look did not see it."""
     say(0)
     border = begin()
     say(1)
@@ -209,7 +209,7 @@ def test_what_commits_late_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_one_that_was_committed_before_the_next_was_sent_comes_first() -> None:
-    """The two are seen by one statement, or by two in their order."""
+    """One look sees both messages, or two looks see them in order."""
     say(0)
     border = begin()
     store_past(border)
@@ -239,7 +239,7 @@ def test_messages_for_the_group_alone_are_in_their_place() -> None:
 
 @override_settings(MQUEUE=QUICK)
 def test_a_worker_that_waits_is_given_everything_in_order() -> None:
-    """It has seen the messages that are copied later; it looks anew."""
+    """The worker has already seen the messages that are copied later. It reads the log again."""
     say(0, 1)
     following.follow(TOPIC, "holds", 0, 0, using="default")
     border = begin()
@@ -260,7 +260,7 @@ def test_a_worker_that_waits_is_given_everything_in_order() -> None:
 
 @override_settings(MQUEUE=QUICK)
 def test_nothing_that_is_to_be_copied_is_deleted() -> None:
-    """Another group is done with everything, and deletion goes as far as it may."""
+    """Another group has acknowledged everything, and garbage collection deletes all that it may."""
     say(0)
     with Subscription(TOPIC, "others") as others:
         border = begin()
@@ -334,7 +334,10 @@ def test_a_second_life_of_the_group_is_given_everything_again() -> None:
 
 
 def test_the_end_may_be_said_twice() -> None:
-    """By a process that did not hear of its COMMIT, or by another one, whatever the group does by then."""
+    """Finishing again is safe, whatever the group does since.
+
+    A process repeats it if it did not see the result of its commit. Another process may also repeat it.
+    """
     say(0)
     border = begin()
     store_past(border)
@@ -390,8 +393,10 @@ def test_what_was_delivered_by_hand_meanwhile_is_said() -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_any_story_ends_in_order(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Transactions that begin, publish and end in any order while the past is stored and sewn: what was committed
-    before another was sent comes before it, and everything comes once."""
+    """Transactions begin, publish and end in any order while the past is stored and the seam is sewn.
+
+    If a message was committed before another was sent, it is delivered first. Each message is delivered once.
+    """
     monkeypatch.setattr(backfilling, "SETTLE_FOR", 0.02)
     monkeypatch.setattr(backfilling, "PAGE", 3)
     dice = random.Random(seed)

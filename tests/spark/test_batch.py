@@ -1,4 +1,4 @@
-"""Batches: everything that was asked for, once each, in even ranges."""
+"""Batches: every requested message once, in even ranges."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Load = Callable[..., "DataFrame"]
 
 @pytest.fixture
 def load(spark: SparkSession, options: dict[str, str]) -> Load:
-    """``load(topic=…)`` with options, and ``schema`` for some columns alone."""
+    """Return a function that loads with options, and with a ``schema`` for some columns only."""
 
     def read(schema: str | None = None, **more: str) -> DataFrame:
         reader = spark.read.format("mqueue").options(**options, **more)
@@ -79,7 +79,7 @@ def test_bounds_are_offsets_or_moments(load: Load) -> None:
 
 
 def test_nothing_is_read_that_a_transaction_may_still_commit_below(load: Load) -> None:
-    """The end of a batch is what is settled: the next one begins there, and would miss it."""
+    """A batch ends at the settled offset. The next batch begins there, so it would miss a later commit below."""
     subscribe("orders", "billing")
     first = publish("orders", 0).offset
     assert offsets(load("offset BIGINT", topic="orders")) == [first]
@@ -131,7 +131,7 @@ def test_messages_for_one_group_are_left_out_unless_asked_for(load: Load) -> Non
 
 
 def test_large_messages_come_in_small_pages(load: Load, options: dict[str, str]) -> None:
-    """A page has a budget, whatever the sizes before promised."""
+    """A page has a byte budget, even if the sizes before it were small."""
     publish_many("large", [b"x" * (10 if n < 1500 else 400_000) for n in range(1600)])
     found = load("offset BIGINT, payload BINARY", topic="large")
     lengths = found.selectExpr("offset", "length(payload) AS length").collect()

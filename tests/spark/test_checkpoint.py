@@ -1,4 +1,4 @@
-"""A group that follows its query's checkpoint: done with a batch as soon as that is durable, the last one included."""
+"""A group follows its query's checkpoint: it acknowledges each batch as soon as it is durable, also the last one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def make(options: dict[str, str], checkpoint: str) -> Iterator[Make]:
 
 
 def write(checkpoint: str, batch: int, ended: Offsets, *, durable: bool) -> None:
-    """As Spark does."""
+    """Write the checkpoint files of a batch, as Spark does."""
     for folder in ("offsets", "commits") if durable else ("offsets",):
         Path(checkpoint, folder).mkdir(parents=True, exist_ok=True)
     lines = ["v1", json.dumps({"batchWatermarkMs": 0}), json.dumps(ended.json(), separators=(",", ":"))]
@@ -52,7 +52,10 @@ def write(checkpoint: str, batch: int, ended: Offsets, *, durable: bool) -> None
 
 
 def begin(query: Query, count: int = 4) -> tuple[Offsets, Offsets]:
-    """Ten messages: where the first batch begins, and where it ends behind so many."""
+    """Publish ten messages.
+
+    Return the offsets where the first batch begins and ends; the batch has ``count`` messages.
+    """
     publish_many("orders", range(10))
     begun = query.initial()
     return begun, query.latest(begun, count)
@@ -100,7 +103,7 @@ def test_a_query_that_waits_for_its_next_trigger_is_done_with_what_is_durable(
 def test_a_batch_that_is_run_again_is_done_when_it_is_durable(
     make: Make, checkpoint: str, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    """Who planned it was killed: Spark asks for its ranges, and for nothing else."""
+    """The process that planned the batch was killed. Spark asks the new process for the batch's ranges only."""
     if how == "waits":
         monkeypatch.setattr(follower, "BEAT_EVERY", 0.05)
     query = make()
@@ -172,7 +175,7 @@ def test_what_is_no_use_is_refused(given: dict[str, str], why: str) -> None:
 
 
 def test_the_reader_s_place_is_its_own(make: Make) -> None:
-    """It has left when it was stopped: the next one need not wait for its silence."""
+    """A stopped reader deregisters, so the next reader need not wait for its heartbeat to expire."""
     query = make()
     begun, _ = begin(query)
     query.done(begun)

@@ -46,7 +46,7 @@ def on_cluster(url: str) -> tuple[str, ...]:
 
 
 def at_work(crew: list[Service]) -> set[int]:
-    """Which of the workers have an executor."""
+    """Return the numbers of the workers that have an executor."""
     return {
         number
         for number, each in enumerate(crew)
@@ -57,7 +57,7 @@ def at_work(crew: list[Service]) -> set[int]:
 def test_a_topic_is_archived_by_two_workers(
     options: dict[str, str], password: dict[str, str], tmp_path: Path
 ) -> None:
-    """The password is in the environment of the workers, and of the driver; nothing of the job stays in the cluster."""
+    """The workers and the driver have the password in their environment. The cluster stores nothing of the job."""
     for begin in range(0, ROWS, 1000):
         publish_many("orders", [{"order": number} for number in range(begin, begin + 1000)])
     database = arguments_of(options)
@@ -99,7 +99,10 @@ def test_a_topic_is_archived_by_two_workers(
 def test_a_server_elsewhere_reads_archives_and_tells_errors(
     options: dict[str, str], password: dict[str, str], tmp_path: Path
 ) -> None:
-    """Spark Connect: this process has no Java. The server's processes have the password, and no Django's settings."""
+    """With Spark Connect this process has no Java.
+
+    The server's processes have the password, but not Django's settings.
+    """
     publish_many("orders", range(500))
     database = arguments_of(options)
     with connect_server(**password) as url:
@@ -133,7 +136,7 @@ def test_a_server_elsewhere_reads_archives_and_tells_errors(
 def test_a_condition_means_the_same_to_a_server_elsewhere(
     options: dict[str, str], password: dict[str, str]
 ) -> None:
-    """It looks at the condition when the job runs; its session, and so its time zone, is the client's to set."""
+    """The server evaluates the condition when the job runs. The client sets the session, and so its time zone."""
     for n, (day, hour) in enumerate([(3, 23), (4, 0), (4, 12), (4, 23), (5, 0)]):
         found = publish("orders", {"n": n})
         at = int(datetime(2026, 5, day, hour, tzinfo=UTC).timestamp() * 1000)

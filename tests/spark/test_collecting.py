@@ -1,4 +1,4 @@
-"""All rows of a frame come to the driver, or an exception does."""
+"""The driver receives all rows of a frame, or it raises an exception."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ pytestmark = pytest.mark.spark
 PACKAGE = Path(django_mqueue.spark.__file__).parent
 FLIGHTS = PACKAGE.parents[1] / "example_project" / "flights"
 MODULES = sorted({*PACKAGE.rglob("*.py"), *FLIGHTS.rglob("*.py")} - {PACKAGE / "archiving" / "walking.py"})
-"""All that may have a frame. ``walking`` has streams of Java's."""
+"""All modules that may use a frame. ``walking`` uses streams of Java's."""
 
 SHORT = {"collect", "toPandas"}
-"""Methods of a frame whose result may be short without an exception."""
+"""Methods of a frame whose result may lack rows without an exception."""
 
 
 def said_by(how: str) -> str:
@@ -39,7 +39,7 @@ def said_by(how: str) -> str:
 
 @pytest.mark.exhaustive
 def test_pyspark_returns_a_short_list_if_java_dies_while_it_sends_rows() -> None:
-    """A trap of PySpark's. Where it raises, ``collect_all`` is no longer needed."""
+    """A bug of PySpark's. When ``collect`` raises here, ``collect_all`` is no longer needed."""
     found = re.fullmatch(r"given (\d+) rows", said_by("collect"))
     assert found
     assert 0 < int(found[1]) < ROWS

@@ -1,4 +1,4 @@
-"""The command with Spark: it reaches the database, and the password is nowhere that others see."""
+"""The command with Spark reaches the database, and shows the password nowhere."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.spark
 
 
 class Account:
-    """One with a password, for the tests' database."""
+    """A database account with a password, for the test database."""
 
     def __init__(self) -> None:
         self.name, self.password = f"spark_{secrets.token_hex(4)}", secrets.token_hex(12)
@@ -57,7 +57,7 @@ def account(transactional_db: None) -> Iterator[Account]:
 
 @contextmanager
 def command_lines(worker: Worker) -> Iterator[set[str]]:
-    """Those of all its processes, as long as the block runs."""
+    """Yield the command lines of all its processes, collected while the block runs."""
     seen: set[str] = set()
     stop = threading.Event()
 
@@ -79,7 +79,7 @@ def command_lines(worker: Worker) -> Iterator[set[str]]:
 def test_the_database_is_reached_from_an_executor_and_the_password_is_nowhere(
     entry: str, account: Account, options: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not in what is said, in no command line, and not in Spark's log of events, which has its configuration."""
+    """Check the output, the command lines, and Spark's event log, which has its configuration."""
     publish("orders", 1)
     events = ("enabled=true", "compress=false", f"dir={tmp_path}")
     log = [word for each in events for word in ("--conf", f"spark.eventLog.{each}")]
@@ -108,7 +108,7 @@ def test_the_database_is_reached_from_an_executor_and_the_password_is_nowhere(
 
 
 def test_an_error_of_an_executor_is_one_line(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
-    """A Spark that runs in this process already is used, and goes on."""
+    """The command uses the Spark session of this process, and the session stays usable."""
     assert running.main(["fail"], VERBS) == 1
     out, err = capsys.readouterr()
     assert (out, err) == ("", f"{running.PROGRAM} fail: the database is away, seen from an executor\n")

@@ -1,4 +1,4 @@
-"""How the command ends, and that nothing of its Spark stays."""
+"""The command ends on signals and errors, and none of its Spark processes stays."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def has_begun(worker: Worker, what: str) -> None:
     ids=lambda number: number.name,
 )
 def test_the_first_signal_ends_it_between_two_steps(number: signal.Signals) -> None:
-    """PySpark takes SIGINT for itself when Spark starts."""
+    """The command handles SIGINT itself, although PySpark sets its own handler when Spark starts."""
     with command(TRYING, ("steps", "0.5", *SMALL), NO_DJANGO) as worker:
         has_begun(worker, "step 1\n")
         worker.send(number)
@@ -65,7 +65,7 @@ def test_a_verb_ends_when_the_first_signal_comes_while_spark_starts(
 
 
 def busy(worker: Worker) -> None:
-    """Spark is at a task of a hundred seconds."""
+    """Wait until Spark runs a task, which takes a hundred seconds."""
     wait_until(
         lambda: (
             any("pyspark.daemon pyspark.worker" in line for line in started_by(worker.pid).values())
@@ -97,7 +97,7 @@ def test_nothing_stays_of_a_driver_that_was_killed() -> None:
 
 @pytest.mark.long
 def test_a_java_that_is_gone_is_told() -> None:
-    """As when a service's processes are all told to end, or the machine is out of memory."""
+    """Java also dies when a service manager stops all processes, or when the machine is out of memory."""
     with command(TRYING, ("steps", "100", *SMALL), NO_DJANGO) as worker:
         busy(worker)
         (java,) = [pid for pid, line in started_by(worker.pid).items() if "deploy.SparkSubmit" in line]

@@ -1,4 +1,4 @@
-"""The command's arguments, and what it says when something is wrong; no Spark here."""
+"""The command's arguments and its error messages. No Spark here."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_each_verb_is_known_by_a_name_of_its_own() -> None:
 
 
 def test_help_needs_neither_django_nor_pyspark(tmp_path: Path) -> None:
-    """As the module and, as spark-submit does it, by the file's path."""
+    """Run the command as a module, and by the file's path as spark-submit does."""
     program = (
         "import sys; sys.modules['pyspark'] = None\n"
         "import runpy; sys.argv = ['x', *sys.argv[2:]]\n"
@@ -106,7 +106,7 @@ TELLING = (
     "spark.kubernetes.driverEnv.MQUEUE_PASSWORD",
     "spark.yarn.appMasterEnv.DATABASE_URL",
 )
-"""Settings of Spark that would hold the password."""
+"""Settings of Spark that would contain the password."""
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_bad_arguments_are_refused(
 @pytest.mark.parametrize("name", ["MQUEUE_PASSWORD", "DATABASE_URL"])
 @pytest.mark.parametrize("whose", ["driver", "executor"])
 def test_the_name_of_a_secret_is_none(whose: str, name: str) -> None:
-    """It is how Kubernetes is told where the password is."""
+    """This setting names a Kubernetes secret, not the password itself."""
     seen: list[Job] = []
 
     def run(job: Job) -> int:
@@ -258,7 +258,7 @@ def test_the_doctor_of_a_server_that_is_away(db: None, capsys: pytest.CaptureFix
 
 @pytest.fixture
 def may_not_read(transactional_db: None) -> Iterator[tuple[str, str]]:
-    """Name and password of an account that may write, and nothing else."""
+    """Return name and password of an account that may only insert."""
     name, password = f"spark_{secrets.token_hex(4)}", secrets.token_hex(12)
     with connection.cursor() as cursor:
         cursor.execute(f"CREATE USER '{name}'@'%' IDENTIFIED BY '{password}'")
@@ -277,7 +277,7 @@ def test_the_doctor_of_an_account_that_may_read_nothing(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """It is one finding, and the others are told."""
+    """The missing privilege is one finding. The doctor reports the others as well."""
     name, password = may_not_read
     monkeypatch.setenv(PASSWORD, password)
     names = {"host": "--host", "port": "--port", "unixSocket": "--unix-socket", "database": "--database"}
@@ -300,7 +300,7 @@ def test_the_doctor_of_an_account_that_may_read_nothing(
 def test_djangos_settings_say_where_the_database_is_but_not_the_password(
     db: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The environment has the password as long as the command runs: Spark's processes here inherit it."""
+    """The environment has the password while the command runs: Spark's local processes inherit it."""
     seen: list[tuple[Job, str | None]] = []
 
     def run(job: Job) -> int:
@@ -352,7 +352,7 @@ def test_an_alias_that_there_is_not() -> None:
 def test_dead_letters_are_where_the_settings_say(
     db: None, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], told: str | None
 ) -> None:
-    """Spark's processes may not know them."""
+    """Spark's processes may have no settings, so the command passes the suffix as an option."""
     seen: list[dict[str, str]] = []
 
     def run(job: Job) -> int:
@@ -366,7 +366,7 @@ def test_dead_letters_are_where_the_settings_say(
 
 
 def test_a_job_needs_no_command() -> None:
-    """Verbs' own tests run them so."""
+    """The verbs' own tests run jobs without the command."""
     asked: list[str] = []
 
     def start() -> Any:

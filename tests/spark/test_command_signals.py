@@ -1,4 +1,7 @@
-"""What the first signal's exit code is: no error where the next run goes on, and none but an answer is an answer."""
+"""Exit codes after the first signal.
+
+Return 0 if the next run continues the work, and 128 plus the signal if the verb must answer.
+"""
 
 from __future__ import annotations
 
@@ -25,16 +28,16 @@ NUMBERS = [signal.SIGTERM, signal.SIGINT]
 
 
 def heard() -> None:
-    """Handlers are as the command has set them."""
+    """Keep the handlers that the command has set."""
 
 
 def pysparks() -> None:
-    """PySpark has its own, as it does when its context is made."""
+    """Set PySpark's handler, as PySpark does when it creates its context."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def start_with(monkeypatch: pytest.MonkeyPatch, *steps: Callable[[], Any]) -> None:
-    """Spark's start is these steps."""
+    """Replace the start of Spark by these steps."""
 
     def start(ours: running.Ours) -> str:
         for step in steps:
@@ -45,7 +48,7 @@ def start_with(monkeypatch: pytest.MonkeyPatch, *steps: Callable[[], Any]) -> No
 
 
 def java_ends() -> None:
-    """It was told, too."""
+    """Java has also received the signal."""
     raise NoSpark("Java ended before Spark ran")
 
 
@@ -79,7 +82,7 @@ def test_the_first_signal_while_spark_starts(
 
 @pytest.mark.parametrize("answers", [False, True], ids=["goes on", "answers"])
 def test_the_second_signal_while_spark_starts(answers: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first was heard before PySpark had a handler."""
+    """The first signal arrives before PySpark sets its handler."""
     signals = [
         lambda: signal.raise_signal(signal.SIGTERM),
         pysparks,
@@ -109,7 +112,7 @@ def test_a_verb_that_answers_has_no_answer_when_it_was_stopped(
 
 
 def stopped(verb: Verb, *words: str) -> tuple[Job, io.StringIO]:
-    """A job of which the first signal was heard."""
+    """Return a job that has received the first signal."""
     parser, out, stopping = ArgumentParser(), io.StringIO(), threading.Event()
     verb.arguments(parser)
     parser.set_defaults(remote=None)

@@ -1,4 +1,4 @@
-"""Errors are one line, wherever they were raised, and progress is what the reader can use; no Spark here."""
+"""Errors are one line, from any process, and progress has a form that suits the output. No Spark here."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_where_an_error_comes_from_is_told_when_asked(capsys: pytest.CaptureFixt
 
 
 class SparkError(Exception):
-    """As one of PySpark's."""
+    """Stands for an error of PySpark's."""
 
     __module__ = "pyspark.errors.exceptions.captured"
 
@@ -90,12 +90,12 @@ Caused by: java.io.IOException: No FileSystem for scheme "s4"
     ],
 )
 def test_what_comes_from_spark_is_told_in_a_line(text: str, said: str) -> None:
-    """An error of ours, in whatever process it was raised, is the one that is told."""
+    """If the text contains an error of this package, from any process, that error is reported."""
     assert (explained(SparkError(text)) or "").startswith(said)
 
 
 def test_nothing_that_is_said_commands_the_terminal() -> None:
-    """Of what is JSON it is only written in another way."""
+    """Control characters are escaped. JSON keeps them as escape sequences."""
     odd = "\x1b]0;mine\x07\x1b[2J\r\x7f\x9b31m\u202e"
     assert (explained(LogGap(f"topic '{odd}' is gone")) or "").isprintable()
     out, err = io.StringIO(), Terminal()

@@ -1,4 +1,4 @@
-"""The database is reached without Django's settings, and the password fetched where it is needed; no Spark here."""
+"""Connect without Django's settings, and read the password where it is needed. No Spark here."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def lower(options: dict[str, str]) -> dict[str, str]:
 
 
 def test_nothing_of_djangos_settings_is_needed(options: dict[str, str]) -> None:
-    """With warnings as errors: Django would rather have its apps ready before a statement."""
+    """Warnings are errors, because Django warns about queries before its apps are ready."""
     publish("orders", 1)
     environment = {k: v for k, v in os.environ.items() if k not in ("DJANGO_SETTINGS_MODULE", "DATABASE_URL")}
     said = subprocess.run(
@@ -151,7 +151,7 @@ def test_a_line_is_opened_again_when_it_was_lost(options: dict[str, str]) -> Non
 def test_work_that_takes_longer_than_it_is_tried_again_is_tried_again(
     options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The plan of a long first batch takes minutes; its connection may be lost at the end of it."""
+    """The plan of a long first batch takes minutes, and its connection may be lost at the end."""
     monkeypatch.setattr("django_mqueue.spark.connecting.RETRY_FOR", 0.05)
     line, numbers = Line(connecting(lower(options))), []
 
@@ -195,7 +195,7 @@ PEM = {"ca": "/ca.pem", "cert": "/me.pem", "key": "/key.pem"}
 def test_what_the_settings_say_of_encryption_is_passed_on(
     given: dict[str, Any], expected: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All that mysqlclient is given here, it is given on executors, too."""
+    """Executors use all options of mysqlclient that this process uses."""
     wanted = {"ENGINE": "django.db.backends.mysql", "NAME": "shop", "HOST": "db", "USER": "", "PORT": ""}
     monkeypatch.setattr(connections["default"], "settings_dict", {**wanted, "OPTIONS": given})
     found = connecting(lower(settings_options()))
@@ -204,7 +204,7 @@ def test_what_the_settings_say_of_encryption_is_passed_on(
 
 @pytest.fixture(scope="module")
 def without_tls(django_db_blocker: DjangoDbBlocker) -> Iterator[dict[str, str]]:
-    """A server that cannot encrypt, as options."""
+    """Yield the options of a server that cannot encrypt."""
     kind = kind_of_run()
     further = ["--tls-version="] if kind == "mysql" else []
     with django_db_blocker.unblock(), own_server_of_kind(kind, "without_tls", further):
@@ -213,7 +213,7 @@ def without_tls(django_db_blocker: DjangoDbBlocker) -> Iterator[dict[str, str]]:
 
 @pytest.mark.parametrize("mode", ["REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY"])
 def test_what_must_be_encrypted_is_not_sent_in_the_clear(without_tls: dict[str, str], mode: str) -> None:
-    """MariaDB's library would go on without a word."""
+    """MariaDB's client library would connect without encryption and without an error."""
     with (
         pytest.raises(NoConnection, match=r"cannot be reached from here: .*(SSL|TLS)"),
         connected(connecting({**without_tls, "sslmode": mode})),
@@ -245,7 +245,7 @@ def test_what_need_not_be_encrypted_goes_through(without_tls: dict[str, str], mo
 def with_tls(
     django_db_blocker: DjangoDbBlocker, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, str]]:
-    """A server with a certificate of its own, which clients may check."""
+    """Yield the options of a server with its own certificate, which clients can verify."""
     place = tmp_path_factory.mktemp("tls")
     key, pem = str(place / "key.pem"), str(place / "cert.pem")
     run = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
@@ -262,7 +262,7 @@ def test_what_must_be_encrypted_is(with_tls: dict[str, str], mode: str) -> None:
 
 
 def test_a_certificate_that_nobody_vouches_for_is_refused(with_tls: dict[str, str], tmp_path: Path) -> None:
-    """Those that clients are told to trust are others."""
+    """Clients trust a different certificate."""
     key, pem = str(tmp_path / "key.pem"), str(tmp_path / "cert.pem")
     run = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=another"]
     subprocess.run([*run, "-keyout", key, "-out", pem], check=True, capture_output=True)

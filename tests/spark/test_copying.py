@@ -1,4 +1,4 @@
-"""Copies are stored once each, whatever is run again, and whatever has become of them; nothing here needs Spark."""
+"""Copies are stored once, even if a run is repeated or the copies were deleted. Nothing here needs Spark."""
 
 from __future__ import annotations
 
@@ -74,7 +74,10 @@ def test_each_is_stored_once(begun: Run) -> None:
 
 @override_settings(MQUEUE=QUICK)
 def test_what_was_eaten_and_deleted_is_not_stored_again(begun: Run) -> None:
-    """For all, and for one group alone, behind which no other group holds back deletion."""
+    """This holds for copies to all groups, and for copies to one group.
+
+    No other group holds back deletion of the latter.
+    """
     alone = begin(Run("replay", "alone", "orders", 1, "billing"))
     with Subscription("orders", "billing") as worker:
         assert copying.append("default", begun, 0, made(begun, 3)) == 1
@@ -108,7 +111,10 @@ def test_of_two_at_once_the_second_waits_and_stores_the_rest(begun: Run) -> None
 def test_of_two_at_once_the_second_believes_the_first_whose_copies_are_gone(
     begun: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They were eaten and deleted before it stores its own: their ids tell it nothing."""
+    """The first's copies are consumed and deleted before the second stores its own.
+
+    Their ids are no longer in the log.
+    """
     insert, reached, go = copies.insert, threading.Event(), threading.Event()
 
     def slow(cursor: CursorWrapper, topic: str, some: Sequence[Copy]) -> int:
@@ -122,7 +128,7 @@ def test_of_two_at_once_the_second_believes_the_first_whose_copies_are_gone(
             wait_until(
                 lambda: reached.is_set() or is_waiting_for_lock(second.connection_id),
                 "the second is on its way",
-                every=0.25,  # The server looks anew where nobody has asked for a moment.
+                every=0.25,  # The server refreshes only after a pause in reads.
             )
             first.commit()
             Message.objects.all().delete()
@@ -173,7 +179,7 @@ def test_a_run_that_has_stored_nothing_can_be_given_up(begun: Run) -> None:
 
 
 def test_a_run_that_has_stored_something_is_not_given_up(begun: Run) -> None:
-    """Nor one that does so at this moment."""
+    """A run that stores its first copies at this moment is not given up either."""
     with (
         HeldTransaction(lambda: copying.append("default", begun, 1, made(begun, 1))) as first,
         Background(lambda: session.run("default", lambda cursor: copying.give_up(cursor, begun))) as second,
@@ -199,10 +205,10 @@ def test_runs_of_other_names_and_topics_are_others(begun: Run) -> None:
 
 
 def test_turns_are_handed_out_by_the_rate(begun: Run) -> None:
-    """Whoever asks: so many messages in each tenth of a second, and no more."""
+    """All callers together get the rate's number of messages in each tenth of a second."""
     copying.wait_us(
         "default", begun, 3_600_000, 1000.0
-    )  # An hour: no turn below begins before it is handed out.
+    )  # An hour ahead: no turn below can start when it is requested.
     ends = []
     for _ in range(20):
         assert copying.wait_us("default", begun, 50, 1000.0) > 0

@@ -1,4 +1,4 @@
-"""Dead letters are where the settings say, or the option does: one ending for all topics, and others for some."""
+"""The settings or an option name the suffix of dead letters: one for all topics, or others for some."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_what_no_suffix_can_be_is_refused(text: str, named: str) -> None:
 
 
 def test_nobody_writes_to_dead_letters(mixed: None) -> None:
-    """Also where another topic has them: as with ``publish``."""
+    """This includes a name that is another topic's place for dead letters, as with ``publish``."""
     for topic in (*PLACES.values(), "new_dead"):
         with pytest.raises(OptionError, match="reserved for dead letters"):
             write_options({"topic": topic}, streaming=False)
@@ -112,7 +112,7 @@ def reject_one(topic: str) -> None:
 def test_topics_with_several_places_of_dead_letters_are_archived_with_these(
     mixed: None, options: dict[str, str], spark: SparkSession, tmp_path: Path, which: tuple[str, ...]
 ) -> None:
-    """And no topic of dead letters is taken for an ordinary one."""
+    """No topic of dead letters is archived as an ordinary topic."""
     from django_mqueue.spark import Archive
 
     for topic in PLACES:

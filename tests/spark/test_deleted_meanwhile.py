@@ -1,4 +1,4 @@
-"""Messages that are deleted between planning and reading: an error wherever a short answer would be a wrong one."""
+"""Messages that are deleted between planning and reading are an error if an incomplete result would be wrong."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_batch_fails_rather_than_be_short(
 def test_a_replay_that_misses_messages_is_not_finished(
     spark: SparkSession, options: dict[str, str], meanwhile: dict[str, str]
 ) -> None:
-    """Its guard may be unsubscribed while it reads."""
+    """An operator may unsubscribe the group that holds back deletion while the replay reads."""
     with pytest.raises(Exception, match=GONE):
         replay(spark, "orders", "spring", to="again", targeted=True, options=meanwhile, dry_run=False)
     found = replay(spark, "orders", "spring", to="again", targeted=True, options=options, dry_run=False)
@@ -53,7 +53,7 @@ def test_a_replay_that_misses_messages_is_not_finished(
 
 
 def test_a_report_tells_what_is_there(spark: SparkSession, meanwhile: dict[str, str]) -> None:
-    """Deletion need not wait for it."""
+    """Deletion does not wait for a report."""
     (found,) = report(spark, "orders", options=meanwhile).topics
     assert found.published == 10 - hooks.TAKEN
 

@@ -1,4 +1,4 @@
-"""No password is sent to a server that does not encrypt, or that is not the one it claims to be; no Spark here."""
+"""No password is sent to a server that does not encrypt, or that is not the expected server. No Spark here."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ NAMED = {"host": "127.0.0.1", "user": "reader", "database": "shop"}
 
 @pytest.fixture
 def connections_allowed(django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
-    """To the false server; no test here needs the database."""
+    """Allow connections, which go to the false server. No test here needs the database."""
     with django_db_blocker.unblock():
         yield
 
 
 @pytest.fixture(scope="module")
 def key_and_certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Of the false server: for the right name, but signed by nobody."""
+    """Return the false server's key and certificate: for the right name, but without a trusted signature."""
     place = tmp_path_factory.mktemp("rogue")
     key, pem = place / "key.pem", place / "cert.pem"
     run = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=127.0.0.1"]
@@ -41,7 +41,7 @@ def key_and_certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Another certificate, which clients are told to trust."""
+    """Return another certificate, which clients trust."""
     place = tmp_path_factory.mktemp("authority")
     key, pem = place / "key.pem", place / "cert.pem"
     run = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=authority"]
@@ -50,7 +50,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def refused(how: Connecting, rogue: RogueServer) -> str:
-    """The error, after which the server has seen no password."""
+    """Connect, which must fail. Return the error, after checking that the server received no password."""
     with pytest.raises(NoConnection) as caught, connected(how):
         pass
     assert PASSWORD.encode() not in rogue.received
@@ -86,7 +86,7 @@ def test_a_false_server_is_sent_no_password(
 
 
 def test_without_encryption_it_is_sent_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The false server does what the other tests rely on: with MariaDB's library at least."""
+    """Check that the false server receives the password without encryption, at least with MariaDB's library."""
     if encryption.required_is_enforced():
         pytest.skip("MySQL's client library refuses mysql_clear_password")
     monkeypatch.setenv("MQUEUE_PASSWORD", PASSWORD)
@@ -112,7 +112,7 @@ def test_nor_do_djangos_settings_send_it(
     key_and_certificate: tuple[Path, Path],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Where Spark takes them."""
+    """The settings are used if Spark has no other options."""
     with rogue_server(key_and_certificate if tls == "with" else None) as rogue:
         monkeypatch.setattr(connections["default"], "settings_dict", settings_of(rogue, options))
         refused(Connecting(), rogue)

@@ -1,4 +1,4 @@
-"""Exports: the rows of a batch, as files that other tools read; all of them, or none that count."""
+"""Exports: the rows of a batch as files for other tools. A failed export leaves no files that count."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def place(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(spark: SparkSession, options: dict[str, str], place: Path) -> Export:
-    """``run(topic=…)`` with options of the format, and arguments of the function."""
+    """Return a function that exports with options of the format and arguments of ``export``."""
 
     def run(
         to: str | Path = place,
@@ -57,7 +57,7 @@ def run(spark: SparkSession, options: dict[str, str], place: Path) -> Export:
 
 
 def rows(place: Path) -> list[dict[str, Any]]:
-    """By pyarrow alone, in the order of the files' names."""
+    """Return the rows in the order of the files' names, read with pyarrow alone."""
     import pyarrow.parquet as pq
 
     return [row for path in files(place) for row in pq.ParquetFile(path).read().to_pylist()]
@@ -68,7 +68,7 @@ def files(place: Path) -> list[Path]:
 
 
 def left(place: Path) -> list[Path]:
-    """What attempts of tasks have written, and readers pass over."""
+    """Return the files of task attempts, which readers ignore."""
     return sorted(place.glob(".writing-*/*/*.parquet"))
 
 
@@ -194,7 +194,7 @@ def test_topics_that_there_are_not(run: Export, place: Path) -> None:
 def test_messages_that_are_deleted_meanwhile(
     run: Export, place: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """An error, and nothing is left; where that is allowed, what there is."""
+    """The export fails and leaves nothing. With ``failOnDataLoss`` false it exports the rest."""
     publish_many("orders", range(10))
     hook = f"{hooks.__name__}:deleting"
     with pytest.raises(LogGap, match="were deleted since the read was planned"):
@@ -202,14 +202,14 @@ def test_messages_that_are_deleted_meanwhile(
     assert not list(place.iterdir())
     assert (
         "Traceback" not in capfd.readouterr().err
-    )  # Of a task's process, in which nothing closes what is closed.
+    )  # The task's process reports no error when it closes a connection that is already closed.
     left = Message.objects.count()
     done = run(topic="orders", connectionHook=hook, failOnDataLoss="false")
     assert done.rows == left - hooks.TAKEN == len(rows(place))
 
 
 def test_what_a_lost_attempt_has_left_does_not_count(run: Export, spark: SparkSession, place: Path) -> None:
-    """Each task's process ends once when its file is begun."""
+    """The process of each task dies once, when its file is begun."""
     publish_many("orders", range(10))
     done = run(topic="orders", minPartitions="3", connectionHook=f"{hooks.__name__}:dying")
     assert (done.rows, done.files, len(files(place)), left(place)) == (10, 3, 3, [])
@@ -285,7 +285,7 @@ def test_messages_deleted_meanwhile_are_the_same_error_where_only_hadoop_has_a_w
 
 
 def test_a_late_attempt_adds_nothing(run: Export, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a task that was held to be lost: it ends when the others have their names, and when all is done."""
+    """A task was considered lost. It ends when the other files have their names, and when all is done."""
     from django_mqueue.spark.exporting import running
 
     def late(folder: str) -> None:
@@ -315,7 +315,7 @@ def test_a_late_attempt_adds_nothing(run: Export, place: Path, monkeypatch: pyte
 def test_of_two_exports_into_one_folder_one_is_told(
     run: Export, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second one has written its files while the first one gives its own their names."""
+    """The second export writes its files while the first one renames its own."""
     from django_mqueue.spark.exporting import running
 
     publish_many("orders", range(10))
@@ -343,7 +343,7 @@ def test_of_two_exports_into_one_folder_one_is_told(
 def test_an_error_when_success_is_written(
     run: Export, place: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], lands: bool
 ) -> None:
-    """What ``_SUCCESS`` names stays, whatever comes behind it; without it nothing does."""
+    """If ``_SUCCESS`` exists, its files stay, even if an error follows. Without it no file stays."""
     from django_mqueue.spark.archiving.files import LocalFiles
 
     write = LocalFiles.write
@@ -368,7 +368,7 @@ def test_an_error_when_success_is_written(
 
 
 def test_one_that_was_written_meanwhile_is_left_as_it_is(run: Export, place: Path) -> None:
-    """Another run has come to its end between this one's first task and its last."""
+    """Another run finishes between the first and the last task of this one."""
     publish_many("orders", range(10))
     publish_many("other", range(5))
 
@@ -386,7 +386,7 @@ def test_one_that_was_written_meanwhile_is_left_as_it_is(run: Export, place: Pat
 def test_files_that_are_not_as_they_were_written(
     run: Export, place: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    """As where each machine has a disk of its own under that name; or one that has lost something."""
+    """Each machine uses a separate disk under this path, or the disk has lost data."""
     from django_mqueue.spark.exporting import running
 
     written = running.Run._written
@@ -413,7 +413,7 @@ def test_dead_letters_by_a_pattern_where_there_are_none(run: Export, place: Path
 
 
 def test_a_store_that_arrow_knows(run: Export, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver's way there is that of an object store."""
+    """The driver uses the same class as for an object store."""
     from pyarrow import fs
 
     from django_mqueue.spark.archiving.files import StoreFiles
@@ -449,7 +449,7 @@ def test_long_ranges_become_several_files(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.timeout(300)
 @pytest.mark.exhaustive
 def test_a_killed_export_does_not_count(run: Export, options: dict[str, str], place: Path) -> None:
-    """While one task has written its file, and another one hangs."""
+    """One task has written its file, and another task hangs."""
     for topic in ("orders", "other"):
         publish_many(topic, range(10))
     words = ["export", "--topic", "orders", "--topic", "other", "--to", str(place), "--columns", "payload"]
@@ -462,6 +462,6 @@ def test_a_killed_export_does_not_count(run: Export, options: dict[str, str], pl
         running.kill()
     assert left(place)
     assert not files(place)
-    done = run(subscribe="orders,other")  # What was killed is passed over, and may be begun anew there.
+    done = run(subscribe="orders,other")  # The killed export's files are ignored.
     assert (done.rows, len(rows(place)), done.files) == (20, 20, 2)
     assert left(place)

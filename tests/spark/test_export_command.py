@@ -1,4 +1,4 @@
-"""The verb export: what cannot be is refused before Spark is started. No Spark here but where a test says so."""
+"""The verb ``export`` rejects invalid arguments before Spark starts. Only marked tests need Spark."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def main(*arguments: str) -> int:
-    """The exit code, also of a parser that ends the program."""
+    """Return the exit code, also if the parser exits."""
     try:
         return running.main(["export", *arguments])
     except SystemExit as end:
@@ -30,7 +30,7 @@ def main(*arguments: str) -> int:
 
 
 _SPARK = pytest.mark.spark
-"""PySpark knows the columns."""
+"""PySpark checks the columns."""
 
 ORDERS = ("--topic", "orders", "--to", "there")
 
@@ -90,7 +90,7 @@ def job(spark: Any, options: dict[str, str], *words: str, stopping: threading.Ev
 def test_what_it_says(
     spark: SparkSession, options: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By times, which are in UTC; and as JSON."""
+    """Select by times, which are in UTC. Print JSON."""
     publish_many("orders", range(10))
     last = Message.objects.order_by("offset").last()
     assert last is not None
@@ -112,7 +112,7 @@ def test_what_it_says(
 def test_the_first_signal_ends_it_and_nothing_is_left(
     spark: SparkSession, options: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between two rounds of tasks; of one that has come to its end all stays."""
+    """The signal ends the export between two rounds of tasks. A finished export keeps its files."""
     monkeypatch.setattr("django_mqueue.spark.exporting.running.ROUND", 1)
     stopping = threading.Event()
     stopping.set()

@@ -1,6 +1,6 @@
-"""A streaming query's group: deletion waits for it, nobody else reads for it, and it is never where it was not.
+"""A streaming query's group: deletion waits for it, and no worker consumes for it.
 
-What plans a query's batches is asked here as Spark asks it; nothing here needs Spark.
+Its offset only moves with durable batches. The tests call the planner as Spark calls it. Nothing here needs Spark.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def quick_hearts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def kept() -> Iterator[list[Query]]:
-    """Queries of the test, stopped at its end."""
+    """Yield a list for the test's queries, and stop them at the end."""
     made: list[Query] = []
     yield made
     for query in made:
@@ -70,7 +70,7 @@ def rows(ranges: list[Range]) -> int:
 
 
 def forward(query: Query, begun: Offsets) -> Offsets:
-    """One batch, durably done."""
+    """Plan one batch and make it durable. Return its end."""
     ended = query.latest(begun, None)
     query.ranges(begun, ended)
     query.done(ended)
@@ -124,7 +124,10 @@ def test_a_start_moves_forward_alone(query: Query) -> None:
 
 
 def test_what_a_batch_begins_with_is_done(query: Query) -> None:
-    """Spark says that a batch is done one batch late, and never of the last: but it asks from there."""
+    """Spark calls ``commit`` one batch late, and never for the last batch.
+
+    The start of the next batch shows that the last one is durable.
+    """
     publish_many("orders", range(3))
     first = query.latest(query.initial(), None)
     assert stands_at(GROUP) == 0
@@ -133,7 +136,7 @@ def test_what_a_batch_begins_with_is_done(query: Query) -> None:
 
 
 def test_no_start_lies_above_what_is_settled() -> None:
-    """What commits late would be passed by, whoever says that all is done up to there."""
+    """A start above the settled offset would skip messages that commit late, even if the caller gives that start."""
     publish("orders", 0)
     known = settle("orders")
     with HeldTransaction(lambda: publish("orders", "late")) as publisher:
@@ -148,7 +151,7 @@ def test_no_start_lies_above_what_is_settled() -> None:
 
 
 def test_who_leaves_does_not_take_another_along(query: Query) -> None:
-    """A reader that was held to be dead, because it was silent for long, comes to its end when another one reads."""
+    """A reader with an expired heartbeat ends while another reader is active."""
     publish("orders", 0)
     query.initial()
     slow, other = (Holder(GROUP, "orders", "spark-1", name) for name in ("slow", "other"))
@@ -191,10 +194,10 @@ def test_a_group_that_was_only_registered_keeps_its_place(query: Query) -> None:
 
 @override_settings(MQUEUE={**QUICK, "DISCOVERY_INTERVAL": 60})
 def test_a_worker_that_has_just_joined_claims_nothing_any_more(query: Query) -> None:
-    """It looks at its group once a minute; its lease is of a life of the group that has ended."""
+    """The worker checks its group once a minute. Its lease belongs to an earlier registration of the group."""
     with Subscription("orders", GROUP) as worker:
         worker.poll()
-        SubscriberHeartbeat.objects.all().delete()  # As if it had not said yet that it is there.
+        SubscriberHeartbeat.objects.all().delete()  # Before its first heartbeat.
         place = following.follow("orders", GROUP, 0, 0, using="default")
         publish("orders", 1)
         assert worker.poll() == worker.poll() == []
@@ -240,7 +243,7 @@ def test_the_place_of_a_dead_query_is_taken_when_its_time_is_up(
 
 
 def test_the_first_batch_may_come_again(query: Query, asked: dict[str, str], kept: list[Query]) -> None:
-    """Spark asks where the query begins once more then; nobody waits for the one that was killed."""
+    """Spark then asks again where the query begins. The new query does not wait for the killed one."""
     publish_many("orders", range(3))
     begun = query.initial()
     query.done(begun)
@@ -291,7 +294,10 @@ def test_a_group_that_was_changed_by_hand_stops_its_query(
 def test_a_checkpoint_of_an_earlier_life_is_refused(
     query: Query, asked: dict[str, str], kept: list[Query]
 ) -> None:
-    """Registered anew by a query that came to nothing: where it stands, nobody would know of what was deleted."""
+    """Another query has registered the group again and has read nothing.
+
+    The group's offset does not show deletions since then.
+    """
     publish_many("orders", range(3))
     ended = forward(query, query.initial())
     query.stop()

@@ -1,4 +1,4 @@
-"""A query that is to go on in spite of a gap does so while it runs, too; nothing here needs Spark."""
+"""A query with ``failOnDataLoss`` false also continues over a gap while it runs. Nothing here needs Spark."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GROUP = "archive"
 
 @pytest.fixture
 def make(options: dict[str, str]) -> Iterator[Callable[[], Query]]:
-    """Queries of the test, stopped at its end."""
+    """Yield a function that makes queries, and stop them at the end."""
     made: list[Query] = []
     asked = {**options, "topic": "orders", "group": GROUP, "failOnDataLoss": "false", "pollInterval": "0.01"}
 
@@ -57,7 +57,10 @@ def test_a_query_that_is_to_go_on_goes_on_when_its_group_is_changed_by_hand(
 
 
 def test_who_was_replaced_does_not_begin_anew(make: Callable[[], Query]) -> None:
-    """It stood still while its checkpoint was started again, and the group registered anew."""
+    """The query was paused.
+
+    Meanwhile its checkpoint was started in another process, and the group was registered again.
+    """
     publish_many("orders", range(3))
     careless, again = (make() for _ in range(2))
     ended = careless.latest(careless.initial(), None)

@@ -1,4 +1,4 @@
-"""Rows without ids of their own are stored once, also when they come in other tasks than before, or are refused."""
+"""Rows without ids are stored once, even if they move to other tasks in the next run. Otherwise they are refused."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def save(frame: DataFrame, options: dict[str, str], name: str) -> None:
 def test_a_write_with_a_name_may_be_cut_into_other_tasks(
     spark: SparkSession, options: dict[str, str]
 ) -> None:
-    """By the number of cores, of which there may be others the next time: adaptive execution joins partitions so."""
+    """Adaptive execution joins partitions by the number of cores, which may differ in the next run."""
     tasks = set()
     for cores in (2, 8):
         sizes = {f"{COALESCE}.minPartitionNum": str(cores), f"{COALESCE}.minPartitionSize": "1b"}
@@ -63,7 +63,7 @@ def test_a_write_with_a_name_may_be_cut_into_other_tasks(
 def test_equal_rows_of_several_tasks_are_refused_and_what_is_missing_can_be_stored(
     spark: SparkSession, options: dict[str, str]
 ) -> None:
-    """They cannot be told from one that came again. Where one task has them all, they are counted."""
+    """Several tasks cannot distinguish equal rows from repeated rows. A single task counts its equal rows."""
     frame = spark.range(0, 4, 1, 2).selectExpr("'1' AS payload")
     with pytest.raises(Exception, match="several tasks have equal rows without an id"):
         save(frame, options, "import of May")
@@ -101,7 +101,7 @@ def test_a_stream_that_could_be_cut_into_other_tasks_needs_ids(
 def test_sessions_of_ours_cut_no_stream_anew(
     spark: SparkSession, options: dict[str, str], checkpoint: str
 ) -> None:
-    """And a query may have a name, which Spark hands on as if it was an option of what is written to."""
+    """A query's name is allowed, although Spark passes it as an option of the writer."""
     assert spark.conf.get(STREAMS) == "false"
     publish_many("orders", range(20))
     copy(spark, options, checkpoint, ("payload",)).awaitTermination()

@@ -1,4 +1,4 @@
-"""Java is found, or it is said what to do; nothing here needs Java or Spark."""
+"""Find Java, or say how to install it. Nothing here needs Java or Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SIGKILL of a streaming job while garbage collection deletes behind its group; at length in test_kills_at_length."""
+"""SIGKILL of a streaming job while garbage collection follows its group. The long version is test_kills_at_length."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""300,000 messages through streams that are killed again and again, wholly or in part, at random and at the worst
-moments, while others are published and deletion is right behind: each is stored once.
+"""Kill streams many times, in whole or in part, at random and at the worst moments, during 300,000 messages.
+
+Publishing and garbage collection continue at the same time. Each message must be stored once.
 """
 
 from __future__ import annotations
@@ -46,7 +47,10 @@ def what_plans(running: Running) -> None:
 
 
 def tasks(running: Running) -> None:
-    """They are tried again, three times: once or twice nobody notices, at last the query fails."""
+    """Kill all tasks, four times.
+
+    Spark retries a task three times: the query survives one or two kills, and fails in the end.
+    """
     for _ in range(4):
         running.kill(TASKS)
         if not running.worker.running:

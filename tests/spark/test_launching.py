@@ -1,4 +1,4 @@
-"""Starting Spark: what it needs is there, or said to be missing."""
+"""Start Spark, or report the missing part."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def test_a_pyspark_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.spark
 @pytest.mark.parametrize("ending", ["", "/;use_ssl=true", "/;token=secret;use_ssl=true"])
 def test_a_server_that_does_not_answer_is_said_soon(monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
-    """PySpark would try for ten minutes. It is told what TLS has to do with it, and no token is shown."""
+    """PySpark would try for ten minutes. The error names TLS as a possible cause and shows no token."""
     monkeypatch.setattr(remote, "PATIENCE", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        place = f"127.0.0.1:{taken.getsockname()[1]}"  # Who listens there never says a word.
+        place = f"127.0.0.1:{taken.getsockname()[1]}"  # This server never answers.
         with pytest.raises(NoSpark) as caught:
             launching.session(remote=f"sc://{place}{ending}")
     said = (
@@ -72,7 +72,7 @@ def test_workers_are_of_this_interpreter_and_find_what_they_need(
 
 @pytest.mark.spark
 def test_workers_run_the_python_of_this_process(spark: SparkSession) -> None:
-    """Left alone they are whatever ``python3`` is on PATH."""
+    """By default workers run the ``python3`` on PATH."""
     found = spark.range(1).rdd.map(
         lambda _: (__import__("sys").executable, __import__("django_mqueue").__file__)
     )
@@ -85,7 +85,7 @@ def test_workers_run_the_python_of_this_process(spark: SparkSession) -> None:
 def test_the_password_is_in_no_plan_and_no_configuration(
     spark: SparkSession, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its name is looked for: what the environment holds Spark does not show."""
+    """Search for the option's name, because Spark does not show values of the environment."""
     from django_mqueue import publish
 
     publish("orders", 1)

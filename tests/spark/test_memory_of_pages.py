@@ -1,4 +1,4 @@
-"""What a process that reads page after page does with memory. Without a JVM."""
+"""Memory of a process that reads page after page. Without a JVM."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ print(faults() - begun)
 
 
 def faults(first: str) -> int:
-    """How often the system gave memory, page by page of its own, for 180 MiB that were used and freed in parts."""
+    """Return the number of page faults while a process uses and frees 180 MiB in parts."""
     found = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(first=first)], check=True, capture_output=True, text=True
     )

@@ -1,6 +1,6 @@
-"""One reads for a group at a time, and reads all: a batch that is run again, a silent reader that is back, a start.
+"""A group has one reader at a time, which reads everything: repeated batches, readers that return late, and starts.
 
-What plans a query's batches is asked here as Spark asks it; nothing here needs Spark.
+The tests call the planner as Spark calls it. Nothing here needs Spark.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Make = Callable[..., Query]
 
 @pytest.fixture
 def make(options: dict[str, str]) -> Iterator[Make]:
-    """Queries of the test, stopped at its end."""
+    """Yield a function that makes queries, and stop them at the end."""
     made: list[Query] = []
 
     def query(**more: str) -> Query:
@@ -66,7 +66,7 @@ def rows(query: Query, begun: Offsets, ended: Offsets) -> int:
 
 
 def cut_off(query: Query) -> tuple[Offsets, Offsets]:
-    """It has done four of ten messages and planned the rest, when it ends: that batch."""
+    """Stop a query after four of ten messages are done and the rest is planned. Return that second batch."""
     publish_many("orders", range(10))
     first = query.latest(query.initial(), 4)
     query.done(first)
@@ -76,14 +76,14 @@ def cut_off(query: Query) -> tuple[Offsets, Offsets]:
 
 
 def forget(offset: int) -> None:
-    """Deletion runs; all up to there was done."""
+    """Run garbage collection. All messages up to ``offset`` were done."""
     with override_settings(MQUEUE=QUICK):
         collect("orders")
     assert in_log("orders")[0] > offset
 
 
 def read_on(make: Make) -> None:
-    """Another query reads three messages for the group, ends well, and they are deleted."""
+    """Another query reads three messages for the group and stops. Garbage collection deletes them."""
     newer = make()
     half = newer.latest(newer.initial(), 3)
     newer.done(half)
@@ -103,7 +103,7 @@ def register_anew(make: Make) -> None:
     ids=["read on", "registered anew"],
 )
 def test_a_batch_that_is_run_again_is_whole(make: Make, change: Callable[[Make], None], why: str) -> None:
-    """Spark asks for its ranges before anything else."""
+    """Spark asks for the batch's ranges first."""
     first, ended = cut_off(make())
     again = make()
     assert rows(again, first, ended) == 6, "nobody has changed anything yet"
@@ -122,7 +122,7 @@ def test_a_batch_that_is_run_again_is_whole(make: Make, change: Callable[[Make],
 def test_what_is_deleted_while_a_batch_is_planned_is_told(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is not among the rows that were counted, so that no task can miss it."""
+    """The deleted messages are missing in the count of rows, so no task can notice the loss."""
     query = make()
     publish_many("orders", range(10))
     begun = query.initial()
@@ -141,7 +141,7 @@ def test_what_is_deleted_while_a_batch_is_planned_is_told(
 
 
 def test_who_runs_a_batch_again_is_the_reader(make: Make, quick_hearts: None) -> None:
-    """The batch may take hours, until Spark asks for the next one."""
+    """The batch may take hours before Spark asks for the next one."""
     first, ended = cut_off(make())
     make().ranges(first, ended)
     other = make()
@@ -151,7 +151,7 @@ def test_who_runs_a_batch_again_is_the_reader(make: Make, quick_hearts: None) ->
 
 @pytest.mark.usefixtures("beats_never")
 def test_a_reader_that_was_replaced_moves_nothing(make: Make) -> None:
-    """It was cut off for longer than one waits for it, and comes back."""
+    """The first reader had no connection, and its heartbeat expired. Then it returns."""
     publish_many("orders", range(10))
     first, second = make(), make()
     begun = first.initial()
@@ -184,7 +184,7 @@ def test_a_reader_that_was_replaced_reads_nothing(make: Make) -> None:
 
 @pytest.mark.usefixtures("beats_never")
 def test_a_process_that_ends_leaves_its_successor_alone(make: Make) -> None:
-    """It was slow to end, or stood still, while its checkpoint was started anew."""
+    """The process ended slowly or was paused, while its checkpoint was started again."""
     publish_many("orders", range(10))
     query, again = make(), make()
     ended = query.latest(query.initial(), 4)
@@ -198,7 +198,7 @@ def test_a_process_that_ends_leaves_its_successor_alone(make: Make) -> None:
     with Background(lambda: following.join(third, using="default")) as joining:
 
         def told() -> bool:
-            SubscriberHeartbeat.objects.update(heartbeat_at=F("heartbeat_at") + 1)  # As a beat does.
+            SubscriberHeartbeat.objects.update(heartbeat_at=F("heartbeat_at") + 1)  # Like a heartbeat.
             return joining.is_done
 
         wait_until(told, "the third one is told")
@@ -225,7 +225,7 @@ def test_a_process_whose_successor_reads_moves_nothing(make: Make) -> None:
 
 @pytest.mark.usefixtures("beats_never")
 def test_a_process_that_is_back_joins_no_new_topic_in_place_of_its_successor(make: Make) -> None:
-    """It stood still after a batch whose end has a new topic, and its checkpoint was started anew meanwhile."""
+    """The process was paused after a batch whose end has a new topic. Meanwhile its checkpoint was started again."""
     publish_many("orders-1", range(10))
     old, again = (make(subscribePattern="orders-.*") for _ in range(2))
     begun = old.latest(old.initial(), 4)
@@ -244,7 +244,7 @@ def test_a_process_that_is_back_joins_no_new_topic_in_place_of_its_successor(mak
 
 @pytest.mark.usefixtures("beats_never")
 def test_a_process_that_is_back_behind_its_successor_leaves_it_alone(make: Make) -> None:
-    """It stood still before it had joined, with a checkpoint that its successor has read on from."""
+    """The process was paused before it joined the group. Its successor has continued from the same checkpoint."""
     first, ended = cut_off(make())
     old, again = make(), make()
     again.done(ended)
@@ -263,8 +263,10 @@ def test_a_process_that_is_back_behind_its_successor_leaves_it_alone(make: Make)
 def test_a_process_that_is_back_in_its_successor_s_first_batch_leaves_it_alone(
     make: Make, monkeypatch: pytest.MonkeyPatch, strict: str
 ) -> None:
-    """It stood still before it had joined; the group is where its checkpoint says until that batch is done, and ahead
-    then."""
+    """The process was paused before it joined the group.
+
+    The group's offset equals its checkpoint until that batch is done; then it is higher.
+    """
     first, ended = cut_off(make())
     old = make(failOnDataLoss=strict)
     clock = incarnations.clock
@@ -316,7 +318,7 @@ def test_a_reader_that_was_silent_and_not_replaced_goes_on(make: Make) -> None:
 
 
 def registered() -> list[tuple[Any, ...]]:
-    """All that is known of groups."""
+    """Return the registrations and positions of all groups."""
     rows = Offset.objects.exclude(consumer_group="").order_by("id")
     return list(
         rows.values_list("id", "consumer_group", "topic", "partition_key", "offset_acked", "scan_offset")
@@ -325,7 +327,7 @@ def registered() -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("is_registered", [True, False], ids=["registered", "new"])
 def test_a_start_that_is_refused_for_one_topic_changes_none(make: Make, *, is_registered: bool) -> None:
-    """Workers consume one of the two, and are about to consume the other one."""
+    """Workers consume one of the two topics, and are about to consume the other one."""
     publish("orders", 1)
     publish("payments", 1)
     if is_registered:
@@ -357,7 +359,7 @@ def test_a_start_beside_a_living_reader_of_one_topic_changes_none(make: Make, qu
 
 
 def test_new_topics_of_which_one_is_refused_change_none(make: Make) -> None:
-    """They match the pattern of a query that is at work."""
+    """The new topics match the pattern of a running query."""
     publish("orders-1", 1)
     query = make(subscribePattern="orders-.*")
     begun = query.initial()
@@ -374,7 +376,7 @@ def test_new_topics_of_which_one_is_refused_change_none(make: Make) -> None:
 def test_a_connection_that_is_lost_at_the_beginning_is_opened_anew(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A query that is started again has become the reader, and is about to look where the group stands."""
+    """The restarted query has become the reader, and is about to read the group's offset."""
     _, ended = cut_off(make())
     place, killed = following.place, list[str]()
 
@@ -393,8 +395,10 @@ def test_a_connection_that_is_lost_at_the_beginning_is_opened_anew(
 
 
 def was_set_back(make: Make) -> tuple[Offsets, int]:
-    """A query's checkpoint, of a batch that the database lost, with the second half of ten messages; its last offset
-    now. There is another group, for what comes from then on."""
+    """Return the checkpoint of a batch whose messages were lost in a restore, and the last offset now.
+
+    The batch was the second half of ten messages. Another group reads the messages after the first half.
+    """
     publish_many("orders", range(5))
     subscribe("orders", "billing", "latest")
     first = make()
@@ -426,7 +430,7 @@ def go_on(make: Make, ended: Offsets, fifth: int, *, careless: bool) -> None:
 
 @pytest.mark.parametrize("careless", [False, True])
 def test_a_query_of_a_database_that_was_set_back_settles_nothing(make: Make, careless: bool) -> None:
-    """Its checkpoint knows offsets that are given anew, and then must come to every group."""
+    """The checkpoint has offsets that new messages reuse. Every group must receive those messages."""
     ended, fifth = was_set_back(make)
     go_on(make, ended, fifth, careless=careless)
     publish_many("orders", range(5))
@@ -439,7 +443,7 @@ def test_a_query_of_a_database_that_was_set_back_settles_nothing(make: Make, car
 def test_what_commits_late_in_a_database_that_was_set_back_comes_to_every_group(
     make: Make, careless: bool
 ) -> None:
-    """All offsets up to the checkpoint's are given anew, and one is not committed when the query looks."""
+    """New messages reuse all offsets up to the checkpoint's. One of them is not committed when the query reads."""
     ended, fifth = was_set_back(make)
     publish_many("orders", range(3))
     with (
@@ -465,8 +469,10 @@ def lock_topic() -> None:
 def test_a_batch_ends_at_what_all_know_to_be_settled(
     make: Make, monkeypatch: pytest.MonkeyPatch, ends_by_itself: bool
 ) -> None:
-    """Its end, in a checkpoint, tells later whether the database was set back. What is found is told when the topic is
-    free for that."""
+    """The batch's end, in a checkpoint, shows later whether the database was restored.
+
+    It is limited to the stored settled offset, which is written when the topic's row is free.
+    """
     monkeypatch.setattr(settling, "SETTLE_FOR", 0.2)
     query = make()
     publish("orders", 1)

@@ -1,4 +1,4 @@
-"""A batch while a publisher's transaction is open: it ends just before that one's messages, and says so."""
+"""A batch ends just before the messages of an open transaction, and warns about it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Read = Callable[..., list[int]]
 
 @pytest.fixture
 def read(options: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Read:
-    """The offsets that a batch of topic ``orders`` would read."""
+    """Return a function that lists the offsets that a batch of topic ``orders`` would read."""
     monkeypatch.setattr(settling, "SETTLE_FOR", 0)
     monkeypatch.setattr(settling, "LOOK_EVERY", 0.001)
 
@@ -42,14 +42,14 @@ def read(options: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Read:
 
 @pytest.fixture(params=["nobody reads it", "a group is registered"])
 def first(request: pytest.FixtureRequest, options: dict[str, str]) -> list[int]:
-    """The offsets of ten messages. No worker runs, so nothing is settled."""
+    """Return the offsets of ten messages. No worker runs, so nothing is settled."""
     if request.param == "a group is registered":
         subscribe("orders", "billing")
     return [each.offset for each in publish_many("orders", range(10))]
 
 
 def newest_of_all() -> int:
-    """Also of those that are not committed."""
+    """Return the newest offset, also of a message that is not committed."""
 
     def read(cursor: Any) -> int:
         cursor.execute("SELECT MAX(`offset`) FROM queue_messages FORCE INDEX (PRIMARY)")
@@ -59,7 +59,7 @@ def newest_of_all() -> int:
 
 
 def test_a_batch_ends_before_a_transaction_that_published_and_is_open(read: Read, first: list[int]) -> None:
-    id = f"late-{first[0]}"  # An INSERT of an id that was just deleted locks the gap beside it until purge is done.
+    id = f"late-{first[0]}"  # An INSERT of an id that was just deleted locks the gap next to it until purge is done.
     with HeldTransaction(lambda: publish("orders", "late", id=id).offset) as late:
         publish("orders", "overtakes it")
         with pytest.warns(
@@ -81,7 +81,7 @@ def test_nothing_is_left_out_above_which_a_transaction_publishes(read: Read, fir
 
 @pytest.mark.filterwarnings("error")
 def test_another_topics_transaction_leaves_nothing_out(read: Read, first: list[int]) -> None:
-    """Of the same gate."""
+    """The other topic uses the same gate."""
     with HeldTransaction(lambda: log_row("orders", topic="elsewhere")):
         publish("orders", "overtakes it")
         assert len(read()) == len(first) + 1
@@ -101,7 +101,7 @@ def log_content() -> Any:
 
 @pytest.mark.filterwarnings("error")
 def test_what_was_rolled_back_to_a_savepoint_leaves_nothing_out(read: Read, first: list[int]) -> None:
-    """The transaction still holds its slot."""
+    """The transaction still holds its slot of the gate."""
 
     def undone() -> None:
         publish("other", 1)
@@ -125,7 +125,7 @@ def test_the_oldest_transaction_that_is_open_counts(read: Read, first: list[int]
 
 @pytest.mark.parametrize("rows", [1, 3])
 def test_what_waits_for_a_duplicate_id_is_not_passed(read: Read, first: list[int], rows: int) -> None:
-    """All offsets of the statement are handed out; the index of topics has none of its rows yet."""
+    """The server has given out all offsets of the statement. The index of topics has none of its rows yet."""
 
     def again() -> int:
         messages = [OutgoingMessage(number, key="k", id=f"id-{number}") for number in range(rows)]
@@ -145,7 +145,7 @@ def test_what_waits_for_a_duplicate_id_is_not_passed(read: Read, first: list[int
 
 
 def test_what_waits_for_a_gap_in_the_index_of_ids_is_not_passed(read: Read, first: list[int]) -> None:
-    """The holder of the gap has published nothing. The row is in the primary key alone."""
+    """The holder of the gap has published nothing. The row is in the primary key only."""
 
     def lock_gap() -> None:
         with connection.cursor() as cursor:
@@ -205,7 +205,7 @@ def test_a_transaction_that_ends_in_time_is_waited_for(
 def test_what_lets_be_deleted_ends_at_what_is_settled(
     options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A stream, an archive: they do not go by what is visible."""
+    """Streams and archives read up to the settled offset, not up to the visible messages."""
     monkeypatch.setattr(settling, "SETTLE_FOR", 0)
     publish_many("orders", range(10))
     wanted = read_options({**options, "topic": "orders"})
@@ -219,7 +219,7 @@ def test_what_lets_be_deleted_ends_at_what_is_settled(
 
 
 def test_all_topics_are_waited_for_at_once(options: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many there are, a batch waits as long as for one."""
+    """A batch waits for several topics no longer than for one."""
     names = [f"orders-{number}" for number in range(3)]
     advance, asked = Settler.advance, list[str]()
 

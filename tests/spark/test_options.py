@@ -1,4 +1,4 @@
-"""Options are understood, or refused with a way out; nothing here needs Spark."""
+"""Options are valid, or the error says what to do. Nothing here needs Spark."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_what_a_stream_cannot_is_refused(options: dict[str, str], named: str) ->
 
 
 def test_what_is_for_one_kind_of_read_is_let_pass_where_the_kind_is_not_known() -> None:
-    """Spark asks for the schema before it says whether it is a stream."""
+    """Spark asks for the schema before it says whether the read is a stream."""
     assert read_options({**TOPIC, "group": "archive", "maxOffsetsPerTrigger": "9"}).group == "archive"
     assert read_options({**TOPIC, "endingOffsets": "9"}).end.of("orders") == 9
 

@@ -1,4 +1,4 @@
-"""The order of each key is kept where it is asked for: in a batch, and in the batches of a stream."""
+"""The order of each key is kept on request, in a batch and in the batches of a stream."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEYS = 5
 
 @pytest.fixture(autouse=True)
 def several_tasks(spark: SparkSession) -> Iterator[None]:
-    """Spark would join what is so little into one."""
+    """Keep Spark from joining so few rows into one task."""
     settings = {
         "spark.sql.adaptive.coalescePartitions.enabled": "false",
         "spark.sql.shuffle.partitions": "5",
@@ -46,7 +46,7 @@ def save(frame: DataFrame, options: dict[str, str], **more: str) -> None:
 
 
 def by_key(topic: str = "orders") -> dict[str, list[int]]:
-    """The numbers that are payloads, as they are stored."""
+    """Return the numbers in the payloads by key, in their stored order."""
     found: dict[str, list[int]] = {}
     for key, payload in (
         Message.objects.filter(topic=topic).order_by("offset").values_list("partition_key", "payload")
@@ -71,7 +71,7 @@ def test_a_batch_is_stored_in_order(spark: SparkSession, options: dict[str, str]
 def test_a_key_is_in_order_though_some_of_its_rows_leave_their_topic_to_the_option(
     spark: SparkSession, options: dict[str, str]
 ) -> None:
-    """By topic and key these would be in several tasks, and stored at the same time."""
+    """With topic and key these rows would be in several tasks, and be stored at the same time."""
     columns = (
         "id",
         "CAST(id AS STRING) AS payload",
@@ -90,7 +90,7 @@ def test_a_key_is_in_order_though_some_of_its_rows_leave_their_topic_to_the_opti
 def test_the_batches_of_a_stream_are_stored_in_order_and_once(
     spark: SparkSession, options: dict[str, str], checkpoint: str
 ) -> None:
-    """As the how-to has it. The second batch fails when all of it is stored, and comes again."""
+    """The how-to does the same. The second batch fails after all its rows are stored, and Spark repeats it."""
     publish_many("source", [OutgoingMessage(n, key=f"k{n % KEYS}") for n in range(500)])
     ran: list[int] = []
 
@@ -119,7 +119,7 @@ def test_the_batches_of_a_stream_are_stored_in_order_and_once(
 
 
 def test_what_has_no_order_is_refused(spark: SparkSession, options: dict[str, str]) -> None:
-    """Spark's own word on a stream comes when the query starts, and names no way out."""
+    """Spark's own error for a stream is raised only when the query starts, and names no solution."""
     stream = spark.readStream.format("rate").load().selectExpr("value", "CAST(value AS STRING) AS key")
     with pytest.raises(OptionError, match=r"does not sort a stream\. Write by foreachBatch"):
         keep_order(stream, "value")

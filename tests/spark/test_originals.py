@@ -1,4 +1,4 @@
-"""Where archive and log meet: nothing is missing between them, and nothing is in both. Nothing here needs Spark."""
+"""Messages from archive and log: none is missing at the border, and none is in both. Nothing here needs Spark."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.django_db(transaction=True)]
 
 SPARK = cast("SparkSession", None)
-"""Asked for places that only Hadoop knows."""
+"""Only places that Hadoop alone reaches need a session."""
 
 
 class Archived:
-    """The log, archived by hand and deleted, batch by batch."""
+    """A topic's log. Each batch is archived by hand and then deleted."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = archives.begin(folder)
@@ -116,7 +116,7 @@ def test_a_gap_is_an_error_and_nothing_is_held(archived: Archived, options: dict
 def test_a_gap_is_an_error_though_the_connection_is_lost_while_it_is_looked_for(
     archived: Archived, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All is done again, and finds the group that holds back deletion by then."""
+    """The retry finds that the group that holds back deletion is already registered."""
     unsubscribe("orders", "archive")
     check, looked = standing.check_held, count()
 
@@ -148,7 +148,7 @@ def test_a_gap_is_an_error_though_a_killed_run_has_left_its_guard(
 def test_an_archive_above_what_is_settled_settles_nothing(
     archived: Archived, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The database was set back, gives the archive's offsets anew, and one is not committed yet."""
+    """A restored database reuses the archive's offsets, and one transaction is still open."""
     with connection.cursor() as cursor:
         cursor.execute(f"ALTER TABLE queue_messages AUTO_INCREMENT = {archived.upto - 1:d}")
     Offset.objects.filter(topic="orders").update(offset_acked=archived.upto - 2)
@@ -230,7 +230,7 @@ def test_an_archive_that_lacks_the_topic_is_told_and_nothing_is_held(
 
 
 def test_a_topic_that_never_was_is_told_and_nothing_is_held(options: dict[str, str]) -> None:
-    """Mistyped: a replay of it would store nothing, and be finished for ever."""
+    """A replay of a mistyped topic would store nothing, and count as finished for ever."""
     publish_many("orders", range(3))
     before = list(Offset.objects.order_by("pk").values())
     ways: dict[str, Any] = {"group": "guard", "begun": False, "gap_is_error": True}

@@ -1,4 +1,4 @@
-"""Pages of the log are what is stored, whichever way the server sends them, and whatever is in it."""
+"""Pages of the log equal the stored rows, however the server sends them, and whatever they contain."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_each_odd_payload_is_told_or_noticed(body: bytes) -> None:
 
 
 def test_payloads_that_look_like_lines_make_none(options: dict[str, str]) -> None:
-    """They are read apart from the lines, whatever they look like."""
+    """Payloads are read separately from the lines."""
     publish_many("orders", [OutgoingMessage(n, key="k", id=str(n)) for n in range(reading.FIRST_ROWS + 10)])
     with connection.cursor() as cursor:
         block = pages.Pages("orders", ["partition", "payload"]).block("default", 0, 2**62)
@@ -87,7 +87,7 @@ def test_names_kinds_and_headers_are_as_published(dense: bool) -> None:
 
 
 def _odd(options: dict[str, str], **changes: str) -> dict[str, Any]:
-    """A row that ``publish`` would not have made, amid others; and how a task reads it."""
+    """Store a row that ``publish`` would not create, among others. Return it as a task reads it."""
     publish_many("orders", [OutgoingMessage(n, key="k") for n in range(reading.FIRST_ROWS + 10)])
     publish("orders", 1, key="k", id="odd", kind="a", headers={"h": 1})
     publish_many("orders", [OutgoingMessage(n, key="k") for n in range(10)])
@@ -99,7 +99,7 @@ def _odd(options: dict[str, str], **changes: str) -> dict[str, Any]:
 
 
 def as_a_task(options: dict[str, str]) -> list[dict[str, Any]]:
-    """A topic as a task reads it: all of it, in order."""
+    """Return all rows of a topic as a task reads them, in order."""
     from django_mqueue.spark.batches import Batches
     from django_mqueue.spark.columns import schema_of
     from django_mqueue.spark.options import read_options
@@ -142,7 +142,7 @@ def test_metadata_that_others_wrote(
 
 
 def test_sizes_change_amid_a_range(options: dict[str, str]) -> None:
-    """Blocks of small rows meet large ones, are cut off, and read as rows; then come small ones again."""
+    """Blocks of small rows meet large rows, are truncated, and are read as rows. Then small rows follow again."""
     sizes = [10] * 3000 + [400_000] * 60 + [10] * 3000 + [20_000] * 600 + [10] * 500
     publish_many("orders", [OutgoingMessage(b"x" * size, key="k") for size in sizes])
     assert [len(row["payload"]) for row in as_a_task(options)] == sizes
@@ -152,7 +152,7 @@ def test_sizes_change_amid_a_range(options: dict[str, str]) -> None:
 def test_what_was_cut_off_is_noticed(
     most: int, monkeypatch: pytest.MonkeyPatch, options: dict[str, str]
 ) -> None:
-    """Wherever it was cut: in the lines, or in the payloads."""
+    """The server may truncate the lines or the payloads."""
     publish_many("orders", [OutgoingMessage(b"x" * (n % 97), key="k" * 20) for n in range(3000)])
     monkeypatch.setattr(pages, "MOST", most)
     assert [len(row["payload"]) for row in as_a_task(options)] == [n % 97 for n in range(3000)]
@@ -161,7 +161,7 @@ def test_what_was_cut_off_is_noticed(
 def cut_between(
     columns: list[str], monkeypatch: pytest.MonkeyPatch, at: Callable[[pages.Block], int]
 ) -> None:
-    """Read a block that the server cuts off at some place, where what is left looks as if it was whole."""
+    """Read a block that the server truncates at a place where the rest looks complete."""
     from pyspark.sql.types import StructType
 
     from django_mqueue.spark.batches import Batches, Unclear

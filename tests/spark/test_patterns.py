@@ -13,7 +13,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.mark.parametrize("table", ["messages", "dead_letters", "deliveries"])
 def test_a_batch_of_a_pattern_that_matches_nothing_says_so(options: dict[str, str], table: str) -> None:
-    """It may be mistyped; or nothing was published yet, so that it is no error."""
+    """The pattern may be mistyped. It is a warning only, because the topics may not exist yet."""
     publish("orders", 1)
     wanted = read_options({**options, "subscribePattern": "Orders", "table": table})
     with pytest.warns(UserWarning, match="no topic matches 'Orders' as a whole: there is 'orders"):

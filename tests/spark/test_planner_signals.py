@@ -1,4 +1,4 @@
-"""The process that plans a query's batches is told to end by a signal, whatever it is doing."""
+"""A signal ends the planner of a query's batches, whatever it does."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.spark
 def test_a_planner_that_is_told_to_end_while_it_holds_the_topic_ends_at_once(
     options: dict[str, str], checkpoint: str
 ) -> None:
-    """It still follows its last batch, which needs the topic, too; a lock wait takes 50 seconds, ten times over."""
+    """The planner's last batch also needs the topic's lock. A lock wait takes 50 seconds, and is tried ten times."""
     publish_many("orders", range(3))
     asked = {**options, "topic": "orders", "group": "archive", "checkpointLocation": checkpoint}
     environment = {**NO_DJANGO, "MQUEUE_PASSWORD": str(connection.settings_dict["PASSWORD"])}

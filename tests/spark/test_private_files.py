@@ -1,4 +1,4 @@
-"""Files of a local disk are for this account alone, and none is written behind a symbolic link. Needs no JVM."""
+"""Local files are readable by this account only, and none is written through a symbolic link. Needs no JVM."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Action = Callable[[Path], object]
 
 @pytest.fixture(autouse=True)
 def open_to_all() -> Iterator[None]:
-    """Modes are not left to the umask."""
+    """Set the umask to 0, so the code must set the modes itself."""
     before = os.umask(0)
     yield
     os.umask(before)
@@ -61,7 +61,7 @@ def report_to_files(folder: Path) -> None:
 
 
 def modes(folder: Path) -> tuple[set[int], set[int]]:
-    """Of all files, and of all folders."""
+    """Return the modes of all files, and of all folders."""
     there = [folder, *folder.rglob("*")]
     found = [
         [path.stat().st_mode & 0o777 for path in there if path.is_dir() is kind] for kind in (False, True)
@@ -95,7 +95,7 @@ def test_modes(action: Action, tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("there", [True, False], ids=["to what is there", "to nothing"])
 def test_links_are_refused(action: Action, link: str, there: bool, tmp_path: Path) -> None:
-    """Somebody else's file, or one that another program would then find."""
+    """A link could make the program write a file of another account, or publish a file for another program."""
     folder, elsewhere = tmp_path / "to", tmp_path / "elsewhere"
     place = folder / link
     place.parent.mkdir(parents=True)
@@ -113,7 +113,7 @@ def test_links_are_refused(action: Action, link: str, there: bool, tmp_path: Pat
 
 
 def test_the_folder_itself_may_be_a_link(tmp_path: Path) -> None:
-    """It is the caller who names it."""
+    """The caller has chosen this folder."""
     (tmp_path / "disk").mkdir()
     (tmp_path / "to").symlink_to(tmp_path / "disk")
     write(tmp_path / "to")

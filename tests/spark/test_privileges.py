@@ -1,4 +1,4 @@
-"""Spark's accounts with exactly the documented privileges do what their text says."""
+"""Accounts with exactly the documented privileges can run the documented commands."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def password(tmp_path: Path) -> dict[str, str]:
 
 
 def some_messages() -> None:
-    """Three of which one is dead-lettered, one is done, and one is open."""
+    """Publish three messages: one is dead-lettered, one is acknowledged, and one is open."""
     publish_many("orders", range(3))
     with override_settings(MQUEUE=KEPT), Subscription("orders", "billing") as subscription:
         found = {delivery.payload: delivery for delivery in poll_until(subscription, 3)}

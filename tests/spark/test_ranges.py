@@ -1,4 +1,4 @@
-"""Even ranges, fair shares, and offsets as text; nothing here needs Spark."""
+"""Even ranges, fair shares, and offsets as text. Nothing here needs Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a task reads its range: with few statements, and with patience. Needs PySpark, but no JVM."""
+"""A task reads its range with few statements, and waits for a server that restarts. Needs PySpark, but no JVM."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.spark
 
 
 def pages_of(using: str, wanted: ReadOptions) -> Iterator[pa.RecordBatch]:
-    """Planned now, and read as it is asked for."""
+    """Plan the read now. Each page is read when it is requested."""
     from django_mqueue.spark.batches import Batches
     from django_mqueue.spark.columns import schema_of
 
@@ -38,14 +38,14 @@ def payloads(page: pa.RecordBatch) -> list[bytes]:
 
 
 def statements() -> int:
-    """That the server was ever asked to read by."""
+    """Return the server's count of SELECT statements."""
     with connection.cursor() as cursor:
         cursor.execute("SHOW GLOBAL STATUS LIKE 'Com_select'")
         return int(cursor.fetchone()[1])
 
 
 def test_a_page_beyond_its_budget_costs_the_next_ones_nothing(options: dict[str, str]) -> None:
-    """Its connection is given up, and another one must be able to make long values, too."""
+    """The task drops its connection. The new connection must also allow long values."""
     sizes = [400_000] * 60 + [10] * 3000
     publish_many("orders", [OutgoingMessage(b"x" * size, key="k") for size in sizes])
     pages = pages_of("default", read_options({**options, "topic": "orders"}))
@@ -55,7 +55,7 @@ def test_a_page_beyond_its_budget_costs_the_next_ones_nothing(options: dict[str,
 
 
 def test_a_server_that_is_started_again_is_waited_for(own_server: OwnServer) -> None:
-    """It refuses connections in the meantime."""
+    """The server refuses connections while it restarts."""
     using, count = own_server.alias, reading.FIRST_ROWS + 300
     publish_many("orders", range(count), using=using)
     pages = pages_of(using, read_options({**settings_options(using), "topic": "orders"}))
@@ -73,7 +73,7 @@ def test_a_server_that_is_started_again_is_waited_for(own_server: OwnServer) -> 
 
 
 def connected() -> set[int]:
-    """Who is connected to the database: others' processes may be, too."""
+    """Return the ids of all connections to the database, also of other processes."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT DATABASE()")
         (database,) = cursor.fetchone()

@@ -1,4 +1,4 @@
-"""Messages are replayed from an archive and the log: those that were asked for, once each, in the order of each key."""
+"""Replay messages from an archive and the log: the requested ones, once each, in the order of each key."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def fill(numbers: range, topic: str = "orders") -> None:
 
 
 def kept(spark: SparkSession, options: dict[str, str], place: str, topic: str = "orders") -> None:
-    """Archived, and deleted."""
+    """Archive the topic, and delete its messages from the log."""
     archive(spark, topic, place, options=options)
     with override_settings(MQUEUE={"RETENTION": 0}):
         collect(topic)
@@ -182,7 +182,7 @@ def test_a_topic_is_replayed_into_itself_once(
 
 
 def test_the_rate_is_kept(spark: SparkSession, options: dict[str, str]) -> None:
-    """Over all tasks together: none of the half seconds has more than that rate's messages, and one task's step."""
+    """All tasks share the rate. Each half second has at most the rate's messages, plus one step of each task."""
     fill(range(60))
     done(replay(spark, "orders", "slowly", to="slow", rate=40, options=options, dry_run=False))
     times = list(Message.objects.filter(topic="slow").values_list("published_at", flat=True))

@@ -1,4 +1,4 @@
-"""A replay that is run again under its name: with the same conditions, from the same archive, behind its own guard."""
+"""Run a replay again under its name: with the same conditions, from the same archive, with its own group."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = ["place"]
 
 
 def begun(spark: SparkSession, options: dict[str, str], **ways: Any) -> None:
-    """Stopped before it has done much."""
+    """Start a replay and stop it early."""
     stopping = threading.Event()
     stopping.set()
     ways = {"rate": 10, **ways, "options": options, "dry_run": False, "stopping": stopping}
@@ -51,7 +51,7 @@ def rows() -> list[Any]:
 
 
 def noted() -> list[Any]:
-    """Who is registered, and what was asked for; without what a task that was stopped may still store."""
+    """Return registrations and replay marks, without the marks that a stopped task may still change."""
     still = Q(partition_key__startswith="replay-lane") | Q(partition_key__startswith="replay-turn")
     return list(Offset.objects.exclude(still).order_by("pk").values())
 
@@ -78,7 +78,7 @@ def test_a_name_that_is_finished_stands_for_its_choice(
 def test_a_name_that_is_begun_stands_for_its_choice_and_its_archive(
     spark: SparkSession, options: dict[str, str], place: str, tmp_path: Path
 ) -> None:
-    """Without the archive the log's messages would be stored, and the archived ones left out for ever."""
+    """Without its archive, a second run would store the log's messages and skip the archived ones for ever."""
     fill(range(300))
     kept(spark, options, place)
     fill(range(300, 320))
@@ -122,7 +122,7 @@ def test_an_older_copy_of_the_archive_is_refused(
 
 
 def test_each_replay_holds_back_deletion_for_itself(spark: SparkSession, options: dict[str, str]) -> None:
-    """Of one name, into two topics, and the first one ends while the other is stopped."""
+    """Two replays of one name write into two topics. The first one ends while the other is stopped."""
     fill(range(300))
     subscribe("orders", "others")
     settle("orders")
@@ -188,7 +188,10 @@ def test_a_gap_between_archive_and_log_is_an_error(
 def test_what_was_given_up_meanwhile_is_not_begun(
     spark: SparkSession, options: dict[str, str], monkeypatch: pytest.MonkeyPatch, anew: bool
 ) -> None:
-    """Nothing holds back deletion any more when it is to be noted that it is begun, or not all the time."""
+    """The replay's group is unsubscribed before the start is recorded.
+
+    So deletion was possible for a time, even if the group is registered again.
+    """
     fill(range(6))
     hold = originals.hold
 
@@ -213,7 +216,7 @@ def test_what_was_given_up_meanwhile_is_not_begun(
 def test_no_archive_is_opened_while_anything_is_locked(
     spark: SparkSession, options: dict[str, str], place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A store may take long to answer: who deletes from the topic, or registers for it, would wait for it."""
+    """A store may answer slowly. A lock would block garbage collection and registrations of the topic."""
     fill(range(6))
     kept(spark, options, place)
     looked = count()

@@ -1,4 +1,4 @@
-"""The verbs ``replay`` and ``backfill``: they tell what they would do, do it when told to, and say what is wrong."""
+"""The verbs ``replay`` and ``backfill``: the dry run, the run with ``--yes``, and their errors."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def place(spark: SparkSession, options: dict[str, str], tmp_path: Path) -> str:
 def run(
     spark: SparkSession, options: dict[str, str], verb: Verb, *words: str, stopped: bool = False
 ) -> tuple[str, str]:
-    """What it says on stdout, and on stderr; it must end well."""
+    """Return stdout and stderr of a successful run."""
     parser, out, err, stopping = ArgumentParser(), io.StringIO(), io.StringIO(), threading.Event()
     verb.arguments(parser)
     if stopped:
@@ -102,7 +102,7 @@ def test_backfill_tells_and_then_does_it(spark: SparkSession, options: dict[str,
 def test_nothing_that_was_published_commands_the_terminal(
     spark: SparkSession, options: dict[str, str]
 ) -> None:
-    """Who decides about ``--yes`` reads it there."""
+    """An operator reads this output on a terminal before deciding about ``--yes``."""
     kind = "\x1b]0;mine\x07\x1b[2J\r\nnothing was changed, and nothing is to be feared\x9b31m"
     sent = publish("orders", {"to": "\x9b31m\x7f\u202e"}, key="ada\u2066", id="o\u202e1", kind=kind)
     Message.objects.filter(offset=sent.offset).update(payload='"\x9b31m\x7f\u202e\x85"'.encode())

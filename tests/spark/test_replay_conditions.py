@@ -1,4 +1,7 @@
-"""Conditions of SQL that some message cannot answer: they are told, and leave nothing. Those of the docs are asked."""
+"""SQL conditions that fail on a message are reported, and leave nothing behind.
+
+Conditions of the docs work on any message.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +73,7 @@ def test_each_condition_of_the_how_to_is_answered_by_any_message(
 def test_a_condition_that_a_message_cannot_answer_leaves_nothing(
     spark: SparkSession, options: dict[str, str], place: str, kept: bool
 ) -> None:
-    """Its name is free for a better one, and deletion is not held back."""
+    """The name can be used again with a better condition, and deletion is not held back."""
     publish_many("orders", [OutgoingMessage({"amount": f"{n}.50"}, key=f"k{n}") for n in (12, 120, 130)])
     ways: dict[str, Any] = {"to": "again", "options": options}
     if kept:

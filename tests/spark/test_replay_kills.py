@@ -1,4 +1,4 @@
-"""SIGKILL of a replay and of a backfill, while consumers eat at once and everything is deleted that may be."""
+"""SIGKILL of a replay and of a backfill, while consumers acknowledge at once and garbage collection follows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ROWS, RATE, KEYS = 1200, 200, ("ada", "bob", "cyd", None)
 
 @pytest.fixture
 def place(spark: SparkSession, options: dict[str, str], tmp_path: Path) -> str:
-    """An archive of messages that the log has no more."""
+    """Return the path of an archive whose messages are deleted from the log."""
     found = str(tmp_path / "archive")
     publish_many("orders", [OutgoingMessage(n, key=KEYS[n % 4]) for n in range(ROWS)])
     archive(spark, "orders", found, options=options)
@@ -48,7 +48,7 @@ def place(spark: SparkSession, options: dict[str, str], tmp_path: Path) -> str:
 
 @contextmanager
 def command(options: dict[str, str], *arguments: str) -> Iterator[Worker]:
-    """``python -m django_mqueue.spark``, with all that it starts: a process group, killed at the end."""
+    """Run ``python -m django_mqueue.spark`` in its own process group, which is killed at the end."""
     names = {"unixSocket": "--unix-socket"}
     where = [part for name, value in options.items() for part in (names.get(name, f"--{name}"), value)]
     config = [part for name, value in FAST_JVM.items() for part in ("--conf", f"{name}={value}")]
@@ -75,7 +75,7 @@ def kill(worker: Worker) -> None:
 
 @contextmanager
 def eating(topic: str, group: str) -> Iterator[list[tuple[int, str | None, int]]]:
-    """A consumer that acks at once, and deletes whatever may be deleted; what it was given, and at which offset."""
+    """Run a consumer that acknowledges at once, and garbage collection. Yield the received (offset, key, payload)."""
     stop = threading.Event()
     got: list[tuple[int, str | None, int]] = []
 
@@ -106,7 +106,7 @@ def eating(topic: str, group: str) -> Iterator[list[tuple[int, str | None, int]]
 def test_a_killed_replay_goes_on_and_stores_nothing_twice(
     spark: SparkSession, options: dict[str, str], place: str, alone: bool
 ) -> None:
-    """Of what was stored before, the log holds nothing any more when it is run again."""
+    """When the replay runs again, the copies of the first run are already deleted from the log."""
     subscribe("again", "billing")
     target = ("--group", "billing") if alone else ()
     named = ("replay", "--topic", "orders", "--from", place, "--to", "again", "--name", "spring", *target)
@@ -125,7 +125,7 @@ def test_a_killed_replay_goes_on_and_stores_nothing_twice(
         assert (found.finished, found.total) == (True, ROWS)
         wait_until(lambda: len(got) >= ROWS and not in_log("again"), "all are eaten")
     assert Counter(number for _, _, number in got) == Counter(range(ROWS))
-    # As they were stored: to a group that is not strict messages of a key may come out of order.
+    # Sort by offset, because a group that is not strict may receive the messages of a key out of order.
     for key in ("ada", "bob", "cyd"):
         assert [number for _, name, number in sorted(got) if name == key] == [
             n for n in range(ROWS) if KEYS[n % 4] == key
@@ -137,7 +137,7 @@ def test_a_killed_replay_goes_on_and_stores_nothing_twice(
 def test_a_killed_backfill_goes_on_and_the_group_is_given_each_message_once(
     spark: SparkSession, options: dict[str, str], place: str
 ) -> None:
-    """While somebody publishes, and another group eats and everything is deleted that may be."""
+    """Meanwhile messages are published, and another group consumes them and runs garbage collection."""
     named = ("backfill", "--topic", "orders", "--group", "reports", "--from", place)
     subscribe("orders", "others")
     with publishing(ROWS, ROWS + 2000) as said, eating("orders", "others"):

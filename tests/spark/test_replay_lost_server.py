@@ -1,4 +1,4 @@
-"""A server of Spark that is lost while it looks at a condition: the replay stays begun, and its messages held."""
+"""Spark's server is lost while it evaluates a condition. The replay stays started, and its messages are held."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ POSITIVE = "offset > 0"
 def losing(
     spark: SparkSession, patch: pytest.MonkeyPatch, error: Exception, when: Callable[[], bool]
 ) -> None:
-    """Spark meets an error when it is to look at a condition."""
+    """Raise an error when Spark is asked to evaluate the condition and ``when`` is true."""
     frame = type(spark.range(1))
     real = frame.where
 
@@ -44,7 +44,7 @@ def losing(
 def test_a_server_that_is_lost_gives_no_replay_up(
     spark: SparkSession, options: dict[str, str], monkeypatch: pytest.MonkeyPatch, met: type[PySparkException]
 ) -> None:
-    """A Spark Connect server may go, or its source of data fail, when it is asked to look at the condition again."""
+    """A Spark Connect server may disappear, or its data source may fail, at the second evaluation of the condition."""
     publish_many("orders", [OutgoingMessage({"n": n}, key=f"k{n}") for n in range(3)])
     ways: dict[str, Any] = {"to": "again", "where": POSITIVE, "options": options, "dry_run": False}
 
@@ -63,7 +63,10 @@ def test_a_server_that_is_lost_gives_no_replay_up(
 def test_a_server_that_is_lost_is_not_called_a_wrong_condition(
     spark: SparkSession, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who is told so mends what is right, and the replay is refused for having been begun with another."""
+    """A wrong message makes the user change a correct condition.
+
+    The replay is then refused, because it was started with another one.
+    """
     publish("orders", {})
     losing(spark, monkeypatch, PySparkException("the server is away"), lambda: True)
     with pytest.raises(PySparkException, match=r"^the server is away$"):

@@ -1,4 +1,4 @@
-"""A report says what happened: known answers, whatever is read, and borders."""
+"""Reports with known results: from the log, from an archive, and at the borders of both."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _kept() -> object:
 def at(
     offset: int, published: int, group: str = "", delivered: int | None = None, done: int | None = None
 ) -> None:
-    """Move what happened to a message to so many milliseconds after noon of a day."""
+    """Move the events of a message to these milliseconds after noon of a day."""
     Message.objects.filter(offset=offset).update(published_at=MS + published)
     states = DeliveryState.objects.filter(message_offset=offset, consumer_group=group)
     if delivered is not None:
@@ -70,7 +70,7 @@ def group_of(found: Report, group: str, topic: str = "orders") -> GroupTotals:
 
 
 def steps_of(found: Report, group: str | None, topic: str = "orders") -> dict[int, StepFigures]:
-    """By hours after noon."""
+    """Return the steps by hours after noon."""
     return {
         (one.start - NOON) // timedelta(hours=1): one
         for one in found.steps
@@ -123,7 +123,7 @@ def test_a_small_log_is_told_as_it_was(spark: SparkSession, options: dict[str, s
         0,
     )
     assert (billing.failures, billing.attempts, billing.most_attempts, billing.retried) == (2, 5, 2, 1)
-    # late was never answered, and slow was delivered twice.
+    # "late" was never acknowledged, and "slow" was delivered twice.
     assert (billing.in_flight, billing.waiting, billing.lag, billing.several_deliveries) == (1, 0, 1, 1)
     assert billing.first_delivery == Times(20, HOUR, HOUR, 4)
     assert billing.ack == Times(110, 2 * HOUR + 3, 2 * HOUR + 3, 3)
@@ -153,7 +153,10 @@ def test_a_small_log_is_told_as_it_was(spark: SparkSession, options: dict[str, s
 def test_what_the_queue_does_is_told_from_the_log_and_after_it_was_archived(
     spark: SparkSession, options: dict[str, str], tmp_path: Path
 ) -> None:
-    """Sent back, retried after hours, postponed, removed by hand; a group that reads by itself, and one of nothing."""
+    """The case has messages that are redriven, retried after hours, postponed or removed by hand.
+
+    One group reads the log, and one group has an empty topic.
+    """
     subscribe("orders", "billing")
     subscribe("quiet", "billing")
     following.follow("orders", "stream", 0, 0, using="default")
@@ -182,7 +185,7 @@ def test_what_the_queue_does_is_told_from_the_log_and_after_it_was_archived(
         assert (billing.failures, billing.attempts, billing.most_attempts, billing.retried) == (3, 6, 2, 1)
         assert (billing.ack.of, billing.waiting) == (4, 0)
         stream = group_of(one, "stream")
-        # What was deleted it is not behind by; what came back for billing alone waits for it, too.
+        # The stream's lag excludes deleted messages. It includes the message redriven for billing only.
         assert (stream.reads_log, stream.lag) == (True, 4 if archived else 9)
         assert steps_of(one, "stream") == {}
         topic = next(each for each in one.topics if each.topic == "orders")
@@ -209,7 +212,7 @@ def test_what_the_queue_does_is_told_from_the_log_and_after_it_was_archived(
 def test_what_waits_long_for_a_retry_is_neither_dead_nor_done_though_its_history_was_archived(
     spark: SparkSession, options: dict[str, str], tmp_path: Path
 ) -> None:
-    """Also while it is set aside, or put into the log, when the report has begun already."""
+    """This includes a message that is parked, or moved back into the log, while the report runs."""
     subscribe("orders", "billing")
     for id in ("late", "later", "in between"):
         publish("orders", id, id=id, key=id)
@@ -280,7 +283,7 @@ def stands(asked: Wanted, place: str) -> tuple[Archive, dict[str, Extent]]:
 def test_deletion_that_is_let_go_while_a_report_reads_is_told(
     spark: SparkSession, options: dict[str, str], tmp_path: Path
 ) -> None:
-    """And what is allowed is a note."""
+    """With ``fail_on_data_loss`` false, the gap is only a note."""
     subscribe("orders", "billing")
     publish("orders", 1)
     place = str(tmp_path / "archive")
@@ -361,7 +364,7 @@ def test_names_that_are_attacks_are_data_everywhere(
 def test_what_was_counted_is_not_lost_for_a_form_that_cannot_be_written(
     spark: SparkSession, options: dict[str, str], tmp_path: Path
 ) -> None:
-    """One that no look could have foreseen."""
+    """The error appears only when the file is written, so no earlier check finds it."""
     publish("orders", 1)
     (tmp_path / "csv" / "topics.csv").mkdir(parents=True)
     parser = ArgumentParser()

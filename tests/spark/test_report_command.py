@@ -1,4 +1,4 @@
-"""The verb report: what cannot be is refused before anything is read. No Spark here."""
+"""The verb ``report`` rejects invalid arguments before it reads anything. No Spark here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 def main(*arguments: str) -> int:
-    """The exit code, also of a parser that ends the program."""
+    """Return the exit code, also if the parser exits."""
     try:
         return running.main(["report", *arguments])
     except SystemExit as end:

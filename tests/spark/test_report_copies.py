@@ -1,4 +1,4 @@
-"""What gave a group the past is the same message once more: counted once, and not as sent back."""
+"""A backfill's copies are the same messages: they are counted once, and not as redriven."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_copies_of_a_backfill_are_the_same_messages(
     for n in range(3):
         publish("orders", n, key="ada")
     archive(spark, "orders", place, options=options)
-    # A run that is stopped before all of the past is stored: what comes now is done by a copy behind the past.
+    # This run stops before the whole past is stored, so the next message also needs a copy.
     (stopping := threading.Event()).set()
     ways: dict[str, Any] = {"source": place, "options": options, "dry_run": False}
     assert not stored(backfill(spark, "orders", "reports", **ways, rate=1, stopping=stopping)).finished

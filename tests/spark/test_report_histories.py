@@ -1,4 +1,7 @@
-"""Reports on made-up histories, against plain Python: the live log, an archive, and both as one say the same."""
+"""Compare reports on made-up histories with plain Python.
+
+The log, an archive, and both together give the same report.
+"""
 
 from __future__ import annotations
 
@@ -112,7 +115,7 @@ def test_the_log_the_archive_and_both_say_what_happened(
     copy_of(whole, "orders", {table: (rows[table], 10_000) for table in TABLES})
     check(report(spark, "orders", archive=whole, live=False, top=5), history, live=False)
 
-    # The three tables are archived each as far as it may be; what all are done with is deleted from the log.
+    # Archive each of the three tables up to another offset. Delete what all groups have finished from the log.
     places = sorted(one.offset for one in history.sent)
     messages, deliveries = places[len(places) * 2 // 3], places[len(places) // 3]
     letters = sorted(rows["dead_letters"]["offset"].to_pylist())
@@ -124,7 +127,7 @@ def test_the_log_the_archive_and_both_say_what_happened(
     Message.objects.filter(topic="orders", offset__in=gone).delete()
     DeliveryState.objects.filter(topic="orders", message_offset__in=gone).delete()
     Message.objects.filter(topic="orders_dlq", offset__lte=letters[4]).delete()
-    # The archive is made by hand: no group of its own has held back deletion.
+    # No group has held back deletion, because the archive is made by hand.
     both = report(spark, "orders", archive=part, options=options, top=5, fail_on_data_loss=False)
     check(both, history)
     assert both.topics[0].archived_upto == both.topics[0].live_above == messages
@@ -158,7 +161,7 @@ def test_a_time_and_days_bound_what_is_counted(spark: SparkSession, options: dic
 
 
 def test_percentiles_are_as_near_as_is_said(spark: SparkSession) -> None:
-    """Exact below 5,000 times, and else within a ten-thousandth of the places."""
+    """The percentiles are exact below 5,000 times. Above, their position is at most a ten-thousandth wrong."""
     from pyspark.sql import functions as f
 
     for number in (1, 99, 101, EXACT_BELOW - 1, 60_000):

@@ -1,4 +1,4 @@
-"""The page of a report in a browser: whole, quiet, as wide as its window, and not to be written by strangers."""
+"""A report's page in a browser: complete, without errors, as wide as its window, and safe against injected content."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_report_can_be_read_wide_and_narrow_light_and_dark(chrome: Chrome, tmp
     assert len(page.all(".mqueue-chart svg.mqueue-plot")) == 4 * 5
     page.save_all_ways("report")
     folder = Path(os.environ.get(PICTURES) or tmp_path)
-    page.picture(tmp_path / "first.png")  # From now on scrollbars are hidden.
+    page.picture(tmp_path / "first.png")  # From here on scrollbars are hidden.
     for dark in (False, True):
         page.dark(dark)
         page.width(1280)

@@ -1,4 +1,4 @@
-"""How large a report may become: what Spark hands to the driver is bounded, and what it counts is not."""
+"""The size of a report: Spark sends a limited number of rows to the driver, but counts everything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lag is what a group still has to do, by the log; backlog is known as far as archive and log together know it."""
+"""Lag and backlog. Lag comes from the log; backlog is known as far as archive and log together know it."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def forget() -> None:
 
 
 def told(found: Report, group: str) -> tuple[int | None, int | None]:
-    """Lag, and the backlog at the end of the last step."""
+    """Return the lag, and the backlog at the end of the last step."""
     (one,) = [one for one in found.groups if one.group == group]
     return one.lag, [step for step in found.steps if step.group == group][-1].backlog
 
 
 def unknown(found: Report) -> list[str]:
-    """How many the notes say that the end of is not known."""
+    """Return the number of messages in each note about an unknown end."""
     return [note.split()[1] for note in found.notes if UNKNOWN in note]
 
 
@@ -100,7 +100,7 @@ def test_a_group_that_was_done_after_its_history_was_archived_is_not_behind(
 def test_archive_and_log_together_say_what_the_log_says_as_long_as_it_knows(
     spark: SparkSession, options: dict[str, str], place: str
 ) -> None:
-    """Of deliveries that had ended when their history was archived, were under way, or began since."""
+    """Some deliveries ended before their history was archived, some were in flight, and some began later."""
     subscribe("orders", "billing")
     for n in range(4):
         publish("orders", n, key=f"k{n}")
@@ -161,7 +161,7 @@ def test_what_a_reset_group_is_given_again_it_is_behind_by(
 def test_who_reads_the_log_is_behind_by_what_is_for_one_group_alone_too(
     spark: SparkSession, options: dict[str, str]
 ) -> None:
-    """It is not deleted before the stream has come past it."""
+    """These messages are not deleted before the stream has passed them."""
     for group in ("billing", "other"):
         subscribe("orders", group)
     following.follow("orders", "stream", 0, 0, using="default")
@@ -179,7 +179,7 @@ def test_who_reads_the_log_is_behind_by_what_is_for_one_group_alone_too(
 def test_an_archive_that_reaches_further_than_the_log_is_told(
     spark: SparkSession, options: dict[str, str], place: str
 ) -> None:
-    """The database was set back, and gives offsets that the archive has already."""
+    """A restored database reuses offsets that the archive already has."""
     publish_many("orders", range(6))
     archive(spark, "orders", place, options=options)
     *_, third, fourth, _, last = in_log("orders")

@@ -1,4 +1,4 @@
-"""Rows become messages, whose ids do not depend on the order in which they come; nothing here needs Spark."""
+"""Rows become messages whose ids do not depend on the order of the rows. Nothing here needs Spark."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_a_group_that_is_not_registered_is_given_nothing() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_message_waits_for_the_gate_like_any_other() -> None:
-    """Else it could commit below what is settled."""
+    """Otherwise it could commit below the settled offset."""
     done: list[int] = []
 
     def work() -> None:
@@ -226,7 +226,7 @@ AGAIN = Task("import", None)
 def test_a_write_with_a_name_makes_no_ids_of_numbers_whose_last_digits_may_differ(
     row: dict[str, Any],
 ) -> None:
-    """A sum of floats in another order is another message, which would be stored beside the first one."""
+    """A sum of floats in another order gives a different number, and so a second message."""
     column = next(name for name in ("key", "headers", "payload") if "." in str(row.get(name, "")))
     with pytest.raises(
         RowError, match=rf"row 1 of this task .* column '{column}' has the number .*a column 'id'"

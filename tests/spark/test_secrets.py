@@ -1,4 +1,4 @@
-"""What Spark writes down and shows holds no password."""
+"""Spark writes and shows no password."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ spark.stop()
 
 @pytest.fixture
 def account(options: dict[str, str]) -> object:
-    """Options of an account with a password that is easily found."""
+    """Yield the options of an account whose password is easy to search for."""
     name = f"mqueue_{os.getpid()}"
     database = connection.settings_dict["NAME"]
     with connection.cursor() as cursor:
@@ -60,7 +60,10 @@ def account(options: dict[str, str]) -> object:
 
 @pytest.mark.exhaustive
 def test_the_password_is_in_nothing_that_spark_writes_down(account: dict[str, str], tmp_path: Path) -> None:
-    """Event log, checkpoint, archive, plans, progress, errors. Spark's configuration, though, is in the event log."""
+    """Search the event log, checkpoint, archive, plans, progress and errors.
+
+    The event log does contain Spark's configuration.
+    """
     publish_many("orders", range(3))
     (tmp_path / "events").mkdir()
     config = {

@@ -1,4 +1,4 @@
-"""Reports, archives and replays say the same whatever the user's session is set to."""
+"""Reports, archives and replays give the same result with any settings of the user's session."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_session_s_settings_change_nothing(
         found["slow"].nack(error="Busy: 1")
         (slow,) = poll_until(subscription, 1)
         slow.ack()
-    # Only its dead letter is left of it. And somebody has put a row there by hand.
+    # Keep only the dead letter of "gone", and add a dead letter by hand.
     Message.objects.filter(topic="orders", message_id="gone").delete()
     DeliveryState.objects.filter(message_offset=found["gone"].offset).delete()
     letter = Message.objects.filter(topic="orders_dlq").first()
@@ -115,7 +115,7 @@ def test_a_session_s_settings_change_nothing(
 def test_times_in_a_condition_are_utc_wherever_it_is_asked(
     spark: SparkSession, options: dict[str, str], condition: str
 ) -> None:
-    """A dry run may be somewhere else than the run, and than where that goes on."""
+    """A dry run, the run and its continuation may use sessions with different time zones."""
     for n, (day, hour) in enumerate([(3, 23), (4, 0), (4, 12), (4, 23), (5, 0)]):
         found = publish("orders", {"n": n})
         at = int(datetime(2026, 5, day, hour, tzinfo=UTC).timestamp() * 1000)
@@ -132,7 +132,7 @@ def test_times_in_a_condition_are_utc_wherever_it_is_asked(
 
 
 def test_replays_at_once_leave_the_session_as_it_was(spark: SparkSession, options: dict[str, str]) -> None:
-    """The second begins after the first, and ends after it: it finds the time zone that the first has set."""
+    """The second replay begins after the first and ends before it. It sees the time zone that the first has set."""
     for n in range(6):
         publish("orders", {"n": n}, key=str(n))
     ways: dict[str, Any] = {"where": "offset > 0", "rate": 2, "options": options, "dry_run": False}
@@ -161,7 +161,7 @@ def test_replays_at_once_leave_the_session_as_it_was(spark: SparkSession, option
 def test_a_damaged_file_is_an_error_though_the_session_ignores_such(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """What is replayed, and reported, would lack its messages, and nobody would be told."""
+    """Otherwise replays and reports would silently lack the file's messages."""
     folder = begin(tmp_path / "archive")
     (entry,) = batch(folder, "orders", 1, 0, [1, 2]).tables["messages"].files
     (folder / entry.path).write_bytes(b"damaged")

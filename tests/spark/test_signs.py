@@ -1,4 +1,4 @@
-"""A write with a name warns if the rows that it gives ids seem to be different in each run."""
+"""A write with a name warns if its rows without ids seem to differ in each run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def random() -> str:
 
 
 def writer(options: dict[str, str]) -> Writer:
-    """As Spark's driver makes it."""
+    """Return the writer as Spark's driver creates it."""
     from pyspark.sql.types import BinaryType, StringType, StructType
 
     from django_mqueue.spark import MQueueDataSource
@@ -47,7 +47,7 @@ def writer(options: dict[str, str]) -> Writer:
 
 
 def write(made: Writer, rows: Sequence[dict[str, Any]]) -> Any:
-    """As one of Spark's tasks does it."""
+    """Write the rows as a Spark task does."""
     import pyarrow as pa
 
     columns = [pa.array([row.get(name) for row in rows], type=pa.string()) for name in NAMES[:-1]]
@@ -149,7 +149,7 @@ def test_stable_content_is_not_warned_of(options: dict[str, str]) -> None:
 
 
 def test_spark_warns_in_the_driver(spark: SparkSession, options: dict[str, str]) -> None:
-    """With warnings as errors, because a test cannot read what the driver's Python process prints."""
+    """Warnings are errors here, because a test cannot read the output of the driver's Python process."""
     from .probes import Strict
 
     spark.dataSource.register(Strict)

@@ -1,4 +1,4 @@
-"""Writing to topics: everything is stored, and nothing twice, whatever is run again."""
+"""Writing to topics: each row is stored once, even if a task or a batch is repeated."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_columns_become_messages(spark: SparkSession, options: dict[str, str]) -
 def test_a_task_that_is_run_again_stores_nothing_twice(
     spark: SparkSession, options: dict[str, str], killed: bool
 ) -> None:
-    """Its first attempt dies when most of its rows are stored; the second one has them in another order."""
+    """The first attempt dies after it has stored most rows. The second attempt has the rows in another order."""
 
     def dying(batches: Iterator[pandas.DataFrame]) -> Iterator[pandas.DataFrame]:
         from pyspark import TaskContext
@@ -92,7 +92,7 @@ def test_a_write_with_a_name_may_be_run_again(spark: SparkSession, options: dict
 def test_a_batch_of_a_stream_that_comes_again_stores_nothing_twice(
     spark: SparkSession, options: dict[str, str], checkpoint: str
 ) -> None:
-    """From topic to topic; the driver dies when everything is stored and nobody knows."""
+    """The stream copies a topic. Its driver dies after all rows are stored and before the batch is durable."""
     publish_many("orders", range(50))
 
     def run() -> int:
@@ -118,7 +118,7 @@ def test_a_batch_of_a_stream_that_comes_again_stores_nothing_twice(
 def test_rows_for_one_group_are_delivered_to_it_alone(spark: SparkSession, options: dict[str, str]) -> None:
     frame = spark.range(3).selectExpr("CAST(id AS STRING) AS payload")
     with pytest.raises(Exception, match="group 'billing' is not registered for topic 'orders'"):
-        # One task: another one would be tried once more, and might find the group.
+        # One task only: Spark may retry another task, and the retry might find the group.
         save(frame.coalesce(1), options, topic="orders", target="billing")
     with Subscription("orders", "billing") as billing, Subscription("orders", "mail") as mail:
         for _ in range(2):

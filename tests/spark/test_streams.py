@@ -1,4 +1,4 @@
-"""Streams: each message in one batch, and a group that stands where the durable batches end."""
+"""Streams: each message is in one batch, and the group's offset equals the end of the durable batches."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TENS = {"maxOffsetsPerTrigger": "10"}
 
 
 class Kept:
-    """What batches held, by their ids."""
+    """The numbers of each batch, by the batch's id."""
 
     def __init__(self) -> None:
         self.batches: dict[int, list[int]] = {}
@@ -82,7 +82,7 @@ def test_a_batch_that_fails_is_not_done_and_comes_again(
 def test_a_query_that_runs_on_has_done_its_last_batch_too(
     spark: SparkSession, options: dict[str, str], checkpoint: str
 ) -> None:
-    """Spark itself says so only with the next batch, of which there may be none for days."""
+    """Spark commits a batch only with the next one, which may take days."""
     publish_many("orders", range(3))
     kept = Kept()
     query = start(spark, options | ARCHIVE, checkpoint, kept, once=False)
@@ -99,7 +99,7 @@ def test_a_query_that_runs_on_has_done_its_last_batch_too(
 def test_a_query_that_is_stopped_has_done_its_last_batch_too(
     spark: SparkSession, options: dict[str, str], checkpoint: str
 ) -> None:
-    """Its next trigger is an hour away: Spark never says that the batch is done, but its checkpoint does."""
+    """The next trigger is one hour away. Spark never calls ``commit`` for the batch, but the checkpoint shows it."""
     publish_many("orders", range(3))
     kept = Kept()
     asked = options | ARCHIVE | {"checkpointLocation": checkpoint}
@@ -118,7 +118,7 @@ def test_a_query_that_is_stopped_has_done_its_last_batch_too(
 def test_a_query_that_is_stopped_leaves(
     spark: SparkSession, options: dict[str, str], checkpoint: str
 ) -> None:
-    """Without a checkpoint to look at the group stays behind its last batch, until that comes to be known."""
+    """Without ``checkpointLocation`` the group stays behind its last batch until the next query starts."""
     publish_many("orders", range(3))
     query = start(spark, options | ARCHIVE, checkpoint, Kept(), every="1 hour")
     try:
@@ -138,7 +138,7 @@ def _nobody_reads() -> bool:
 def test_what_may_still_commit_is_waited_for(
     spark: SparkSession, options: dict[str, str], checkpoint: str
 ) -> None:
-    """A message of an open transaction lies below one that is committed: neither is read, nor passed by."""
+    """An open transaction has a message below a committed one. The stream neither reads nor skips it."""
     kept = Kept()
     first = publish("orders", 0)
     subscribe("orders", "archive")

@@ -1,4 +1,4 @@
-"""What tasks return is data: nothing that a Spark Connect server sends becomes code here. Needs no JVM."""
+"""Results of tasks are data: nothing that a Spark Connect server sends runs as code here. Needs no JVM."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ENTRY = FileEntry("messages/orders/2026-11-21/a.parquet", 2, 1, 3, "2026-11-21",
 
 
 class Server:
-    """A session whose server answers what it likes."""
+    """A session whose server returns any outcome."""
 
     def __init__(self, *outcomes: Any) -> None:
         self._outcomes = outcomes
@@ -54,7 +54,7 @@ def answered(*outcomes: Any, kind: type[Any] = FileEntry) -> Any:
 
 
 class Malice:
-    """Unpickling it creates a file."""
+    """Unpickling this object creates a file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -105,7 +105,7 @@ def test_what_tasks_return_is_taken() -> None:
     assert answered(json.dumps({"found": ["a", "b"]}), kind=str) == [["a", "b"]]
     with pytest.raises(LogGap, match="gone"):
         answered(json.dumps({"error": "LogGap", "text": "gone"}))
-    with pytest.raises(OptionError, match="bad"):  # It is a ``ValueError``, too.
+    with pytest.raises(OptionError, match="bad"):  # Also a ``ValueError``.
         answered(json.dumps({"error": "OptionError", "text": "bad"}))
     with pytest.raises(ArchiveError, match="odd"):
         answered(json.dumps({"error": "SystemExit", "text": "odd"}))

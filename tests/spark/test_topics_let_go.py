@@ -1,6 +1,6 @@
-"""A query that reads fewer topics than its checkpoint names: it goes on, and what it reads no more can be let go.
+"""A query reads fewer topics than its checkpoint names. It continues, and its group can leave the other topics.
 
-What plans a query's batches is asked here as Spark asks it; nothing here needs Spark.
+The tests call the planner as Spark calls it. Nothing here needs Spark.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Make = Callable[..., Query]
 
 @pytest.fixture
 def make(options: dict[str, str]) -> Iterator[Make]:
-    """Queries of the test, stopped at its end."""
+    """Yield a function that makes queries, and stop them at the end."""
     made: list[Query] = []
 
     def query(topics: str, **more: str) -> Query:
@@ -59,7 +59,7 @@ def publish_both() -> None:
 
 
 def planned(make: Make) -> tuple[Offsets, Offsets]:
-    """A batch of both topics, of which nobody knows whether it was run."""
+    """Plan a batch of both topics. The checkpoint does not show if it was run."""
     publish_both()
     query = make(BOTH)
     begun = query.initial()
@@ -105,7 +105,7 @@ def test_a_topic_that_no_pattern_matches_any_more_is_let_go(make: Make, options:
 
 
 def test_dead_letters_of_a_topic_are_let_go(make: Make) -> None:
-    """Where they are is another topic, by another name."""
+    """Dead letters are in a topic with another name."""
     publish_both()
     query = make(BOTH, table="dead_letters")
     begun = query.initial()
@@ -119,7 +119,7 @@ def test_dead_letters_of_a_topic_are_let_go(make: Make) -> None:
 
 
 def test_a_batch_that_was_planned_is_whole(make: Make) -> None:
-    """The checkpoint is behind it then, also for who reads that topic again."""
+    """The checkpoint is then past the batch, also for a later query that reads the topic again."""
     begun, ended = planned(make)
     one = make("orders")
     assert rows(one, begun, ended) == {"orders": 3, "payments": 3}

@@ -1,27 +1,27 @@
-"""What Spark's Python data sources do against expectation: that they still do, and that we keep clear of it.
+"""Surprising behaviour of Spark's Python data sources: Spark still behaves so, and our code avoids the trap.
 
-Tests named ``test_spark_…`` fail when PySpark has changed something; what is written beside them may be simplified then,
-or has to be thought over. The others fail when our own code falls in. Names without a file are of this one.
+Tests named ``test_spark_…`` fail when PySpark has changed. The code next to them can then be simplified, or must be
+reviewed. The other tests fail when our own code falls into the trap. Names without a file are in this file.
 
-| Trap | Spark still does so | We keep clear of it |
+| Trap | Spark still behaves so | Our code avoids it |
 |---|---|---|
 | 1. Filters that are pushed down stay for the next query on the same frame | `test_spark_leaks_pushed_filters` | `test_no_filters_are_pushed_down` |
-| 2. `commit` comes one batch late, and never for the last one | `test_spark_commits_late_and_never_the_last_batch` | `test_streams.py::test_a_query_to_the_end_reads_all_and_its_group_is_done_with_all`, `test_streams.py::test_a_query_that_runs_on_has_done_its_last_batch_too`, `test_streams.py::test_a_batch_that_fails_is_not_done_and_comes_again` |
-| 3. The newest offset is no end of a read: messages below it may be committed yet | | `test_batch.py::test_nothing_is_read_that_a_transaction_may_still_commit_below`, `test_streams.py::test_what_may_still_commit_is_waited_for`, `test_following.py::test_a_batch_does_not_pass_what_may_still_commit` |
-| 4. Workers run whatever `python3` is on `PATH` | | `test_launching.py::test_workers_are_of_this_interpreter_and_find_what_they_need`, `test_launching.py::test_workers_run_the_python_of_this_process` |
+| 2. Spark calls `commit` one batch late, and never for the last batch | `test_spark_commits_late_and_never_the_last_batch` | `test_streams.py::test_a_query_to_the_end_reads_all_and_its_group_is_done_with_all`, `test_streams.py::test_a_query_that_runs_on_has_done_its_last_batch_too`, `test_streams.py::test_a_batch_that_fails_is_not_done_and_comes_again` |
+| 3. A read must not end at the newest offset: messages below it may still commit | | `test_batch.py::test_nothing_is_read_that_a_transaction_may_still_commit_below`, `test_streams.py::test_what_may_still_commit_is_waited_for`, `test_following.py::test_a_batch_does_not_pass_what_may_still_commit` |
+| 4. Workers run the first `python3` on `PATH` | | `test_launching.py::test_workers_are_of_this_interpreter_and_find_what_they_need`, `test_launching.py::test_workers_run_the_python_of_this_process` |
 | 6. Spark's file sink leaves files that do not count, and syncs none | | `test_archive_runs.py::test_a_run_that_ended_anywhere_is_gone_on_with`, `test_archive_catalog.py::test_files_are_whole_and_never_replaced`, `test_archive_catalog.py::test_a_local_file_is_synced_before_it_has_its_name`, `test_archive_catalog.py::test_spark_reads_what_the_manifests_name` |
-| 7. A stream without news asks for them without a pause | `test_spark_asks_for_news_without_a_pause` | `test_a_stream_without_news_asks_a_few_times_a_second` |
-| 8. `read` is called where there is nothing to read | `test_spark_reads_where_there_is_nothing` | `test_where_there_is_nothing_nothing_is_read` |
-| 8. Arrow's schema must be the same to the letter | `test_spark_refuses_another_time_zone` | `test_batches_have_the_schema_that_spark_wants` |
-| 8. Offsets are compared as text | | `test_ranges.py::test_the_text_of_offsets_does_not_depend_on_how_they_came_about` |
+| 7. A stream without new messages asks for them without a pause | `test_spark_asks_for_news_without_a_pause` | `test_a_stream_without_news_asks_a_few_times_a_second` |
+| 8. Spark calls `read` even without partitions | `test_spark_reads_where_there_is_nothing` | `test_where_there_is_nothing_nothing_is_read` |
+| 8. Arrow's schema must be exactly the same | `test_spark_refuses_another_time_zone` | `test_batches_have_the_schema_that_spark_wants` |
+| 8. Spark compares offsets as text | | `test_ranges.py::test_the_text_of_offsets_does_not_depend_on_how_they_came_about` |
 | 8. The limit's field is `max_rows` | `test_spark_names_the_limit_of_rows` | `test_streams.py::test_a_query_to_the_end_reads_all_and_its_group_is_done_with_all` |
-| 9. A writer is asked to overwrite | | `test_sink.py::test_what_cannot_be_written_is_refused`, `test_a_stream_in_complete_mode_is_refused` |
-| 9. `write` is told neither query nor batch; the task's properties say | | `test_sink.py::test_a_batch_of_a_stream_that_comes_again_stores_nothing_twice` |
-| 10. Spark's configuration is written down and shown | `test_secrets.py::test_the_password_is_in_nothing_that_spark_writes_down` | `test_secrets.py::test_the_password_is_in_nothing_that_spark_writes_down`, `test_launching.py::test_the_password_is_in_no_plan_and_no_configuration`, `test_options.py::test_what_cannot_be_is_refused` |
-| 11. MySQL rewrites what is in a JSON column | `test_payloads_are_read_byte_for_byte_and_headers_as_the_server_has_them` | `test_payloads_are_read_byte_for_byte_and_headers_as_the_server_has_them` |
+| 9. Spark asks a writer to overwrite | | `test_sink.py::test_what_cannot_be_written_is_refused`, `test_a_stream_in_complete_mode_is_refused` |
+| 9. `write` receives neither query nor batch; the task's properties have them | | `test_sink.py::test_a_batch_of_a_stream_that_comes_again_stores_nothing_twice` |
+| 10. Spark writes and shows its configuration | `test_secrets.py::test_the_password_is_in_nothing_that_spark_writes_down` | `test_secrets.py::test_the_password_is_in_nothing_that_spark_writes_down`, `test_launching.py::test_the_password_is_in_no_plan_and_no_configuration`, `test_options.py::test_what_cannot_be_is_refused` |
+| 11. MySQL rewrites the text of a JSON column | `test_payloads_are_read_byte_for_byte_and_headers_as_the_server_has_them` | `test_payloads_are_read_byte_for_byte_and_headers_as_the_server_has_them` |
 | 12. An open statement holds a read view | | `test_no_statement_is_open_between_pages` |
 
-Trap 5, and half of 12, are of other ways to the same rows (JDBC, connectorx), which only benchmarks go.
+Trap 5 and half of trap 12 concern other ways to read the rows (JDBC, connectorx). Only benchmarks use them.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def test_no_filters_are_pushed_down(spark: SparkSession, options: dict[str, str]
 def test_spark_commits_late_and_never_the_last_batch(
     probes: SparkSession, checkpoint: str, tmp_path: Path
 ) -> None:
-    """What it asks from is durable; ``commit`` says so later, when it has planned the next batch."""
+    """The start of each batch is durable. Spark calls ``commit`` later, after it has planned the next batch."""
     assert [
         line for line in _noted(probes, checkpoint, tmp_path) if not line.startswith("latest from 3")
     ] == [
@@ -111,7 +111,7 @@ def test_spark_commits_late_and_never_the_last_batch(
 
 
 def test_spark_asks_for_news_without_a_pause(probes: SparkSession, checkpoint: str, tmp_path: Path) -> None:
-    """When this fails, a reader need not wait by itself. Spark's own pause is a setting, of ten milliseconds."""
+    """When this fails, a reader need not wait by itself. Spark's own pause is a setting of ten milliseconds."""
     jvm = probes._jvm
     conf = jvm.org.apache.spark.sql.internal.SQLConf.get()
     assert conf.streamingPollingDelay() == 10
@@ -120,7 +120,7 @@ def test_spark_asks_for_news_without_a_pause(probes: SparkSession, checkpoint: s
 
 
 def _noted(spark: SparkSession, checkpoint: str, place: Path, idle: int = 1) -> list[str]:
-    """What Spark asked, in its order, until it has asked ``idle`` times more than there were batches."""
+    """Return Spark's calls in their order, until it has asked ``idle`` times for more after the last batch."""
     notes = place / "notes"
     reader = spark.readStream.format("probe_steps").options(notes=str(notes), checkpoint=checkpoint)
     writer = reader.load().writeStream.format("noop").option("checkpointLocation", checkpoint)
@@ -174,7 +174,7 @@ def test_spark_refuses_another_time_zone(probes: SparkSession) -> None:
 
 @pytest.mark.parametrize("table", ["messages", "dead_letters", "deliveries"])
 def test_batches_have_the_schema_that_spark_wants(table: str) -> None:
-    """Every column, with values and without."""
+    """Each column has a row with a value and a row without."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     from django_mqueue.spark.batches import Batches
@@ -198,7 +198,7 @@ def test_spark_names_the_limit_of_rows() -> None:
 def test_a_stream_in_complete_mode_is_refused(
     spark: SparkSession, options: dict[str, str], checkpoint: str
 ) -> None:
-    """Our own refusal: Spark asks the writer to overwrite."""
+    """Spark asks the writer to overwrite, and our writer refuses."""
     publish("orders", 1)
     stream = spark.readStream.format("mqueue").options(**options, topic="orders").load()
     counted = stream.groupBy("key").count().selectExpr("key", "CAST(count AS STRING) AS payload")
@@ -211,7 +211,7 @@ TEXT = '{"b": 959.50, "a":1,"a": 1E2, "ü": "\\u00fc"}'
 
 
 def test_payloads_are_read_byte_for_byte_and_headers_as_the_server_has_them(options: dict[str, str]) -> None:
-    """MySQL's JSON type keeps values alone; MariaDB's is text."""
+    """MySQL's JSON type keeps values only. MariaDB's JSON type is text."""
     publish("orders", JsonText(TEXT), headers={"b": 959.50, "a": 1})
     (row,) = both_ways.read("orders")
     headers = row["headers"]
@@ -223,7 +223,7 @@ def test_payloads_are_read_byte_for_byte_and_headers_as_the_server_has_them(opti
 
 
 def test_no_statement_is_open_between_pages(options: dict[str, str]) -> None:
-    """However long Spark takes with a page: neither a result that is not read to its end, nor a transaction."""
+    """Spark may take long with a page. Meanwhile no result is half read, and no transaction is open."""
     from pyspark.sql.types import BinaryType, StructType
 
     from django_mqueue.spark.batches import Batches
@@ -252,8 +252,8 @@ def test_no_statement_is_open_between_pages(options: dict[str, str]) -> None:
 
 
 def _at_work() -> tuple[set[str], int]:
-    """What other connections to this database do, those apart that do nothing; and how many have a transaction."""
-    Event().wait(0.15)  # Servers show transactions as they were up to a tenth of a second ago.
+    """Return the commands of other active connections to this database, and the number of open transactions."""
+    Event().wait(0.15)  # Servers refresh this list every 0.1 seconds.
     with connection.cursor() as cursor:
         cursor.execute("SELECT CONNECTION_ID(), DATABASE()")
         me, database = cursor.fetchone()

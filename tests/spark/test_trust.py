@@ -56,7 +56,7 @@ def given(port: int, file: Path) -> list[dict[str, str]]:
 def test_options_are_refused_where_the_environment_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No server is asked, no file read, and no function called."""
+    """The code connects to no server, reads no file, and calls no function."""
     called.clear()
     file = tmp_path / "secret"
     file.write_text(SECRET)
@@ -93,7 +93,7 @@ def test_a_mistyped_environment_is_no_permission(monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_command_names_an_alias_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In place of the server and the account of the settings."""
+    """The alias replaces the server and the account of the settings."""
     with patch("django_mqueue.management.commands.mqueue_spark.run", return_value=0) as run:
         call_command("mqueue_spark", "doctor")
         assert "database" in run.call_args.args[1]
@@ -104,7 +104,7 @@ def test_the_command_names_an_alias_then(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.usefixtures("connections_allowed")
 def test_the_text_of_a_functions_error_is_not_repeated() -> None:
-    """It may be what a store of secrets has answered; Spark writes tracebacks into its logs."""
+    """The text may contain a secret from a secrets store, and Spark writes tracebacks into its logs."""
     how = connecting({"connectionhook": f"{__name__}:failing_hook"})
     with (
         pytest.raises(NoConnection, match=r"failing_hook failed here: KeyError\. Its text") as caught,

@@ -1,4 +1,4 @@
-"""Topics that are read by one query are all read in the end, however few rows a batch has; nothing here needs Spark."""
+"""A query reads all its topics in the end, even with few rows in a batch. Nothing here needs Spark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LARGE, SMALL = "orders-large", [f"orders-{n}" for n in range(10)]
 
 @pytest.mark.parametrize("most", [1, 3, 30])
 def test_small_topics_are_read_beside_a_large_one_that_grows(options: dict[str, str], most: int) -> None:
-    """There are more topics than rows in a batch, or fewer; and one that moves on without a row that is read."""
+    """There are more topics than rows in a batch, or fewer. One topic gets new offsets without rows for this query."""
     subscribe("orders-zero", "billing")
     for topic in SMALL:
         publish_many(topic, range(2))

@@ -1,4 +1,4 @@
-"""Ranges that hold more than was planned, or hold it elsewhere: read once, not again and again; nothing needs a JVM."""
+"""Ranges with more rows than planned, or with rows in other places, are read only once. No test needs a JVM."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ ROWS = 6000
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks are of about 500 rows, and cut off behind a thousand."""
+    """Make blocks of about 500 rows, and truncate them after about a thousand."""
     monkeypatch.setattr(reading, "BLOCK", 125_000)
     monkeypatch.setattr(pages, "MOST", 250_000)
 
 
 def read(options: dict[str, str], rows: int) -> tuple[list[int], Cost]:
-    """Offsets of a topic, read as one range for which so many rows were planned."""
+    """Return the offsets of a topic, read as one range that was planned with ``rows`` rows."""
     from django_mqueue.spark.batches import Batches
     from django_mqueue.spark.columns import schema_of
     from django_mqueue.spark.options import read_options
@@ -43,7 +43,10 @@ def read(options: dict[str, str], rows: int) -> tuple[list[int], Cost]:
 
 
 def publish_spread(first: int, last: int) -> None:
-    """Messages of which the first to the last lie side by side, and all others a thousand offsets from each other."""
+    """Publish messages with a thousand offsets between neighbours.
+
+    Only the messages from first to last are adjacent.
+    """
     publish_many("orders", [OutgoingMessage("x" * 90, key="k") for _ in range(ROWS)])
     begin = in_log("orders")[0]
     number = f"(`offset` - {begin})"

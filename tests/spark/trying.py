@@ -1,4 +1,4 @@
-"""The command with verbs for tests, as a process of its own without Django: ``python -m tests.spark.trying …``."""
+"""The command with test verbs, as its own process without Django: ``python -m tests.spark.trying …``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def no_arguments(parser: ArgumentParser) -> None:
-    """As it is."""
+    """Add no arguments."""
 
 
 def seconds(parser: ArgumentParser) -> None:
@@ -25,7 +25,7 @@ def seconds(parser: ArgumentParser) -> None:
 
 
 def steps(job: Job) -> int:
-    """Job by job, for ever, until it is to stop."""
+    """Run jobs one after another until a signal arrives."""
     done = 0
     while not job.stopping.is_set():
         wait_in_a_task(job, job.arguments.seconds)

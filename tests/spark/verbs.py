@@ -1,4 +1,4 @@
-"""A verb of a test's own, run in its process."""
+"""A test's own verb, run in the test's process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def verb(run: Callable[[Job], int], *, answers: bool = False) -> Verb:
 
 
 def main(*arguments: str, run: Callable[[Job], int] = lambda job: 0, answers: bool = False) -> int:
-    """The exit code, also of a parser that ends the program."""
+    """Return the exit code, also if the parser exits."""
     try:
         return running.main(["try", *arguments], [verb(run, answers=answers)])
     except SystemExit as end:

@@ -1,4 +1,4 @@
-"""Accounts of the database with exactly the privileges that the documentation shows."""
+"""Database accounts with exactly the privileges in the documentation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PASSWORD = "only-for-tests"
 
 
 def documented() -> dict[str, str]:
-    """The SQL for this run's server, by the name of the account that a block is marked with."""
+    """Return the documented SQL for this run's server, by account name. A block of the page names its account."""
     found = {}
     for block in blocks(PAGE):
         words = dict(word.split("=") for word in block.info.split() if "=" in word)
@@ -28,7 +28,7 @@ def documented() -> dict[str, str]:
 
 @contextmanager
 def created(name: str) -> Iterator[str]:
-    """An account of that name as documented, on this run's server and database: who it is there."""
+    """Create the documented account on this run's server and database, and yield its user name."""
     settings = connection.settings_dict
     here = str(settings["HOST"]) in ("", "localhost") or str(settings["HOST"]).startswith("/")
     user = f"mq_{name}"
@@ -47,7 +47,7 @@ def created(name: str) -> Iterator[str]:
 
 @contextmanager
 def acting_as(name: str) -> Iterator[None]:
-    """All connections that Django opens meanwhile, in any thread, are the account's."""
+    """Make all connections that Django opens meanwhile, in any thread, use the account."""
     settings = connection.settings_dict
     before = settings["USER"], settings["PASSWORD"]
     with created(name) as user:

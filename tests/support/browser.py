@@ -1,4 +1,4 @@
-"""Chromium without a window, as a person uses it: tests of pages in a real browser are made of this."""
+"""Headless Chromium for tests of pages in a real browser."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def chrome(tmp_path: Path) -> Iterator[Chrome]:
 
 
 class Page:
-    """What a person does with a page, and sees of it."""
+    """A page in the browser. Its methods do what a person does, and return what a person sees."""
 
     def __init__(self, driver: Chrome, base: str) -> None:
         self.driver, self.base = driver, base
@@ -68,23 +68,24 @@ class Page:
         self.click("[type=submit]")
 
     def click(self, selector: str) -> None:
-        """Click, and wait until another page is there."""
+        """Click an element, and wait until another page has loaded."""
         self.follow(By.CSS_SELECTOR, selector)
 
     def click_link(self, text: str) -> None:
-        """The same for the first link or button that says just this."""
+        """Click the first link or button with exactly this text, and wait until another page has loaded."""
         path = f"//a[normalize-space()='{text}'] | //button[normalize-space()='{text}'] | //input[@value='{text}']"
         self.follow(By.XPATH, path)
 
     def follow(self, by: str, what: str) -> None:
-        """The same for what is found in a way of selenium's (``By``)."""
-        # The driver may fail to tell whether an element is still there while the page changes: a mark in it does tell.
+        """Click the element that Selenium finds (``By``), and wait until another page has loaded."""
+        # While the page changes, the driver may not know whether an element still exists. A mark in the window
+        # shows it.
         self.driver.execute_script("window.beforeTheClick = true")
         for _ in range(LOOKS):
             try:
                 self.driver.find_element(by, what).click()
                 break
-            except StaleElementReferenceException:  # A part of the page has just been renewed.
+            except StaleElementReferenceException:  # The page has just replaced a part.
                 continue
         WebDriverWait(self.driver, SECONDS, ignored_exceptions=[WebDriverException]).until(
             lambda driver: driver.execute_script(
@@ -111,7 +112,7 @@ class Page:
         return self.find(selector).value_of_css_property(name)
 
     def wait_for(self, selector: str, text: str) -> None:
-        """Until the first element there is says this; it may be replaced meanwhile."""
+        """Wait until the first matching element contains this text. The page may replace the element meanwhile."""
         WebDriverWait(self.driver, SECONDS, ignored_exceptions=[StaleElementReferenceException]).until(
             lambda driver: text in driver.find_element(By.CSS_SELECTOR, selector).text,
             f"{selector} never said {text!r}",
@@ -124,23 +125,23 @@ class Page:
         )
 
     def dark(self, on: bool) -> None:
-        """As somebody sees it whose system is dark."""
+        """Show the page in the dark or the light colour scheme."""
         features = [{"name": "prefers-color-scheme", "value": "dark" if on else "light"}]
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
     def overflow(self) -> int:
-        """By how many pixels the page is wider than the window."""
+        """Return the number of pixels by which the page is wider than the window."""
         script = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
         return int(self.driver.execute_script(script))
 
     def complaints(self) -> list[str]:
-        """What the browser has complained of since the last look: errors of scripts, things forbidden or not there."""
+        """Return the browser's errors since the last call: script errors, blocked content, missing files."""
         log: Any = self.driver.get_log
         said = [entry["message"] for entry in log("browser") if entry["level"] == "SEVERE"]
         return [text for text in said if "favicon.ico" not in text]
 
     def picture(self, path: Path, most: int = 4_000) -> None:
-        """Save the page as an image, as wide as the window is and ``most`` pixels high."""
+        """Save the page as an image, as wide as the window and at most ``most`` pixels high."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self.driver.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
         size = self.driver.execute_script(
@@ -153,13 +154,13 @@ class Page:
         self.width(width)
 
     def save(self, name: str) -> None:
-        """See that the browser has no complaints; with ``MQUEUE_SCREENSHOTS`` set to a folder, keep the page."""
+        """Fail if the browser has logged errors. Save the page if ``MQUEUE_SCREENSHOTS`` names a folder."""
         assert self.complaints() == []
         if folder := os.environ.get("MQUEUE_SCREENSHOTS"):
             self.picture(Path(folder) / f"{name}.png")
 
     def save_all_ways(self, name: str) -> None:
-        """The same wide and narrow, light and dark; narrow, nothing may stick out."""
+        """Call ``save`` wide and narrow, light and dark. Fail if the page is wider than the window."""
         for dark in (False, True):
             self.dark(dark)
             for pixels in (WIDE, NARROW):
@@ -171,7 +172,7 @@ class Page:
 
 
 class BrowserCase(StaticLiveServerTestCase):
-    """Tests with a browser, in which the superuser ``ada`` is logged in. Mark them slow."""
+    """Tests in a browser, in which the superuser ``ada`` is logged in. Mark them slow."""
 
     page: Page
 

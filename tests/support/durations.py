@@ -1,4 +1,4 @@
-"""The recorded durations of tests, and what lanes leave out because of them.
+"""Read and write the recorded durations of tests, and deselect tests by their duration.
 
 ``python3 tests/run.py --record`` writes ``tests/durations.json``: the seconds of each test that took over
 ``QUICK_SECONDS``, with set-up and teardown.
@@ -15,29 +15,29 @@ import pytest
 
 RECORD = Path(__file__).resolve().parents[1] / "durations.json"
 QUICK_SECONDS = 0.5
-"""The quick lane leaves out each test that was recorded as longer."""
+"""The quick lane leaves out each test with a longer record."""
 QUICK_LIMIT = 2.0
-"""Seconds. A recorded run of the quick lane fails if one of its tests takes longer."""
+"""A recorded run of the quick lane fails if one of its tests takes more seconds."""
 SHARED_SECONDS = 1.0
-"""Where two servers share the slow tests, each test that was recorded as longer runs on one of them."""
+"""When two servers share the slow tests, each test with a longer record runs on one of them."""
 
 
 def recorded() -> dict[str, dict[str, float]]:
-    """Return seconds by file and test, both as pytest names them."""
+    """Return seconds by file and test. The keys are pytest's names."""
     found: dict[str, dict[str, float]] = json.loads(RECORD.read_text()) if RECORD.exists() else {}
     return found
 
 
 def leave_out_slow(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect the tests that were recorded as longer than ``QUICK_SECONDS``."""
+    """Deselect the tests whose record is longer than ``QUICK_SECONDS``."""
     _deselect(_longer_than(QUICK_SECONDS, items), config, items)
 
 
 def leave_to_the_other_server(half: int, seed: str, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect the slow tests that the other of two servers runs.
+    """Deselect the slow tests that the other server runs.
 
     ``half``: 0 for the first server, 1 for the second. ``seed`` chooses the server of each slow test, and of each file
-    marked ``one_server``. Tests marked ``once`` stay: only one of the servers has them.
+    marked ``one_server``. Tests marked ``once`` stay, because only one of the servers runs them.
     """
     shared = {item: item.nodeid for item in _longer_than(SHARED_SECONDS, items)}
     shared |= {item: _file(item.nodeid) for item in items if item.get_closest_marker("one_server")}
@@ -61,7 +61,7 @@ def _deselect(found: list[pytest.Item], config: pytest.Config, items: list[pytes
 
 
 class Recorder:
-    """A plugin of pytest that writes the record, and holds the quick lane to its limit."""
+    """A pytest plugin that writes the record, and fails a quick run with slow tests."""
 
     def __init__(self, quick: bool) -> None:
         self._quick = quick

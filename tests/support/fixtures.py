@@ -13,14 +13,17 @@ from tests.support.processes import FAST
 
 @pytest.fixture
 def fast() -> Iterator[None]:
-    """Short leases and quick looks, as worker processes of tests have them."""
+    """Apply the settings of the tests' worker processes: short intervals."""
     with override_settings(MQUEUE=FAST):
         yield
 
 
 @pytest.fixture
 def repeatable_read() -> Iterator[None]:
-    """In all of this process's connections; on MariaDB with its snapshot isolation, as newer ones have it."""
+    """Use REPEATABLE READ in all connections of this process.
+
+    On MariaDB, enable snapshot isolation, which newer versions enable by default.
+    """
     options = connection.settings_dict["OPTIONS"]
     before = dict(options)
     options["isolation_level"] = "repeatable read"

@@ -1,7 +1,7 @@
-"""Every statement of the package that locks rows names the index by which it finds them.
+"""Each statement of the package that locks rows names the index by which it finds them.
 
-Left to itself a server now and then takes another index, by the luck of its statistics. It then also locks, or waits
-for, rows beside those that are meant. The rule is held over the statements that the tests' process really sends.
+Without a named index, the server's statistics may make it choose another index. The statement then locks extra rows, or
+waits for them. This module checks the statements that the tests' process really sends.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import django_mqueue
 
 LOCKS = re.compile(r"FOR UPDATE|FOR SHARE|LOCK IN SHARE MODE|^UPDATE queue_|^DELETE (\w+ )?FROM")
 NAMED = re.compile(r"FORCE INDEX|ORDER BY consumer_group, topic")
-"""``ORDER BY`` of the primary key is how a DELETE with a LIMIT names its index."""
+"""A DELETE with a LIMIT names its index by an ``ORDER BY`` of the primary key."""
 
 DJANGO = str(Path(django.__file__).parent)
 PACKAGE = str(Path(django_mqueue.__file__).parent / "store")
@@ -30,12 +30,12 @@ _found: list[str] = []
 
 
 def watch() -> None:
-    """Look at each statement of every connection that this process opens from now on."""
+    """Check each statement of each connection that this process opens from now on."""
     connection_created.connect(_watch, dispatch_uid="lock hygiene")
 
 
 def looked_at() -> frozenset[str]:
-    """Return the statements of the package that lock rows, as far as this process has sent them."""
+    """Return the package's locking statements that this process has sent so far."""
     return frozenset(_looked_at)
 
 
@@ -60,7 +60,7 @@ def _look(execute: Callable[..., Any], sql: str | bytes, params: Any, many: bool
 
 
 def _is_ours() -> bool:
-    """Whether the package's store sends this statement, not a test that prepares rows."""
+    """Return True if the package's store sends this statement. Tests that prepare rows do not count."""
     frame = sys._getframe(2)
     while frame.f_back and frame.f_code.co_filename.startswith((DJANGO, __file__)):
         frame = frame.f_back

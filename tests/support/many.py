@@ -1,4 +1,4 @@
-"""Many rows of the log at once, by a few statements: for tests of what large tables cost."""
+"""Insert many rows with a few statements, for tests of the cost of large tables."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ NUMBERS = (
 )
 """A derived table of the numbers below 100,000."""
 CHUNK = 10_000
-"""Rows that one statement inserts."""
+"""The number of rows in one INSERT."""
 
 
 def insert_messages(topic: str, count: int, keys: int, *, published_at: str = "1") -> int:
-    """Insert up to 100,000 messages over so many keys, and return the first offset.
+    """Insert up to 100,000 messages with ``keys`` different keys, and return the first offset.
 
-    ``published_at``: an expression of ``n``, the number of the message.
+    ``published_at`` is an SQL expression of ``n``, the number of the message.
     """
     with connection.cursor() as cursor:
         cursor.execute(
@@ -32,7 +32,7 @@ def insert_messages(topic: str, count: int, keys: int, *, published_at: str = "1
 
 
 def insert_dead_letters(topic: str, group: str, count: int) -> None:
-    """Insert up to 100,000 dead letters, as dead-lettering makes them."""
+    """Insert up to 100,000 dead letters, as the queue writes them."""
     with connection.cursor() as cursor:
         for start in range(0, count, CHUNK):
             cursor.execute(

@@ -1,4 +1,7 @@
-"""Which test modules need Spark, as their marks say: told without importing them, because they import it, or Arrow."""
+"""Find the test modules that need Spark by their marks.
+
+It reads their text and does not import them, because they import Spark or Arrow.
+"""
 
 from __future__ import annotations
 
@@ -9,5 +12,5 @@ _MARKED = re.compile(r"^pytestmark = .*\bpytest\.mark\.spark\b", re.MULTILINE)
 
 
 def all_need_spark(module: Path) -> bool:
-    """Whether all tests of a module do."""
+    """Return True if all tests of the module need Spark."""
     return _MARKED.search(module.read_text()) is not None

@@ -1,4 +1,4 @@
-"""The plans that the server makes for statements that were really executed."""
+"""The server's query plans for statements that tests execute."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Access:
 
 @dataclass(frozen=True)
 class Plan:
-    """``read``: the rows that the storage engine handed over when the statement was executed."""
+    """``read`` is the number of rows that the storage engine returned during the execution."""
 
     sql: str
     accesses: tuple[Access, ...]
@@ -42,9 +42,9 @@ class Plan:
 
 @contextmanager
 def planned() -> Iterator[dict[str, Plan]]:
-    """The plan of every statement of this thread's connection, made just before it is executed.
+    """Yield the plan of each statement of this thread's connection, made just before its execution.
 
-    Of statements of one shape the one with the most parameters counts.
+    Of the statements of one shape, the statement with the most parameters counts.
     """
     plans: dict[str, Plan] = {}
     most: dict[str, int] = {}
@@ -66,7 +66,7 @@ def planned() -> Iterator[dict[str, Plan]]:
 
 
 def shape(sql: str) -> str:
-    """The statement without its numbers of values and branches: statements of one shape are one statement."""
+    """Return the statement without its numbers of values and branches. Statements of one shape count as one."""
     sql = re.sub(r"%s(, %s)+", "%s…", sql)
     sql = re.sub(r"\((?:SELECT [^()]*|[^()]*)\)( UNION ALL \(|$).*", "", sql) if sql.startswith("((") else sql
     head, *_ = sql.split(" UNION ALL ")
@@ -75,7 +75,7 @@ def shape(sql: str) -> str:
 
 def _explain(sql: str, params: Any) -> Plan:
     words = "EXPLAIN" if connection.mysql_is_mariadb else "EXPLAIN FORMAT=TRADITIONAL"  # type: ignore[attr-defined]
-    cursor = connection.connection.cursor()  # beside Django's: nothing notices
+    cursor = connection.connection.cursor()  # a separate cursor, so no wrapper of Django sees the EXPLAIN
     cursor.execute(f"{words} {sql}", params)
     names = [column[0] for column in cursor.description]
     lines = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]

@@ -1,4 +1,4 @@
-"""Real worker processes on the test database: started, told to stop, killed; and waiting for what they do."""
+"""Real worker processes on the test database: start, stop and kill them, and wait for them."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ FAST: dict[str, Any] = {
 
 
 def database_ms(using: str = "default") -> int:
-    """The database's time, in epoch milliseconds."""
+    """Return the database's time, in epoch milliseconds."""
     with connections[using].cursor() as cursor:
         cursor.execute("SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000")
         return int(cursor.fetchone()[0])
 
 
 def database_url(alias: str = "default", **more: str) -> str:
-    """The URL of the database that ``alias`` is connected to now; ``more`` are options of the connection."""
+    """Return the URL of the database of ``alias``. ``more`` are options of the connection."""
     found = connections[alias].settings_dict
     options = {name: value for name, value in found["OPTIONS"].items() if isinstance(value, str)}
     place = f"{found['HOST'] or 'localhost'}{':' + str(found['PORT']) if found['PORT'] else ''}"
@@ -85,19 +85,19 @@ class Worker:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the process is stopped, as SIGSTOP does."""
+        """Return True if the process is stopped by SIGSTOP."""
         return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
     def kill(self) -> None:
-        """SIGKILL, and wait until it is gone."""
+        """Send SIGKILL, and wait until the process has ended."""
         self.process.kill()
         self.process.wait(PATIENCE)
 
     def wait(self, timeout: float = PATIENCE) -> int:
-        """The exit code; negative for a signal. Fails with the output when it does not end."""
+        """Return the exit code, or a negative signal number. Fail with the output if the process does not end."""
         try:
             return self.process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -106,8 +106,8 @@ class Worker:
             ) from None
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """Ask it to finish, once it can be asked, and wait: the exit code."""
-        # One that is still being started, where others did all the work, has no handler: the signal ends it.
+        """Wait until the process handles the signal, send it, and return the exit code."""
+        # While the worker starts, it has no handler for the signal. The signal would kill it.
         wait_until(lambda: not self.running or self.can_be_asked, f"worker {self.pid} hears SIGTERM")
         if self.running:
             self.send(number)
@@ -115,12 +115,12 @@ class Worker:
 
     @property
     def can_be_asked(self) -> bool:
-        """Whether it has a handler for SIGTERM by now."""
+        """Return True if the process has a handler for SIGTERM."""
         caught = re.search(r"^SigCgt:\s*(\w+)", Path(f"/proc/{self.pid}/status").read_text(), re.MULTILINE)
         return caught is not None and bool(int(caught[1], 16) >> (signal.SIGTERM - 1) & 1)
 
     def output(self) -> str:
-        """All that it has written so far."""
+        """Return the output so far."""
         self._log.flush()
         return Path(f"/proc/self/fd/{self._log.fileno()}").read_text(encoding="utf-8", errors="replace")
 
@@ -131,14 +131,14 @@ class Worker:
 
 
 class Workers:
-    """Worker processes of one test; none outlives the ``with`` block."""
+    """Worker processes of one test. The ``with`` block ends all of them."""
 
     def __init__(self, mqueue: Mapping[str, Any] = FAST, using: str = "default") -> None:
         self.mqueue, self.using = dict(mqueue), using
         self.all: list[Worker] = []
 
     def start(self, *arguments: str, clock: float = 0, url: str | None = None) -> Worker:
-        """Start ``runconsumer ARGUMENT…``. ``clock``: how wrong its machine's clocks are, in seconds."""
+        """Start ``runconsumer ARGUMENT…``. ``clock`` is the error of its machine's clocks, in seconds."""
         worker = Worker(
             arguments,
             {

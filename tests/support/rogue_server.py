@@ -1,4 +1,4 @@
-"""A server that is not the database: it asks each client for the password in the clear, and keeps what it is sent."""
+"""A false database server. It asks each client for the password in clear text, and stores what the client sends."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 SSL, CAPABILITIES = 0x800, 0x0008F20D
-"""CLIENT_SSL, and what each server of today can: protocol 4.1, secure connection, plugins."""
+"""CLIENT_SSL, and the capabilities of any current server: protocol 4.1, secure connection, plugins."""
 
 SCRAMBLE = b"12345678abcdefghijkl"
 
 
 @dataclass
 class RogueServer:
-    """``received``: all bytes that clients sent, after decryption. ``clients``: connections that it accepted."""
+    """``received``: all bytes from clients, after decryption. ``clients``: the number of accepted connections."""
 
     port: int
     received: bytearray = field(default_factory=bytearray)
@@ -45,7 +45,7 @@ def rogue_server(key_and_certificate: tuple[Path, Path] | None = None) -> Iterat
 
 
 def _serve(listener: socket.socket, rogue: RogueServer, context: ssl.SSLContext | None) -> None:
-    with suppress(OSError):  # The listener's end.
+    with suppress(OSError):  # The listener has closed.
         while True:
             client, _ = listener.accept()
             rogue.clients += 1
@@ -55,7 +55,7 @@ def _serve(listener: socket.socket, rogue: RogueServer, context: ssl.SSLContext 
 
 
 def _greet(client: socket.socket, rogue: RogueServer, context: ssl.SSLContext | None) -> None:
-    """Offer a login, then ask for the password by ``mysql_clear_password``, then refuse it."""
+    """Offer a login, request the password by ``mysql_clear_password``, and refuse it."""
     client.settimeout(20)
     able = CAPABILITIES | (SSL if context else 0)
     greeting = b"\x0a8.4.0\0" + (1).to_bytes(4, "little") + SCRAMBLE[:8] + b"\0"
@@ -63,7 +63,7 @@ def _greet(client: socket.socket, rogue: RogueServer, context: ssl.SSLContext | 
     greeting += b"\x15" + bytes(10) + SCRAMBLE[8:] + b"\0mysql_native_password\0"
     _send(client, 0, greeting)
     number, login = _receive(client, rogue)
-    if context and len(login) == 32:  # Not yet the login, but the wish to encrypt it.
+    if context and len(login) == 32:  # The client requests TLS before it logs in.
         with context.wrap_socket(client, server_side=True) as encrypted:
             _ask(encrypted, rogue, _receive(encrypted, rogue)[0])
     else:

@@ -1,4 +1,4 @@
-"""``runconsumer`` in the test's own process, with handlers that the test defines."""
+"""Run ``runconsumer`` in the test's own process, with handlers that the test defines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _registered: list[str] = []
 
 
 class Seen:
-    """A handler that remembers its messages. May be called from several threads."""
+    """A handler that records its messages. Several threads may call it."""
 
     def __init__(self, then: Callable[[Message], object] | None = None) -> None:
         self.messages: list[Message] = []
@@ -50,7 +50,7 @@ class Seen:
 
 @contextmanager
 def registered(topic: str, function: Callable[..., Any], group: str = "g", **options: Any) -> Iterator[None]:
-    """``@consumer(topic, …)(function)`` for as long as the block runs."""
+    """Register ``@consumer(topic, …)(function)`` while the block runs."""
     consumer(topic, group=group, **options)(function)
     _registered.append(f"{topic}:{group}")
     try:
@@ -61,9 +61,9 @@ def registered(topic: str, function: Callable[..., Any], group: str = "g", **opt
 
 
 def run(*chosen: str, **options: Any) -> str:
-    """``runconsumer`` with these handlers and options (``drain`` unless told otherwise); what it printed.
+    """Run ``runconsumer`` with these handlers and options (``drain`` by default), and return its output.
 
-    Without names it runs the handlers that are ``registered`` now, and none of the apps'.
+    Without names, it runs only the handlers that are ``registered`` now, and no handlers of apps.
     """
     options = {"drain": True, "max_seconds": PATIENCE, **options}
     output = io.StringIO()

@@ -1,4 +1,4 @@
-"""Choose the part of an exhaustive test that one run executes.
+"""Choose the part of an exhaustive test that this run executes.
 
 A run with ``--sample SEED`` executes a part that depends on the seed alone. A run without it executes everything.
 """
@@ -19,8 +19,8 @@ def sample(
 ) -> list[Choice]:
     """Return the choices that this run tests, in their order.
 
-    ``seed`` None: all of them. Otherwise those in ``always``, and about one in ``one_in`` of the others. ``subject``
-    names the test, so that two tests with the same seed take different choices.
+    With ``seed`` None, return all choices. Otherwise return the choices in ``always``, and about one in ``one_in`` of
+    the others. ``subject`` names the test, so that two tests with the same seed take different choices.
     """
     if seed is None:
         return list(choices)
@@ -29,19 +29,19 @@ def sample(
 
 
 def first_of(seed: str | None, subject: str, step: int) -> int:
-    """Return where a walk that takes each ``step``-th choice begins: 0 without a seed."""
+    """Return the start of a walk that takes each ``step``-th choice. Without a seed, return 0."""
     return 0 if seed is None else Random(f"{seed} {subject}").randrange(step)
 
 
 def number_of(seed: str) -> int:
-    """Return the number that a seed stands for, between 0 and 2**32."""
+    """Return a number between 0 and 2**32 that depends only on the seed."""
     return Random(seed).randrange(2**32)
 
 
 def changed_files(base: str) -> set[str]:
-    """Return the files that differ from the commit ``base``, also by what is not committed, below the project's root.
+    """Return the files that differ from the commit ``base``, including changes that are not committed.
 
-    Nothing, where Git does not know the commit.
+    The paths are relative to the project's root. Return an empty set if Git does not know the commit.
     """
     git = ["git", "-C", str(Path(__file__).parents[2]), "diff", "--name-only", base]
     found = subprocess.run(git, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""A database that is set back: all tables of the queue as they were, and the counter of offsets, too."""
+"""Restore the database to an earlier state: all tables of the queue, and the counter of offsets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TABLES: tuple[type[models.Model], ...] = (Message, DeliveryState, PartitionLease
 
 
 class Earlier:
-    """The tables as they are now, for going back to."""
+    """A copy of the tables as they are now."""
 
     def __init__(self, using: str = "default") -> None:
         self.using = using
@@ -32,7 +32,7 @@ class Earlier:
         self.newest = max((row[0] for row in self.rows[Message]), default=0)
 
     def set_back(self) -> None:
-        """Under whoever is at work, as a proxy that fails over without a word does."""
+        """Restore the tables while other processes work, as a failover behind a proxy does without notice."""
         with transaction.atomic(using=self.using), connections[self.using].cursor() as cursor:
             for table, rows in self.rows.items():
                 cursor.execute(f"DELETE FROM {table._meta.db_table}")

@@ -1,4 +1,4 @@
-"""What a connection asked its server to do: statements, commits, and rows read."""
+"""Count the work of a connection: statements, commits, and rows read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TRANSACTIONS = ("BEGIN", "COMMIT", "ROLLBACK")
 
 @dataclass
 class Cost:
-    """``rows`` are those that the server's storage engine handed to its executor for this connection."""
+    """``rows`` is the number of rows that the storage engine returned for this connection."""
 
     statements: list[str] = field(default_factory=list)
     commits: int = 0
@@ -30,7 +30,7 @@ class Cost:
 
 
 def rows_read(alias: str = "default") -> int:
-    """The sum of ``Handler_read%`` of this thread's connection since it began."""
+    """Return the sum of ``Handler_read%`` of this thread's connection since it began."""
     with connections[alias].cursor() as cursor:
         cursor.execute("SHOW SESSION STATUS LIKE 'Handler\\_read%%'")
         return sum(int(value) for _, value in cursor.fetchall())
@@ -38,7 +38,7 @@ def rows_read(alias: str = "default") -> int:
 
 @contextmanager
 def counted(alias: str = "default") -> Iterator[Cost]:
-    """Counts what the block does on this thread's connection. Looking at the counters is not counted."""
+    """Count the work of the block on this thread's connection. Reading the counters does not count."""
     cost = Cost()
     first = rows_read(alias)
     before = rows_read(alias)

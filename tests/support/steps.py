@@ -1,4 +1,4 @@
-"""What handlers of worker processes wrote down, and what must be true of it."""
+"""The recorded steps of handlers in worker processes, and assertions about them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.support.shop.models import Step
 
 
 def by_key(topic: str, group: str) -> dict[str, list[Step]]:
-    """Each key's steps, in the order in which they were taken."""
+    """Return each key's steps in the order of time."""
     found: dict[str, list[Step]] = defaultdict(list)
     for step in Step.objects.filter(topic=topic, consumer_group=group).order_by("at", "id"):
         found[step.key].append(step)
@@ -25,9 +25,9 @@ def ended(steps: list[Step]) -> list[int]:
 
 
 def assert_in_order(steps: list[Step], numbers: Collection[int], *, dead: Collection[int] = ()) -> None:
-    """Handlers of one key ran one after the other, in order: a message again and again perhaps, none after a later one.
+    """Assert that the handlers of a key ran in order. A message may run again, but never after a later message.
 
-    Of ``numbers``, all ended but those that are ``dead`` letters. The next starts only after this one's end.
+    All of ``numbers`` ended, except the ``dead`` letters. A message starts only after the previous one has ended.
     """
     newest, done = -1, set(dead)
     for step in steps:
@@ -42,7 +42,7 @@ def assert_in_order(steps: list[Step], numbers: Collection[int], *, dead: Collec
 
 
 def assert_never_two_at_once(steps: list[Step], killed: Collection[int] = ()) -> None:
-    """No handler of a key ran in one process while one ran in another (a ``killed`` one runs no more)."""
+    """Assert that no two processes ran handlers of a key at the same time. ``killed`` processes do not count."""
     running: dict[int, int] = defaultdict(int)
     for step in steps:
         if step.what == "start":

@@ -1,4 +1,4 @@
-"""Consuming by hand in tests: poll until something is so, settle and collect now, look at the tables."""
+"""Helpers for tests that consume by hand: poll, settle, collect garbage, and read the tables."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ QUICK: dict[str, Any] = {
     "GC_INTERVAL": 0.01,
     "RETENTION": 0,
 }
-"""For ``override_settings(MQUEUE=QUICK)``: everything periodic happens within tens of milliseconds."""
+"""For ``override_settings(MQUEUE=QUICK)``: short intervals of all periodic work, at most 0.3 seconds."""
 
 CALM = {**QUICK, "DISCOVERY_INTERVAL": 3600, "LEASE_DURATION": 36_000, "LEASE_RENEWAL_INTERVAL": 3600}
-"""Nothing periodic is due but settling, watermarks and deletion."""
+"""With these settings, settling, watermarks and deletion are the only periodic work that is due."""
 
 
 def engine_of(subscription: Subscription) -> Engine:
@@ -44,7 +44,7 @@ def poll_until(
     *,
     max_messages: int = 100,
 ) -> list[Delivery]:
-    """All deliveries until there are ``enough`` of them (a number, or a test of the list); nothing is answered."""
+    """Poll until there are ``enough`` deliveries (a number, or a test of the list). Return them unanswered."""
     got: list[Delivery] = []
 
     def satisfied() -> bool:
@@ -56,7 +56,7 @@ def poll_until(
 
 
 def consume(subscription: Subscription, count: int, *, seconds: float = PATIENCE) -> list[Delivery]:
-    """``count`` deliveries, each acked as it comes; more than that is a failure."""
+    """Poll and ack until there are ``count`` deliveries, and return them. Fail if there are more."""
     got: list[Delivery] = []
 
     def satisfied() -> bool:
@@ -71,14 +71,15 @@ def consume(subscription: Subscription, count: int, *, seconds: float = PATIENCE
 
 
 def payloads(subscription: Subscription, count: int) -> list[Any]:
-    """The payloads of the next ``count`` messages, each acked as it comes."""
+    """Return the payloads of the next ``count`` messages. Ack each message."""
     return [delivery.payload for delivery in consume(subscription, count)]
 
 
 def consume_rest(subscription: Subscription, *, polls: int = 10, due: bool = True) -> list[Delivery]:
-    """Poll so many times, and ack what comes: shows that nothing else comes, however slow the machine is.
+    """Poll ``polls`` times, and ack and return the deliveries. On a machine of any speed, this shows that no others
+    follow.
 
-    Before each poll all periodic work is made due, unless ``due`` is false.
+    Before each poll, all periodic work is made due, unless ``due`` is false.
     """
     got: list[Delivery] = []
     for _ in range(polls):
@@ -91,7 +92,7 @@ def consume_rest(subscription: Subscription, *, polls: int = 10, due: bool = Tru
 
 
 def make_due(subscription: Subscription) -> None:
-    """Let the next poll renew leases, discover and scan, look for late commits, settle, and move watermarks."""
+    """Let the next poll renew leases, discover and scan, read late commits, settle, and move watermarks."""
     engine = engine_of(subscription)
     with engine.context.lock:
         membership, tail = engine.membership, engine.feed.tails[subscription.topic]
@@ -100,16 +101,16 @@ def make_due(subscription: Subscription) -> None:
 
 
 def let_die(name: str) -> None:
-    """Move the times of a subscriber that is not polled any more: its heartbeat is old, and its leases expired."""
+    """Make a subscriber that no longer polls look dead: its heartbeat is old, and its leases have expired."""
     SubscriberHeartbeat.objects.filter(subscriber_name=name).update(heartbeat_at=0)
     PartitionLease.objects.filter(leased_by=name).update(lease_renewed_at=0)
 
 
 def let_worker_die(worker: Worker, using: str = "default") -> None:
-    """End the leases of a worker process that was killed or stopped, and forget its heartbeats.
+    """End the leases of a worker process that was killed or stopped, and delete its heartbeats.
 
-    The server may still execute a renewal that the process had sent. It finds no row then: the leases have another
-    holder, and the heartbeats are gone.
+    The server may still execute a renewal that the process sent. The renewal then finds no row: the leases have another
+    holder, and the heartbeats are deleted.
     """
     heartbeats, leases = _heartbeats_and_leases(worker, using)
     heartbeats.delete()
@@ -162,7 +163,7 @@ def _is_locked(rows: QuerySet[Any]) -> bool:
 
 
 def settle(subscription: Subscription) -> int:
-    """Settle and move the watermarks as far as they go now; the settled offset of the topic."""
+    """Settle and move the watermarks as far as possible now. Return the settled offset of the topic."""
     engine = engine_of(subscription)
     for _ in range(5):
         engine.feed.settle(subscription.topic)
@@ -171,40 +172,40 @@ def settle(subscription: Subscription) -> int:
 
 
 def collect(topic: str, using: str = "default") -> None:
-    """One whole pass of garbage collection, now."""
+    """Run one complete pass of garbage collection now."""
     collector = Collector(using, topic)
     while collector.page(0):
         pass
 
 
 def settle_and_collect(subscription: Subscription) -> int:
-    """What a worker does in its idle time, at once; the settled offset."""
+    """Do the idle work of a worker at once, and return the settled offset."""
     settled = settle(subscription)
     collect(subscription.topic, subscription.using)
     return settled
 
 
 def in_log(topic: str, using: str = "default") -> list[int]:
-    """Offsets of the topic's committed messages."""
+    """Return the offsets of the topic's committed messages."""
     return list(
         Message.objects.using(using).filter(topic=topic).order_by("offset").values_list("offset", flat=True)
     )
 
 
 def payloads_in_log(topic: str) -> list[bytes]:
-    """The payloads of the topic's committed messages, as they are stored."""
+    """Return the stored payloads of the topic's committed messages."""
     rows = Message.objects.filter(topic=topic).order_by("offset").values_list("payload", flat=True)
     return [bytes(payload) for payload in rows]
 
 
 def with_state(topic: str, group: str, using: str = "default") -> list[int]:
-    """Offsets for which the group keeps delivery state."""
+    """Return the offsets for which the group keeps delivery state."""
     rows = DeliveryState.objects.using(using).filter(topic=topic, consumer_group=group)
     return list(rows.order_by("message_offset").values_list("message_offset", flat=True))
 
 
 def watermark(topic: str, group: str, partition: str, using: str = "default") -> int:
-    """How far the group is done with the partition; 0 where nothing is noted."""
+    """Return the watermark of the group and partition, or 0 if there is no row."""
     row = (
         Offset.objects.using(using).filter(topic=topic, consumer_group=group, partition_key=partition).first()
     )

@@ -1,4 +1,4 @@
-"""Database connections beside Django's, and connections that end at the wrong moment."""
+"""Database connections outside Django, and connections that end at the wrong moment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .transactions import Background as Background
 
 
 class RawConnection:
-    """A connection that Django does not know, autocommit off: what it does is held until ``commit`` or ``rollback``."""
+    """A connection outside Django, without autocommit. It keeps its locks until ``commit`` or ``rollback``."""
 
     def __init__(self, alias: str = "default") -> None:
         parameters = connections[alias].get_connection_params()
@@ -54,7 +54,7 @@ def raw_connection(alias: str = "default") -> Iterator[RawConnection]:
 
 @contextmanager
 def lost_after_its_commit(alias: str = "default") -> Iterator[None]:
-    """The server ends this thread's connection after its next COMMIT, before Django turns autocommit on again."""
+    """Let the server end this thread's connection after its next COMMIT, before Django enables autocommit again."""
     connection = connections[alias]
     turn: Callable[[bool], None] = connection._set_autocommit  # type: ignore[attr-defined]
     turned: list[bool] = []

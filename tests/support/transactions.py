@@ -1,4 +1,4 @@
-"""Transactions that overlap on purpose: each on a connection of its own in a thread, told when to go on."""
+"""Transactions that overlap on purpose. Each has a connection in a thread, and continues when the test says so."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Result = TypeVar("Result")
 
 
 class Background(Generic[Result]):
-    """``work()`` in a thread with database connections of its own, each statement committing by itself.
+    """Runs ``work()`` in a thread with its own connections, in autocommit.
 
-    ``result`` returns what the work returned, or raises what it raised. ``connection_id`` names the connection that
-    the work uses, where that is not Django's.
+    ``result`` returns the work's result, or raises its exception. ``connection_id`` names the connection that the work
+    uses, if it is not Django's connection.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Background(Generic[Result]):
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> Background[Result]:
-        """Begin; returns once the connection is there, not once the work is done."""
+        """Start the thread. Return once the connection exists, before the work is done."""
         self._thread.start()
         assert self._connected.wait(PATIENCE), "no connection"
         return self
@@ -60,7 +60,7 @@ class Background(Generic[Result]):
 
     @property
     def is_blocked(self) -> bool:
-        """Whether its statement waits for a lock of another transaction. Waits until it does, or until it has ended."""
+        """True if the statement waits for a lock of another transaction. Blocks until it does, or the work ends."""
         wait_until(
             lambda: self.is_done or is_waiting_for_lock(self.connection_id, self.using),
             "it waits for a lock, or ends",
@@ -69,7 +69,7 @@ class Background(Generic[Result]):
         return not self.is_done
 
     def keeps_trying(self, statement: str = "", times: int = 3) -> bool:
-        """Whether it executes a statement with this text so many times more. Waits until it has, or until it ends."""
+        """Wait until the work repeats this statement ``times`` times, or ends. Return True if it has not ended."""
 
         def count() -> int:
             return sum(statement in sql for sql in list(self.statements))
@@ -81,7 +81,7 @@ class Background(Generic[Result]):
         return not self.is_done
 
     def result(self) -> Result:
-        """What the work returned, waited for; raises what it raised."""
+        """Wait for the work, and return its result or raise its exception."""
         assert self._worked.wait(PATIENCE), "the work is still under way"
         if self._error is not None:
             raise self._error
@@ -118,13 +118,13 @@ class Background(Generic[Result]):
 
 
 class _Undo(Exception):
-    """Rolls the held transaction back."""
+    """Raised to roll the held transaction back."""
 
 
 class HeldTransaction(Background[Result]):
-    """``work()`` inside a transaction that stays open until ``commit()`` or ``rollback()``.
+    """Runs ``work()`` in a transaction that stays open until ``commit()`` or ``rollback()``.
 
-    As a context manager it rolls back on leaving, unless it was ended before.
+    The context manager rolls back when it exits, unless the transaction has already ended.
     """
 
     def __init__(self, work: Callable[[], Result], *, using: str = "default", isolation: str = "") -> None:
@@ -137,7 +137,7 @@ class HeldTransaction(Background[Result]):
         return self
 
     def __enter__(self) -> HeldTransaction[Result]:
-        """Begin, and wait until the work is done and the transaction held."""
+        """Start, and wait until the work is done. The transaction stays open."""
         self.start()
         self.result()
         return self
@@ -149,14 +149,14 @@ class HeldTransaction(Background[Result]):
         self.join()
 
     def commit(self) -> Result:
-        """Commit, and wait until that is done; the work's result."""
+        """Commit, wait for the commit, and return the work's result."""
         return self._finish(keep=True)
 
     def rollback(self) -> Result:
         return self._finish(keep=False)
 
     def assert_blocks_nothing(self, work: Callable[[], object]) -> None:
-        """Run ``work()`` in another thread. Fail if it waits for a lock: a work that is only slow passes."""
+        """Run ``work()`` in another thread. Fail if it waits for a lock. Work that is only slow passes."""
         with Background(work, using=self.using) as other:
             if other.is_blocked:
                 self._end.set()
@@ -183,7 +183,7 @@ class HeldTransaction(Background[Result]):
 
 @contextmanager
 def rolled_back(using: str = "default") -> Iterator[None]:
-    """An ``atomic`` block (a savepoint inside another one) that is rolled back at its end."""
+    """An ``atomic`` block (a savepoint inside another block) that rolls back at its end."""
     try:
         with transaction.atomic(using=using):
             yield
@@ -193,7 +193,10 @@ def rolled_back(using: str = "default") -> Iterator[None]:
 
 
 def is_waiting_for_lock(connection_id: int, using: str = "default") -> bool:
-    """Whether InnoDB has that connection waiting. Ask not too often: the server refreshes a cache of it."""
+    """Return True if InnoDB reports that the connection waits for a lock.
+
+    Do not call it too often, because the server answers from a cache.
+    """
     with connections[using].cursor() as cursor:
         cursor.execute(
             "SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_mysql_thread_id = %s"
@@ -204,19 +207,19 @@ def is_waiting_for_lock(connection_id: int, using: str = "default") -> bool:
 
 
 def wait_for_lock_wait(background: Background[Any]) -> None:
-    """Return once that thread's statement waits for a lock. Fail if the work ends without that."""
+    """Return once the thread's statement waits for a lock. Fail if the work ends without a wait."""
     assert background.is_blocked, "it has ended, and waited for no lock"
 
 
 @contextmanager
 def statements(using: str = "default") -> Iterator[list[str]]:
-    """The SQL that this thread's connection executes inside the block (BEGIN and COMMIT are not among it)."""
+    """Record the SQL that this thread's connection executes inside the block, without BEGIN and COMMIT."""
     seen: list[str] = []
 
     def note(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:
         seen.append(sql)
         return execute(sql, params, many, context)
 
-    connections[using].ensure_connection()  # What a new one is told at first is not the block's.
+    connections[using].ensure_connection()  # Exclude the first statements of a new connection.
     with connections[using].execute_wrapper(note):
         yield seen

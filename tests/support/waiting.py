@@ -1,4 +1,4 @@
-"""Waiting for something that must happen.
+"""Wait for events that must happen.
 
 ``PATIENCE`` is the only limit of such a wait. It decides when a test fails, and never whether a test passes.
 """
@@ -30,7 +30,7 @@ def wait_until(
 
 
 def gather(poll: Callable[[], list[Value]], count: int, what: str) -> list[Value]:
-    """Poll until there are ``count`` things, and return them. Fail if there are more of them."""
+    """Poll until there are ``count`` items, and return them. Fail if there are more."""
     found: list[Value] = []
 
     def enough() -> bool:
@@ -43,5 +43,5 @@ def gather(poll: Callable[[], list[Value]], count: int, what: str) -> list[Value
 
 
 def wait(seconds: float) -> None:
-    """Let time pass. Only for tests whose subject is time itself, and never as a proof that nothing happens."""
+    """Let time pass. Only tests of time itself may use it, and never as proof that nothing happens."""
     threading.Event().wait(seconds)

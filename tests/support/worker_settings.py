@@ -1,6 +1,6 @@
-"""Settings of the tests' worker processes: as the tests', with what the starting test asks for.
+"""Settings of the tests' worker processes: the tests' settings, with the changes that the test requests.
 
-``TEST_MQUEUE`` is the ``MQUEUE`` setting as JSON; ``TEST_CLOCK`` moves every clock of the process by that many seconds.
+``TEST_MQUEUE`` is the ``MQUEUE`` setting as JSON. ``TEST_CLOCK`` moves each clock of the process by that many seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LOGGING = {
 
 
 def move_clocks(seconds: float) -> None:
-    """As on a machine whose clocks are wrong: wall clock and monotonic clock alike."""
+    """Simulate a machine with wrong clocks: move the wall clock and the monotonic clock."""
     wall, monotonic, wall_ns, monotonic_ns = time.time, time.monotonic, time.time_ns, time.monotonic_ns
     time.time = lambda: wall() + seconds
     time.monotonic = lambda: monotonic() + seconds

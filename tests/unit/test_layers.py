@@ -1,4 +1,4 @@
-"""The package's layers: imports point down only, and SQL is in ``store/`` alone."""
+"""A module imports only from its own layer and from lower layers, and only ``store/`` contains SQL."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ LEVELS = [
     },
     {"templatetags"},
 ]
-"""From the bottom to the top. A part may import what is below it, and its neighbours."""
+"""The layers from the bottom to the top. A part may import from lower layers and from its own layer."""
 
 NOT_LAYERED = {"migrations"}
 SEES_THE_SERVER = {"checks"}
-"""Asks the server for its variables: nothing of the queue's."""
+"""It queries the server's variables. It reads no table of the queue."""
 
 STATEMENT = re.compile(
     r"\b(SELECT\b.+\bFROM|INSERT\s+INTO|REPLACE\s+INTO|UPDATE\s+\w+\s+SET|DELETE\s+FROM|SHOW\s+\w+|LOCK\s+IN|FOR\s+UPDATE)\b",
@@ -61,7 +61,7 @@ def level(part: str) -> int:
 
 
 def imported_parts(path: Path) -> Iterator[tuple[int, str]]:
-    """(line, part of the package) for each import, wherever in the module it stands."""
+    """Yield (line, part of the package) for each import, at the top of the module or inside a function."""
     here = ("django_mqueue", *path.relative_to(PACKAGE).with_suffix("").parts)
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
@@ -78,7 +78,7 @@ def imported_parts(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def texts(path: Path) -> Iterator[tuple[int, str]]:
-    """(line, text) of each string of a module that is not a docstring."""
+    """Yield (line, text) for each string of a module that is not a docstring."""
     tree = ast.parse(path.read_text())
     prose = {
         id(node.value)
@@ -94,7 +94,7 @@ def texts(path: Path) -> Iterator[tuple[int, str]]:
 def test_imports_point_down_only(path: Path) -> None:
     part = part_of(path)
     if part == "__init__":
-        return  # The public face names everything, and loads it on first use.
+        return  # The public module names all parts, and loads each on first use.
     for line, imported in imported_parts(path):
         assert level(imported) <= level(part), (
             f"{path.name}:{line}: {part} imports {imported}, which is above it"
@@ -102,7 +102,7 @@ def test_imports_point_down_only(path: Path) -> None:
 
 
 def test_imports_are_seen_at_all() -> None:
-    """The tests above and below look at what they say they look at."""
+    """The helpers find imports and statements, so the tests of this file do check something."""
     assert {part for _, part in imported_parts(PACKAGE / "service" / "claiming.py")} >= {
         "policy",
         "store",
@@ -112,7 +112,7 @@ def test_imports_are_seen_at_all() -> None:
 
 
 def test_the_public_face_loads_nothing_before_it_is_asked() -> None:
-    """Else the package could not stand in INSTALLED_APPS: models may not be imported before apps are ready."""
+    """Django imports the package before the apps are ready. An import of models at that moment fails."""
     tree = ast.parse((PACKAGE / "__init__.py").read_text())
     eager = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.level]
     assert eager == []
@@ -124,7 +124,7 @@ def test_the_public_face_loads_nothing_before_it_is_asked() -> None:
     ids=lambda path: str(path.relative_to(PACKAGE)),
 )
 def test_sql_is_in_the_store_alone(path: Path) -> None:
-    """No statement, no table's name and no ``execute`` anywhere else; models name their tables."""
+    """Outside ``store/`` there is no statement and no ``execute``. Only models name tables."""
     part = part_of(path)
     for line, text in texts(path):
         assert not STATEMENT.search(text), f"{path.name}:{line}: a statement outside of store: {text!r}"
@@ -139,7 +139,7 @@ def test_sql_is_in_the_store_alone(path: Path) -> None:
     "path", [path for path in modules() if part_of(path) == "policy"], ids=lambda path: path.name
 )
 def test_policy_decides_without_database_or_clock(path: Path) -> None:
-    """Pure: what it decides, it decides of what it is given. (Ids take the time for the index's sake.)"""
+    """The policy uses only its arguments. Exception: new ids contain the time, which keeps the index in order."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]

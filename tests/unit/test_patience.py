@@ -11,10 +11,10 @@ import pytest
 
 HERE = Path(__file__).parents[1]
 MEASURED = ("benchmarks", "proof")
-"""Their subject is time itself."""
+"""These folders measure time."""
 
 LEAST = 30
-"""Seconds."""
+"""The shortest allowed limit of a wait, in seconds."""
 
 WAITS = {
     "wait_until",
@@ -39,7 +39,7 @@ def is_short(node: ast.expr) -> bool:
 
 
 def short_limits(text: str) -> Iterator[int]:
-    """The lines with a short limit of a wait that must succeed, or with an upper limit on measured time."""
+    """Yield the lines with a short limit of a wait that must succeed, or with an upper limit on measured time."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Call):
             name = ast.unparse(node.func).rpartition(".")[2]

@@ -29,14 +29,14 @@ CONFORMANCE = Path(__file__).parents[1] / "conformance"
 
 @dataclass(frozen=True)
 class Exempt:
-    """``reason``: why a verb does not need it."""
+    """``reason`` states why the verb needs no walk, scenario or budget."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Shown:
-    """``walk`` and ``scenario`` are names of functions; the budget has the verb's name, unless it is exempt."""
+    """``walk`` and ``scenario`` are names of functions. The budget has the verb's name, unless ``cost`` exempts it."""
 
     walk: str | Exempt
     scenario: str | Exempt

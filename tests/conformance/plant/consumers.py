@@ -1,4 +1,4 @@
-"""The handlers that ``CONFORMANCE_HANDLERS`` names, as JSON: those of one worker of one test."""
+"""Register the handlers of one worker, which ``CONFORMANCE_HANDLERS`` lists as JSON."""
 
 from __future__ import annotations
 

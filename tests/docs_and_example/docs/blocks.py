@@ -15,7 +15,7 @@ _FENCE = re.compile(r"^```(?P<info>.*)$")
 
 @dataclass(frozen=True)
 class Block:
-    """``info`` is what stands behind the opening fence: the language, then words for the tests."""
+    """``info`` is the text after the opening fence: the language, then words for the tests."""
 
     document: Path
     line: int
@@ -28,7 +28,7 @@ class Block:
 
     @property
     def file(self) -> str | None:
-        """The file that a reader would put this into: ``file=shop/models.py``."""
+        """The file into which a reader puts this block: ``file=shop/models.py``."""
         return next(
             (word.removeprefix("file=") for word in self.info.split() if word.startswith("file=")), None
         )
@@ -45,7 +45,7 @@ def name_of(document: Path) -> str:
 
 
 def blocks(document: Path) -> list[Block]:
-    """All fenced blocks, in order. ``line`` is that of the first line of code."""
+    """Return all fenced blocks, in order. ``line`` is the number of the first line of code."""
     found, start, info, lines = [], 0, None, []
     for number, line in enumerate(document.read_text().splitlines(), 1):
         fence = _FENCE.match(line)
@@ -61,19 +61,19 @@ def blocks(document: Path) -> list[Block]:
 
 
 def prose(document: Path) -> str:
-    """The text without its code blocks."""
+    """Return the text without its code blocks."""
     return re.sub(r"^```.*?^```$", "", document.read_text(), flags=re.DOTALL | re.MULTILINE)
 
 
 def links(document: Path) -> Iterator[str]:
-    """Targets of the links in the prose, and its pictures."""
+    """Yield the targets of links and pictures in the prose."""
     text = re.sub(r"`[^`\n]*`", "", prose(document))
     yield from re.findall(r"\]\(([^)\s]+)\)", text)
     yield from re.findall(r'\bsrc(?:set)?="([^"]+)"', text)
 
 
 def anchors(document: Path) -> set[str]:
-    """What the headings can be linked as, by GitHub's rule."""
+    """Return the anchors of the headings, by GitHub's rule."""
     headings = re.findall(r"^#+ +(.*)$", prose(document), flags=re.MULTILINE)
     plain = (re.sub(r"[`*]", "", heading).strip().lower() for heading in headings)
     return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in plain}

@@ -1,8 +1,8 @@
-"""Runs the Python blocks of documents: ``python -m tests.docs_and_example.docs.execute DOCUMENT …``, inside a project.
+"""Run the Python blocks of documents: ``python -m tests.docs_and_example.docs.execute DOCUMENT …``, inside a project.
 
-A document's blocks share one namespace and run in order, on an emptied database. ``BEFORE`` and ``AFTER`` in the
-environment are code to run around them, as JSON by document; ``DOCUMENT`` is its path. Lines in tracebacks are those of
-the document.
+The blocks of a document share one namespace and run in order, on an empty database. The environment variables
+``BEFORE`` and ``AFTER`` contain code to run before and after the blocks, as JSON by document. ``DOCUMENT`` is the
+document's path. Tracebacks show the document's line numbers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.docs_and_example.docs.blocks import Block, blocks
 
 
 def main(documents: Sequence[str]) -> None:
-    """Several documents that use Spark share one, whatever they do at their end: its start takes the most time."""
+    """Run the documents. They share one Spark session even if they stop it, because its start takes the most time."""
     django.setup()
     before, after = (json.loads(os.environ.get(name, "{}")) for name in ("BEFORE", "AFTER"))
     with _one_spark() if len(documents) > 1 else nullcontext():
@@ -36,7 +36,7 @@ def execute(document: Path, before: str, after: str) -> None:
 
     call_command("flush", interactive=False, verbosity=0)
     module = ModuleType("docs_example")
-    sys.modules[module.__name__] = module  # Dataclasses look there.
+    sys.modules[module.__name__] = module  # Dataclasses look up their module here.
     namespace = vars(module)
     namespace["DOCUMENT"] = document
     exec(compile(before, "<before>", "exec"), namespace)
@@ -67,18 +67,18 @@ def _one_spark() -> Iterator[None]:
 
 
 def runs(block: Block) -> bool:
-    """Python that is neither a file of the tutorial nor a signature."""
+    """Return True for Python that is neither a file of the tutorial nor a signature."""
     return block.language == "python" and block.file is None and not block.has("signature")
 
 
 def compiled(block: Block) -> Any:
-    """The block as code, its lines numbered as in the document; annotations are not evaluated."""
+    """Compile the block, with the line numbers of the document. Annotations are not evaluated."""
     source = "\n" * (block.line - 1) + block.text
-    return compile(source, str(block.document), "exec")  # Inherits this module's "annotations".
+    return compile(source, str(block.document), "exec")  # The code inherits "annotations" from this module.
 
 
 def check_setting(block: Block, namespace: dict[str, Any]) -> None:
-    """A block that sets ``MQUEUE`` must set something that the checks let pass."""
+    """If the block sets ``MQUEUE``, the system checks must accept the value."""
     from django.test import override_settings
 
     from django_mqueue import conf

@@ -1,4 +1,4 @@
-"""The tutorial's Django project, made as the tutorial says, on a database of its own."""
+"""Create the tutorial's Django project as the tutorial describes, with its own database."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PATIENCE = 240
 
 
 class Project:
-    """A directory with ``manage.py``. Commands run in it as a reader would type them."""
+    """A directory with ``manage.py``. Commands run in it as if a reader typed them."""
 
     def __init__(self, directory: Path, database: dict[str, Any]) -> None:
         self.directory, self.database = directory, database
@@ -41,7 +41,7 @@ class Project:
         }
 
     def write(self, block: Block) -> None:
-        """What the tutorial says to put into a file; a file that is there already gets longer."""
+        """Write a block into its file, as the tutorial says. Append if the file exists."""
         assert block.file is not None
         path = self.directory / block.file
         fresh = path.read_text() if path.exists() else ""
@@ -69,7 +69,7 @@ class Project:
         )
 
     def run(self, *words: str, timeout: float = PATIENCE, **variables: str) -> str:
-        """The output. Fails with it unless the program ends well. ``variables`` go into the environment."""
+        """Return the output. Fail with it unless the program succeeds. ``variables`` are environment variables."""
         process = self.start(*words, **variables)
         try:
             output, _ = process.communicate(timeout=timeout)
@@ -83,7 +83,7 @@ class Project:
 
 @contextmanager
 def project_in(directory: Path, suffix: str) -> Iterator[Project]:
-    """A new project with an empty database, which is dropped at the end."""
+    """Create a project with an empty database, and drop the database at the end."""
     found = connection.settings_dict
     name = f"test_{found['NAME'].removeprefix('test_')[:40]}_{suffix}"
     _execute(f"DROP DATABASE IF EXISTS `{name}`", f"CREATE DATABASE `{name}` CHARACTER SET utf8mb4")
@@ -106,7 +106,7 @@ def _execute(*statements: str) -> None:
 
 
 def with_tutorial_files(project: Project) -> None:
-    """All files of the tutorial, and its tables."""
+    """Write all files of the tutorial, and create its tables."""
     for block in blocks(TUTORIAL):
         if block.file is not None:
             project.write(block)

@@ -1,4 +1,4 @@
-"""The Python of the documents runs, and does what the documents say."""
+"""The Python code in the documents runs, and does what the documents say."""
 
 from __future__ import annotations
 
@@ -323,7 +323,7 @@ IN_A_TEST_FILE = "docs/how-to/test-your-code.md"
 
 
 def test_every_document_with_a_follow_up_exists() -> None:
-    """A document that was renamed must not lose its checks."""
+    """A renamed document must not lose its checks."""
     assert {*BEFORE, *AFTER, *NEED_SPARK, IN_A_TEST_FILE} <= {name_of(document) for document in DOCUMENTS}
 
 
@@ -333,7 +333,7 @@ RUN = [name_of(d) for d in DOCUMENTS if any(map(runs, blocks(d))) and name_of(d)
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("name", [name for name in RUN if name not in NEED_SPARK])
 def test_the_blocks_run_and_do_what_is_said(name: str, example_shop: Project) -> None:
-    """All Python blocks of a document, in order, against the real database; then what must have come of them."""
+    """Run all Python blocks of a document in order on the real database, and then check the results."""
     execute([name], example_shop)
 
 
@@ -341,12 +341,12 @@ def test_the_blocks_run_and_do_what_is_said(name: str, example_shop: Project) ->
 @pytest.mark.timeout(1500)
 @pytest.mark.django_db(transaction=True)
 def test_the_blocks_with_spark_run_and_do_what_is_said(example_shop: Project) -> None:
-    """The same, one document after another, in one process."""
+    """Run the documents that use Spark in one process, one after another."""
     execute([name for name in RUN if name in NEED_SPARK], example_shop, timeout=1400)
 
 
 def execute(names: Sequence[str], project: Project, timeout: float = PATIENCE) -> None:
-    """Documents by their names, with what runs before and after them."""
+    """Run the documents, with their code before and after."""
     paths = {name: str(ROOT / name) for name in names}
     before, after = ({paths[name]: code[name] for name in names if name in code} for code in (BEFORE, AFTER))
     project.run(
@@ -369,7 +369,7 @@ def test_the_tests_that_are_shown_pass(example_shop: Project) -> None:
 
 
 def test_shell_commands_name_what_exists() -> None:
-    """Console blocks outside the tutorial call only commands that are there."""
+    """Console blocks outside the tutorial call only commands that exist."""
     known = {"runconsumer", "migrate", "check", "makemigrations", "startapp", "shell", "mqueue_spark"}
     for document in DOCUMENTS:
         for block in blocks(document):
@@ -382,7 +382,7 @@ def test_shell_commands_name_what_exists() -> None:
 
 
 def test_verbs_that_are_shown_and_their_options_are_there() -> None:
-    """Of jobs on Spark, by both entries."""
+    """The documents show only existing verbs and options of Spark jobs, in both commands that start them."""
     entries = ("python manage.py mqueue_spark ", "python -m django_mqueue.spark ")
     verbs = {verb.name: verb for verb in known_verbs()}
     parsers = {}

@@ -1,4 +1,4 @@
-"""The documents hang together: every link resolves, every document can be found."""
+"""Links between the documents: each link resolves, and the index links each document."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_links_resolve(document: Path) -> None:
 
 
 def test_every_document_is_linked_from_the_index() -> None:
-    """docs/README.md is the table of contents; the project's README leads to it or to all of them."""
+    """``docs/README.md`` is the table of contents."""
     index = ROOT / "docs" / "README.md"
     found = {target_of(index, link)[0] for link in links(index)}
     below = set((ROOT / "docs").rglob("*.md")) - {index}
@@ -39,7 +39,7 @@ def test_every_document_is_linked_from_the_index() -> None:
 
 
 def test_code_that_is_named_exists() -> None:
-    """docs/explanation/promises.md names modules of the package and directories of tests."""
+    """``docs/explanation/promises.md`` names modules of the package and directories of tests."""
     promises = (ROOT / "docs" / "explanation" / "promises.md").read_text()
     cells = [line.split("|") for line in promises.splitlines() if line.startswith("| **")]
     assert cells

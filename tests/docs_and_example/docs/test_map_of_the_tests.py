@@ -1,4 +1,4 @@
-"""The code in ``tests/README.md`` is code of the tests."""
+"""Each code block in ``tests/README.md`` is part of a test."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ def stripped(text: str) -> str:
 
 @pytest.mark.parametrize("block", [b for b in blocks(TESTS / "README.md") if b.language == "python"], ids=str)
 def test_the_code_stands_in_a_test(block: Block) -> None:
-    """Indentation does not count."""
+    """The comparison ignores indentation."""
     assert any(stripped(block.text) in stripped(path.read_text()) for path in TESTS.rglob("*.py"))

@@ -1,4 +1,4 @@
-"""The reference is complete and right: names, signatures, settings, options, exceptions, checks, tables."""
+"""The reference is complete and correct: names, signatures, settings, options, exceptions, checks, tables."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def everything() -> str:
 
 
 def first_cells(name: str) -> list[str]:
-    """The first cells of all table rows, without their back quotes."""
+    """Return the first cell of each table row, without backquotes."""
     rows = re.findall(r"^\| (.+?) \|", text_of(name), flags=re.MULTILINE)
     return [re.sub(r"`", "", row) for row in rows]
 
@@ -63,7 +63,7 @@ def test_every_public_name_is_in_the_reference(name: str) -> None:
 
 @pytest.mark.parametrize("block", SIGNATURES, ids=str)
 def test_signatures_are_those_of_the_code(block: Block) -> None:
-    """Names, order, kinds and defaults of all parameters."""
+    """The signatures agree in the names, order, kinds and defaults of all parameters."""
     namespace: dict[str, Any] = {
         "ExponentialBackoff": django_mqueue.ExponentialBackoff,
         "timedelta": timedelta,
@@ -101,7 +101,7 @@ def test_every_function_and_class_with_arguments_has_its_signature() -> None:
 
 
 def test_settings_are_all_there_with_their_defaults() -> None:
-    """The table's first two columns against conf.OPTIONS."""
+    """The first two columns of the table match ``conf.OPTIONS``."""
     rows = dict(re.findall(r"^\| `([A-Z_]+)` \| (\S+) \|", text_of("settings.md"), flags=re.MULTILINE))
     assert set(rows) == {*conf.OPTIONS, "TOPICS"}
     for name, option in conf.OPTIONS.items():
@@ -172,7 +172,7 @@ def test_verbs_of_a_delivery_are_all_there() -> None:
 
 
 def test_signals_are_all_there_with_their_arguments() -> None:
-    """That each is sent with these is seen in tests/test_signals."""
+    """The tests in ``tests/features/signals`` check that each signal is sent with these arguments."""
     names = {name for name, value in vars(signals).items() if isinstance(value, signals.TopicSignal)}
     assert names <= set(first_cells("signals.md"))
 
@@ -195,7 +195,7 @@ def test_tables_are_told_column_by_column(model: Any) -> None:
 @pytest.mark.django_db
 @pytest.mark.parametrize("model", TABLES, ids=lambda model: model.__name__)
 def test_indexes_are_told_with_their_columns(model: Any) -> None:
-    """Against what the server has, not what the models say."""
+    """The expected columns come from the server, not from the models."""
     table = model._meta.db_table
     with connection.cursor() as cursor:
         cursor.execute(f"SHOW INDEX FROM {table}")
@@ -211,7 +211,7 @@ def test_indexes_are_told_with_their_columns(model: Any) -> None:
 
 @pytest.mark.django_db
 def test_queries_that_are_shown_run() -> None:
-    """Every SELECT and DELETE of the documents, on the real tables."""
+    """Run each SELECT and DELETE of the documents on the real tables."""
     found = 0
     for document in DOCUMENTS:
         for block in blocks(document):
@@ -226,7 +226,7 @@ def test_queries_that_are_shown_run() -> None:
 
 
 def test_verbs_on_spark_and_their_options_are_all_there() -> None:
-    """Each verb is in its page, each of its options somewhere in the reference."""
+    """The page contains each verb, and the reference contains each option."""
     told = set(re.findall(r"(?<![\w-])--[a-z-]+", everything()))
     for verb in known_verbs():
         assert verb.name in first_cells("mqueue_spark.md")

@@ -1,4 +1,4 @@
-"""The tutorial, step by step, as a reader would follow it: its files, its commands, its output."""
+"""Follow the tutorial as a reader does: write its files, run its commands, and compare the output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .blocks import Block, blocks
 from .project import PATIENCE, TUTORIAL, Project, project_in
 
 PREPARED = ("python3 -m venv", ". venv", "python -m pip", "django-admin", "python manage.py startapp")
-"""What the project has behind it already."""
+"""``project_in`` has already done these steps."""
 
 
 class OtherTerminal:
@@ -54,13 +54,13 @@ class OtherTerminal:
 
 
 def shows(expected: list[str], output: str) -> bool:
-    """Whether the lines are in the output; ``…`` stands for anything."""
+    """Return True if the output contains the lines. ``…`` matches any text."""
     patterns = (re.escape(line.strip()).replace("…", ".*") for line in expected)
     return all(re.search(pattern, output) for pattern in patterns)
 
 
 def commands(block: Block) -> list[tuple[str, list[str]]]:
-    """The commands of a console block, each with the lines that it is said to print."""
+    """Return the commands of a console block, each with its expected output lines."""
     found: list[tuple[str, list[str]]] = []
     for line in block.text.splitlines():
         if line.startswith("$ "):
@@ -71,7 +71,7 @@ def commands(block: Block) -> list[tuple[str, list[str]]]:
 
 
 def follow(project: Project, block: Block, background: list[OtherTerminal]) -> None:
-    """Do what a console block says, and compare what it says to come."""
+    """Run the commands of a console block, and compare their output."""
     for command, expected in commands(block):
         if command.startswith(PREPARED):
             continue
@@ -91,7 +91,7 @@ def follow(project: Project, block: Block, background: list[OtherTerminal]) -> N
 
 @pytest.mark.django_db(transaction=True)
 def test_the_tutorial_works_from_its_first_step_to_its_last(tmp_path: Path) -> None:
-    """Every file is written, every command run in order, and prints what the tutorial shows; a worker is killed."""
+    """Each command runs in order and prints what the tutorial shows. One command kills a worker."""
     background: list[OtherTerminal] = []
     with project_in(tmp_path, "tutorial") as project:
         try:

@@ -1,4 +1,4 @@
-"""What the quick lane leaves out, by recorded durations."""
+"""The quick lane leaves out tests with a long recorded duration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.durations import QUICK_LIMIT, QUICK_SECONDS, SHARED_SECONDS, 
 
 @pytest.fixture
 def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], dict[str, dict[str, float]]]:
-    """A record of its own, beside a file with tests; returns what it holds."""
+    """Create a separate record next to a test file. Return a function that reads the record."""
     folder = tmp_path / "tests"
     folder.mkdir()
     (folder / "test_it.py").touch()
@@ -87,7 +87,7 @@ def test_the_quick_lane_has_all_but_what_was_recorded_as_slow(
 def test_two_servers_share_the_slow_tests(
     record: Callable[[], dict[str, dict[str, float]]], request: pytest.FixtureRequest
 ) -> None:
-    """A slow test runs on one server, which the seed chooses. A fast one, and one marked ``once``, run on each."""
+    """A slow test runs on one server, which the seed chooses. A fast test, or a test marked ``once``, runs on both."""
     item = request.node
     file, name = durations._file(item.nodeid), durations._test(item.nodeid)
     durations.RECORD.write_text(json.dumps({file: {name: SHARED_SECONDS + 0.1}}))
@@ -110,7 +110,7 @@ def runs_on(half: int, item: pytest.Item, seed: str) -> bool:
 
 class Hook:
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
-        """Told of what is left out."""
+        """Receives the deselected tests."""
 
 
 class Config:

@@ -1,4 +1,4 @@
-"""No server outlives whoever asked for it, and nothing that a killed run left behind disturbs the next."""
+"""A server ends with the process that started it, and the remains of a killed run do not disturb the next run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ with private_server(FLAVOURS["mariadb"](), Path(sys.argv[1])) as server:
 
 
 class Holder:
-    """A process of its own with a server."""
+    """A separate process with a server."""
 
     def __init__(self, home: Path) -> None:
         self.process = subprocess.Popen(
@@ -62,7 +62,10 @@ def holder(tmp_path: Path) -> Iterator[Holder]:
 
 
 def _runs(pid: int) -> bool:
-    """Whether any thread of it does: of a killed process the first may have ended while others still hold its files."""
+    """Return True if any thread of the process runs.
+
+    The first thread of a killed process may end while other threads still hold its files.
+    """
     return any(_state(stat) != "Z" for stat in Path(f"/proc/{pid}/task").glob("*/stat"))
 
 

@@ -1,4 +1,4 @@
-"""What users install."""
+"""The wheel that users install."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``tests/run.py`` counts and says."""
+"""The counts and messages of ``tests/run.py``."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def sample_of(arguments: list[str]) -> str | None:
 
 
 def test_every_folder_with_tests_is_in_the_default_lanes() -> None:
-    """Nothing is left out because nobody thought of its folder."""
+    """No folder is forgotten."""
     folders = {path.relative_to(TESTS).parts[0] for path in TESTS.rglob("test_*.py")}
     assert folders == set(lanes.ALL)
     assert set(lanes.PUBLIC) | set(lanes.INTERNAL) | {"unit", "docs_and_example", "proof"} == folders

@@ -1,4 +1,4 @@
-"""The private servers that tests and example run on."""
+"""The private servers of the tests and the example."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a virtual environment is made again, and when not."""
+"""The conditions under which a virtual environment is created again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from example_project.environment.venv import Pins, VirtualEnvironment
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> VirtualEnvironment:
-    """One that claims to be installed, in a project of its own."""
+    """A fake environment that is marked as installed, in a separate project."""
     (tmp_path / "pyproject.toml").write_text("[project]\n")
     monkeypatch.setattr(venv, "ROOT", tmp_path)
     environment = VirtualEnvironment(

@@ -1,4 +1,4 @@
-"""A database of the example's own; and its models on the tests' database, where a test asks for them."""
+"""A database for the example project, and the example's tables in the tests' database."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PATIENCE = 240
 
 
 class Example:
-    """``manage.py`` of the example project, on a database of its own."""
+    """Runs ``manage.py`` of the example project, on a separate database."""
 
     def __init__(self, url: str) -> None:
         self.environment = {
@@ -46,7 +46,7 @@ class Example:
         )
 
     def run(self, *arguments: str) -> tuple[int, str]:
-        """The exit code and all that it wrote."""
+        """Return the exit code and the whole output."""
         with self.start(*arguments) as process:
             try:
                 output, _ = process.communicate(timeout=PATIENCE)
@@ -56,7 +56,7 @@ class Example:
         return process.returncode, output
 
     def sql(self, statement: str) -> None:
-        """Change the example's tables behind its back."""
+        """Change the example's tables from outside."""
         code, output = self.run(
             "shell", "-c", f"from django.db import connection; connection.cursor().execute({statement!r})"
         )
@@ -82,7 +82,7 @@ def example(transactional_db: None) -> Iterator[Example]:
 
 @contextmanager
 def installed_flights() -> Iterator[AppConfig]:
-    """Install the example's app. Its pages leave the admin again: other tests of this process do not know the app."""
+    """Install the example's app. At the end, remove its pages from the admin, since other tests do not know the app."""
     with override_settings(INSTALLED_APPS=[*settings.INSTALLED_APPS, "example_project.flights"]):
         app = apps.get_app_config("flights")
         try:
@@ -93,7 +93,7 @@ def installed_flights() -> Iterator[AppConfig]:
 
 @pytest.fixture(scope="session")
 def _flights_tables(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
-    """The example's tables in the tests' database. Another folder that imports this may have made them."""
+    """Create the example's tables in the tests' database, unless another folder that imports this has created them."""
     with django_db_blocker.unblock(), installed_flights() as app:
         there = set(connection.introspection.table_names())
         models = [model for model in app.get_models() if model._meta.db_table not in there]
@@ -108,7 +108,7 @@ def _flights_tables(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
 
 @pytest.fixture
 def flights(transactional_db: None, _flights_tables: None) -> Iterator[None]:
-    """The example's app is installed for the test, its tables are empty; its handlers are unregistered after it."""
+    """Install the example's app for the test, with empty tables. Unregister its handlers at the end."""
     with installed_flights() as app:
         yield
         for model in app.get_models():

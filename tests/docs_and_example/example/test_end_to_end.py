@@ -1,4 +1,4 @@
-"""The example's commands, from publishing to the check, in real processes."""
+"""The example's commands in real processes, from publishing to the final check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The handlers, given messages in and out of order, once and again."""
+"""The handlers receive messages in order, out of order, and repeatedly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shop that is open: somebody reads the password off the terminal and looks at the queue."""
+"""The open shop: a visitor reads the password in the terminal and looks at the queue in the admin."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def answers(address: str) -> bool:
 
 
 class Visitor:
-    """A browser without pictures."""
+    """A simple browser without images."""
 
     def __init__(self, address: str) -> None:
         self.base = f"http://{address}"

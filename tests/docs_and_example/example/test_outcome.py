@@ -1,4 +1,4 @@
-"""The plain computation over the file, and the comparison with it."""
+"""The plain computation over the file, and the comparison with the stored results."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def test_the_shops_own_tests_pass(example: Example) -> None:
 
 
 def test_each_handler_is_one_of_the_groups_that_are_waited_for() -> None:
-    """The command waits until these have nothing left: one that is missing here would not be waited for."""
+    """The command waits only for the groups in ``GROUPS``, so each handler's group must be in it."""
     code, output = Example("mysql://nobody@127.0.0.1:1/none").run(
         "shell",
         "-v",

@@ -1,4 +1,4 @@
-"""``delivery.atomic()``: by hand, the block's writes and the ack are one commit or nothing."""
+"""``delivery.atomic()`` commits the block's writes and the ack together, or neither of them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,10 @@ def test_writes_publishes_and_ack_together() -> None:
 
 
 def test_a_block_for_a_delivery_that_was_answered_is_not_begun() -> None:
-    """A second ack is True, and would commit the block's writes a second time."""
+    """``atomic`` raises ``StaleDelivery`` for a settled delivery.
+
+    A second ack would return True and commit the writes again.
+    """
     publish_many("orders", [OutgoingMessage(n, key="k") for n in (1, 2)])
     with Subscription("orders", "billing") as subscription:
         first, second = wait_until(lambda: subscription.poll(), "both")
@@ -100,7 +103,7 @@ def test_a_delivery_that_was_lost_leaves_nothing() -> None:
 
 
 def test_inside_of_the_callers_transaction() -> None:
-    """It is part of that one, and shares its end."""
+    """The block is part of the caller's transaction, and commits or rolls back with it."""
     publish_many(
         "orders",
         [1, 2],
@@ -121,7 +124,10 @@ def test_inside_of_the_callers_transaction() -> None:
 
 
 def test_a_connection_that_is_lost_after_the_commit() -> None:
-    """Between the COMMIT and what turns autocommit on again. The subscription goes on, and nothing is done twice."""
+    """The connection is lost between COMMIT and the statement that turns autocommit on again.
+
+    The subscription continues, and nothing is done twice.
+    """
     publish("orders", 1, key="k")
     with Subscription("orders", "billing") as subscription:
         (delivery,) = wait_until(subscription.poll, "it comes")
@@ -139,8 +145,10 @@ def test_a_connection_that_is_lost_after_the_commit() -> None:
 
 
 def test_a_strict_subscription_goes_on_behind_an_ack_whose_commit_was_not_heard_of() -> None:
-    """As soon as a second block has found out, not when the delivery's time is over. The blocks run in a thread, and
-    the connection of the one that polls was not lost."""
+    """The subscription continues as soon as a second block finds the committed ack.
+
+    It does not wait for the visibility timeout. The blocks run in a thread, so the connection that polls is not lost.
+    """
     publish_many("orders", [OutgoingMessage(number, key="k") for number in (1, 2)])
     with Subscription("orders", "billing", strict=True, visibility_timeout=600) as subscription:
         (delivery,) = wait_until(subscription.poll, "it comes")
@@ -227,7 +235,7 @@ def test_a_write_to_another_database(sql: Any) -> None:
     ],
 )
 def test_a_read_from_another_database(sql: str) -> None:
-    """Texts, names and comments do not matter."""
+    """Write keywords in strings, names and comments do not count as writes."""
     publish("orders", 1)
     with Subscription("orders", "billing") as subscription:
         (delivery,) = subscription.poll()
@@ -238,7 +246,7 @@ def test_a_read_from_another_database(sql: str) -> None:
 
 
 def test_with_the_queue_in_another_database() -> None:
-    """Then that is where it must be written to."""
+    """The block may then write only to the queue's database."""
     publish("orders", 1, using="other")
     with Subscription("orders", "billing", using="other") as subscription:
         (delivery,) = subscription.poll()

@@ -1,4 +1,4 @@
-"""Deadlocks and lock wait timeouts in handlers: they undo what an atomic handler wrote, and use no attempt."""
+"""Deadlocks and lock wait timeouts in handlers roll back what an atomic handler wrote, and use no attempt."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ATOMIC: dict[str, dict[str, Any]] = {"one": {}, "batch": {"batch": True}}
 
 
 def states() -> list[tuple[bool, int, int]]:
-    """(acked, failures, redeliveries) of each message, in offset order."""
+    """Return (acked, failures, redeliveries) of each message, in offset order."""
     found = DeliveryState.objects.order_by("message_offset")
     return list(found.values_list("acked", "failure_count", "retry_count"))
 
@@ -35,7 +35,7 @@ def sold() -> list[int]:
 
 
 def wait_for_a_lock_in_vain() -> None:
-    """Write a row that another connection has locked until this one's wait has timed out."""
+    """Update a row that another connection has locked, until the lock wait timeout."""
     with raw_connection() as other:
         other.execute("SELECT * FROM shop_door WHERE name = 'locked' FOR UPDATE")
         with connection.cursor() as cursor:
@@ -44,9 +44,10 @@ def wait_for_a_lock_in_vain() -> None:
 
 
 class HotRow:
-    """A handler that reads one row with a shared lock, writes it, and makes a sale of each message.
+    """A handler that reads one row with a shared lock, updates it, and creates a sale for each message.
 
-    The first two calls read before either writes, so each waits for the other: one of them is a deadlock's victim.
+    The first two calls read before either of them updates. Each waits for the other, and one of them is a deadlock's
+    victim.
     """
 
     def __init__(self) -> None:
@@ -85,7 +86,7 @@ def test_a_deadlock_of_two_atomic_handlers_uses_no_attempt(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ATOMIC)
 def test_a_lock_wait_timeout_of_an_atomic_handler_uses_no_attempt(kind: str) -> None:
-    """The server undoes the one statement; the worker undoes the whole transaction, with the sale before it."""
+    """The server rolls back one statement. The worker rolls back the whole transaction, including the earlier sale."""
     Door.objects.create(name="locked")
     publish("t", 1, key="a")
     calls: list[int] = []
@@ -103,7 +104,7 @@ def test_a_lock_wait_timeout_of_an_atomic_handler_uses_no_attempt(kind: str) -> 
 
 
 def test_a_lock_wait_timeout_of_another_handler_uses_an_attempt() -> None:
-    """What it wrote before has stayed."""
+    """The sale from before the timeout stays."""
     Door.objects.create(name="locked")
     publish("t", 1, key="a")
     calls: list[int] = []
@@ -121,7 +122,10 @@ def test_a_lock_wait_timeout_of_another_handler_uses_an_attempt() -> None:
 
 
 def test_a_message_whose_handler_always_meets_a_deadlock_is_dead_lettered() -> None:
-    """After two attempts that are not counted, each counts; a message of another key is handled meanwhile."""
+    """The worker does not count the first two attempts, and counts all later ones.
+
+    It handles a message of another key meanwhile.
+    """
     publish("t", 1, key="a")
     publish("t", 2, key="b")
     calls: list[int] = []
@@ -145,7 +149,10 @@ def test_a_message_whose_handler_always_meets_a_deadlock_is_dead_lettered() -> N
 
 
 def test_attempts_that_are_not_counted_stay_known_when_the_partition_is_read_again() -> None:
-    """The worker reads it before each round, as after an outage. The bound ends the deliveries nevertheless."""
+    """The worker reads the partition again before each round, as after an outage.
+
+    The limit for uncounted attempts still applies.
+    """
     publish("t", 1, key="a")
     calls: list[int] = []
     tick, loaded = Engine.tick, 0
@@ -172,7 +179,7 @@ def test_attempts_that_are_not_counted_stay_known_when_the_partition_is_read_aga
 
 
 def test_a_batch_that_names_a_message_for_a_deadlock_is_delivered_again() -> None:
-    """All of the batch is undone, so no message has used an attempt."""
+    """The worker rolls back the whole batch, so no message uses an attempt."""
     for number in range(3):
         publish("t", number, key="a")
     calls: list[list[tuple[int, int]]] = []
@@ -192,7 +199,7 @@ def test_a_batch_that_names_a_message_for_a_deadlock_is_delivered_again() -> Non
 
 
 def test_the_wait_after_a_deadlock_grows_and_varies() -> None:
-    """Handlers that met once do not meet again at the same moment."""
+    """Handlers that met in a deadlock retry at different moments."""
     for times, most in [(1, 0.05), (2, 0.1), (5, 0.8), (10, 10), (1000, 10)]:
         waits = {UNCOUNTED_WAIT(times) for _ in range(100)}
         assert len(waits) > 1

@@ -1,4 +1,4 @@
-"""``@consumer(atomic=True)``: what a handler writes and publishes, and its ack, are one commit or nothing."""
+"""``@consumer(atomic=True)`` commits a handler's writes, its publishes and its ack together, or none of them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def sold() -> list[int]:
 
 
 def attempts() -> list[tuple[bool, int]]:
-    """(acked, failures) of each delivery."""
+    """Return (acked, failures) of each delivery."""
     return list(DeliveryState.objects.order_by("message_offset").values_list("acked", "failure_count"))
 
 
@@ -48,7 +48,7 @@ COUNTS = (
 
 
 def test_effects_publishes_and_ack_are_one_commit() -> None:
-    """Whoever looks while they run sees as many sales as acks and messages, each time."""
+    """Another connection sees equal numbers of sales, acks and messages at any time while the handlers run."""
     publish_many("orders", range(100))
     seen: set[tuple[int, ...]] = set()
     looked, over = threading.Event(), threading.Event()
@@ -61,7 +61,7 @@ def test_effects_publishes_and_ack_are_one_commit() -> None:
                 looked.set()
 
     def sell_watched(message: Delivery) -> None:
-        """The sale is there, not committed, while it looks once at least."""
+        """Keep the sale uncommitted until the other connection has read at least once."""
         sell(message)
         looked.clear()
         looked.wait(PATIENCE)
@@ -79,7 +79,10 @@ def test_effects_publishes_and_ack_are_one_commit() -> None:
 
 
 def test_no_commit_of_its_own_for_the_ack() -> None:
-    """The state says done inside of the handler's transaction, and not before its end."""
+    """The worker writes the ack at the end of the handler's transaction.
+
+    The handler still reads an open state, and a commit hook reads an acked one.
+    """
     publish("orders", 1)
     seen: list[list[tuple[bool, int]]] = []
 
@@ -132,7 +135,10 @@ def test_a_failed_attempt_leaves_nothing_and_the_next_one_counts() -> None:
 
 @pytest.mark.parametrize("durable", [False, True])
 def test_nested_atomic_blocks(durable: bool) -> None:
-    """They are savepoints, and may fail on their own; one that must be outermost is refused by Django."""
+    """Nested blocks are savepoints and can fail on their own.
+
+    Django refuses a durable block, because it must be outermost.
+    """
     publish("orders", 1)
 
     def handle(message: Delivery) -> None:
@@ -203,7 +209,7 @@ def makes_a_table(message: Delivery) -> None:
 
 @pytest.mark.parametrize("ending", [commits, rolls_back, makes_a_table])
 def test_a_handler_that_ends_the_transaction_itself_is_found_out(ending: Callable[[Delivery], None]) -> None:
-    """It has not succeeded, and what it wrote afterwards is rolled back."""
+    """The attempt fails, and the worker rolls back what the handler wrote after that."""
     publish("orders", 1)
 
     def handle(message: Delivery) -> None:
@@ -219,7 +225,10 @@ def test_a_handler_that_ends_the_transaction_itself_is_found_out(ending: Callabl
 
 
 def test_a_deadlock_that_the_handler_keeps_to_itself() -> None:
-    """The server has rolled back all that was written before it. The attempt has failed; nothing of it stays."""
+    """The handler catches the error after the server rolled back its writes.
+
+    The attempt fails, and none of its later writes stay.
+    """
     Sale.objects.bulk_create(Sale(number=number) for number in (101, 102))
     first, second = Sale.objects.order_by("id").values_list("id", flat=True)
     publish("orders", 1)
@@ -230,7 +239,7 @@ def test_a_deadlock_that_the_handler_keeps_to_itself() -> None:
         if message.attempt > 1:
             return
         with raw_connection() as other:
-            # It has changed more, so it is the handler that the server undoes.
+            # This connection has changed more rows, so the server rolls back the handler.
             other.execute("UPDATE shop_sale SET number = number WHERE id = %s", [second])
             for _ in range(50):
                 other.execute("INSERT INTO shop_sale (number) VALUES (0)")
@@ -248,7 +257,7 @@ def test_a_deadlock_that_the_handler_keeps_to_itself() -> None:
 
 
 def deadlock_with(other: RawConnection, first: int, second: int) -> int:
-    """The error's number of this thread's statement, which closes a circle with the other connection's."""
+    """Update a row that closes a deadlock with the other connection. Return the number of the error, or 0."""
     waiting = Background(
         lambda: other.execute("UPDATE shop_sale SET number = 0 WHERE id = %s", [first]),
         connection_id=other.connection_id,
@@ -268,7 +277,7 @@ def test_a_write_to_another_database_is_refused_before_it_is_made() -> None:
     publish("orders", 1)
 
     def handle(message: Delivery) -> None:
-        assert Sale.objects.using("other").count() == 0  # Reading is nobody's harm.
+        assert Sale.objects.using("other").count() == 0  # Reading is allowed.
         sell(message)
         Sale.objects.using("other").create(number=1)
 
@@ -288,7 +297,7 @@ def test_without_atomic_other_databases_are_nobodys_business() -> None:
 
 
 def test_a_hook_that_fails_after_the_commit_changes_nothing() -> None:
-    """It is done, and counted as done; the error is in the log."""
+    """The message stays acked, and the error is in the log."""
     publish("orders", 1)
 
     def handle(message: Delivery) -> None:
@@ -302,7 +311,7 @@ def test_a_hook_that_fails_after_the_commit_changes_nothing() -> None:
 
 
 def test_a_delivery_that_was_lost_rolls_everything_back() -> None:
-    """The lease is stolen while the handler runs. Its sale is not to be seen; the new owner's is."""
+    """The lease is stolen while the handler runs. Its sale is rolled back, and the sale of the next delivery stays."""
     subscribe("orders", "g")
     publish("orders", 1, key="k")
     seen = Seen()
@@ -323,7 +332,10 @@ def test_a_delivery_that_was_lost_rolls_everything_back() -> None:
 
 @pytest.mark.parametrize("atomic", [True, False])
 def test_a_handler_that_asks_for_more_time_does_not_hold_up_its_worker(atomic: bool) -> None:
-    """In a transaction that stays open until the handler's end. Meanwhile the worker goes on with others."""
+    """The handler extends in a transaction that stays open until its end.
+
+    Meanwhile the worker handles other messages.
+    """
     publish("orders", 0, key="a")
     seen = Seen()
 

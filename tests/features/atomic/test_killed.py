@@ -1,4 +1,4 @@
-"""Real workers with an atomic handler, killed again and again: each message takes effect exactly once."""
+"""Real workers with an atomic handler are killed repeatedly: each message takes effect exactly once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def has_sold(count: int) -> bool:
 
 @pytest.mark.timeout(180)
 def test_effects_happen_once_however_often_workers_are_killed() -> None:
-    """Of two workers one is killed every few messages. A sale and a receipt for each message, no more and no less."""
+    """Kill one of two workers every few messages. Each message has exactly one sale and one receipt."""
     dice = random.Random(11)
     publish_many("sales", [OutgoingMessage({"n": n}, key=f"k{n % 13}") for n in range(MESSAGES)])
     kills = 0
@@ -42,7 +42,7 @@ def test_effects_happen_once_however_often_workers_are_killed() -> None:
         wait_until(lambda: not DeliveryState.objects.filter(acked=False).exists(), "all are acked")
         for worker in crew:
             worker.stop()
-    assert kills >= 5  # How far they get until one is killed depends on the machine.
+    assert kills >= 5  # The number of messages between two kills depends on the machine.
     assert set(Counter(Sale.objects.values_list("number", flat=True)).values()) == {1}
     assert Sale.objects.count() == MESSAGES == Message.objects.filter(topic="receipts").count()
     assert not Message.objects.filter(topic="sales_dlq").exists()

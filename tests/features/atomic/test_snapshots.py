@@ -1,7 +1,7 @@
-"""At REPEATABLE READ, with MariaDB's snapshot isolation: answers and publishes in transactions that have read before.
+"""Acks and publishes in transactions that have already read, at REPEATABLE READ with MariaDB's snapshot isolation.
 
-Leases are renewed, and ids are published, behind the back of the snapshot. (Without the variable, as on MySQL, all of
-it is so at any level; the tests run there, too.)
+Other transactions renew leases and publish ids after the snapshot. Without the variable, as on MySQL, the results are
+the same at any isolation level. The tests also run there.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def newest_renewal() -> int:
 
 
 def elsewhere(work: Callable[[], Any]) -> Any:
-    """In a thread, and so on another connection."""
+    """Run ``work`` in a thread, and so on another connection."""
     with Background(work) as background:
         return background.result()
 
@@ -82,7 +82,7 @@ def test_an_answer_in_a_transaction_of_the_callers(verb: str) -> None:
 
 @pytest.mark.parametrize("change", ["stolen", "delivered again", "finished"])
 def test_more_time_for_what_became_anothers_after_the_first_read(change: str) -> None:
-    """The snapshot still shows it as the caller's own."""
+    """The caller's snapshot still shows the delivery as its own."""
     publish("orders", 1)
     with Subscription("orders", "g") as subscription:
         (delivery,) = wait_until(subscription.poll, "it comes")
@@ -123,7 +123,10 @@ def test_what_was_scheduled_after_the_first_read() -> None:
 
 
 def test_the_callers_own_rows_stay_guarded() -> None:
-    """What the variable is for: a sale that was changed since it was read is not overwritten. On MySQL it is."""
+    """MariaDB's snapshot isolation refuses to overwrite a sale that has changed since it was read.
+
+    MySQL overwrites it.
+    """
     publish("orders", 1)
     Sale.objects.create(number=1)
     with Subscription("orders", "g") as subscription:

@@ -1,4 +1,4 @@
-"""A batch handler that remembers what it was given, and what is left of a topic."""
+"""A batch handler that records its batches, and helpers that read a topic's states, dead letters and errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ AT_ONCE, LATER = FixedDelay(0), FixedDelay(600)
 
 
 class Batches:
-    """May be called from several threads."""
+    """Record the batches of a handler. Several threads may call it."""
 
     def __init__(self, then: Callable[[list[Delivery]], object] | None = None) -> None:
         self.given: list[list[Delivery]] = []
@@ -31,7 +31,7 @@ class Batches:
 
     @property
     def handled(self) -> list[Any]:
-        """All payloads, in the order in which they came."""
+        """Return all payloads in the order of their delivery."""
         return [payload for batch in self.payloads for payload in batch]
 
     def attempts(self, payload: Any) -> list[int]:
@@ -43,18 +43,18 @@ def publish_all(topic: str, payloads: Iterable[Any], key: str = "k") -> None:
 
 
 def states() -> list[tuple[bool, int, int]]:
-    """(acked, failures, redeliveries) of each message, in offset order."""
+    """Return (acked, failures, redeliveries) of each message, in offset order."""
     found = DeliveryState.objects.order_by("message_offset")
     return list(found.values_list("acked", "failure_count", "retry_count"))
 
 
 def letters(topic: str) -> dict[bytes, str]:
-    """The dead letters of a topic: payload and the first line of the error."""
+    """Return the dead letters of a topic: payload and the first line of the error."""
     rows = Message.objects.filter(topic=f"{topic}_dlq")
     return {bytes(row.payload): (row.last_error or "").partition("\n")[0] for row in rows}
 
 
 def errors() -> list[str]:
-    """The first lines of all errors that are kept, in offset order."""
+    """Return the first lines of all stored errors, in offset order."""
     found = DeliveryState.objects.order_by("message_offset")
     return [error["error"].partition("\n")[0] for state in found for error in state.errors or []]

@@ -1,4 +1,4 @@
-"""``batch=True, atomic=True``: the handler's writes, its publishes and the acks of all are one commit, or nothing."""
+"""``batch=True, atomic=True`` commits the handler's writes, its publishes and all acks together, or none of them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def receipts() -> int:
 
 
 def test_effects_publishes_and_acks_are_one_commit() -> None:
-    """Whoever looks while they run sees as many sales as acks and messages, each time."""
+    """Another connection sees equal numbers of sales, acks and messages at any time while the handlers run."""
     publish_many("orders", range(150))
     seen: set[tuple[int, ...]] = set()
     looked, over = threading.Event(), threading.Event()
@@ -52,7 +52,7 @@ def test_effects_publishes_and_acks_are_one_commit() -> None:
                 looked.set()
 
     def sell_watched(messages: list[Delivery]) -> None:
-        """The sales are there, not committed, while it looks once at least."""
+        """Keep the sales uncommitted until the other connection has read at least once."""
         sell(messages)
         looked.clear()
         looked.wait(PATIENCE)
@@ -83,7 +83,7 @@ def test_a_batch_that_raises_leaves_nothing() -> None:
 
 
 def test_of_a_batch_that_fails_in_part_all_is_rolled_back() -> None:
-    """The named one has failed. The others come again, and no attempt is counted of them."""
+    """The named message fails. The worker delivers the others again and counts no attempt for them."""
     publish_all("orders", range(4))
 
     def handle(messages: list[Delivery]) -> None:
@@ -119,7 +119,7 @@ def test_named_ones_may_be_rejected_or_postponed() -> None:
 
 
 def test_one_that_fails_always_is_given_up_and_all_others_are_done_once() -> None:
-    """However often it takes them along."""
+    """Each failure also rolls back the other messages of its batch."""
     publish_all("orders", range(20))
 
     def handle(messages: list[Delivery]) -> None:
@@ -167,7 +167,7 @@ def steal_the_lease(key: str) -> None:
 
 
 def take_one(offset: int) -> None:
-    """As if another had it in hand."""
+    """Change the delivery token, as if another worker had claimed the message."""
     with raw_connection() as other:
         other.execute(
             "UPDATE queue_delivery_state SET delivery_token = delivery_token + 1 WHERE message_offset = %s",
@@ -177,7 +177,7 @@ def take_one(offset: int) -> None:
 
 
 def test_a_batch_whose_lease_was_lost_rolls_everything_back() -> None:
-    """The new owner's sales are to be seen, and no others."""
+    """Only the sales of the later deliveries are committed."""
     subscribe("orders", "g")
     publish_all("orders", range(3))
 
@@ -194,7 +194,7 @@ def test_a_batch_whose_lease_was_lost_rolls_everything_back() -> None:
 
 
 def test_if_one_of_them_is_anothers_all_is_rolled_back_and_the_rest_come_again() -> None:
-    """They are not to blame: no attempt is counted."""
+    """The worker counts no attempt for the other messages."""
     publish_all("orders", range(3))
 
     def handle(messages: list[Delivery]) -> None:

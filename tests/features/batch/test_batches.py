@@ -1,4 +1,7 @@
-"""``@consumer(batch=True)``: a handler of lists, of one partition in offset order, which succeed or fail as one."""
+"""``@consumer(batch=True)``: a handler gets lists of one partition's messages in offset order.
+
+A list fails as a whole.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,7 @@ def test_lists_of_one_partition_in_offset_order() -> None:
 
 @pytest.mark.parametrize("size", [30, 60, 150])
 def test_batch_size_is_reached_where_so_many_wait(size: int) -> None:
-    """Also where it is more than a worker reads of a partition at once."""
+    """A batch may be larger than the number of messages that a worker reads from a partition at once."""
     publish_all("t", range(310))
     with registered("t", seen := Batches(), batch=True, batch_size=size):
         run(max_messages=300)
@@ -74,7 +77,7 @@ def test_the_size_may_be_set_for_the_run() -> None:
 
 
 def test_all_fail_with_what_was_raised_and_come_again_together() -> None:
-    """Whatever jitter the policy has: it is asked once."""
+    """The worker calls the retry policy once for the whole batch, so jitter does not separate the messages."""
     publish_all("t", range(5))
     asked: list[int] = []
 
@@ -163,7 +166,7 @@ def test_a_policy_may_give_up_for_the_whole_batch() -> None:
 
 
 def test_messages_of_different_attempts_in_one_batch() -> None:
-    """Each is counted for itself."""
+    """The worker counts the attempts of each message separately."""
     publish_all("t", [0, 1])
 
     def handle(messages: list[Delivery]) -> None:
@@ -188,7 +191,10 @@ class Order:
 
 
 def test_filter_and_kinds_are_asked_of_each_message() -> None:
-    """What is not wanted is acked unread, what does not parse is dead-lettered alone, the rest is the batch."""
+    """The worker acks messages that the filter skips, and dead-letters messages that do not parse.
+
+    The rest is the batch.
+    """
     publish_many(
         "t",
         [
@@ -216,7 +222,7 @@ def test_a_batch_of_which_nothing_is_wanted_calls_nobody() -> None:
 
 
 def test_a_failing_batch_fails_nobody_it_was_not_given() -> None:
-    """The unread one stays acked, the one of another kind dead."""
+    """The skipped message stays acked, and the message of another kind stays dead-lettered."""
     publish_many("t", [OutgoingMessage(n, key="k", kind=kind) for n, kind in enumerate("abc")])
 
     def handle(messages: list[Delivery]) -> None:
@@ -273,7 +279,7 @@ def test_messages_are_kept_invisible_while_a_batch_runs() -> None:
 def test_as_many_batches_at_once_as_there_are_threads_keys_and_leave(
     keys_there: int, concurrency: int | None, at_once: int
 ) -> None:
-    """One of a partition at a time."""
+    """A partition has only one batch at a time."""
     publish_many("t", [OutgoingMessage(n, key=f"k{n % keys_there}") for n in range(120)])
     lock, now, most = threading.Lock(), [0], [0]
     keys: list[str | None] = []
@@ -306,7 +312,7 @@ def test_beside_a_handler_of_single_messages() -> None:
 
 
 def test_a_batch_is_one_claim_and_one_ack() -> None:
-    """The state of all of them was changed at the same moment."""
+    """All messages have the same delivery time and token, and at most two different ack times."""
     publish_all("t", range(100))
     with registered("t", Batches(), batch=True, batch_size=100):
         run()

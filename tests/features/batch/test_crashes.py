@@ -1,4 +1,4 @@
-"""Processes that die in a batch: who is blamed, and what takes effect."""
+"""Processes that die in a batch: the message that is blamed, and the effects that stay."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ def dead_or_done(worker: Worker, count: int) -> bool:
 
 @pytest.mark.timeout(120)
 def test_after_a_death_in_a_batch_its_messages_come_one_by_one_and_alone() -> None:
-    """One of five kills its process, each time. It is dead-lettered; the others are done by the second delivery."""
+    """One of five messages kills its process each time.
+
+    It is dead-lettered, and the second delivery completes the others.
+    """
     publish_many(
         "pallets", [OutgoingMessage({"n": n, "do": "die" if n == 2 else ""}, key="k") for n in range(5)]
     )

@@ -1,4 +1,4 @@
-"""``BatchFailure``: of a batch the named messages fail, each by its exception, and the others are done."""
+"""``BatchFailure`` fails the named messages of a batch, each with its own exception. The others are acked."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_messages_with_parsed_payloads_can_be_named() -> None:
 
 
 def test_a_message_that_is_not_of_the_batch() -> None:
-    """Nobody can tell what it means: all of the batch fail, and say why."""
+    """A failure for a message of another batch has no clear meaning. The whole batch fails, and the errors say why."""
     publish_all("t", [0], key="a")
     publish_all("t", [1, 2], key="b")
     kept: list[Delivery] = []

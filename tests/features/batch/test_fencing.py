@@ -1,4 +1,4 @@
-"""What a batch is answered is a compare-and-set for each of its messages."""
+"""Settling a batch is a compare-and-set for each of its messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def batch() -> list[Delivery]:
-    """Three deliveries of an open subscription, of which the second is another's since."""
+    """Return three deliveries of an open subscription. Another worker has claimed the second message since."""
     publish_all("t", range(3))
     deliveries = Subscription("t", "g").open().poll()
     DeliveryState.objects.filter(message_offset=deliveries[1].offset).update(delivery_token=7)
@@ -39,7 +39,7 @@ def test_those_that_are_ours_are_put_back_and_the_others_told(
     assert list(flying) == [False, True, False]
     put_back(
         batch[0].hold.answering, [batch[0], batch[2]], 0, error
-    )  # Once more is no error, and changes nothing.
+    )  # Repeating it is no error and changes nothing.
     assert states()[0] == (False, failures, 0)
     with pytest.raises(StaleDelivery):
         put_back(batch[0].hold.answering, [batch[0]], 0, None if error else "no")
@@ -71,7 +71,7 @@ def rejected(told: list[Delivery]) -> Callable[[list[Delivery]], list[Delivery]]
 
 
 def test_what_somebody_has_locked_is_left_for_another_time(batch: list[Delivery]) -> None:
-    """The stale one is nobody's to wait for."""
+    """``if_free`` leaves a locked message for later. It does not wait for a stale one."""
     told: list[Delivery] = []
     with raw_connection() as other:
         other.execute(

@@ -1,4 +1,7 @@
-"""Dead letters: a message that a group gave up, in ``<topic>_dlq``, with why; and nobody else's business."""
+"""Dead letters: ``<topic>_dlq`` gets each message that a group gives up, with the reason.
+
+Other groups are not affected.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ def quick() -> Iterator[None]:
 
 
 def fail(subscription: Subscription, error: str, attempts: int = 3) -> Delivery:
-    """Nack the topic's only message until it is dead."""
+    """Nack the topic's only message until it is dead-lettered, and return its last delivery."""
     for attempt in range(1, attempts + 1):
         (delivery,) = poll_until(subscription, 1)
         assert delivery.attempt == attempt
@@ -51,13 +54,16 @@ def fail(subscription: Subscription, error: str, attempts: int = 3) -> Delivery:
 
 
 def dead_letters(group: str = "watchers", topic: str = DEAD) -> list[Delivery]:
-    """What a group that consumes the dead-letter topic gets, acked."""
+    """Consume the dead-letter topic with a group, and return its acked deliveries."""
     with Subscription(topic, group=group, batch_size=1000) as subscription:
         return consume(subscription, len(in_log(topic)))
 
 
 def test_a_message_out_of_attempts_is_dead_lettered_with_its_five_fields() -> None:
-    """Its payload, key, kind, headers and id are the original's; the last error and the count are told."""
+    """Payload, key, kind, headers and id are the original's.
+
+    The letter also has the last error and the failure count.
+    """
     before = datetime.now(UTC) - timedelta(minutes=1)
     original = publish(TOPIC, {"order": 1}, key="customer-1", id="mine", kind="created", headers={"a": "b"})
     with Subscription(TOPIC, group="billing") as subscription:
@@ -94,7 +100,7 @@ def test_redeliveries_carry_the_last_error_and_the_attempt() -> None:
 
 
 def test_reject_dead_letters_at_once() -> None:
-    """On whatever attempt; with its reason."""
+    """``reject`` works at any attempt, and the letter has its reason."""
     publish_many(TOPIC, [OutgoingMessage(n, key="k") for n in range(2)])
     with Subscription(TOPIC, group="billing", max_attempts=5) as subscription:
         first, second = poll_until(subscription, 2)
@@ -125,7 +131,7 @@ def test_postpone_uses_up_no_attempt() -> None:
 
 
 def test_two_groups_that_fail_one_message_make_two_dead_letters() -> None:
-    """Each with its own error; a third group, and each other's other messages, are not disturbed."""
+    """Each letter has the error of its own group. The third group and the other messages are not affected."""
     for group in ("billing", "board", "calm"):
         subscribe(TOPIC, group)
     poison = publish(TOPIC, "poison", key="k", id="mine")
@@ -152,7 +158,7 @@ def test_two_groups_that_fail_one_message_make_two_dead_letters() -> None:
 
 
 def test_the_same_dead_letter_again_is_no_error_and_no_second_letter() -> None:
-    """As after a lost COMMIT, or a worker that buried it a moment before."""
+    """A second copy happens after a lost COMMIT, or if another worker dead-lettered the message a moment before."""
     offset = publish(TOPIC, 1, key="k").offset
     for count in (3, 4):
         with transaction.atomic(), transaction.get_connection().cursor() as cursor:
@@ -161,7 +167,7 @@ def test_the_same_dead_letter_again_is_no_error_and_no_second_letter() -> None:
 
 
 def test_an_answer_repeated_is_true_and_makes_one_letter() -> None:
-    """Of the same delivery object; another answer to it is refused."""
+    """Repeating ``reject`` on the same delivery object returns True. Any other settlement of it is refused."""
     publish(TOPIC, 1, key="k")
     with Subscription(TOPIC, group="billing") as subscription:
         (delivery,) = poll_until(subscription, 1)
@@ -174,7 +180,10 @@ def test_an_answer_repeated_is_true_and_makes_one_letter() -> None:
 
 
 def test_an_id_used_again_loses_no_letter() -> None:
-    """The first message has left the log when its id comes again and fails again: two letters, one id."""
+    """The first message has left the log when its id is published again and fails again.
+
+    There are two letters with one id.
+    """
     for number in range(2):
         with Subscription(TOPIC, group="billing") as subscription:
             assert publish(TOPIC, number, key="k", id="mine").created
@@ -188,7 +197,7 @@ def test_an_id_used_again_loses_no_letter() -> None:
 
 
 def test_a_dead_letter_is_one_transaction_with_being_done() -> None:
-    """Rolled back with the caller's transaction, both are undone and the delivery is still open."""
+    """A rollback of the caller's transaction undoes both, and the delivery is still open."""
     publish(TOPIC, 1, key="k")
     with Subscription(TOPIC, group="billing") as subscription:
         (delivery,) = poll_until(subscription, 1)
@@ -202,7 +211,7 @@ def test_a_dead_letter_is_one_transaction_with_being_done() -> None:
 
 
 def test_dead_letters_are_consumed_like_any_other_topic() -> None:
-    """Several groups, retries, and dead letters of their own, which name the dead-letter topic."""
+    """Several groups can consume dead letters, with retries. Their own dead letters name the dead-letter topic."""
     publish(TOPIC, 1, key="k")
     with Subscription(TOPIC, group="billing") as subscription:
         poll_until(subscription, 1)[0].reject("first")
@@ -220,7 +229,7 @@ def test_dead_letters_are_consumed_like_any_other_topic() -> None:
 
 
 def test_dead_letters_keep_the_order_of_their_key() -> None:
-    """Those of one key are one partition again; keyless ones stay keyless."""
+    """Letters of one key form one partition again. Keyless letters stay keyless."""
     publish_many(TOPIC, [OutgoingMessage(n, key="k" if n % 2 else None) for n in range(20)])
     with Subscription(TOPIC, group="billing") as subscription:
         for delivery in sorted(poll_until(subscription, 20), key=lambda d: d.offset):
@@ -233,7 +242,7 @@ def test_dead_letters_keep_the_order_of_their_key() -> None:
 
 @override_settings(MQUEUE={**QUICK, "DLQ_SUFFIX": ".dead", "TOPICS": {"payments": {"DLQ_SUFFIX": ".failed"}}})
 def test_the_ending_is_the_settings() -> None:
-    """Also one topic's own; letters under it are kept like others."""
+    """A topic may override the suffix. Letters with such a suffix are also kept after they are consumed."""
     for topic, expected in ((TOPIC, "orders.dead"), ("payments", "payments.failed")):
         publish(topic, 1, key="k")
         with Subscription(topic, group="billing") as subscription:

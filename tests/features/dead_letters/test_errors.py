@@ -1,4 +1,4 @@
-"""What a failure says is kept, whatever it says; and what an answer may not say."""
+"""The error of a failure is kept, whatever its text. Bad arguments of a settlement are refused."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ERRORS = [
 
 @pytest.mark.parametrize("error", ERRORS)
 def test_whatever_the_error_says_is_kept(error: str) -> None:
-    """With the message while it is tried again, and with its dead letter."""
+    """The retried message has the error, and so has its dead letter."""
     publish(TOPIC, 1, key="k")
     with Subscription(TOPIC, group="billing", max_attempts=2) as subscription:
         poll_until(subscription, 1)[0].nack(error=error)
@@ -39,7 +39,7 @@ def test_whatever_the_error_says_is_kept(error: str) -> None:
 
 
 def test_an_error_that_cannot_be_stored_does_not_keep_a_message_from_being_given_up() -> None:
-    """Lone surrogates (a file name in a traceback, say) are replaced, and a long text loses its middle."""
+    """Lone surrogates, for example from a file name in a traceback, are replaced. A long text loses its middle."""
     publish_many(TOPIC, [OutgoingMessage(n, key="k") for n in range(2)])
     with Subscription(TOPIC, group="billing", max_attempts=2) as subscription:
         for _ in range(2):
@@ -55,7 +55,7 @@ def test_an_error_that_cannot_be_stored_does_not_keep_a_message_from_being_given
 
 
 def test_only_the_newest_errors_are_kept() -> None:
-    """A message that fails for weeks does not grow for weeks."""
+    """A message that fails for weeks does not keep growing."""
     publish(TOPIC, 1, key="k")
     with Subscription(TOPIC, group="billing", max_attempts=100) as subscription:
         for attempt in range(1, 16):
@@ -83,7 +83,7 @@ BAD_ANSWERS: list[tuple[str, dict[str, object]]] = [
 
 @pytest.mark.parametrize(("verb", "arguments"), BAD_ANSWERS)
 def test_a_bad_answer_is_refused_and_changes_nothing(verb: str, arguments: dict[str, object]) -> None:
-    """By name and before any SQL; the delivery can still be answered."""
+    """The error names the argument and is raised before any SQL. The delivery can still be acked."""
     publish(TOPIC, 1, key="k")
     with Subscription(TOPIC, group="billing") as subscription:
         (delivery,) = poll_until(subscription, 1)

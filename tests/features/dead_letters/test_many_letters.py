@@ -1,4 +1,4 @@
-"""A hundred thousand dead letters go back: interrupted, repeated, in memory that does not grow with their number."""
+"""Redrive 100,000 dead letters, with interruptions and repetitions. Memory does not grow with their number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``redrive`` and ``purge``: dead letters go back to the group that gave them up, or away."""
+"""``redrive`` sends dead letters back to the group that gave them up. ``purge`` deletes them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def quick() -> Iterator[None]:
 
 
 def give_up(*messages: Any, group: str = "billing", error: str = "no") -> None:
-    """Publish these, and let a group reject all that it has."""
+    """Publish the messages, and let the group reject every message that it receives."""
     subscribe(TOPIC, group)
     if messages:
         publish_many(TOPIC, messages)
@@ -55,7 +55,7 @@ def give_up(*messages: Any, group: str = "billing", error: str = "no") -> None:
 
 
 def left() -> list[Any]:
-    """Payloads of the dead letters."""
+    """Return the payloads of the remaining dead letters."""
     return [json.loads(bytes(row.payload)) for row in Row.objects.filter(topic=DEAD).order_by("offset")]
 
 
@@ -65,7 +65,7 @@ def given(group: str, count: int) -> list[Message]:
 
 
 def test_a_message_comes_back_as_it_was_to_the_group_that_gave_it_up() -> None:
-    """With its id, key, kind and headers, as a first attempt; and to no other group."""
+    """The message keeps its id, key, kind and headers, and is a first attempt. No other group receives it again."""
     subscribe(TOPIC, "stock")
     give_up(OutgoingMessage({"n": 1}, key="k", id="order-1", kind="placed", headers={"a": [1]}), error="E: 1")
     assert redrive(TOPIC) == 1
@@ -89,7 +89,7 @@ def test_two_groups_get_their_own() -> None:
 
 
 def test_it_may_fail_again_and_again() -> None:
-    """Each time there is one letter, with the id it was published with."""
+    """Each failure makes one letter, with the id of the original message."""
     give_up(OutgoingMessage("poison", id="order-1", key="k"))
     for turn in range(5):
         assert redrive(TOPIC) == 1
@@ -118,7 +118,7 @@ ERRORS = {
 
 @pytest.fixture
 def several() -> None:
-    """Four letters with their errors; ``n`` is 0 to 3."""
+    """Create four letters with their errors; ``n`` is 0 to 3."""
     subscribe(TOPIC, "billing")
     publish_many(
         TOPIC,
@@ -178,7 +178,7 @@ def test_which_letters(verb: Callable[..., int], chosen: dict[str, Any], ids: st
 
 @pytest.mark.usefixtures("several")
 def test_an_edited_payload() -> None:
-    """Kind and headers stay; the letter that is edited shows its error."""
+    """Kind and headers stay. The letter that ``edit`` receives has its error."""
     seen: list[str] = []
 
     def edit(letter: Message) -> Any:
@@ -233,7 +233,7 @@ def test_letters_of_groups_that_are_gone_stay() -> None:
 
 
 def test_a_group_that_unsubscribes_meanwhile_keeps_its_letters() -> None:
-    """What was sent back to nobody would be deleted."""
+    """Messages that are sent back to an unsubscribed group would be deleted."""
     give_up(*range(4))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "AT_ONCE", 2)
@@ -248,7 +248,7 @@ def test_a_group_that_unsubscribes_meanwhile_keeps_its_letters() -> None:
 
 
 def test_what_comes_while_it_runs_is_left_for_another_time() -> None:
-    """It would go round and round with a message that fails at once."""
+    """Otherwise ``redrive`` would never end if a message fails at once."""
     give_up(*range(10))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "AT_ONCE", 2)
@@ -265,7 +265,7 @@ def test_what_comes_while_it_runs_is_left_for_another_time() -> None:
 
 
 def test_two_at_once_send_each_back_once() -> None:
-    """Each transaction takes letters that nobody else has locked."""
+    """Each transaction skips letters that another transaction has locked."""
     give_up(*range(200))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "AT_ONCE", 7)
@@ -308,7 +308,7 @@ def test_in_the_callers_transaction() -> None:
 
 
 def test_whoever_consumes_the_letters_notices() -> None:
-    """One that is in a handler's hands and goes back meanwhile is that handler's no more."""
+    """A letter that goes back while a handler has it is stale for that handler."""
     give_up(1, 2)
     with Subscription(DEAD, "clerk") as clerk:
         first, second = poll_until(clerk, 2)
@@ -322,7 +322,7 @@ def test_whoever_consumes_the_letters_notices() -> None:
 
 
 def test_three_statements_a_page_and_no_more_with_many() -> None:
-    """Statements grow with pages of 500, not with letters."""
+    """The number of statements grows with pages of 500, not with letters."""
     give_up(*range(600))
     with statements() as seen:
         assert redrive(TOPIC) == 600
@@ -365,7 +365,7 @@ def test_bad_arguments(
 
 
 def test_publishing_the_id_again_meanwhile() -> None:
-    """What comes back takes no new message's place."""
+    """A redriven message does not replace a new message of the same id."""
     give_up(OutgoingMessage(1, id="order-1", key="k"))
     with Subscription(TOPIC, "billing") as subscription:
         settle_and_collect(subscription)

@@ -1,4 +1,4 @@
-"""Garbage collection and registration while publishers hold transactions open: nobody waits for them."""
+"""Garbage collection and registration do not wait for publishers that hold transactions open."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ def quick() -> Iterator[None]:
 
 
 def test_collection_does_not_wait_for_a_publisher_of_the_same_partition() -> None:
-    """What was done before it is deleted while its transaction is open, and its own message comes later."""
+    """Collection deletes the acked message while the publisher's transaction is open.
+
+    The publisher's own message is delivered later.
+    """
     subscribe(TOPIC, GROUP)
     with Subscription(TOPIC, group=GROUP) as subscription:
         publish(TOPIC, 1, key="k")
@@ -43,7 +46,10 @@ def test_collection_does_not_wait_for_a_publisher_of_the_same_partition() -> Non
 
 @pytest.mark.parametrize("start", ["earliest", "latest", 1])
 def test_registration_does_not_wait_for_a_publisher(start: Start) -> None:
-    """A group registers and leaves while a transaction is open; what that one commits comes to it."""
+    """A group registers and unsubscribes while a transaction is open.
+
+    Once subscribed again, it gets what the transaction commits.
+    """
     publish(TOPIC, 1, key="k")
 
     def come_and_go() -> tuple[bool, bool]:

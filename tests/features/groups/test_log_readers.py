@@ -1,4 +1,4 @@
-"""Groups that read the log by themselves: deletion waits for them, whoever a message is for."""
+"""Deletion waits for groups that read the log themselves, even for messages of another group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``reset``, ``pause`` and ``resume``: a group begins elsewhere, stands still, and goes on."""
+"""``reset`` moves a group's position. ``pause`` stops its deliveries, and ``resume`` starts them again."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def kept() -> Iterator[None]:
 
 @pytest.fixture
 def done() -> list[int]:
-    """Ten messages of five keys, all done; their offsets."""
+    """Publish and consume ten messages of five keys. Return their offsets."""
     offsets = [publish(TOPIC, n, key=f"k{n % 5}").offset for n in range(10)]
     assert replayed() == list(range(10))
     return offsets
 
 
 def replayed() -> list[int]:
-    """What the group is given from here on, each for the first time."""
+    """Consume what the group receives from now on, and return its payloads. Each message must be a first attempt."""
     got: list[int] = []
     with Subscription(TOPIC, GROUP) as subscription:
         settle(subscription)
@@ -97,7 +97,7 @@ def test_to_the_latest_skips_what_is_there() -> None:
 
 
 def test_forward_and_back(done: list[int]) -> None:
-    """Never above what is settled, so nothing that commits late is skipped."""
+    """The new position is never above the settled offset, so nothing that commits late is skipped."""
     assert reset(TOPIC, GROUP, done[9] + 1000) <= done[9]
     publish(TOPIC, 10)
     assert replayed() == [10]
@@ -144,7 +144,10 @@ def test_refused_while_its_subscribers_run_and_nothing_is_changed(done: list[int
 
 
 def test_forced_its_subscribers_begin_anew(done: list[int]) -> None:
-    """Also what they have in hand: their answers are refused, it comes again as a first attempt."""
+    """A forced reset includes messages in flight.
+
+    Their acks are refused, and they are delivered again as first attempts.
+    """
     publish(TOPIC, 10, key="k")
     with Subscription(TOPIC, GROUP) as subscription:
         (held,) = poll_until(subscription, 1)
@@ -159,7 +162,7 @@ def test_forced_its_subscribers_begin_anew(done: list[int]) -> None:
 
 
 def test_forced_the_younger_of_one_name_stays(done: list[int]) -> None:
-    """An older one that has not been told yet of its successor does not take the place of it."""
+    """An older subscriber that does not know its successor yet does not replace it."""
     with Subscription(TOPIC, GROUP, name="one") as older:
         older.poll()
         with Subscription(TOPIC, GROUP, name="one") as younger:
@@ -171,7 +174,7 @@ def test_forced_the_younger_of_one_name_stays(done: list[int]) -> None:
 
 
 def test_nothing_that_is_to_come_again_is_deleted_meanwhile(done: list[int]) -> None:
-    """Retention is over. Reset, not committed, beside a collection; then a collection after it."""
+    """The messages are past retention. One collection runs before the reset commits, and another one after it."""
     from tests.protocol.interleavings.steps import COMMIT, Stopped
 
     with override_settings(MQUEUE={**KEPT, "RETENTION": 0, "GC_INTERVAL": 3600}):
@@ -221,7 +224,10 @@ def test_bad_places(to: Any, error: type[Exception], django_assert_num_queries: 
 
 @pytest.mark.parametrize("alone", [True, False])
 def test_a_paused_group_is_given_nothing_and_others_are(alone: bool) -> None:
-    """One group, or all of a topic: also those that run already, and those that start later."""
+    """Pause one group, or all groups of a topic.
+
+    The pause applies to running subscribers and to those started later.
+    """
     for group in (GROUP, "stock"):
         subscribe(TOPIC, group)
     publish(TOPIC, 0)
@@ -240,7 +246,7 @@ def test_a_paused_group_is_given_nothing_and_others_are(alone: bool) -> None:
 
 
 def test_who_reads_the_log_by_itself_is_not_paused() -> None:
-    """Nothing is delivered to it that could be held back."""
+    """A group that reads the log itself has no deliveries that ``pause`` could stop."""
     subscribe(TOPIC, GROUP)
     following.follow(TOPIC, "archive", 0, 0, using="default")
     assert pause(TOPIC, "archive") == 0
@@ -280,7 +286,7 @@ def test_a_reset_keeps_the_pause(done: list[int]) -> None:
 
 
 def test_no_claim_is_under_way_when_pause_returns() -> None:
-    """It waits for the one that is, and whoever claims after it gets nothing."""
+    """``pause`` waits for a claim that is under way. Any later claim gets nothing."""
     from tests.protocol.interleavings.steps import COMMIT, Stopped
     from tests.protocol.interleavings.workers import claim
 
@@ -301,7 +307,7 @@ def test_no_claim_is_under_way_when_pause_returns() -> None:
 
 
 def test_pausing_a_topic_waits_for_no_other_topic() -> None:
-    """A worker of another one stands still in the midst of moving its watermark."""
+    """A worker of another topic stops in the middle of moving its watermark."""
     from tests.protocol.interleavings.steps import COMMIT, Stopped
 
     subscribe(TOPIC, GROUP)

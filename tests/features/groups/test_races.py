@@ -1,4 +1,4 @@
-"""Registration, collection and departure at the same moment: none works on another's half-done change."""
+"""Registration, collection and unsubscribing at the same moment: none acts on another's unfinished change."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ BEFORE_THE_REST = "AND partition_key = %s FOR UPDATE"
 
 @override_settings(MQUEUE=QUICK)
 def test_registration_waits_for_a_collection_that_is_under_way() -> None:
-    """A batch that has looked at the groups deletes before another one registers: what that gets is what is left."""
+    """A collection that has read the groups deletes before another group registers. The new group gets what is left."""
     with Subscription(TOPIC, group="a") as subscription:
         publish(TOPIC, "gone", key="k")
         consume(subscription, 1)
@@ -63,7 +63,7 @@ def test_registration_waits_for_a_collection_that_is_under_way() -> None:
 
 @override_settings(MQUEUE=QUICK)
 def test_collection_leaves_a_topic_where_a_registration_is_under_way() -> None:
-    """It neither waits for it nor deletes what the newcomer is about to be owed."""
+    """Collection does not wait for the registration, and deletes nothing that the new group must receive."""
     with Subscription(TOPIC, group="a") as subscription:
         publish(TOPIC, 1, key="k")
         consume(subscription, 1)
@@ -82,8 +82,11 @@ def test_collection_leaves_a_topic_where_a_registration_is_under_way() -> None:
 def test_two_that_register_one_group_at_once_do_not_undo_each_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A slow registration (it looks for a quiet moment) ends after another worker has registered and consumed."""
-    # It ends with the transaction, on a slow machine too.
+    """A slow registration waits for a quiet moment.
+
+    It ends after another worker has registered the group and consumed.
+    """
+    # The slow registration ends with the transaction, also on a slow machine.
     monkeypatch.setattr(registration, "SETTLE_FOR", PATIENCE)
     looking = threading.Event()
 
@@ -114,7 +117,7 @@ def test_two_that_register_one_group_at_once_do_not_undo_each_other(
 def test_an_unsubscribe_that_ends_late_takes_nothing_from_those_who_came_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Between two transactions of its removal the group subscribes again and consumes."""
+    """The group subscribes again and consumes between two transactions of its removal."""
     monkeypatch.setattr(removal, "ROWS", 1)
     published = [publish(TOPIC, n, key="k").offset for n in range(2)]
     with Subscription(TOPIC, group="a") as subscription:

@@ -1,4 +1,4 @@
-"""A registered group gets everything, whenever its workers come; a new one gets what is still there."""
+"""A registered group gets every message, even if its workers start late. A new group gets what is still stored."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def quick() -> Iterator[None]:
 
 
 def test_a_registered_group_that_is_down_gets_everything() -> None:
-    """A consumes a brand-new partition and everything of it is collectable for A alone: B gets all of it."""
+    """Group A consumes a new partition. Only the registration of B keeps its messages, and B receives all of them."""
     subscribe(TOPIC, "a")
     subscribe(TOPIC, "b")
     with Subscription(TOPIC, group="a") as subscription:
@@ -56,7 +56,7 @@ def test_a_registered_group_that_is_down_gets_everything() -> None:
 
 
 def test_a_group_that_never_ran_holds_back_partitions_it_never_saw() -> None:
-    """Also those that came, were drained and given up by others long before its first worker."""
+    """Other groups consumed these partitions and gave them up long before the group's first worker."""
     subscribe(TOPIC, "b")
     for number in range(3):
         with Subscription(TOPIC, group="a") as subscription:
@@ -69,7 +69,7 @@ def test_a_group_that_never_ran_holds_back_partitions_it_never_saw() -> None:
 
 
 def test_a_topic_without_a_registered_group_forgets_nothing() -> None:
-    """However old and however often it is collected."""
+    """Repeated collections delete none of its messages."""
     subscribe(TOPIC, "gone")
     unsubscribe(TOPIC, "gone")
     publish_many(TOPIC, range(5))
@@ -79,7 +79,7 @@ def test_a_topic_without_a_registered_group_forgets_nothing() -> None:
 
 
 def test_a_new_group_gets_what_is_still_there() -> None:
-    """What the others are done with and has been collected is gone; what is kept comes."""
+    """The group does not get messages that the others finished and that were collected. It gets all others."""
     with Subscription(TOPIC, group="a") as subscription:
         publish(TOPIC, "gone", key="k")
         consume(subscription, 1)
@@ -98,7 +98,7 @@ def test_a_new_group_gets_what_was_published_before_anybody_registered() -> None
 
 
 def test_a_group_that_unsubscribes_stops_holding_deletion_back() -> None:
-    """And what it had done is forgotten with it."""
+    """Its delivery state, positions, leases and heartbeats are deleted as well."""
     subscribe(TOPIC, "a")
     subscribe(TOPIC, "b")
     with Subscription(TOPIC, group="a") as subscription:
@@ -116,7 +116,7 @@ def test_a_group_that_unsubscribes_stops_holding_deletion_back() -> None:
 
 
 def test_unsubscribing_the_last_group_keeps_what_is_left() -> None:
-    """Nobody is registered then, and the next group may want it."""
+    """No group is registered then, and the next group may need the messages."""
     with Subscription(TOPIC, group="a") as subscription:
         publish_many(TOPIC, range(3))
         consume(subscription, 3)
@@ -126,7 +126,7 @@ def test_unsubscribing_the_last_group_keeps_what_is_left() -> None:
 
 
 def test_subscribing_again_starts_anew() -> None:
-    """Nothing is remembered of the first time; an operator who wants a position resets it."""
+    """Nothing of the first registration is kept. An operator can set another position with ``reset``."""
     publish_many(TOPIC, [OutgoingMessage(n, key="k") for n in range(3)])
     with Subscription(TOPIC, group="a") as subscription:
         consume(subscription, 3)
@@ -137,7 +137,7 @@ def test_subscribing_again_starts_anew() -> None:
 
 
 def test_subscribe_and_unsubscribe_tell_whether_they_changed_anything() -> None:
-    """And a registered group keeps its place, whatever start is asked for."""
+    """Both return whether they changed anything. A registered group keeps its position, whatever start is requested."""
     assert not unsubscribe(TOPIC, "a")
     assert subscribe(TOPIC, "a")
     publish(TOPIC, 1, key="k")
@@ -149,7 +149,10 @@ def test_subscribe_and_unsubscribe_tell_whether_they_changed_anything() -> None:
 
 
 def test_the_worker_of_an_unsubscribed_group_is_told() -> None:
-    """Its next looks raise ``NotRegistered``, it claims nothing more, and it does not register again by itself."""
+    """The worker's next polls raise ``NotRegistered``.
+
+    It claims nothing more, and does not register again by itself.
+    """
     with Subscription(TOPIC, group="a") as subscription:
         publish(TOPIC, 1, key="k")
         (delivery,) = poll_until(subscription, 1)

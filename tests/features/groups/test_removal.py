@@ -1,4 +1,4 @@
-"""What a group has done goes in bounded transactions, after a reset or an unsubscribe, whoever dies between two."""
+"""Bounded transactions delete a group's state after a reset or an unsubscribe, even if a process dies between two."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def kept() -> Iterator[None]:
 
 @pytest.fixture
 def pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three rows of each table at a time."""
+    """Delete only three rows of a table at a time."""
     monkeypatch.setattr(removal, "ROWS", 3)
 
 
 @pytest.fixture
 def done(pieces: None) -> list[int]:
-    """Twenty messages of five keys, all done by the group and written down so; their offsets."""
+    """Let the group ack twenty messages of five keys, and store its positions. Return the offsets."""
     subscribe(TOPIC, OTHER)
     publish_many(TOPIC, [OutgoingMessage(n, key=f"k{n % 5}") for n in range(20)])
     with Subscription(TOPIC, GROUP) as subscription:
@@ -89,7 +89,7 @@ def is_resetting() -> bool:
 
 
 def assert_all_comes_again(count: int = 20) -> None:
-    """To a worker of the group, each once and as a first attempt."""
+    """Assert that a worker of the group receives each message once, as a first attempt."""
     with Subscription(TOPIC, GROUP) as subscription:
         again = consume(subscription, count)
         assert sorted((d.payload, d.attempt) for d in again) == [(n, 1) for n in range(count)]
@@ -107,7 +107,7 @@ def is_deletion(sql: str) -> bool:
 
 
 def half_done(verb: Callable[[], object], *, pieces: int = 2, group: str = GROUP) -> None:
-    """Die after so many pieces of the removal."""
+    """Fail after ``pieces`` pieces of the removal, as if the process died."""
     seen = 0
 
     def look(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
@@ -124,7 +124,7 @@ def half_done(verb: Callable[[], object], *, pieces: int = 2, group: str = GROUP
 
 @contextmanager
 def searches() -> Iterator[list[tuple[str, int]]]:
-    """Behind which key each search for delivery state begins."""
+    """Yield the (key, offset) behind which each search for delivery state begins."""
     found: list[tuple[str, int]] = []
 
     def look(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
@@ -138,7 +138,7 @@ def searches() -> Iterator[list[tuple[str, int]]]:
 
 @contextmanager
 def deleted_rows() -> Iterator[list[int]]:
-    """How many rows each DELETE of delivery state, leases and offsets has removed."""
+    """Yield the number of rows that each DELETE of delivery state, leases and offsets has removed."""
     found: list[int] = []
 
     def look(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
@@ -152,7 +152,10 @@ def deleted_rows() -> Iterator[list[int]]:
 
 
 def fill(count: int, partitions: int) -> None:
-    """So many delivered messages' state in so many partitions, each with a position and a lease."""
+    """Create the state of ``count`` delivered messages.
+
+    Each of ``partitions`` partitions also has a position and a lease.
+    """
     for n in range(partitions):
         Offset.objects.create(
             consumer_group=GROUP,
@@ -182,23 +185,26 @@ def fill(count: int, partitions: int) -> None:
     "verb", [forced_reset, lambda: unsubscribe(TOPIC, GROUP)], ids=["reset", "unsubscribe"]
 )
 def test_every_transaction_is_bounded_and_their_number_linear(verb: Callable[[], object]) -> None:
-    """One begins, with a thousand rows of each table, one takes each thousand more, one ends it."""
+    """The first transaction deletes a thousand rows of each table.
+
+    Each later one deletes up to a thousand rows, and the last one ends the removal.
+    """
     subscribe(TOPIC, GROUP)
     fill(10_500, 30)
     with counted() as cost, deleted_rows() as deleted:
         verb()
     assert max(deleted) <= 1000, cost
     assert sum(deleted) >= 10_500 + 30 + 30
-    # The last piece finds nothing more; then it ends.
+    # One more piece finds no rows. Then one transaction ends the removal.
     assert cost.commits == 1 + 10 + 1 + 1, cost
     assert (states(), places(), is_unfinished()) == (0, 0, False)
 
 
 def test_each_piece_begins_behind_the_one_before(done: list[int]) -> None:
-    """Not at the beginning: there the server goes through all that was deleted and is not purged yet."""
+    """A search from the beginning would read all deleted rows that the server has not purged yet."""
     with searches() as found:
         unsubscribe(TOPIC, GROUP)
-    # The first two: of the first transaction, and of those that follow.
+    # The first transaction begins at the start, and so does the first piece after it.
     assert found[:2] == [("", -1)] * 2
     assert len(found) == 1 + 6 + 2
     assert found[1:-1] == sorted(set(found[1:-1])), found
@@ -214,14 +220,14 @@ def test_a_small_group_is_reset_in_one_transaction() -> None:
 
 
 def test_the_topic_is_not_locked_while_the_rest_is_removed(done: list[int]) -> None:
-    """Another group registers between any two pieces, and while one is under way."""
+    """Another group can register between any two pieces, and also during a piece."""
     groups: list[bool] = []
     deletions = 0
 
     def look(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
         nonlocal deletions
         deletions += is_deletion(sql)
-        if is_deletion(sql) and deletions > 1:  # The first is in the transaction of the new start.
+        if is_deletion(sql) and deletions > 1:  # The reset's own transaction makes the first.
             with Background(lambda: subscribe(TOPIC, f"new-{deletions}")) as newcomer:
                 groups.append(newcomer.result())
         return execute(sql, params, many, context)
@@ -253,7 +259,7 @@ def test_a_connection_that_is_lost_leaves_a_removal_that_goes_on(done: list[int]
 
 @pytest.mark.usefixtures("nobody_else_removes")
 def test_nothing_is_delivered_until_all_is_removed(done: list[int]) -> None:
-    """A worker that runs meanwhile claims nothing; what it then gets it gets in full."""
+    """A running worker claims nothing during the removal. Afterwards it receives every message."""
     with Subscription(TOPIC, GROUP) as worker:
         assert consume_rest(worker) == []
         half_done(forced_reset)
@@ -270,7 +276,7 @@ def nobody_else_removes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("nobody_else_removes")
 def test_a_claim_under_the_new_life_gets_nothing_before_all_is_removed(done: list[int]) -> None:
-    """Also where a worker has not heard of the reset: as if it had looked at its group just before."""
+    """The claim gets nothing even if the worker knows the new registration generation and has a lease."""
     publish_many(TOPIC, [OutgoingMessage(20, key="k0")])
     with Subscription(TOPIC, GROUP) as worker:
         wait_until(
@@ -291,7 +297,7 @@ def test_a_claim_under_the_new_life_gets_nothing_before_all_is_removed(done: lis
 
 @pytest.mark.usefixtures("nobody_else_removes")
 def test_what_a_worker_read_while_it_was_removed_is_forgotten(done: list[int]) -> None:
-    """It joins meanwhile, and finds positions and state from before; these are gone when the group begins."""
+    """A worker joins during the removal and reads old positions and state. It forgets them when the group begins."""
     half_done(forced_reset, pieces=1)
     assert places() > 0
     PartitionLease.objects.bulk_create(
@@ -319,7 +325,7 @@ def test_workers_of_the_topic_finish_a_reset(done: list[int], group: str) -> Non
 
 
 def test_workers_of_the_topic_finish_an_unsubscribe(done: list[int]) -> None:
-    """State of a group that is gone would stay for ever: nobody else knows of it."""
+    """Only workers of the topic can delete the state of a group that no longer exists."""
     half_done(lambda: unsubscribe(TOPIC, GROUP))
     with Subscription(TOPIC, OTHER) as worker:
         wait_until(lambda: (worker.poll(), not is_unfinished())[1], "the removal is finished")
@@ -328,7 +334,10 @@ def test_workers_of_the_topic_finish_an_unsubscribe(done: list[int]) -> None:
 
 @pytest.mark.parametrize("locked", ["a", "b"])
 def test_a_removal_that_cannot_go_on_hinders_no_other(pieces: None, locked: str) -> None:
-    """A transaction holds what the one group has left. Workers of the topic finish the other group's removal."""
+    """A transaction locks the remaining state of one group.
+
+    Workers of the topic finish the removal of the other group.
+    """
     subscribe(TOPIC, OTHER)
     publish_many(TOPIC, [OutgoingMessage(n, key=f"k{n % 5}") for n in range(20)])
     for group in ("a", "b"):
@@ -352,7 +361,10 @@ def test_who_subscribes_again_finishes_an_unsubscribe(done: list[int]) -> None:
 
 
 def test_what_a_resetting_group_had_done_before_does_not_count_for_deletion(done: list[int]) -> None:
-    """Its positions still say that it is done with all: what is to come again would be deleted."""
+    """The group's old positions still cover every message.
+
+    Collection must not use them, because the messages are delivered again.
+    """
     with Subscription(TOPIC, OTHER) as other:
         consume(other, 20)
         settle(other)
@@ -438,7 +450,7 @@ class TestBesideHandlers:
     def test_the_verb_waits_for_a_handlers_transaction_without_the_topic(
         self, delivery: Delivery, verb: Callable[[], object]
     ) -> None:
-        """And without the registration: other groups' verbs and deletion go on."""
+        """It does not lock the registration either, so verbs of other groups and deletion continue."""
         with HeldTransaction(delivery.ack) as handler, Background(verb) as moving:
             wait_for_lock_wait(moving)
             with Background(lambda: subscribe(TOPIC, "new")) as newcomer:

@@ -1,4 +1,4 @@
-"""Garbage collection: what every group is done with leaves the log, no earlier than the retention says."""
+"""Garbage collection deletes what every group has acked, and not before its retention is over."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HOUR = {**QUICK, "RETENTION": 3600}
 
 
 def age(topic: str, by: timedelta) -> None:
-    """Make all messages of a topic older: nobody waits for an hour."""
+    """Make all messages of a topic older, so that no test waits for an hour."""
     for message in Message.objects.filter(topic=topic):
         message.published_at -= by // timedelta(milliseconds=1)
         message.save(update_fields=["published_at"])
@@ -38,7 +38,10 @@ def age(topic: str, by: timedelta) -> None:
 
 @override_settings(MQUEUE=HOUR)
 def test_what_is_done_is_kept_for_the_retention() -> None:
-    """An hour from its publication, by the database's clock; its state is kept with it and goes with it."""
+    """Retention is one hour from publication, by the database's clock.
+
+    The delivery state is deleted together with its message.
+    """
     with Subscription(TOPIC, group=GROUP) as subscription:
         first = publish(TOPIC, 1, key="k").offset
         consume(subscription, 1)
@@ -67,7 +70,7 @@ def test_a_topic_may_have_a_retention_of_its_own() -> None:
 
 @override_settings(MQUEUE=QUICK)
 def test_what_is_not_done_is_kept_however_old() -> None:
-    """Undelivered, delivered and unanswered, or waiting for a retry: age alone deletes nothing."""
+    """Age alone deletes no message that is undelivered, in flight, or waiting for a retry."""
     subscribe(TOPIC, GROUP)
     kept = [publish(TOPIC, n, key=f"key-{n}").offset for n in range(3)]
     age(TOPIC, timedelta(days=400))
@@ -84,7 +87,7 @@ def test_what_is_not_done_is_kept_however_old() -> None:
 
 @override_settings(MQUEUE=QUICK)
 def test_an_open_message_holds_back_its_own_partition_only() -> None:
-    """What is behind it in its partition stays, with its state; other partitions are collected."""
+    """Later messages of its partition stay, with their state. Other partitions are collected."""
     with Subscription(TOPIC, group=GROUP, batch_size=1000) as subscription:
         publish(TOPIC, "stuck", key="stuck")
         (stuck,) = poll_until(subscription, 1)
@@ -101,7 +104,7 @@ def test_an_open_message_holds_back_its_own_partition_only() -> None:
 
 @override_settings(MQUEUE={**QUICK, "LEASE_DURATION": 1})
 def test_a_worker_collects_by_itself_while_it_polls() -> None:
-    """Nobody has to ask, under load neither; and the position of an emptied partition goes once nobody leases it."""
+    """No call is needed, even under load. The worker also gives up the leases of emptied partitions."""
     with Subscription(TOPIC, group=GROUP) as subscription:
         for number in range(30):
             publish(TOPIC, number, key=f"key-{number % 5}")
@@ -119,7 +122,7 @@ def test_a_worker_collects_by_itself_while_it_polls() -> None:
 
 @override_settings(MQUEUE=QUICK)
 def test_positions_of_emptied_partitions_go_with_the_last_message() -> None:
-    """Where nobody leases them any more; so that a million keys of the past cost nothing."""
+    """Positions of partitions without a lease are deleted, so a million old keys cost nothing."""
     with Subscription(TOPIC, group=GROUP) as subscription:
         publish_many(TOPIC, [OutgoingMessage(n, key=f"key-{n}") for n in range(50)])
         consume(subscription, 50)
@@ -136,7 +139,7 @@ def test_positions_of_emptied_partitions_go_with_the_last_message() -> None:
 
 @override_settings(MQUEUE=QUICK)
 def test_collection_goes_in_batches_each_committed() -> None:
-    """A thousand rows at once at most: no transaction grows with the backlog."""
+    """One transaction deletes a thousand rows at most, and does not grow with the backlog."""
     count = 2500
     with Subscription(TOPIC, group=GROUP, batch_size=1000) as subscription:
         publish_many(TOPIC, [OutgoingMessage(n, key="k") for n in range(count)])
@@ -161,7 +164,7 @@ def test_collection_goes_in_batches_each_committed() -> None:
 
 @override_settings(MQUEUE=HOUR)
 def test_rows_that_nobody_can_delete_yet_do_not_hide_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stuck head of many pages: the next pass goes on behind it instead of looking at it for ever."""
+    """The oldest rows fill many pages and cannot be deleted. The next pass continues behind them."""
     monkeypatch.setattr(collecting, "PAGE", 10)
     monkeypatch.setattr(collecting, "FRUITLESS_PAGES", 3)
     with Subscription(TOPIC, group=GROUP, batch_size=1) as subscription:
@@ -181,7 +184,7 @@ def test_rows_that_nobody_can_delete_yet_do_not_hide_later_ones(monkeypatch: pyt
 
 @override_settings(MQUEUE=QUICK)
 def test_dead_letters_are_no_garbage() -> None:
-    """Not even when the groups that consume them are done with them."""
+    """They stay even after the groups that consume them have acked them."""
     with Subscription(TOPIC, group=GROUP) as subscription:
         publish(TOPIC, 1, key="k")
         poll_until(subscription, 1)[0].reject("no")

@@ -1,4 +1,4 @@
-"""Where a new group begins: latest, an offset, a moment; never above what is settled."""
+"""The start of a new group: latest, an offset, or a time. It is never above the settled offset."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_start_latest_begins_with_what_is_published_from_now_on() -> None:
 
 
 def test_start_latest_loses_nothing_that_commits_late() -> None:
-    """A transaction is open at that moment: rather a few from just before than one too few."""
+    """A transaction is open when the group registers. The group gets some earlier messages rather than miss one."""
     publish(TOPIC, "before", key="k")
     with HeldTransaction(lambda: publish(TOPIC, "late", key="k")) as held:
         publish(TOPIC, "just before", key="k")
@@ -65,7 +65,7 @@ def test_start_latest_loses_nothing_that_commits_late() -> None:
 
 @pytest.mark.parametrize("settled_before", [False, True])
 def test_start_at_an_offset_begins_with_that_message(settled_before: bool) -> None:
-    """Whether or not anybody has consumed the topic before."""
+    """The start does not depend on earlier consumers of the topic."""
     if settled_before:
         with Subscription(TOPIC, group="before"):
             pass
@@ -77,7 +77,7 @@ def test_start_at_an_offset_begins_with_that_message(settled_before: bool) -> No
 
 
 def test_start_beyond_the_end_begins_at_the_end() -> None:
-    """No start lies above what is settled: nothing that may come is skipped."""
+    """No start is above the settled offset, so no later message is skipped."""
     last = publish(TOPIC, 1, key="k").offset
     assert subscribe(TOPIC, "a", start=last + 1000)
     publish(TOPIC, 2, key="k")
@@ -99,7 +99,7 @@ def make_older(offset: int, by: timedelta) -> None:
 
 @pytest.mark.parametrize("spacing", [timedelta(seconds=5), timedelta(minutes=10)])
 def test_start_at_a_moment_begins_with_what_was_published_then(spacing: timedelta) -> None:
-    """An aware datetime of any zone; messages close together and far apart."""
+    """The start is an aware datetime. The messages are close together or far apart."""
     published = [publish(TOPIC, n, key="k").offset for n in range(20)]
     for place, offset in enumerate(published):
         make_older(offset, spacing * (20 - place))
@@ -119,14 +119,14 @@ def test_start_at_a_moment_begins_with_what_was_published_then(spacing: timedelt
 
 
 def behind(offsets: list[int], by: timedelta) -> datetime:
-    """Let messages look as if the server's clock was behind; return the first one's true time of publication."""
+    """Date messages as if the server's clock was behind. Return the true publication time of the first one."""
     true = Message.objects.get(offset=offsets[0]).published_at
     Message.objects.filter(offset__in=offsets).update(published_at=F("published_at") - by // MILLISECOND)
     return datetime(1970, 1, 1, tzinfo=UTC) + true * MILLISECOND
 
 
 def begun(start: datetime, how: str) -> list[Any]:
-    """What a group is given that begins at that moment, by ``subscribe`` or by ``reset``."""
+    """Start a group at that time with ``subscribe`` or ``reset``, and return the payloads that it gets."""
     if how == "subscribe":
         assert subscribe(TOPIC, "a", start=start)
     else:
@@ -140,7 +140,7 @@ def begun(start: datetime, how: str) -> list[Any]:
 
 @pytest.fixture
 def spaced() -> list[int]:
-    """Twenty messages, ten minutes apart, the last one two hours ago."""
+    """Publish twenty messages, ten minutes apart, the last one two hours ago. Return their offsets."""
     published = [publish(TOPIC, n, key="k").offset for n in range(20)]
     for place, offset in enumerate(published):
         make_older(offset, timedelta(hours=2) + timedelta(minutes=10) * (20 - place))
@@ -153,7 +153,7 @@ def spaced() -> list[int]:
 def test_a_clock_that_was_behind_hides_nothing_that_was_published_before(
     spaced: list[int], by: timedelta, how: str, first: int
 ) -> None:
-    """In the midst of the log, or at its end: what looks old there says nothing of the messages before it."""
+    """Wrong old times are in the middle of the log or at its end. They do not hide the messages before them."""
     moment = (
         datetime(1970, 1, 1, tzinfo=UTC) + Message.objects.get(offset=spaced[5]).published_at * MILLISECOND
     )
@@ -170,15 +170,18 @@ def test_a_clock_that_was_behind_hides_nothing_that_was_published_before(
 def test_what_was_published_while_the_clock_was_behind_is_not_skipped(
     spaced: list[int], by: timedelta, how: str, last: int
 ) -> None:
-    """The moment is one at which the clock was behind: the times fall there, and the group begins no later."""
+    """The start is a time at which the clock was behind.
+
+    The group also gets the messages that the clock dated too early.
+    """
     moment = behind(spaced[8 : last + 1], by)
     assert begun(moment, how) == [*range(8, 20), "new"]
 
 
 def test_a_clock_that_was_behind_for_thousands_of_messages() -> None:
-    """Within the hour for which times are not believed.
+    """The clock was behind by less than ``CLOCK_SPREAD``, one hour.
 
-    The search halves the offsets from 1 on, so the log begins there: the search looks first at what was behind.
+    The search halves the offsets from 1 on. The log begins at 1, so the search first reads messages with wrong times.
     """
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE queue_messages AUTO_INCREMENT = 1")

@@ -1,4 +1,4 @@
-"""A topic with a message in each of the states, and what tests ask about them."""
+"""A topic with one message in each status, and helpers that query it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ TOPIC, GROUP = "orders", "billing"
 
 
 def published(*payloads: Any, key: str | None = "k", **fields: Any) -> list[int]:
-    """Offsets of new messages with these payloads."""
+    """Publish messages with these payloads, and return their offsets."""
     return [
         one.offset for one in publish_many(TOPIC, [OutgoingMessage(p, key=key, **fields) for p in payloads])
     ]
 
 
 def scheduled(*payloads: Any, group: str = "", in_ms: int = 3_600_000, topic: str = TOPIC) -> list[int]:
-    """Messages that wait for their time."""
+    """Create scheduled messages, and return their offsets."""
     rows = []
     for payload in payloads:
         now = database_ms()
@@ -40,7 +40,10 @@ def scheduled(*payloads: Any, group: str = "", in_ms: int = 3_600_000, topic: st
 
 
 def one_of_each() -> dict[str, int]:
-    """A message in each status, of keys of their own, by that name; their offsets. Two more groups look on."""
+    """Create a message in each status, each with its own key. Return the offsets by the name of the status.
+
+    The group ``stock`` is also subscribed.
+    """
     subscribe(TOPIC, GROUP)
     subscribe(TOPIC, "stock")
     names = ("done", "dead", "waiting", "in_flight")
@@ -56,7 +59,7 @@ def one_of_each() -> dict[str, int]:
     settle(subscription)
     offsets["pending"] = published({"is": "pending"}, key="pending", id="pending")[0]
     offsets["scheduled"] = scheduled("tomorrow")[0]
-    subscription._engine = None  # Its leases and what it has in flight stay as they are.
+    subscription._engine = None  # Its leases and its messages in flight stay as they are.
     return offsets
 
 
@@ -65,7 +68,7 @@ def found(page: Page) -> list[Any]:
 
 
 def every(topic: str = TOPIC, **asked: Any) -> list[Inspected]:
-    """All that is found, page by page."""
+    """Return all messages that ``messages`` finds, page by page."""
     got, start = [], None
     for _ in range(1000):
         page = messages(topic, start=start, **asked)
@@ -76,7 +79,7 @@ def every(topic: str = TOPIC, **asked: Any) -> list[Inspected]:
 
 
 def published_at(offsets: list[int], ms: int) -> datetime:
-    """Let messages have been published then."""
+    """Set the publication time of messages, and return it as a datetime."""
     with connection.cursor() as cursor:
         for offset in offsets:
             cursor.execute("UPDATE queue_messages SET published_at = %s WHERE `offset` = %s", [ms, offset])

@@ -1,4 +1,4 @@
-"""What is told of what handlers do now, and of dead letters that came lately: counted, and from a sample."""
+"""Numbers about running handlers and recent dead letters, counted and estimated from a sample."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def figures(exact: int | None) -> GroupFigures:
 
 
 def test_what_handlers_do(exact: int | None) -> None:
-    """Sixty messages were done in three seconds each; of four that are in flight one has no handler yet."""
+    """Sixty messages took three seconds each. Four are in flight, and one of these has no handler yet."""
     subscription = Subscription(TOPIC, GROUP, "worker-1").open()
     publish_many(TOPIC, list(range(60)))
     consume(subscription, 60)
@@ -62,7 +62,10 @@ def test_what_handlers_do(exact: int | None) -> None:
 
 
 def test_a_group_that_comes_further_is_not_quiet() -> None:
-    """Nothing is in flight at this moment, and of what was done nothing is in the sample; a watermark has moved."""
+    """Nothing is in flight, and the sample contains no acked message.
+
+    The group is not quiet, because a watermark has moved.
+    """
     with Subscription(TOPIC, GROUP) as subscription:
         publish_many(TOPIC, list(range(60)))
         consume(subscription, 60)

@@ -1,4 +1,4 @@
-"""What is read of payloads: no more than is asked for; and one message by its offset."""
+"""Queries read no more of a payload than requested. An offset finds one message."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_with_a_filter_the_whole_is_compared_and_the_beginning_told() -> None:
 def test_a_page_that_has_read_very_much_ends_and_the_next_goes_on(
     monkeypatch: pytest.MonkeyPatch, newest_first: bool
 ) -> None:
-    """Whatever the number of messages; none is left out between the two."""
+    """The size of the payloads ends a page, whatever the number of messages. The next page leaves none out."""
     monkeypatch.setattr(inspecting, "READ_BYTES", 10_000)
     monkeypatch.setattr(inspecting, "BYTES_AT_ONCE", 4_000)
     for n in range(30):
@@ -71,7 +71,7 @@ def test_payloads_that_cannot_be_decoded() -> None:
 
 
 def test_one_message_by_its_offset() -> None:
-    """Of the log, of what is scheduled, of the dead letters, and of no other topic."""
+    """An offset finds a message of the log, a scheduled one or a dead letter, but none of another topic."""
     offsets = one_of_each()
     other = publish("other", 1).offset
     (one,) = messages(TOPIC, offset=offsets["pending"])
@@ -113,7 +113,7 @@ def test_one_is_sent_to_the_front_or_removed_by_its_offset() -> None:
 
 
 def test_the_newest_of_all_topics() -> None:
-    """Each with the topic that it is stored in, no more of each payload than is asked for."""
+    """Each message has the topic that stores it. Its payload is cut at ``payload_limit``."""
     one_of_each()
     publish("other", "x" * 100)
     page = browsing.newest("default", limit=3, start=None, payload_limit=20)

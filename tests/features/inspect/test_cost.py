@@ -1,4 +1,4 @@
-"""Bounded: what a look reads goes by what it is asked to look at, not by how much there is."""
+"""The rows that a query reads depend on the question, not on the number of stored messages."""
 
 from __future__ import annotations
 
@@ -34,13 +34,16 @@ SMALL, LARGE = 4_000, 40_000
 KEYS, OPEN = 200, 1_000
 SHORT = 20_000
 MOST_READ = 25_000
-"""For any of the numbers."""
+"""The most rows that a query of ``NUMBERS`` may read."""
 STEPS_MORE = 2 * math.ceil(math.log2(LARGE / SMALL)) * 2 * (2 * NEIGHBOURS)
-"""Rows that the further steps of two searches by time read: each twice, in the log and of what was found."""
+"""Rows that two searches by time read in their further steps.
+
+Each counts twice: in the log and in the result of the search.
+"""
 
 
 def fill(topic: str, count: int, keys: int = KEYS) -> None:
-    """The last ``OPEN`` are new, as many before them wait for a retry, and all others are done."""
+    """Fill a topic. The last ``OPEN`` messages are new, as many before them wait for a retry, and the rest are done."""
     subscribe(topic, "g")
     first = insert_messages(topic, count, keys, published_at="1700000000000 + n * 1000")
     with connection.cursor() as cursor:
@@ -112,7 +115,7 @@ def cost(topic: str, count: int, question: str) -> Cost:
 
 
 def test_ten_times_as_many_messages_cost_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """But for the few steps more of a bisection."""
+    """Only searches by time read more, because bisection takes a few more steps."""
     fill("small", SMALL)
     fill("large", LARGE)
     for question in QUESTIONS:
@@ -122,14 +125,17 @@ def test_ten_times_as_many_messages_cost_the_same(monkeypatch: pytest.MonkeyPatc
         assert large.count <= 1.1 * small.count + 10, f"{question}: {small.count} statements, and {large}"
     fill(
         "short", SHORT, SHORT
-    )  # So many short partitions that the server's statistics speak against loose scans.
+    )  # With so many short partitions, the server's statistics advise against loose scans.
     for named in (KEYS, KEYS // 4):
         monkeypatch.setattr(partitions, "NAMED", named)
         numbers_cost_the_same()
 
 
 def numbers_cost_the_same() -> None:
-    """As much is sampled. (``latency`` goes by what was done in the time that is asked for, and that is nothing.)"""
+    """Assert that the numbers of both topics cost the same, because the samples have the same size.
+
+    ``latency`` reads what was acked in the requested time, which is nothing here.
+    """
     for question, ask in NUMBERS.items():
         spent = []
         for topic in ("small", "large"):
@@ -144,7 +150,7 @@ def numbers_cost_the_same() -> None:
 
 
 def test_what_has_no_index_is_looked_for_up_to_the_limit() -> None:
-    """At five rows read for each message, its state among them."""
+    """A query reads about five rows for each message, including its state."""
     fill("large", LARGE)
     for asked in ({"kind": "none"}, {"payload__x": 1}, {"filter": lambda message: False}):
         with counted() as spent:

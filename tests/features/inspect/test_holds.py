@@ -1,4 +1,4 @@
-"""What keeps messages from being deleted, and who works on what."""
+"""Retention blockers, and the subscribers of a group with their work."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_message_is_not_delivered_then_in_flight_then_waits() -> None:
         assert (the_hold().reason, the_hold().offset) == ("waiting", first.offset)
         second.ack()
         assert the_hold().reason == "waiting"
-        subscription._engine = None  # It stays as it is.
+        subscription._engine = None  # Its lease and its waiting message stay as they are.
     publish(TOPIC, 3, key="other")
     Message.objects.update(published_at=database_ms() - 3 * 3_600_000)
     Message.objects.filter(partition_key="k").delete()

@@ -1,4 +1,4 @@
-"""``messages``: how messages stand with a group, found by what is asked."""
+"""``messages`` filters messages, and reports their status for a group."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_all_errors_of_a_message_are_told_oldest_first() -> None:
 
 
 def test_a_dead_letter_keeps_the_errors_of_all_attempts() -> None:
-    """Its original, and what was known of it, is gone; and sent back, it brings none of them along."""
+    """The letter keeps them after its original message and state are deleted. A redriven message has none of them."""
     (offset,) = published({"order": 1}, headers={"type": "order"})
     with Subscription(TOPIC, GROUP, max_attempts=3) as subscription:
         for n in range(3):
@@ -177,7 +177,7 @@ class TestFilters:
         assert len(every(before=times[0] + timedelta(seconds=1))) == 1
 
     def test_messages_that_overtook_each_other_are_found_by_their_times(self) -> None:
-        """A statement that was held up for half a minute before its row was written."""
+        """A statement was delayed for half a minute before it wrote its row."""
         offsets = [m.offset for m in messages(TOPIC)]
         start = 1_000_000_000_000
         for n, offset in enumerate(offsets):
@@ -232,7 +232,7 @@ def test_a_message_that_waits_apart_for_its_retry_tells_what_it_has_been_through
 class TestPages:
     @pytest.mark.parametrize("more", [{}, {"newest_first": True}, {"group": GROUP, "status": "pending"}])
     def test_pages_go_on_where_the_last_one_ended(self, more: dict[str, Any]) -> None:
-        """Eleven messages of each of eight keys: more than a walk over partitions reads of each at once."""
+        """There are eleven messages of each of eight keys. A walk over partitions reads fewer of each key at once."""
         publish_many(TOPIC, [OutgoingMessage([k, n], key=f"k{k}") for n in range(11) for k in range(8)])
         subscribe(TOPIC, GROUP)
         for limit in (1, 3, 7, 50):
@@ -259,7 +259,7 @@ class TestPages:
 
     @pytest.mark.parametrize("newest_first", [False, True])
     def test_pages_of_a_time_go_on_where_the_last_one_ended(self, newest_first: bool) -> None:
-        """Also where one look reads all of the time and what is beyond, but a page does not hold it."""
+        """One query may read the whole time range and more, but a page holds only a part of it."""
         offsets = published(*range(30))
         times = [
             published_at([offset], 1_000_000_000_000 + n * 3_600_000) for n, offset in enumerate(offsets)

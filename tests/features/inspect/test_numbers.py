@@ -1,4 +1,4 @@
-"""The numbers of topics and groups, against going through everything."""
+"""Compare the numbers of topics and groups with a count of every row."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def lags_are(truth: Truth, found: Sequence[PartitionLag]) -> None:
 
 
 def holds_true(found: Figure, truth: int) -> bool:
-    """What is said to be certain must be; of estimates whether the truth lies within the error."""
+    """Assert that certain numbers are true. Return whether an estimate is within its error."""
     assert found.least <= truth, found
     if found.how == EXACT:
         assert (found.value, found.error) == (truth, 0)
@@ -126,7 +126,7 @@ def holds_true(found: Figure, truth: int) -> bool:
 
 @pytest.mark.parametrize("named", [200, 3], ids=["all partitions looked at", "too many partitions"])
 def test_what_is_sampled_is_bounded_and_says_so(named: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same worlds, of which only a few rows are counted one by one."""
+    """Use the same random worlds, but count only a few rows one by one."""
     monkeypatch.setattr(partitions, "NAMED", named)
     kept, told = [], []
     for seed in range(6):
@@ -149,7 +149,10 @@ def test_what_is_sampled_is_bounded_and_says_so(named: int, monkeypatch: pytest.
 
 
 def test_sampled_rates_are_near_the_truth(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At a whole hour: steps begin at whole minutes, so which messages are in a step depends on the time of day."""
+    """Set the clock to a whole hour.
+
+    Steps begin at whole minutes, so their messages otherwise depend on the time of day.
+    """
     hour = database_ms() // 3_600_000 * 3_600_000
     monkeypatch.setattr(world, "database_ms", lambda: hour)
     monkeypatch.setattr(samples, "now_ms", lambda using: hour)

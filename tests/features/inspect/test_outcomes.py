@@ -1,4 +1,4 @@
-"""How messages that are done ended for their group: different words for what no handler has done."""
+"""The outcomes of done messages for their group. Messages that no handler finished have outcomes of their own."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def kept() -> Iterator[None]:
 
 
 def ended(topic: str = TOPIC, group: str = GROUP) -> list[tuple[str | None, str | None]]:
-    """(status, outcome) of all messages that are in the log for the group, oldest first."""
+    """Return (status, outcome) of all messages in the log for the group, oldest first."""
     page = messages(topic, group=group, newest_first=False)
     return [(one.status, one.outcome) for one in page]
 
 
 def badge(client: Client, offset: int, group: str = GROUP) -> tuple[str, str]:
-    """(status, words) of a group's row on the page of a message."""
+    """Return (status, words) of a group's row on the admin page of a message."""
     html = html_of(client, url_of("message_change", offset))
     rows = re.findall(r'<tr class="mqueue-stand">(.*?)</tr>', html, re.S)
     cells = [
@@ -50,7 +50,7 @@ def badge(client: Client, offset: int, group: str = GROUP) -> tuple[str, str]:
 
 
 def test_what_a_filter_skips() -> None:
-    """It is done, without an attempt, and neither in the throughput nor in the latency."""
+    """A skipped message is done without an attempt. Throughput and latency do not include it."""
     offsets = [publish("t", {"n": n}, key="k").offset for n in range(6)]
     seen = Seen()
     with registered("t", seen, filter=lambda message: message.payload["n"] % 3 == 0):
@@ -81,7 +81,7 @@ def test_what_a_filter_skips() -> None:
 
 
 def test_what_was_given_up() -> None:
-    """There is a dead letter; it was sent back; it was purged."""
+    """Check the outcome with a dead letter, after its redrive, and after its purge."""
     first, second = (publish(TOPIC, n, key=f"k{n}", id=f"id-{n}").offset for n in range(2))
     with Subscription(TOPIC, GROUP, name="w") as subscription:
         for delivery in poll_until(subscription, 2):

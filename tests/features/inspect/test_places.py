@@ -1,4 +1,4 @@
-"""Where a group stands in each partition, and what its workers have in hand."""
+"""The position of a group in each partition, and the messages that its workers have in flight."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_messages_for_another_group_are_not_behind() -> None:
 
 
 def test_page_by_page_of_all_that_is_known_of() -> None:
-    """In the log, in the group's positions, in its leases; keyless ones first."""
+    """The pages list partitions of the log, of the group's positions and of its leases. Keyless ones are first."""
     subscribe(TOPIC, GROUP)
     publish_many(TOPIC, [OutgoingMessage(n, key=f"k{n}") for n in range(5)])
     MessageFactory.create(topic=TOPIC, partition_key=" 0003")

@@ -1,4 +1,4 @@
-"""What a reset would do, told before it does it; and the same that it does."""
+"""``preview_reset`` reports what a reset would do, and ``reset`` does exactly that."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ def kept() -> Iterator[None]:
 
 @pytest.fixture
 def half_done() -> list[int]:
-    """Twelve messages of three keys: the first six are done, and the ninth; another's is among them. Offsets."""
+    """Publish twelve messages of three keys; the first six and the ninth are done. Return their offsets.
+
+    Messages for another group lie between them.
+    """
     subscribe(TOPIC, "stock")
     offsets = []
     with Subscription(TOPIC, GROUP) as subscription:
@@ -49,7 +52,7 @@ def half_done() -> list[int]:
 
 
 def came(count: int) -> list[int]:
-    """What the group is given from now on."""
+    """Consume what the group receives from now on, and return the offsets."""
     with Subscription(TOPIC, GROUP) as subscription:
         got = consume(subscription, count) + consume_rest(subscription)
     return sorted(one.offset for one in got)
@@ -77,11 +80,11 @@ def numbers(seen: ResetPreview) -> tuple[int, int, int]:
 def test_as_many_come_as_were_told(
     half_done: list[int], place: str | int, expected: tuple[int, int, int]
 ) -> None:
-    """Numbers stand for messages here."""
+    """A number as ``place`` is an index into the twelve messages."""
     to: Any = place
     if isinstance(place, int):
         to = half_done[place] if place < len(half_done) else half_done[-1] + place
-    with Subscription(TOPIC, "stock") as stock:  # Somebody settles what is there.
+    with Subscription(TOPIC, "stock") as stock:  # Settle the published messages.
         settle(stock)
     seen = preview_reset(TOPIC, GROUP, to)
     assert numbers(seen) == expected
@@ -155,7 +158,7 @@ def test_what_cannot_be_asked() -> None:
 
 
 def test_where_there_are_many_the_numbers_are_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 3,000 messages, 1,000 done: told within the error that is told, nearly always."""
+    """With 1,000 of 3,000 messages done, the estimates are nearly always within the reported error."""
     monkeypatch.setattr(previewing, "SIZE", Size(strata=20, rounds=2, exact=501))
     monkeypatch.setattr(previewing, "ENDS", 20)
     subscribe(TOPIC, GROUP)
@@ -182,7 +185,7 @@ def numbers_of(stretch: Any) -> tuple[int, str]:
 
 
 def test_a_topic_that_is_rare_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Messages that lie in lumps, far from one another; and so few that they are counted, however far apart."""
+    """The messages form clusters that are far apart in the log. If they are few, they are still counted one by one."""
     subscribe(TOPIC, GROUP)
     for lump in range(4):
         offsets = published(*range(lump * 100, lump * 100 + 100))

@@ -1,4 +1,4 @@
-"""``remove`` and ``send_to_front`` beside claims, answers, other groups, deletion, registration: each one first."""
+"""``remove`` and ``send_to_front`` alongside claims, acks, other groups, deletion and registration, in both orders."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def status() -> str | None:
 class TestClaims:
     @pytest.mark.parametrize(("name", "fresh"), [("remove", True), ("remove", False), ("to front", False)])
     def test_a_claim_is_under_way(self, name: str, fresh: bool) -> None:
-        """A (claim): has marked 1, stands at its COMMIT. B: waits for A, and leaves 1 to the handler that has it."""
+        """A (claim) has marked 1 and stops at its COMMIT. B waits for A, and leaves 1 to the handler that has it."""
         with worker("a") as a:
             has_one(a, fresh)
             with Stopped(lambda: claim(a), COMMIT) as claiming:
@@ -61,7 +61,7 @@ class TestClaims:
 
     @pytest.mark.parametrize("fresh", [True, False])
     def test_a_removal_is_under_way(self, fresh: bool) -> None:
-        """A (remove): has changed 1, stands at its COMMIT. B (claim): gets nothing, without a wait. A: commits."""
+        """A (remove) has changed 1 and stops at its COMMIT. B (claim) gets nothing, without a wait. A commits."""
         with worker("a") as a:
             has_one(a, fresh)
             with Stopped(lambda: remove(TOPIC, group=GROUP), COMMIT) as removal:
@@ -72,9 +72,9 @@ class TestClaims:
 
     @pytest.mark.parametrize("fresh", [True, False])
     def test_it_is_being_sent_to_the_front(self, fresh: bool) -> None:
-        """A (send to front): has changed 1, stands at its COMMIT. B (claim): gets nothing, without a wait.
+        """A (send to front) has changed 1 and stops at its COMMIT. B (claim) gets nothing, without a wait.
 
-        A: commits. 1 comes once.
+        A commits. 1 is delivered once.
         """
         with worker("a") as a:
             has_one(a, fresh)
@@ -88,7 +88,7 @@ class TestClaims:
 
     @pytest.mark.parametrize(("name", "fresh"), [("remove", True), ("remove", False), ("to front", False)])
     def test_it_is_delivered_between_the_search_and_the_change(self, name: str, fresh: bool) -> None:
-        """A: has found 1, stands before its first lock. B: claims 1. A: changes nothing."""
+        """A has found 1 and stops before its first lock. B claims 1. A changes nothing."""
         with worker("a") as a:
             has_one(a, fresh)
             with Stopped(lambda: MOVES[name](TOPIC, group=GROUP), LOCK) as moving:
@@ -99,7 +99,7 @@ class TestClaims:
             assert delivery.ack()
 
     def test_the_claims_of_another_group_go_on(self) -> None:
-        """A (remove): stands at its COMMIT. B (another group): claims and acks the same message, without a wait."""
+        """A (remove) stops at its COMMIT. B (another group) claims and acks the same message, without a wait."""
         publish(TOPIC, 1, key="k")
         subscribe(TOPIC, GROUP)
         other = Subscription(TOPIC, "other")
@@ -110,7 +110,7 @@ class TestClaims:
 
 
 def has_one(subscription: Subscription, fresh: bool) -> None:
-    """It knows of a message that is undelivered, or was put back and is due."""
+    """Let the subscriber know a message that is undelivered, or was put back and is due."""
     publish(TOPIC, 1, key="k")
     acquire(subscription)
     if not fresh:
@@ -118,14 +118,14 @@ def has_one(subscription: Subscription, fresh: bool) -> None:
 
 
 def claims(subscription: Subscription) -> list[Delivery]:
-    """What a worker is given that has just read what is new."""
+    """Read new messages, claim them, and return the deliveries."""
     hear(subscription)
     return claim(subscription)
 
 
 class TestAnswers:
     def test_a_handlers_transaction_is_not_waited_for(self) -> None:
-        """A (atomic handler): has acked 1, its transaction stands open. B: removes 2 of the same key, and leaves 1."""
+        """A (atomic handler) has acked 1 in an open transaction. B removes 2 of the same key, and leaves 1."""
         with worker("a", batch_size=1) as a:
             publish(TOPIC, 1, key="k")
             publish(TOPIC, 2, key="k")
@@ -137,7 +137,10 @@ class TestAnswers:
         assert [len(m.errors) for m in messages(TOPIC, group=GROUP)] == [0, 1]
 
     def test_a_stale_answer_that_holds_the_row_is_not_waited_for(self) -> None:
-        """A (a stale worker's transaction): has the state of 1, which waits, locked. B: leaves 1, without a wait."""
+        """A (a stale worker's transaction) has locked the state of 1, which waits for a retry.
+
+        B leaves 1, without a wait.
+        """
         with worker("a") as a:
             publish(TOPIC, 1, key="k")
             poll_until(a, 1)[0].nack(delay=60)
@@ -154,7 +157,10 @@ class TestAnswers:
 class TestOthersThatChangeIt:
     @pytest.mark.parametrize("name", MOVES)
     def test_two_at_once(self, name: str) -> None:
-        """A: has changed 1, stands at its COMMIT. B: found it, too, waits for A, and finds nothing left to change."""
+        """A has changed 1 and stops at its COMMIT.
+
+        B has also found 1, and waits for A. After a removal, B changes nothing.
+        """
         publish(TOPIC, 1, key="k")
         subscribe(TOPIC, GROUP)
         with Stopped(lambda: MOVES[name](TOPIC, group=GROUP, status="pending"), COMMIT) as first:
@@ -163,7 +169,7 @@ class TestOthersThatChangeIt:
 
     @pytest.mark.parametrize(("name", "begin"), [("remove", "gone"), ("to front", "reset")])
     def test_the_group_begins_anew(self, name: str, begin: str) -> None:
-        """A: has found 1, stands before its first lock. B: resets the group, or ends it. A: changes nothing."""
+        """A has found 1 and stops before its first lock. B resets the group, or unsubscribes it. A changes nothing."""
         publish(TOPIC, 1, key="k")
         subscribe(TOPIC, GROUP)
         with Stopped(lambda: MOVES[name](TOPIC, group=GROUP), LOCK) as moving:
@@ -176,7 +182,7 @@ class TestOthersThatChangeIt:
         assert with_state(TOPIC, GROUP) == []
 
     def test_a_reset_waits_for_a_removal(self) -> None:
-        """A (remove): stands at its COMMIT. B (reset): waits for A, and then gives the message back."""
+        """A (remove) stops at its COMMIT. B (reset) waits for A, and then makes the message pending again."""
         publish(TOPIC, 1, key="k")
         subscribe(TOPIC, GROUP)
         with Stopped(lambda: remove(TOPIC, group=GROUP), COMMIT) as removal:
@@ -187,7 +193,10 @@ class TestOthersThatChangeIt:
 
 class TestDeletion:
     def test_a_dead_letter_is_purged_that_a_consumer_is_to_be_spared(self) -> None:
-        """A (purge): has deleted the letter, stands at its COMMIT. B (remove it for its consumer): leaves no state."""
+        """A (purge) has deleted the letter and stops at its COMMIT.
+
+        B (remove for the letter's consumer) leaves no state.
+        """
         subscribe(f"{TOPIC}_dlq", "clerk")
         publish(TOPIC, 1, key="k")
         with worker("a") as a:
@@ -198,7 +207,7 @@ class TestDeletion:
         assert with_state(f"{TOPIC}_dlq", "clerk") == in_log(f"{TOPIC}_dlq") == []
 
     def test_a_purge_leaves_what_is_being_removed(self) -> None:
-        """A (remove for the consumer): stands at its COMMIT. B (purge): leaves the letter, without a wait."""
+        """A (remove for the consumer) stops at its COMMIT. B (purge) leaves the letter, without a wait."""
         subscribe(f"{TOPIC}_dlq", "clerk")
         publish(TOPIC, 1, key="k")
         with worker("a") as a:
@@ -211,7 +220,7 @@ class TestDeletion:
 
     @pytest.mark.parametrize("name", MOVES)
     def test_a_collection_does_not_wait(self, name: str) -> None:
-        """A: has changed 2, stands at its COMMIT. B (collection): deletes 1 of the same key, without a wait."""
+        """A has changed 2 and stops at its COMMIT. B (collection) deletes 1 of the same key, without a wait."""
         with override_settings(MQUEUE={**STILL, "RETENTION": 0}), worker("a") as a:
             first = publish(TOPIC, 1, key="k").offset
             poll_until(a, 1)[0].ack()
@@ -225,7 +234,7 @@ class TestDeletion:
 
     @pytest.mark.parametrize("asked", [{"group": GROUP}, {"group": None, "status": "scheduled"}])
     def test_what_somebody_holds_is_left(self, asked: dict[str, Any]) -> None:
-        """A (an application that was told of a duplicate id): its transaction stands open. B: does not wait for it."""
+        """A (an application) has published a duplicate id in an open transaction. B does not wait for it."""
         subscribe(TOPIC, GROUP)
         publish(TOPIC, 1, key="k", id="mine")
         (later,) = scheduled("tomorrow")

@@ -1,4 +1,4 @@
-"""Numbers are kept for a moment in Django's cache, and only numbers; no cache does any harm."""
+"""Django's cache keeps numbers for a moment, and nothing else. A missing or broken cache does no harm."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Broken(BaseCache):
 
 
 class Deaf(LocMemCache):
-    """Cannot be written."""
+    """A cache that refuses every write."""
 
     def set(self, *_: Any, **__: Any) -> Any:
         raise ConnectionError("no room")

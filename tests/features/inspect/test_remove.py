@@ -1,4 +1,4 @@
-"""``remove``: messages that a group will not be given."""
+"""``remove`` takes messages away from a group before they are delivered."""
 
 from __future__ import annotations
 
@@ -56,7 +56,10 @@ def quick() -> Iterator[None]:
     ],
 )
 def test_each_status(status: str | None, count: int, left: dict[str, str]) -> None:
-    """What is done, or in a handler's hands, stays as it is; what is scheduled for all is not one group's to remove."""
+    """Messages that are done or in flight stay as they are.
+
+    One group cannot remove a message that is scheduled for all.
+    """
     offsets = one_of_each()
     assert remove(TOPIC, group=GROUP, status=status, dry_run=True) == count
     assert remove(TOPIC, group=GROUP, status=status) == count
@@ -115,7 +118,7 @@ def test_removed_messages_say_so_and_go_with_the_watermark() -> None:
 
 
 def test_a_running_worker_finds_out_and_its_watermark_moves() -> None:
-    """It knows of the messages, undelivered and waiting, from before; one of them would wait for an hour."""
+    """The worker already knows the messages, undelivered and waiting. One of them would wait for minutes."""
     with Subscription(TOPIC, GROUP, batch_size=1) as subscription:
         offsets = published(*range(5))
         (first,) = poll_until(subscription, 1)
@@ -149,7 +152,7 @@ def test_a_late_answer_to_what_was_removed_is_stale() -> None:
         (delivery,) = poll_until(subscription, 1)
         DeliveryState.objects.update(
             in_flight=False, invisible_until=1
-        )  # As after a nack that it does not know of.
+        )  # This is the state after a nack that the subscription does not know of.
         assert remove(TOPIC, group=GROUP) == 1
         with pytest.raises(StaleDelivery):
             delivery.nack()
@@ -158,7 +161,7 @@ def test_a_late_answer_to_what_was_removed_is_stale() -> None:
 
 
 def test_dead_letters_that_a_group_consumes() -> None:
-    """Such a topic's messages are removed like any other's; purging them leaves nothing of that behind."""
+    """Messages of a dead-letter topic are removed as in any topic. Purging them also deletes their delivery state."""
     subscribe(f"{TOPIC}_dlq", "clerk")
     published(1, 2)
     with Subscription(TOPIC, GROUP) as subscription:
@@ -228,7 +231,7 @@ def test_it_is_part_of_the_callers_transaction() -> None:
 
 
 def test_what_is_remembered_is_not_delivered() -> None:
-    """A worker that knows a message as undelivered, and has not looked at its group since."""
+    """The worker knows the messages as undelivered, and has not read its group's registration since."""
     with (
         override_settings(MQUEUE={**QUICK, "DISCOVERY_INTERVAL": 600}),
         Subscription(TOPIC, GROUP) as subscription,

@@ -1,4 +1,4 @@
-"""``counts`` and ``groups``: how groups stand, in numbers."""
+"""``counts`` and ``groups`` report the state of groups in numbers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,10 @@ def test_what_cannot_be_counted_is_refused() -> None:
 
 
 def test_groups_with_their_oldest_open_message() -> None:
-    """One is done with all but a message that waits; one with all; one began later; one is paused and never ran."""
+    """One group has acked all but a waiting message, and one has acked all.
+
+    One began later, and one is paused and never ran.
+    """
     offsets = [publish(TOPIC, n, key=f"k{n}").offset for n in range(3)]
     moment = published_at([offsets[1]], 1_700_000_000_000)
     for group in ("paused", "done"):

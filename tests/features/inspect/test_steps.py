@@ -1,4 +1,4 @@
-"""The steps of rates and latencies, and since when they are known."""
+"""The time steps of rates and latencies, and the time from which their values are known."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def kept() -> Iterator[None]:
 
 @pytest.fixture
 def done() -> None:
-    """Six messages that the group has done a while ago; it was registered earlier."""
+    """Let the group ack six messages. Its registration is much older."""
     subscribe(TOPIC, GROUP)
     with Subscription(TOPIC, GROUP) as subscription:
         for number in range(6):
@@ -48,7 +48,10 @@ def asked() -> Rates:
 
 @pytest.mark.usefixtures("done")
 def test_the_steps_are_the_same_whenever_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Published within two minutes: what is told of each of them does not depend on the second of the question."""
+    """The messages are published within two minutes.
+
+    The values of each step do not depend on the second of the query.
+    """
     now = int(time.time() * 1000) // MINUTE * MINUTE
     for number, row in enumerate(Message.objects.filter(topic=TOPIC)):
         Message.objects.filter(pk=row.pk).update(published_at=now - 5 * MINUTE + number * 20_000)
@@ -87,7 +90,7 @@ def test_what_a_reset_forgets_is_not_known() -> None:
 
 @pytest.mark.usefixtures("done")
 def test_a_pause_forgets_nothing() -> None:
-    """The row of the registration changes with it."""
+    """A pause changes the row of the registration, but the rates stay known from the same time."""
     first = Message.objects.filter(topic=TOPIC).earliest("offset").pk
     DeliveryState.objects.filter(message_offset=first).update(acked_at=int(time.time() * 1000) - HOURS_AGO)
     pause(TOPIC, GROUP)

@@ -1,4 +1,4 @@
-"""``send_to_front``: messages that are the next of their keys."""
+"""``send_to_front`` makes messages the next ones of their keys."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def quick() -> Iterator[None]:
 
 
 def one_by_one(subscription: Subscription, count: int) -> list[Any]:
-    """Payloads in the order in which they come, each acked before the next is asked for."""
+    """Return payloads in the order of delivery. Each message is acked before the next poll."""
     got: list[Delivery] = []
 
     def enough() -> bool:
@@ -104,7 +104,7 @@ def test_a_message_that_came_back_from_a_long_wait_keeps_what_it_has_been_throug
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_running_worker_finds_out(strict: bool) -> None:
-    """Strict order goes before: there only the wait for a retry ends."""
+    """Strict order has priority: only the wait for a retry ends."""
     with Subscription(TOPIC, GROUP, batch_size=1, strict=strict) as subscription:
         published(*range(200))
         (first,) = poll_until(subscription, 1)
@@ -126,7 +126,7 @@ def knows(subscription: Subscription) -> bool:
 
 
 def test_without_a_look_at_the_group_a_worker_delivers_each_once() -> None:
-    """It takes them for undelivered, does not get them, and reads again."""
+    """The worker tries to claim them as undelivered, gets none of them, and reads them again."""
     with (
         override_settings(MQUEUE={**QUICK, "DISCOVERY_INTERVAL": 600}),
         Subscription(TOPIC, GROUP) as subscription,
@@ -144,7 +144,10 @@ def test_without_a_look_at_the_group_a_worker_delivers_each_once() -> None:
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_more_than_memory_holds(strict: bool) -> None:
-    """The last hundred of three hundred, of four keys, with a new worker: strict in order, else the hundred first."""
+    """A new worker gets 300 messages of four keys, after the last hundred were sent to the front.
+
+    In strict order it gets them by offset. Otherwise the hundred are first.
+    """
     publish_many(TOPIC, [OutgoingMessage(n, key=f"k{n % 4}") for n in range(300)])
     subscribe(TOPIC, GROUP)
     assert send_to_front(TOPIC, group=GROUP, filter=lambda m: m.payload >= 200) == 100
@@ -157,7 +160,10 @@ def test_more_than_memory_holds(strict: bool) -> None:
 
 
 def test_no_more_are_out_at_once_than_before() -> None:
-    """The message at the front was known as undelivered, too; it is not taken for one that has come back."""
+    """The worker already knew the message at the front as undelivered.
+
+    It does not count it as a message that came back.
+    """
     published(*range(6))
     subscribe(TOPIC, GROUP)
     with Subscription(TOPIC, GROUP, batch_size=2) as subscription:
@@ -169,7 +175,7 @@ def test_no_more_are_out_at_once_than_before() -> None:
 
 
 def test_in_strict_order_what_was_not_read_yet_comes_first() -> None:
-    """Of three keys memory holds fifty messages each, and it reads on one key at a time."""
+    """Memory holds fifty messages of each of three keys. The worker reads more of one key at a time."""
     publish_many(TOPIC, [OutgoingMessage(n, key=f"k{n % 3}") for n in range(159)])
     subscribe(TOPIC, GROUP)
     assert send_to_front(TOPIC, group=GROUP, filter=lambda m: m.payload >= 156) == 3
@@ -203,7 +209,10 @@ def test_what_is_scheduled_is_due_now() -> None:
 
 
 def test_a_message_for_tomorrow_comes_now_and_one_is_never_sent() -> None:
-    """As they are really published; a third waits two hours for its retry, and comes at once as its second attempt."""
+    """One scheduled message is delivered now, and another is removed.
+
+    A third waits two hours for its retry. It is delivered at once as its second attempt.
+    """
     with Subscription(TOPIC, GROUP, max_attempts=5) as subscription:
         for id in ("tomorrow", "never"):
             publish(TOPIC, id, key="k", id=id, delay=86_400)

@@ -1,4 +1,4 @@
-"""Which topics there are."""
+"""``topics`` lists the topics that exist."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ def names(**asked: object) -> list[str]:
 
 
 def test_derived_topics_are_part_of_theirs() -> None:
-    """Messages, groups, scheduled messages and letters make a topic; a row of the protocol's own makes none."""
+    """Messages, groups, scheduled messages and dead letters make a topic.
+
+    A row that only the protocol uses makes none.
+    """
     publish("a/b?c=d", 1)
     subscribe("empty", "g")
     scheduled("later", topic="only_later")

@@ -1,4 +1,4 @@
-"""Searches by time, where the server's clock was wrong for some messages: these hide no others."""
+"""Searches by time when the server's clock was wrong for some messages. The search still finds all other messages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PERIOD: dict[str, Any] = {
 
 @pytest.fixture(params=[-DAYS, DAYS], ids=["behind", "ahead"], autouse=True)
 def offsets(request: pytest.FixtureRequest) -> list[int]:
-    """5,000 messages, one a minute; the clock was wrong for 900 of them, in the middle."""
+    """Publish 5,000 messages, one per minute. The clock was wrong for 900 of them, in the middle."""
     subscribe(TOPIC, GROUP)
     found = [one.offset for one in publish_many(TOPIC, [OutgoingMessage(n, key="k") for n in range(5000)])]
     Message.objects.update(published_at=BEGAN + (F("offset") - found[0]) * 60_000)

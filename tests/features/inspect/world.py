@@ -1,4 +1,4 @@
-"""Little worlds made at random, as the protocol leaves them; and what is true of them, by going through everything."""
+"""Create small random topics as the protocol leaves them, and compute their true numbers from every row."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GAPS: tuple[Callable[[random.Random, int], int], ...] = (
     lambda chance, number: 1 + int(chance.expovariate(0.5)),
     lambda chance, number: 1 if number % 20 else chance.randrange(1, 200),
 )
-"""How far apart the offsets are: of a topic alone in the log, of one among others, of one that comes in batches."""
+"""Distances between offsets: of a topic alone in the log, of a topic among others, and of a topic with batches."""
 
 
 @dataclass
@@ -40,9 +40,9 @@ class Truth:
     kept: int = 0
     oldest: int | None = None
     published: list[int] = field(default_factory=list)
-    """When, of those for the group."""
+    """Publication times of the messages for the group."""
     finished: list[tuple[int, int]] = field(default_factory=list)
-    """When, and after how many milliseconds."""
+    """The time of each ack, and the milliseconds from publication to ack."""
     given_up: list[int] = field(default_factory=list)
     lags: dict[str, int] = field(default_factory=dict)
 
@@ -52,7 +52,7 @@ class Truth:
 
 
 def make(seed: int, messages: int = 200, partitions: int = 6, *, even: bool = False) -> Truth:
-    """A topic, and a group somewhere in it. ``even``: it has come equally far everywhere."""
+    """Create a topic, and a group at some position in it. With ``even``, it has the same progress in each partition."""
     chance, now, truth = random.Random(seed), database_ms(), Truth()
     names = [f"key-{number:03d}" for number in range(partitions)]
     OffsetFactory.create(consumer_group=GROUP, topic=TOPIC, partition_key="", offset_acked=0, updated_at=1)
@@ -91,7 +91,7 @@ def make(seed: int, messages: int = 200, partitions: int = 6, *, even: bool = Fa
 def _deliver(
     chance: random.Random, truth: Truth, rows: list[Message], reached: int, now: int
 ) -> list[DeliveryState]:
-    """The first so many of a partition's messages were delivered, and most are done."""
+    """Deliver the first ``reached`` messages of a partition, and finish most of them."""
     states, first_open = [], None
     for number, row in enumerate(rows):
         if row.consumer_group == "other":
@@ -134,7 +134,7 @@ def _deliver(
 
 
 def _surround(chance: random.Random, truth: Truth, now: int) -> None:
-    """Scheduled messages, dead letters, and topics and groups beside."""
+    """Create scheduled messages, dead letters, and rows of another topic and another group."""
     later = [chance.choice(("", GROUP, "other")) for _ in range(chance.randrange(20))]
     Message.objects.bulk_create(
         MessageFactory.build(

@@ -1,4 +1,4 @@
-"""Fair shares with real worker processes, one of which leaves and one of which is killed."""
+"""Fair shares with real worker processes. One of them leaves, and another one is killed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PARTITIONS = 12
 
 
 class Trickle(threading.Thread):
-    """Publishes to every partition in turn, a message for each every 0.2 seconds, until told to end."""
+    """Publish one message to each partition every 0.2 seconds, until ``end`` is called."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -57,7 +57,10 @@ def shares() -> list[int]:
 
 
 def test_12_partitions_over_5_processes_one_leaves_and_one_is_killed() -> None:
-    """3/3/2/2/2; then 3/3/3/3 at once; then 4/4/4. No partition is ever handled by two processes at once."""
+    """The shares are 3/3/2/2/2, then 3/3/3/3 at once, then 4/4/4.
+
+    Two processes never handle one partition at the same time.
+    """
     with Trickle() as trickle, Workers() as workers:
         alive = [workers.start("orders:billing", "--name", f"w{n}") for n in range(5)]
         trickle.start()
@@ -77,7 +80,7 @@ def test_12_partitions_over_5_processes_one_leaves_and_one_is_killed() -> None:
 
 
 def test_more_processes_than_partitions() -> None:
-    """Two partitions, three workers: the one without any is no burden, and steps in when an owner leaves."""
+    """Three workers share two partitions. The worker without a partition takes over when an owner leaves."""
     for n in range(2):
         publish("orders", {"n": n}, key=f"k{n}")
     with Workers() as workers:

@@ -1,4 +1,4 @@
-"""Fair shares: every partition has an owner, owners differ by at most one, and no partition ever has two."""
+"""Fair shares: each partition has exactly one owner, and the shares of owners differ by at most one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def quick() -> Iterator[None]:
 
 
 class Group:
-    """Subscribers of one group, polled in turn. Each delivery is acked by the one who has it, if ``acks``."""
+    """Subscribers of one group, polled in turn. With ``acks``, the subscriber acks each delivery."""
 
     def __init__(self, stack: ExitStack, count: int) -> None:
         self.stack, self.acks = stack, True
@@ -44,12 +44,15 @@ class Group:
         self.members.pop(name).close()
 
     def die(self, name: str) -> None:
-        """Stop polling ``name``, and let its leases expire. Its ``close`` comes long after it was replaced."""
+        """Stop polling ``name``, and let its leases expire. Its ``close`` runs long after it was replaced."""
         del self.members[name]
         let_die(name)
 
     def round(self) -> list[Delivery]:
-        """One poll of each; what they got, and whose lease it was under."""
+        """Poll each member once and return the deliveries.
+
+        Assert that the member leases the partition of each delivery.
+        """
         got = []
         for name, member in self.members.items():
             for delivery in member.poll():
@@ -60,7 +63,10 @@ class Group:
         return got
 
     def shares(self) -> list[int]:
-        """How many partitions each member has, most first; those of nobody and of the gone are not among them."""
+        """Return the number of partitions of each member, highest first.
+
+        Partitions without a current member do not count.
+        """
         self.round()
         held = Counter(PartitionLease.objects.values_list("leased_by", flat=True))
         return sorted((held[name] for name in self.members), reverse=True)
@@ -102,7 +108,7 @@ def test_one_who_was_alone_gives_up_what_is_too_much_when_others_come(stack: Exi
 
 
 def test_more_subscribers_than_partitions(stack: ExitStack) -> None:
-    """Three have one each, two have none and take over when an owner leaves."""
+    """Three subscribers have one partition each. Two have none, and take over when an owner leaves."""
     partitions(3)
     group = Group(stack, 5)
     group.settle(1, 1, 1, 0, 0)
@@ -112,7 +118,7 @@ def test_more_subscribers_than_partitions(stack: ExitStack) -> None:
 
 
 def test_one_that_leaves_is_replaced_at_once(stack: ExitStack) -> None:
-    """Its partitions are free the moment it has left; the others have them long before a lease expires."""
+    """Its partitions are free immediately. The others lease them long before a lease expires."""
     partitions(12)
     group = Group(stack, 5)
     group.settle(3, 3, 2, 2, 2)
@@ -127,16 +133,16 @@ def test_one_that_dies_is_replaced_within_the_lease(stack: ExitStack) -> None:
     group.settle(3, 3, 2, 2, 2)
     group.die("w02")
     for member in group.members.values():
-        make_due(member)  # Renewals are, too: they renew no lease of the dead one.
+        make_due(member)  # Renewals are also due, but renew no lease of the dead subscriber.
     partitions(12, "second")
     gather(group.round, 12, "all twelve have come")
     group.settle(3, 3, 3, 3)
 
 
 def test_no_lease_expires_under_a_worker_that_polls(stack: ExitStack) -> None:
-    """Owners do not change while nobody comes or goes, and there is work in every partition.
+    """Owners do not change while no subscriber joins or leaves and every partition has work.
 
-    Twice each lease is about to expire, and is renewed.
+    Each lease nearly expires twice, and is renewed.
     """
     partitions(12)
     group = Group(stack, 5)
@@ -159,7 +165,7 @@ def oldest_renewal() -> int:
 
 
 def test_new_partitions_find_their_owners_at_once(stack: ExitStack) -> None:
-    """While five are at work, each of twelve new keys is delivered within a few rounds, and shares stay fair."""
+    """Five subscribers run. Each of twelve new keys is delivered within a few rounds, and the shares stay fair."""
     group = Group(stack, 5)
     group.round()
     partitions(12)
@@ -168,7 +174,10 @@ def test_new_partitions_find_their_owners_at_once(stack: ExitStack) -> None:
 
 
 def test_a_partition_that_moves_has_nothing_in_flight(stack: ExitStack) -> None:
-    """The owner finishes what it has of a partition before it gives it away: nothing is delivered twice."""
+    """The owner finishes its deliveries of a partition before it gives the partition away.
+
+    Nothing is delivered twice.
+    """
     partitions(4)
     first = stack.enter_context(Subscription("t", "g", name="a"))
     held = wait_until(lambda: first.poll(), "it has all four")
@@ -188,7 +197,10 @@ def test_a_partition_that_moves_has_nothing_in_flight(stack: ExitStack) -> None:
 
 
 def test_partitions_without_work_are_given_up_and_found_again(stack: ExitStack) -> None:
-    """Two lease durations after its last message a partition has no owner and no row; its next message finds one."""
+    """Two lease durations after its last message, a partition loses its owner and its row.
+
+    The next message gets a new owner.
+    """
     partitions(5)
     group = Group(stack, 2)
     group.settle(3, 2)

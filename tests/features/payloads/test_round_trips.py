@@ -1,4 +1,4 @@
-"""Payloads, kinds and headers come out as they went in."""
+"""Subscribers receive payloads, kinds and headers as they were published."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ASTRAL = "".join(map(chr, range(0x10000, sys.maxunicode + 1, 257)))
 
 
 def round_trip(messages: Sequence[Any]) -> list[Any]:
-    """What a subscriber gets of each of the messages, in their order."""
+    """Publish the messages, and return their deliveries in the same order."""
     answers = publish_many(TOPIC, messages)
     with Subscription(TOPIC, group="billing", batch_size=1000) as subscription:
         got = {delivery.offset: delivery for delivery in poll_until(subscription, len(messages))}
@@ -75,13 +75,13 @@ PLAIN: list[Any] = [
 
 
 def test_json_comes_back_equal() -> None:
-    """Numbers of any size, texts with whatever JSON can hold, nesting."""
+    """Numbers of any size, strings with any character that JSON can hold, and nested values."""
     assert payloads(PLAIN) == PLAIN
     assert [type(value) for value in payloads(PLAIN)] == [type(value) for value in PLAIN]
 
 
 def test_every_character_comes_back_equal() -> None:
-    """All of the first plane but lone surrogates, NUL included, and every 257th of the others."""
+    """All characters of the first plane except lone surrogates, NUL included, and every 257th of the other planes."""
     assert payloads([EVERY_CHARACTER, ASTRAL, {EVERY_CHARACTER: ASTRAL}]) == [
         EVERY_CHARACTER,
         ASTRAL,
@@ -101,20 +101,20 @@ BINARY: list[bytes] = [
 
 
 def test_bytes_come_back_as_bytes() -> None:
-    """Also those that look like JSON, and those that are no text in any encoding."""
+    """This includes bytes that look like JSON, and bytes that are no text in any encoding."""
     got = payloads(BINARY)
     assert got == BINARY
     assert all(type(value) is bytes for value in got)
 
 
 def test_other_bytes_like_objects_come_back_as_bytes() -> None:
-    """A ``bytearray`` or ``memoryview`` is taken as it is now; what the caller does with it later is no matter."""
+    """``publish`` reads a ``bytearray`` or ``memoryview`` immediately. Later changes of the buffer do not matter."""
     buffer = bytearray(b"abc")
     assert payloads([buffer, memoryview(b"abcdef")[::2]]) == [b"abc", b"ace"]
 
 
 class Lazy:
-    """Things that Django's encoder makes JSON of, each with what it makes."""
+    """Values that Django's encoder converts to JSON."""
 
     VALUES: dict[str, Any] = {
         "date": date(2026, 2, 28),
@@ -132,7 +132,7 @@ class Lazy:
 
 
 def test_what_djangos_encoder_knows_comes_back_as_its_json() -> None:
-    """Dates, decimals, UUIDs, lazy texts, tuples, keys that are no texts."""
+    """Dates, decimals, UUIDs, lazy strings, tuples, and keys that are not strings."""
     expected = json.loads(json.dumps(Lazy.VALUES, cls=DjangoJSONEncoder))
     assert payloads([Lazy.VALUES, *Lazy.VALUES.values()]) == [expected, *expected.values()]
     assert expected["decimal"] == "12345678901234567890.123456789"
@@ -150,7 +150,7 @@ WHOLE: dict[str, Callable[[int], Any]] = {
 
 @pytest.mark.parametrize("kind", WHOLE)
 def test_a_payload_of_one_mebibyte_goes_through_whole(kind: str) -> None:
-    """Exactly the limit, alone and as one of several."""
+    """The payload has exactly the limit, alone and as one of several."""
     value = WHOLE[kind](MEBIBYTE)
     assert payloads([value]) == [value]
     assert payloads([value, 1, value]) == [value, 1, value]
@@ -158,7 +158,7 @@ def test_a_payload_of_one_mebibyte_goes_through_whole(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", WHOLE)
 def test_one_byte_more_is_refused(kind: str, django_assert_num_queries: Callable[[int], Any]) -> None:
-    """Before any SQL."""
+    """The error is raised before any SQL."""
     value = WHOLE[kind](MEBIBYTE + 1)
     with django_assert_num_queries(0):
         with pytest.raises(ValueError, match="payload is 1048577 bytes encoded"):
@@ -168,7 +168,7 @@ def test_one_byte_more_is_refused(kind: str, django_assert_num_queries: Callable
 
 
 def test_a_raised_limit_lets_larger_ones_through() -> None:
-    """As far as the server's packet does; and for one topic alone."""
+    """The setting raises the limit for one topic only, up to the server's packet size."""
     value = b"\xff\x00" * (2 * MEBIBYTE)
     with override_settings(MQUEUE={"TOPICS": {TOPIC: {"MAX_PAYLOAD_BYTES": 4 * MEBIBYTE}}}):
         assert payloads([value]) == [value]
@@ -184,7 +184,7 @@ def deep(levels: int) -> list[Any]:
 
 
 def test_deep_nesting_comes_back_or_is_refused() -> None:
-    """What ``publish`` takes, a subscriber can read: no depth gets in and not out."""
+    """A subscriber can read every depth that ``publish`` accepts."""
     taken = []
     for levels in (10, 50, 200, 400):
         try:
@@ -208,7 +208,7 @@ HEADERS: list[dict[str, Any]] = [
 
 
 def test_headers_come_back_equal() -> None:
-    """As JSON objects; on MySQL, too, whose JSON columns have a mind of their own."""
+    """Subscribers receive equal JSON objects, also from MySQL, whose JSON columns normalize their text."""
     got = round_trip([OutgoingMessage(n, headers=headers) for n, headers in enumerate(HEADERS)])
     assert [delivery.headers for delivery in got] == HEADERS
 
@@ -225,13 +225,16 @@ BAD_HEADERS: list[tuple[dict[str, Any], str]] = [
 def test_headers_that_a_server_would_refuse_or_round_are_refused_before_any_sql(
     headers: dict[str, Any], text: str, django_assert_num_queries: Callable[[int], Any]
 ) -> None:
-    """MariaDB's JSON columns end at 32 levels, MySQL's at 100 and at 64 bits; payloads know no such limits."""
+    """MariaDB's JSON columns allow 32 levels.
+
+    MySQL's allow 100 levels and integers of 64 bits. Payloads have no such limits.
+    """
     with django_assert_num_queries(0), pytest.raises(ValueError, match=f"headers may .*{text}"):
         publish(TOPIC, 1, headers=headers)
 
 
 def test_headers_at_their_limits_come_back_equal() -> None:
-    """The deepest, the largest and the smallest that are taken."""
+    """Use the deepest, largest and smallest headers that ``publish`` accepts."""
     headers = {"deep": deep(18), "big": 2**64 - 1, "small": -(2**63)}
     (delivery,) = round_trip([OutgoingMessage(1, headers=headers)])
     assert delivery.headers == headers
@@ -246,13 +249,13 @@ def test_headers_that_djangos_encoder_knows_come_back_as_its_json() -> None:
     "kind", ["", "invoice.created", "🦉" * 255, " blanks ", "Kind", "kind", "\x00", "a\nb"]
 )
 def test_kinds_come_back_equal(kind: str) -> None:
-    """A kind is a value, not a name: whatever a text can be."""
+    """A kind is a value, not a name, so it can be any string."""
     (delivery,) = round_trip([OutgoingMessage(1, kind=kind)])
     assert delivery.kind == kind
 
 
 def test_a_delivery_carries_what_was_published() -> None:
-    """Every field of a first delivery."""
+    """Check every field of a first delivery."""
     before = datetime.now(UTC) - timedelta(minutes=5)
     answer = publish(TOPIC, {"order": 1}, key="customer-1", id="mine", kind="created", headers={"a": "b"})
     with Subscription(TOPIC, group="billing") as subscription:

@@ -1,6 +1,6 @@
-"""Bad arguments are refused before any SQL, by an error that names the argument and the limit.
+"""Bad arguments are refused before any SQL. The error names the argument and the limit.
 
-No test here may use the database, so each proves that nothing was asked of it.
+No test here may use the database, so each proves that no SQL is run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BLANKS_AND_CONTROLS = [
 
 
 def bad_names(argument: str, limit: int) -> list[tuple[Any, type[Exception], str]]:
-    """(value, error, what its text says) for whatever may not be a name."""
+    """Return (value, error, text of the error) for values that may not be a name."""
     return [
         ("", ValueError, f"{argument} must not be empty"),
         ("x" * (limit + 1), ValueError, rf"{argument} may have at most {limit} characters, not {limit + 1}"),
@@ -83,7 +83,7 @@ BAD_PUBLISH: list[tuple[dict[str, Any], type[Exception], str]] = [
 
 @pytest.mark.parametrize(("arguments", "error", "text"), BAD_PUBLISH)
 def test_publish_refuses(arguments: dict[str, Any], error: type[Exception], text: str) -> None:
-    """Of the right type, and saying what is wrong."""
+    """The error has the right type and says what is wrong."""
     with pytest.raises(error, match=text):
         publish(**{"topic": "orders", "payload": 1, **arguments})
 
@@ -100,7 +100,7 @@ def test_publish_refuses_an_unknown_on_duplicate(value: Any) -> None:
 def test_publish_many_refuses_a_bad_message_and_names_it(
     arguments: dict[str, Any], error: type[Exception], text: str
 ) -> None:
-    """The third one is wrong: none is published."""
+    """The third message is wrong, and none is published."""
     bad = OutgoingMessage(**{"payload": 1, **arguments})
     with pytest.raises(error, match=rf"message 2: .*{text}"):
         publish_many("orders", [1, 2, bad, 4])
@@ -110,21 +110,24 @@ def test_publish_many_refuses_a_bad_message_and_names_it(
 def test_publish_many_refuses_a_bad_topic(
     arguments: dict[str, Any], error: type[Exception], text: str
 ) -> None:
-    """Even for no messages at all."""
+    """The topic is checked even without messages."""
     with pytest.raises(error, match=text):
         publish_many(messages=[], **arguments)
 
 
 @pytest.mark.parametrize("messages", [5, None, "a text", b"bytes", {"a": "mapping"}, OutgoingMessage(1)])
 def test_publish_many_refuses_what_is_no_collection_of_messages(messages: Any) -> None:
-    """A text, bytes or a mapping are payloads that lost their list, and would be taken apart."""
+    """A string, bytes or a mapping is probably a payload without its list.
+
+    ``publish_many`` does not iterate over it.
+    """
     with pytest.raises(TypeError, match="messages must be"):
         publish_many("orders", messages)
 
 
 @pytest.mark.parametrize("limit", [10, 1000])
 def test_the_payload_limit_is_the_settings(limit: int) -> None:
-    """The text says which limit it was, and it may be one topic's own."""
+    """The error names the limit, which may be set for one topic."""
     with (
         override_settings(MQUEUE={"TOPICS": {"orders": {"MAX_PAYLOAD_BYTES": limit}}}),
         pytest.raises(ValueError, match=rf"payload is {limit + 1} bytes .*MAX_PAYLOAD_BYTES \({limit}\)"),
@@ -133,7 +136,7 @@ def test_the_payload_limit_is_the_settings(limit: int) -> None:
 
 
 def test_an_own_dead_letter_suffix_is_reserved() -> None:
-    """Whichever endings the settings give to dead letters, nobody publishes to them."""
+    """No message can be published to a topic with a configured dead-letter suffix."""
     with override_settings(MQUEUE={"DLQ_SUFFIX": ".dead", "TOPICS": {"orders": {"DLQ_SUFFIX": ".failed"}}}):
         for topic in ("payments.dead", "orders.failed"):
             with pytest.raises(ValueError, match=r"topic .*reserved for dead letters"):
@@ -192,7 +195,7 @@ BAD_OPTIONS: list[tuple[dict[str, Any], type[Exception], str]] = [
 def test_a_subscription_refuses_when_it_is_made(
     arguments: dict[str, Any], error: type[Exception], text: str
 ) -> None:
-    """Where the mistake is, not later where it is opened."""
+    """The constructor raises the error, not ``open`` later."""
     with pytest.raises(error, match=text):
         Subscription(**{"topic": "orders", "group": "billing", **arguments})
 
@@ -207,5 +210,5 @@ def test_poll_refuses(value: Any, error: type[Exception]) -> None:
 
 
 def test_names_may_be_as_long_as_the_limits_say() -> None:
-    """The limits count characters, also of those that take four bytes each."""
+    """The limits count characters, including characters of four bytes."""
     Subscription("🦉" * 114, "🦉" * 128, "🦉" * 128)

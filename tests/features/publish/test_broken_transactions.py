@@ -70,7 +70,7 @@ VERBS: dict[str, Callable[[Delivery], object]] = {
 
 @pytest.fixture
 def delivery() -> Iterator[Delivery]:
-    """With a dead letter, a scheduled message, and one that waits in the log."""
+    """Yield a delivery. The topic also has a dead letter, a scheduled message, and a message that waits in the log."""
     subscribe(TOPIC, "paused")
     pause(TOPIC, "paused")
     publish(TOPIC, 0, key="k", id="later", delay=3600)
@@ -104,7 +104,7 @@ def deadlock_at(number: int) -> Iterator[list[str]]:
 def test_after_a_deadlock_the_callers_transaction_can_only_be_rolled_back(
     verb: str, delivery: Delivery
 ) -> None:
-    """At each statement that takes locks: the next query raises, and the block commits nothing."""
+    """A deadlock happens at each statement that takes locks. The next query raises, and the block commits nothing."""
     before = in_log(TOPIC)
     number, met = 0, True
     while met:
@@ -125,7 +125,7 @@ def test_after_a_deadlock_the_callers_transaction_can_only_be_rolled_back(
 
 @pytest.mark.parametrize("verb", ["publish with an id", "cancel"])
 def test_with_autocommit_turned_off_a_deadlock_breaks_the_transaction(verb: str, delivery: Delivery) -> None:
-    """Until the caller rolls back."""
+    """Further queries raise until the caller rolls back."""
     connection.set_autocommit(False)
     try:
         publish(TOPIC, "earlier", key="k")
@@ -164,7 +164,7 @@ def test_a_publish_that_is_the_victim_of_a_deadlock_takes_the_earlier_ones_with_
 
 
 def test_an_unknown_group_leaves_the_callers_transaction_usable() -> None:
-    """The server refuses the INSERT alone."""
+    """The server refuses only the INSERT."""
     with transaction.atomic():
         publish(TOPIC, "earlier", key="k")
         with pytest.raises(NotRegistered):

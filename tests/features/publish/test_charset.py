@@ -1,4 +1,4 @@
-"""A connection whose charset cannot spell each key is refused, before a message is stored or delivered wrongly."""
+"""A connection whose charset cannot represent every key is refused, before a message is stored or delivered wrongly."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOPIC, GROUP, KEY = "spelled", "reader", "ключ-🎉"
 
 @pytest.fixture(params=["utf8", "latin1"])
 def charset(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Put it into the connection's OPTIONS, behind a message that was published with the right one."""
+    """Publish a message with the right charset, then set a wrong one in the connection's OPTIONS."""
     subscribe(TOPIC, GROUP)
     publish(TOPIC, 1, key=KEY)
     connection.close()
@@ -54,7 +54,7 @@ def test_nothing_is_consumed_by_hand() -> None:
 
 
 def test_a_worker_does_not_start(charset: str) -> None:
-    """The system check says why, and what to do."""
+    """The system check reports the problem and the solution."""
     (problem,) = checks.server_problems("default")
     assert problem.id == "django_mqueue.E003"
     assert charset in problem.msg
@@ -64,7 +64,7 @@ def test_a_worker_does_not_start(charset: str) -> None:
 
 
 def test_each_new_connection_is_looked_at_and_costs_no_statement() -> None:
-    """The client library knows the charset."""
+    """No statement is needed, because the client library knows the charset."""
     for charset, is_fine in (("utf8mb4", True), ("latin1", False), ("utf8mb4", True)):
         connection.close()
         with patch.dict(connection.settings_dict["OPTIONS"], charset=charset), statements() as seen:

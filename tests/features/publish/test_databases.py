@@ -1,4 +1,4 @@
-"""``using=`` and ``MQUEUE["DATABASE"]``: which database a message goes to."""
+"""``using=`` and ``MQUEUE["DATABASE"]`` select the database of a message."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOPIC, GROUP = "orders", "billing"
 
 
 def test_using_names_the_database() -> None:
-    """One statement there, none here."""
+    """Each call runs one statement on the other database, and none on the default one."""
     with statements("default") as here, statements("other") as there:
         publish(TOPIC, 1, using="other")
         publish_many(TOPIC, [2, 3], using="other")
@@ -27,7 +27,7 @@ def test_using_names_the_database() -> None:
 
 
 def test_the_setting_names_the_database_where_nobody_says() -> None:
-    """And ``using`` wins over it."""
+    """The argument ``using`` overrides the setting."""
     with override_settings(MQUEUE={"DATABASE": "other"}):
         publish(TOPIC, 1)
         publish(TOPIC, 2, using="default")
@@ -48,7 +48,7 @@ def test_only_a_transaction_of_the_same_database_takes_the_message_with_it() -> 
 
 
 def test_a_whole_life_on_another_database() -> None:
-    """Registered, consumed, dead-lettered and collected there; nothing is asked of the default one."""
+    """The group is registered, consumes, dead-letters and collects there. No statement runs on the default database."""
     with override_settings(MQUEUE=QUICK), statements("default") as here:
         assert subscribe(TOPIC, GROUP, using="other")
         publish_many(TOPIC, [1, 2], using="other")
@@ -75,7 +75,7 @@ def test_groups_of_two_databases_know_nothing_of_each_other() -> None:
 
 
 def test_a_transaction_of_another_database_is_no_obstacle_to_poll() -> None:
-    """Only one on the queue's own would undo a claim."""
+    """Only a transaction on the queue's own database would undo a claim."""
     publish(TOPIC, 1, using="other")
     with Subscription(TOPIC, group=GROUP, using="other") as subscription:
         with rolled_back("default"):

@@ -1,4 +1,4 @@
-"""An id is stored once for its topic and key, and every later publish is told so."""
+"""An id is stored once for its topic and key. Every later ``publish`` returns ``created=False``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TOPIC = "orders"
 
 
 def test_a_repeated_id_stores_nothing_and_says_so() -> None:
-    """``offset`` is the stored row's, whose payload stays."""
+    """``offset`` is the offset of the stored row, whose payload stays."""
     first = publish(TOPIC, "first", key="k", id="mine")
     publish(TOPIC, "between", key="k")
     second = publish(TOPIC, "second", key="k", id="mine")
@@ -46,7 +46,7 @@ def test_on_duplicate_error_raises_what_is_stored() -> None:
 
 
 def test_an_id_is_unique_within_topic_and_key_only() -> None:
-    """Another key or another topic is another message."""
+    """The same id with another key or another topic is another message."""
     assert publish(TOPIC, 1, key="k", id="mine").created
     assert publish(TOPIC, 1, key="other", id="mine").created
     assert publish("payments", 1, key="k", id="mine").created
@@ -54,7 +54,7 @@ def test_an_id_is_unique_within_topic_and_key_only() -> None:
 
 
 def test_a_repeated_id_of_a_keyless_message_meets_itself() -> None:
-    """Keyless messages are spread by their id, so that a repetition lands where the first is."""
+    """The id selects the partition of a keyless message, so a repetition uses the same partition."""
     for number in range(30):
         first, second = publish(TOPIC, 1, id=f"id-{number}"), publish(TOPIC, 2, id=f"id-{number}")
         assert (first.created, second.created) == (True, False)
@@ -63,7 +63,7 @@ def test_a_repeated_id_of_a_keyless_message_meets_itself() -> None:
 
 
 def test_without_an_id_each_message_gets_one_of_its_own() -> None:
-    """A UUID of version 7."""
+    """The id is a UUID of version 7."""
     ids = [publish(TOPIC, 1, key="k").id for _ in range(5)] + [
         one.id for one in publish_many(TOPIC, range(5))
     ]
@@ -72,7 +72,10 @@ def test_without_an_id_each_message_gets_one_of_its_own() -> None:
 
 
 def test_publish_many_tells_duplicates_of_the_log_and_of_the_batch() -> None:
-    """In the order of the input; the first of a batch is stored, its repetitions point to it."""
+    """The results have the order of the input.
+
+    The first message of an id is stored, and its repetitions refer to it.
+    """
     stored = publish(TOPIC, "stored", key="k", id="a")
     answers = publish_many(
         TOPIC,
@@ -107,7 +110,7 @@ def test_publish_many_tells_duplicates_across_its_statements() -> None:
 @pytest.mark.parametrize("ending", ["commit", "rollback"])
 @pytest.mark.parametrize("many", [False, True])
 def test_a_publisher_of_the_same_id_is_waited_for(ending: str, many: bool) -> None:
-    """Whether the id is there is decided by the other one's commit, not by who came first."""
+    """The second publisher waits. The id is a duplicate only if the first publisher commits."""
 
     def second() -> Published:
         if many:
@@ -133,7 +136,10 @@ def test_a_publisher_of_the_same_id_is_waited_for(ending: str, many: bool) -> No
 
 @pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ"])
 def test_publish_many_believes_who_stored_an_id_after_it_looked(isolation: str) -> None:
-    """In a transaction whose snapshot does not show it: the stored offset is told, the rest is stored."""
+    """The transaction's snapshot does not show the id.
+
+    ``publish_many`` returns the stored offset, and stores the rest.
+    """
 
     def looked_before() -> list[Published]:
         assert in_log(TOPIC) == []
@@ -151,7 +157,10 @@ def test_publish_many_believes_who_stored_an_id_after_it_looked(isolation: str) 
 
 
 def test_publishers_that_race_with_the_same_ids_store_each_once() -> None:
-    """Four at a time, in opposite orders: one says created for each id, and all name the same offset."""
+    """Four publishers use the ids in different orders.
+
+    Each id is created once, and all results name the same offset.
+    """
     ids = [f"id-{n}" for n in range(40)]
 
     def publisher(order: list[str]) -> Background[list[Published]]:
@@ -170,7 +179,7 @@ def test_publishers_that_race_with_the_same_ids_store_each_once() -> None:
 
 @override_settings(MQUEUE=QUICK)
 def test_an_id_is_free_again_once_its_message_has_left_the_log() -> None:
-    """Dedupe lasts as long as the message does."""
+    """Deduplication lasts as long as the message is in the log."""
     with Subscription(TOPIC, group="billing") as subscription:
         publish(TOPIC, 1, key="k", id="mine")
         consume(subscription, 1)

@@ -1,4 +1,4 @@
-"""A publish that stores nothing locks nothing that others need, however long its transaction stays open."""
+"""A publish that stores nothing locks nothing that others need, even if its transaction stays open for long."""
 
 from __future__ import annotations
 
@@ -43,9 +43,10 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def topic() -> str:
-    """Return a name of the test's own, of which the test makes the names of its other topics.
+    """Return a topic that no other test uses. Tests derive the names of their other topics from it.
 
-    An INSERT of an id that was just deleted waits for locks of the next entry in the index of ids, until purge is done.
+    An INSERT of an id that was just deleted waits for a lock on the next entry in the index of ids. The wait ends
+    when the server has purged the deleted entry.
     """
     return f"m-{next(_numbers)}"
 
@@ -106,7 +107,7 @@ class TestDuplicates:
 
 
 class TestUnknownGroups:
-    """Of the groups g-4, g-5, and g-6 the second is not registered."""
+    """The groups g-4 and g-6 are registered, and g-5 is not."""
 
     VERBS: dict[str, Callable[[str], object]] = {
         "publish": lambda topic: publish(topic, 1, key=KEY, group="g-5"),
@@ -141,7 +142,7 @@ class TestUnknownGroups:
 
     @pytest.mark.parametrize("verb", VERBS)
     def test_are_known_once_they_are_registered(self, topic: str, verb: str) -> None:
-        """Since the snapshot, by another transaction."""
+        """Another transaction registers the group after the snapshot."""
         with transaction.atomic():
             assert not Message.objects.exists()
             with Background(lambda: subscribe(topic, "g-5")) as other:

@@ -1,4 +1,4 @@
-"""Names that differ in whatever way are different, or refused; never merged."""
+"""Names that differ in any way are different or refused, but never merged."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ ALIKE = [
     "a`b",
     "a%sb",
 ]
-"""Each is another one by some collation, some encoding or some careless quoting."""
+"""Each name equals another one under some collation, some encoding or some careless quoting."""
 
 PADDED = ["order ", " order", "order\t", "order\u3000", "order\n", "order\u00a0", "order\x00", " 0001"]
 
@@ -65,7 +65,7 @@ def test_the_names_are_different_to_python() -> None:
 
 
 def test_keys_that_look_alike_are_different_partitions() -> None:
-    """The same id under each of them is stored, and each message comes back under its own key."""
+    """The same id is stored under each key, and each message is delivered with its own key."""
     answers = publish_many("orders", [OutgoingMessage(key, key=key, id="same") for key in ALIKE])
     assert all(answer.created for answer in answers)
     with Subscription("orders", group="billing") as subscription:
@@ -78,7 +78,7 @@ def test_keys_that_look_alike_are_different_partitions() -> None:
 
 @pytest.mark.parametrize("many", [False, True])
 def test_ids_that_look_alike_are_different_messages(many: bool) -> None:
-    """None is another one's duplicate, and each is its own."""
+    """No id is a duplicate of another id, and each is a duplicate of itself."""
     if many:
         first = publish_many("orders", [OutgoingMessage(1, key="k", id=id) for id in ALIKE])
         second = publish_many("orders", [OutgoingMessage(1, key="k", id=id) for id in ALIKE])
@@ -92,7 +92,7 @@ def test_ids_that_look_alike_are_different_messages(many: bool) -> None:
 
 
 def test_topics_that_look_alike_are_different_topics() -> None:
-    """Each keeps its own message, until its own group has had it."""
+    """Each topic keeps its own message until its own group has acked it."""
     for topic in ALIKE:
         assert publish(topic, topic, key="k", id="same").created
     for topic in ALIKE[:6]:
@@ -104,7 +104,7 @@ def test_topics_that_look_alike_are_different_topics() -> None:
 
 
 def test_groups_that_look_alike_are_different_groups() -> None:
-    """Each gets every message, and each holds back deletion by itself."""
+    """Each group gets every message, and each holds back deletion by itself."""
     groups = ALIKE[:8]
     for group in groups:
         assert subscribe("orders", group)
@@ -120,7 +120,7 @@ def test_groups_that_look_alike_are_different_groups() -> None:
 
 
 def test_subscribers_that_look_alike_are_different_subscribers() -> None:
-    """Two workers that differ in case do not fence each other, and share the work."""
+    """Two workers whose names differ in case do not fence each other, and share the work."""
     with (
         Subscription("orders", "billing", "Worker") as one,
         Subscription("orders", "billing", "worker") as other,
@@ -136,7 +136,7 @@ def test_subscribers_that_look_alike_are_different_subscribers() -> None:
 
 @pytest.mark.parametrize("name", PADDED)
 def test_names_that_the_server_would_merge_are_refused(name: str) -> None:
-    """Blanks at the ends are nothing to both servers, in comparisons: so nobody may use them."""
+    """Both servers ignore blanks at the ends of strings in comparisons, so names with them are refused."""
     publish("order", 1, key="order", id="order")
     for bad in ({"topic": name}, {"key": name}, {"id": name}):
         with pytest.raises(ValueError, match=next(iter(bad))):
@@ -150,7 +150,7 @@ def test_names_that_the_server_would_merge_are_refused(name: str) -> None:
 
 
 def test_the_longest_names_work_throughout() -> None:
-    """Four bytes for each character, in every name at once: published, consumed, dead-lettered, collected."""
+    """Publish, consume, dead-letter and collect with the longest names, in characters of four bytes."""
     topic, key, id, group, name = "🦉" * 100, "🦊" * 255, "🐻" * 255, "🐼" * 128, "🐸" * 128
     subscribe(topic, group)
     assert publish(topic, 1, key=key, id=id).created
@@ -172,7 +172,7 @@ def test_the_longest_names_work_throughout() -> None:
 
 
 def test_a_key_is_no_partition_of_keyless_messages() -> None:
-    """However it looks: those are named so that no key can be."""
+    """No key can have the name of a partition of keyless messages."""
     keys = [f"{n:04d}" for n in range(16)] + ["0", "None", "null"]
     for key in keys:
         publish("orders", "keyed", key=key)
@@ -184,7 +184,7 @@ def test_a_key_is_no_partition_of_keyless_messages() -> None:
 
 
 def test_keyless_messages_are_spread_as_the_setting_says() -> None:
-    """Over sixteen partitions by default, and over as many as a topic asks for."""
+    """Keyless messages use sixteen partitions by default, or as many as the topic's setting says."""
     with override_settings(MQUEUE={"SPREAD": 3, "TOPICS": {"payments": {"SPREAD": 1}}}):
         publish_many("orders", range(60))
         publish_many("payments", range(20))

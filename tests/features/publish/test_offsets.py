@@ -1,4 +1,4 @@
-"""What ``publish`` and ``publish_many`` answer is where the messages are."""
+"""``publish`` and ``publish_many`` return the true offsets of their messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PUBLISHERS, ROUNDS = 4, 12
 
 
 def is_true(answers: list[Published]) -> None:
-    """Each answer names the offset at which its id is, in the order of the batch."""
+    """Assert that each result names the offset of the row with its id."""
     rows = {
         offset: (topic, key, id)
         for offset, topic, key, id in Message.objects.values_list(
@@ -34,7 +34,7 @@ def is_true(answers: list[Published]) -> None:
 
 @pytest.mark.parametrize("ids", ["given", "none", "some"])
 def test_offsets_are_right_under_concurrent_publishers(ids: str) -> None:
-    """Four at once, batches of differing size beside single publishes: each answer is the row's own offset."""
+    """Four publishers mix batches of different sizes with single publishes. Each result has the offset of its row."""
     barrier = threading.Barrier(PUBLISHERS)
 
     def run(number: int) -> list[list[Published]]:
@@ -72,7 +72,7 @@ def test_offsets_are_right_under_concurrent_publishers(ids: str) -> None:
 
 
 def test_offsets_are_right_around_duplicates() -> None:
-    """A batch with ids that are there already, and over several statements."""
+    """The batch has ids that are already stored, and takes several statements."""
     publish_many(TOPIC, [OutgoingMessage(n, key="k", id=str(n)) for n in range(0, 1200, 3)])
     answers = publish_many(TOPIC, [OutgoingMessage(n, key="k", id=str(n)) for n in range(1200)])
     assert [answer.created for answer in answers] == [bool(n % 3) for n in range(1200)]
@@ -80,7 +80,7 @@ def test_offsets_are_right_around_duplicates() -> None:
 
 
 def test_answers_come_in_the_order_of_the_input() -> None:
-    """Offsets rise with it, over statements as well."""
+    """Offsets rise in the order of the input, also across statements."""
     answers = publish_many(TOPIC, [OutgoingMessage(n, key=f"key-{n % 3}") for n in range(1100)])
     assert [answer.key for answer in answers] == [f"key-{n % 3}" for n in range(1100)]
     assert [answer.offset for answer in answers] == sorted(answer.offset for answer in answers)
@@ -88,7 +88,7 @@ def test_answers_come_in_the_order_of_the_input() -> None:
 
 
 def test_publish_many_takes_any_iterable() -> None:
-    """A generator, a set, a queryset's iterator: whatever can be gone through once."""
+    """A generator, a set, and any other iterable that can be read only once."""
     assert [one.key for one in publish_many(TOPIC, (OutgoingMessage(n, key="k") for n in range(3)))] == [
         "k"
     ] * 3

@@ -1,4 +1,4 @@
-"""What a publish costs: statements, none of them a commit of its own."""
+"""The statements that a publish costs. None of them commits on its own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def with_ids(count: int, first: int = 0) -> list[OutgoingMessage]:
     "given", [{}, {"key": "k"}, {"id": "mine"}, {"key": "k", "id": "mine", "headers": {"a": 1}}]
 )
 def test_publish_is_one_statement(given: dict[str, object], in_transaction: bool) -> None:
-    """With and without an id; the second time, as a duplicate, too."""
+    """This holds with and without an id, and also for a duplicate."""
     for _ in range(2):
         if in_transaction:
             with transaction.atomic(), statements() as seen:
@@ -44,7 +44,7 @@ def test_a_refused_duplicate_costs_one_statement_as_well() -> None:
 
 
 def test_publish_commits_nothing_by_itself() -> None:
-    """No BEGIN and no COMMIT but the caller's; outside a transaction the statement is its own."""
+    """Only the caller sends BEGIN and COMMIT. Outside a transaction, the statement commits by itself."""
     connection.ensure_connection()
     connection.force_debug_cursor = True
     try:
@@ -65,7 +65,7 @@ def test_publish_commits_nothing_by_itself() -> None:
 
 @pytest.mark.parametrize(("rows", "expected"), [(0, 0), (1, 1), (500, 1), (501, 2), (1000, 2), (1001, 3)])
 def test_publish_many_is_one_statement_for_each_500_rows(rows: int, expected: int) -> None:
-    """None at all for none."""
+    """Without messages, no statement runs."""
     with transaction.atomic(), statements() as seen:
         answers = publish_many(TOPIC, range(rows))
     assert len(seen) == expected
@@ -74,7 +74,7 @@ def test_publish_many_is_one_statement_for_each_500_rows(rows: int, expected: in
 
 @pytest.mark.parametrize(("rows", "expected"), [(1, 2), (500, 2), (501, 4)])
 def test_publish_many_reads_once_more_where_ids_are_given(rows: int, expected: int) -> None:
-    """One read for each INSERT."""
+    """Each INSERT needs one read."""
     with transaction.atomic(), statements() as seen:
         publish_many(TOPIC, with_ids(rows))
     assert len(seen) == expected
@@ -89,7 +89,7 @@ def test_a_batch_of_nothing_but_duplicates_is_one_read() -> None:
 
 
 def test_ids_that_are_missing_cost_no_read() -> None:
-    """Only what could be there is looked for; a batch of both kinds is still one read and one INSERT."""
+    """Only given ids are searched for. A batch with and without ids is still one read and one INSERT."""
     with transaction.atomic(), statements() as seen:
         publish_many(TOPIC, [1, *with_ids(3), 2])
     assert [sql.split()[0] for sql in seen] == ["SELECT", "INSERT"]
@@ -97,7 +97,7 @@ def test_ids_that_are_missing_cost_no_read() -> None:
 
 @pytest.mark.parametrize(("messages", "expected"), [(3, 1), (4, 2), (9, 3)])
 def test_publish_many_is_one_statement_for_each_4_mib(messages: int, expected: int) -> None:
-    """Of payloads and metadata together: so that a statement stays below the server's packet size."""
+    """Payloads and metadata count together, so that a statement stays below the server's packet size."""
     with transaction.atomic(), statements() as seen:
         publish_many(TOPIC, [b"\x00" * MEBIBYTE] * messages)
     assert len(seen) == expected
@@ -105,6 +105,6 @@ def test_publish_many_is_one_statement_for_each_4_mib(messages: int, expected: i
 
 
 def test_the_worst_payload_fits_into_a_packet() -> None:
-    """Bytes that all need an escape double in size on their way."""
+    """Bytes that all need an escape double in size in the statement."""
     (answer,) = publish_many(TOPIC, [b"\x00'\"\\" * (MEBIBYTE // 4)])
     assert in_log(TOPIC) == [answer.offset]

@@ -1,4 +1,4 @@
-"""``publish(group=…)``: a message for one consumer group alone."""
+"""``publish(group=…)`` publishes a message for one consumer group alone."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_group_that_runs_is_not_told_of_anothers() -> None:
 
 
 def test_it_is_kept_for_that_group_and_pins_nothing_of_the_others() -> None:
-    """The others' watermarks pass it; it is deleted when its own group is done, and not before."""
+    """The watermarks of other groups pass it. It is deleted when its own group is done, and not before."""
     publish(TOPIC, "for billing", key="k", group="billing")
     publish(TOPIC, "for both", key="k")
     with Subscription(TOPIC, "stock") as stock:
@@ -125,7 +125,7 @@ def test_many_for_several_groups() -> None:
 
 @pytest.mark.parametrize("one", [True, False])
 def test_a_group_that_is_not_registered_is_an_error_that_names_it(one: bool) -> None:
-    """Nothing is stored, and the caller's transaction can go on."""
+    """Nothing is stored, and the caller's transaction continues."""
     unsubscribe(TOPIC, "stock")
     with transaction.atomic():
         publish(TOPIC, "before", key="k")

@@ -34,7 +34,7 @@ class Undo(Exception):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_rollback_publishes_nothing(way: str) -> None:
-    """Nothing of it stays, and the same can be published again."""
+    """Nothing is stored, and the same messages can be published again."""
     with rolled_back():
         ContentType.objects.create(app_label="bookshop", model="order")
         WAYS[way]()
@@ -46,7 +46,7 @@ def test_a_rollback_publishes_nothing(way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_commit_publishes_all_with_the_callers_rows(way: str) -> None:
-    """Neither is seen by others before the commit, both are after it."""
+    """Others see neither of them before the commit, and both after it."""
 
     def order() -> list[int]:
         ContentType.objects.create(app_label="bookshop", model="order")
@@ -62,14 +62,14 @@ def test_a_commit_publishes_all_with_the_callers_rows(way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_outside_a_transaction_a_publish_commits_by_itself(way: str) -> None:
-    """What returned is there for every other connection."""
+    """Every other connection sees the messages as soon as the call returns."""
     offsets = WAYS[way]()
     with HeldTransaction(lambda: in_log(TOPIC)) as other:
         assert other.result() == sorted(offsets)
 
 
 def test_nested_atomic_blocks_commit_with_the_outermost() -> None:
-    """Inner blocks that end well commit nothing by themselves."""
+    """Inner blocks that succeed commit nothing by themselves."""
 
     def nested() -> None:
         publish(TOPIC, "outer", key="k")
@@ -92,7 +92,7 @@ def test_an_outer_rollback_takes_the_inner_publishes_with_it() -> None:
 
 
 def test_a_rollback_to_a_savepoint_takes_only_what_came_after_it() -> None:
-    """The block before and the one after it are published, the failed one is not; in order."""
+    """Messages before and after the failed block are published in order. The failed block publishes nothing."""
     subscribe(TOPIC, "billing")
     with transaction.atomic():
         publish(TOPIC, "before", key="k")
@@ -105,7 +105,7 @@ def test_a_rollback_to_a_savepoint_takes_only_what_came_after_it() -> None:
 
 
 def test_a_publish_after_a_rollback_to_the_first_savepoint_is_published() -> None:
-    """The server lets go of the gate's lock with the savepoint; the next publish takes it again."""
+    """The rollback to the savepoint releases the gate's lock. The next publish takes it again."""
     subscribe(TOPIC, "billing")
     with transaction.atomic():
         with rolled_back():
@@ -116,7 +116,7 @@ def test_a_publish_after_a_rollback_to_the_first_savepoint_is_published() -> Non
 
 
 def test_an_id_rolled_back_to_a_savepoint_is_free_again() -> None:
-    """In the same transaction."""
+    """The same transaction can publish the id again."""
     with transaction.atomic():
         with rolled_back():
             assert publish(TOPIC, 1, key="k", id="mine").created
@@ -125,7 +125,7 @@ def test_an_id_rolled_back_to_a_savepoint_is_free_again() -> None:
 
 
 def test_a_refused_duplicate_leaves_the_callers_transaction_usable() -> None:
-    """``DuplicateMessage`` is no database error: what else the transaction does is committed."""
+    """``DuplicateMessage`` is no database error, so the transaction commits everything else."""
     publish(TOPIC, 1, key="k", id="mine")
     with transaction.atomic():
         with pytest.raises(DuplicateMessage):
@@ -135,7 +135,7 @@ def test_a_refused_duplicate_leaves_the_callers_transaction_usable() -> None:
 
 
 def test_bad_input_leaves_the_callers_transaction_usable() -> None:
-    """It was found before any SQL."""
+    """The error is raised before any SQL."""
     with transaction.atomic():
         with pytest.raises(ValueError, match="key"):
             publish(TOPIC, 1, key="")
@@ -146,7 +146,7 @@ def test_bad_input_leaves_the_callers_transaction_usable() -> None:
 
 
 def test_publish_many_outside_a_transaction_is_all_or_nothing() -> None:
-    """Seven hundred rows are two statements: the first one's rows go when the second one fails."""
+    """700 rows take two statements. If the second one fails, the rows of the first one are rolled back."""
     failed: list[str] = []
 
     def fail_the_second(execute: Callable[..., object], sql: str, *rest: object) -> object:
@@ -163,7 +163,7 @@ def test_publish_many_outside_a_transaction_is_all_or_nothing() -> None:
 
 
 def test_publishing_with_autocommit_off_waits_for_the_callers_commit() -> None:
-    """A caller that manages its transaction without ``atomic`` decides, too."""
+    """The same holds for a caller that manages its transaction without ``atomic``."""
     connection.set_autocommit(False)
     try:
         publish(TOPIC, 1, key="k")
@@ -175,7 +175,7 @@ def test_publishing_with_autocommit_off_waits_for_the_callers_commit() -> None:
 
 
 def test_a_connection_that_is_lost_after_its_commit_is_not_taken_for_a_transaction() -> None:
-    """Django has not turned autocommit on again then: what comes next must not wait for a caller's COMMIT."""
+    """Django has not turned autocommit on again at that point. The next publish must not wait for a caller's COMMIT."""
     with lost_after_its_commit(), pytest.raises(OperationalError):
         publish_many(TOPIC, range(700))
     publish_many(TOPIC, range(700))

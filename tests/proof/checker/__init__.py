@@ -1,7 +1,7 @@
-"""The checker: looks through a history for breaches of the promises. Pure: it reads nothing but the events.
+"""The checker searches a history for broken promises. It reads only the events.
 
-``check(events, Rules(lease=5.0, slack=3.0))`` gives the breaches, ``summary(events)`` the numbers of a run. Each
-rule is a function with a docstring that says what it demands, what excuses a breach of it, and why.
+``check(events, Rules(lease=5.0, slack=3.0))`` returns the breaches, and ``summary(events)`` the numbers of a run. Each
+rule is a function. Its docstring states the demand, the excuses for a breach, and the reasons.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ RULES: dict[str, Rule] = {
 
 
 def check(events: Sequence[Event], rules: Rules) -> list[Breach]:
-    """All breaches of all rules; of each rule the first ``rules.listed``, then one that says how many more."""
+    """Return the breaches of all rules: the first ``rules.listed`` of each rule, then a count of the others."""
     history = History(events)
     found: list[Breach] = []
     for name, rule in RULES.items():

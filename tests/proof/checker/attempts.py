@@ -1,4 +1,4 @@
-"""Rule ``attempts``: only a message that was handed to a handler has used an attempt."""
+"""Rule ``attempts``: a message uses an attempt only when a handler receives it."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from .stories import Run, Story
 
 
 def miscounted(history: History, rules: Rules) -> Iterator[Finding]:
-    """The attempts of a message in a group, in the order of the starts: 1, then one more each time.
+    """The attempts of a message in a group are 1, 2, 3 and so on, in the order of the starts.
 
-    After a run that was postponed it is the same number again; one more if that answer may have been lost (its worker
-    died before it gave it, or had lost the lease), for then the run counts like any other.
+    After a postponed run, the number stays the same. It may be one higher if the queue may have lost the postponement:
+    the worker died before it answered, or had lost the lease. Such a run counts as an attempt.
 
-    *A gap* is allowed by as many numbers as there were deaths since the last start (or since the sending): each may
-    have hit a worker after the delivery was marked and before the handler had it. That is a kill of a worker, a
-    stop, a theft of a lease, or a time without server. A broken connection is none: what was claimed then
-    is given back without a trace.
+    *A gap* may be as large as the number of deaths since the last start (or since the message was sent). Each death may
+    have stopped a worker between the delivery mark and the start of the handler. Deaths are kills and stops of workers,
+    thefts of leases, and times without a server. A broken connection is no death: the queue then returns the claim
+    without a trace.
 
-    *A lower number* is allowed for a worker that was stalled between claim and start, for another one has had
-    the message meanwhile. Such a start does not change what comes next.
+    *A lower number* is allowed if the worker stalled between claim and start. Another worker has received the message
+    meanwhile. Such a start does not change the next expected number.
     """
     for story in history.stories.values():
         lines: defaultdict[tuple[str, int], list[Run]] = defaultdict(list)
@@ -55,7 +55,7 @@ def _of(history: History, story: Story, runs: list[Run], rules: Rules) -> Iterat
 def _expected(
     history: History, story: Story, last: Run | None, run: Run, rules: Rules
 ) -> tuple[int, int, int]:
-    """(least, most without a death, since when deaths count)."""
+    """Return (least attempt, highest attempt without a death, start of the time in which deaths count)."""
     if last is None:
         return 1, 1, story.sent.at if story.sent else run.at
     before = last.started.attempt

@@ -1,4 +1,4 @@
-"""What a check finds, with the story of the message that it is about."""
+"""The findings of a check, each with the story of its message."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .stories import Story
 
 @dataclass(frozen=True)
 class Rules:
-    """What a run promises. Seconds.
+    """The promises of a run, in seconds.
 
-    ``lease``: ``LEASE_DURATION``; ``slack``: how much later than it happened something may be noted, answered or
-    taken up on a loaded machine; ``listed``: breaches of a rule that are told with their stories.
+    ``lease`` is ``LEASE_DURATION``. ``slack`` is the delay that a busy machine may add to a note, an answer or a
+    takeover. ``listed`` is the number of breaches of a rule that are reported with their stories.
     """
 
     lease: float
@@ -34,7 +34,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a rule yields: a breach whose story is not gathered yet. ``events``: those of no message."""
+    """A breach without its story. ``events`` are the events that belong to no message."""
 
     subject: str
     text: str
@@ -44,7 +44,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Breach:
-    """A promise that was broken: by which rule, for which message, how, and all that happened to it."""
+    """A broken promise: the rule, the message, the reason, and all events of the message."""
 
     rule: str
     subject: str
@@ -57,7 +57,7 @@ class Breach:
 
 
 class Breaches:
-    """Makes breaches of one rule's findings."""
+    """Convert the findings of one rule to breaches."""
 
     def __init__(self, rule: str, history: History, rules: Rules) -> None:
         self.rule, self.history, self.rules = rule, history, rules

@@ -1,4 +1,4 @@
-"""Rule ``dead letter``: a message is given up once, for a reason, and what it says of its failures is true."""
+"""Rule ``dead letter``: a message is dead-lettered at most once, for a reason, and its failure count is true."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from .world import FOREVER
 
 
 def wrong_letters(history: History, rules: Rules) -> Iterator[Finding]:
-    """One dead letter at most for a message and group (for each time that it was stored), with a reason.
+    """A message has at most one dead letter per group (for each time that it was stored), and the letter has a reason.
 
-    *The reason*: a run that was rejected, or at least ``max_attempts`` failures; never after a run that was done,
-    unless that answer may have been lost.
+    *The reason* is a rejected run, or at least ``max_attempts`` failures. A message is never dead-lettered after a
+    successful run, unless the queue may have lost that run's ack.
 
-    *The failures* that it tells of are at most
+    *The failures* in the dead letter are at most the sum of
 
     - the runs that failed or were rejected;
-    - those that nobody answered (the worker died, or had lost the lease) and that may have been alone in their
-      process: when several run, nobody knows which one killed the worker, so none of them is to blame. A run
-      beside which another one started only after its worker may have lost the lease counts as alone;
-    - the attempts that nobody saw (``attempts`` judges whether there may be any), and deaths of workers that ran
-      nothing, since the last run: a message may have been handed over and not have come to its start.
+    - the runs without an answer (the worker died, or had lost the lease) that may have run alone in their process.
+      When several messages run, the cause of a death is unknown, so the death counts against none of them. A run also
+      counts as alone if another message started only after the worker may have lost the lease;
+    - the attempts without a start (rule ``attempts`` checks whether they are possible), and the deaths of idle workers
+      since the last run. In both cases, a worker may have claimed the message and died before the handler started.
 
-    So a message whose runs were all done, or died beside others, is not dead-lettered: neighbours of one that kills.
+    So a message is not dead-lettered if each of its runs was done, or died while other messages ran in the same
+    process.
     """
     for story in history.stories.values():
         letters: defaultdict[str, list[DeadLettered]] = defaultdict(list)
@@ -73,7 +74,7 @@ def _may_have_failed(history: History, run: Run, rules: Rules) -> bool:
 
 
 def _unseen(history: History, runs: list[Run], by: int, story: Story) -> int:
-    """Deliveries that may have failed and that no handler told of."""
+    """Count the deliveries that may have failed before a handler started."""
     seen = {run.started.attempt for run in runs}
     since = max((min(run.end, by) for run in runs), default=story.sent.at if story.sent else 0)
     return max(seen, default=0) - len(seen) + history.world.idle_deaths.count(since + 1, by)

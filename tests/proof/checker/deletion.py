@@ -1,4 +1,4 @@
-"""Rule ``deleted early``: the log forgets a message when every group is done with it."""
+"""Rule ``deleted early``: the log deletes a message only after each group has finished it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from .index import History
 
 
 def deleted_early(history: History, rules: Rules) -> Iterator[Finding]:
-    """When a message is deleted, each group that is registered for its topic has a run that was done or a dead letter.
+    """When a message is deleted, each registered group of its topic has a successful run or a dead letter for it.
 
-    The moment of a deletion is the database's, so what was done within the slack after it counts. (A message that is
-    never done is the rule ``lost``'s as well.)
+    The database sets the time of a deletion. So a run may also end within the slack after the deletion. (Rule ``lost``
+    also reports a message that no run finished.)
     """
     for story in history.stories.values():
         for gone in story.deleted:

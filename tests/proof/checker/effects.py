@@ -1,4 +1,4 @@
-"""Rule ``effects``: what an atomic handler writes is there once for each message, or there is a dead letter."""
+"""Rule ``effects``: an atomic handler's write exists exactly once per message, or the message has a dead letter."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .stories import Story
 
 
 def not_once(history: History, rules: Rules) -> Iterator[Finding]:
-    """For each time that a message was stored, one effect or one dead letter for each atomic group.
+    """Each atomic group has one effect or one dead letter for each time that a message was stored.
 
-    Nothing excuses more. Of a message whose transaction did not commit there is none. What happened to workers and
-    servers meanwhile is all the same: the effect is in one commit with the ack.
+    Nothing excuses a second effect. A message has no effect if its transaction did not commit. Faults of workers and
+    servers are no excuse, because the effect and the ack are one commit.
     """
     for group in history.registered.values():
         if not group.atomic:

@@ -1,4 +1,4 @@
-"""What excuses a run: its worker was stalled, or the answer may not have reached the database."""
+"""Excuses of a run: its worker stalled, or its answer may not have reached the database."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from .world import World
 
 
 def started_late(world: World, run: Run, rules: Rules) -> bool:
-    """Whether the message may rightly have been another's when this run started.
+    """Return True if another worker may have owned the message when this run started.
 
-    Between its claim and its start the worker may have been stopped, or its lease stolen; or the server had been
-    down for so long that the lease was over when the claim was made. A start follows its claim at once (within
-    the slack), so what happened after the start, or long before it, is no excuse.
+    The worker may have been stopped between claim and start, or the lease may have been stolen. The server may have
+    been down until the lease expired. A start follows its claim within the slack. So events after the start, or long
+    before it, are no excuse.
     """
     return world.shaken(run.started.worker, run.lease, run.at - rules.slack_ns, run.at)
 
 
 def answer_may_be_lost(world: World, run: Run, rules: Rules) -> bool:
-    """Whether a finished run's answer may rightly have changed nothing.
+    """Return True if the answer of a finished run may have changed nothing.
 
-    An answer follows at once (within the slack) when the run has ended, or the batch that its worker had in hand. It
-    does not count if the worker died before it was given, or had lost the lease by then. A broken connection
-    is no excuse: what was answered then is repeated, and recognised by its token.
+    The answer follows within the slack after the run has ended, or after the worker's batch has ended. The answer does
+    not count if the worker died before it answered, or had lost the lease. A broken connection is no excuse: the worker
+    then repeats the answer, and the queue recognises the token.
     """
     if run.finished is None:
         return True

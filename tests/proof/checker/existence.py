@@ -1,4 +1,4 @@
-"""Rules ``history``, ``ghost`` and ``twice``: a message exists exactly when its transaction commits, and once."""
+"""Rules ``history``, ``ghost`` and ``twice``: a message exists exactly if its transaction commits, and exists once."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .stories import Story
 
 
 def contradictions(history: History, rules: Rules) -> Iterator[Finding]:
-    """The history itself must be sound, or the other rules judge wrongly.
+    """The history is consistent. Otherwise the other rules give wrong results.
 
-    A transaction ends once; an answer belongs to a run; what was ignored was sent. Nothing excuses this: a process
-    writes what it does before it goes on, and a kill loses nothing of it.
+    A transaction ends once. An answer belongs to a run. An ignored message was sent. Nothing excuses a contradiction: a
+    process writes each event before it continues, and a kill loses no written event.
     """
     for transaction, closed in history.closed.items():
         if len(closed) > 1:
@@ -29,12 +29,13 @@ def contradictions(history: History, rules: Rules) -> Iterator[Finding]:
 
 
 def ghosts(history: History, rules: Rules) -> Iterator[Finding]:
-    """Nobody sees a message that does not exist.
+    """No part of the queue shows a message that does not exist.
 
-    A message that was never sent, or only by transactions that rolled back, or that the queue ignored as a
-    duplicate, is not delivered, dead-lettered or deleted. One that exists is not seen before the last message of its
-    transaction was sent, since the commit came after that; it comes under the topic and key that it was sent with,
-    and to groups that are registered. Moments of deletions and dead letters are not compared: they are the database's.
+    Three kinds of messages are never delivered, dead-lettered or deleted: unsent messages, messages of transactions
+    that rolled back, and duplicates that the queue ignored. An existing message is not delivered before its
+    transaction's last message was sent, because the commit follows later. It arrives under the topic and key of its
+    sending, and only in registered groups. The times of deletions and dead letters come from the database, so this rule
+    does not compare them.
     """
     last_sent = {name: _last_sent(stories, name) for name, stories in history.transactions.items()}
     for story in history.stories.values():
@@ -60,10 +61,10 @@ def ghosts(history: History, rules: Rules) -> Iterator[Finding]:
 
 
 def twice(history: History, rules: Rules) -> Iterator[Finding]:
-    """A message is in the log once for each time that it was stored: it has as many offsets at most.
+    """A message has at most one offset for each time that it was stored.
 
-    It may be sent again, under the same id, by a publisher that does not know whether its commit took place: the queue
-    ignores that, unless the first one rolled back, or is done and deleted.
+    A publisher that does not know the result of its commit may send the message again, with the same id. The queue
+    ignores the second message, unless the first was rolled back, or was done and deleted.
     """
     for story in history.stories.values():
         offsets = {run.started.offset for run in story.runs} | {gone.offset for gone in story.deleted}

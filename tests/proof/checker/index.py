@@ -1,4 +1,4 @@
-"""A history put in order: by message, by key, by transaction, and what was done to the run."""
+"""Index a history by message, key and transaction, and collect the faults of the run."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from .stories import Fate, Run, Sending, Story
 from .world import World
 
 NAMED = {"killed", "stopped", "continued", "left", "joined", "abandoned", "silent", "heard"}
-"""Faults whose target is a worker or publisher."""
+"""Faults with a worker or publisher as target."""
 
 
 class History:
-    """Everything that the rules look at, indexed in one pass over the events."""
+    """The events that the rules need, indexed in one pass."""
 
     def __init__(self, events: Sequence[Event]) -> None:
-        self.events = sorted(events, key=attrgetter("at"))  # Most of the time in order already.
+        self.events = sorted(events, key=attrgetter("at"))  # The events are usually sorted already.
         self.first = self.events[0].at if self.events else 0
         self.last = self.events[-1].at if self.events else 0
         self.world = World()
@@ -50,21 +50,21 @@ class History:
         self.left: list[Left] = []
         self._publishers: set[str] = set()
         self._active: defaultdict[str, dict[Run, None]] = defaultdict(dict)
-        """What each worker runs."""
+        """The running messages of each worker."""
         self._gone: set[str] = set()
-        """Workers that are no more."""
+        """Workers that have ended."""
         steps = self._steps()
         for event in self.events:
             steps[type(event)](event)
         self._decide()
 
     def outcome(self, transaction: str) -> str:
-        """What became of a transaction: ``committed``, ``rolled back``, or ``unknown``."""
+        """Return the outcome of a transaction: ``committed``, ``rolled back``, or ``unknown``."""
         closed = self.closed.get(transaction)
         return closed[-1].outcome if closed else "unknown"
 
     def told_of(self, stories: Iterable[Story], events: Iterable[Event], slack: int) -> tuple[Event, ...]:
-        """All that belongs to these messages, and the faults that may have to do with it, in the order of time."""
+        """Return all events of these messages, and the faults that may affect them, in the order of time."""
         found: list[Event] = [*events]
         leases: set[str] = set()
         for story in stories:
@@ -130,7 +130,7 @@ class History:
         self._story(event.message).runs.append(run)
         if event.key is not None:
             self.by_key[event.group, event.topic, event.key].append(run)
-        if event.worker in self._gone:  # Its end was noted a little before it came.
+        if event.worker in self._gone:  # The history noted the worker's end shortly before this start.
             run.end = event.at
             return
         active = self._active[event.worker]
@@ -172,11 +172,11 @@ class History:
         self.faults.append(event)
         target = event.target
         if target in self._publishers:
-            return  # What they suffer excuses no worker.
+            return  # Faults of publishers excuse no worker.
         if event.kind in ("killed", "left") and target in self._gone:
             self.world.is_over(
                 target, event.at
-            )  # It has said so itself, and its threads have gone on for a moment.
+            )  # The worker noted its own end, but its threads continued for a moment.
             return
         active = self._active.get(target)
         self.world.note(event.kind, target, event.at, idle=not active)
@@ -191,7 +191,9 @@ class History:
         self._active.pop(target, None)
 
     def _decide(self) -> None:
-        """Each message's fate. An unknown transaction of which anything was seen has committed, all of it."""
+        """Set the fate of each message. An unknown transaction has committed as a whole if any of its messages was
+        seen.
+        """
         fates: dict[str, Fate] = {}
         for transaction, stories in self.transactions.items():
             outcome = self.outcome(transaction)
@@ -207,7 +209,7 @@ class History:
             story.fate = "committed" if "committed" in found else "maybe" if "maybe" in found else "never"
 
     def _proves(self, story: Story, transaction: str) -> bool:
-        """Whether a message that was seen can only have come by this transaction."""
+        """Return True if only this transaction can have stored a message that was seen."""
         if not story.is_seen():
             return False
         stored = [s.sent.transaction for s in story.sendings if s.ignored is None]
@@ -215,7 +217,7 @@ class History:
 
 
 def _names(publisher: str) -> set[str]:
-    """How faults may name a publisher: what writes under ``p.1.slow`` may be a thread of the process ``p.1``."""
+    """Return the names of a publisher in faults. The writer ``p.1.slow`` may be a thread of the process ``p.1``."""
     parts = publisher.split(".")
     return {".".join(parts[:count]) for count in range(1, len(parts) + 1)}
 
@@ -235,7 +237,7 @@ def _events_of(story: Story, closed: dict[str, list[Closed]]) -> Iterator[Event]
 
 
 def _concerns(fault: Fault, names: set[str], leases: set[str]) -> bool:
-    """Whether a fault belongs into a story: one of its workers', its lease's, or everybody's."""
+    """Return True if a fault belongs to a story: it hit a worker or the lease of the story, or the whole run."""
     if fault.kind in NAMED:
         return fault.target in names
     return fault.kind != "stolen" or any(fault.target.startswith(lease) for lease in leases)

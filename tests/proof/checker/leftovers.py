@@ -1,4 +1,4 @@
-"""Rule ``left``: when all is done, nothing is left."""
+"""Rule ``left``: no row is left after the run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .index import History
 
 
 def left(history: History, rules: Rules) -> Iterator[Finding]:
-    """After a run in which everything was done the log and the delivery state are empty. Nothing excuses a row."""
+    """After a run that finished all messages, the log and the delivery state are empty. Nothing excuses a row."""
     for event in history.left:
         story = history.stories.get(event.message)
         text = f"still in {event.table} when all was over (topic {event.topic!r})"

@@ -1,4 +1,4 @@
-"""Rule ``lost``: every committed message is done, or dead-lettered, for every group."""
+"""Rule ``lost``: each committed message is done or dead-lettered, for each group."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from .world import FOREVER
 
 
 def lost(history: History, rules: Rules) -> Iterator[Finding]:
-    """A message whose transaction committed has, for each group of its topic, a run that was done or a dead letter.
+    """For each group of its topic, a committed message has a successful run or a dead letter.
 
-    Of a transaction with an unknown end all messages exist or none: if any of them was ever delivered,
-    dead-lettered or deleted, all of them must be done. Not asked of what the queue ignored as a duplicate.
+    A transaction with an unknown result stored all of its messages or none. If any of them was delivered, dead-lettered
+    or deleted, all of them must be done. The rule skips messages that the queue ignored as duplicates.
 
-    A run that ended with "done" counts even if its answer was refused: the handler has seen the message.
+    A run with the outcome "done" counts even if the queue refused its ack: the handler has processed the message.
     """
     for story in history.stories.values():
         sent = story.sent

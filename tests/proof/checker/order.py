@@ -1,4 +1,4 @@
-"""Rule ``order``: strict groups take the messages of a key in the order in which they were published."""
+"""Rule ``order``: a strict group processes the messages of a key in the order of their publication."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from .world import FOREVER
 
 @dataclass(slots=True, eq=False)
 class Turn:
-    """A message of a key as the order of one group sees it.
+    """A message of a key, as one group orders it.
 
-    ``born``: known to be committed by then; ``over``: done for the group; ``first``: its first start.
+    ``born`` is the first time at which the message is known to be committed. ``over`` is the time when the group
+    finished it, and ``first`` is its first start.
     """
 
     story: Story
@@ -30,17 +31,18 @@ class Turn:
 
 
 def out_of_order(history: History, rules: Rules) -> Iterator[Finding]:
-    """In a strict group B does not start before A is over (done, or dead-lettered), and A does not start after B has.
+    """In a strict group, B starts only after A is over (done or dead-lettered), and A never starts after B has started.
 
-    For messages A and B of one key where A was published first: A's transaction had committed (or A had been
-    delivered) before B was sent, or both were sent one after the other in one transaction. Messages of publishers
-    that were at work at the same time may come in either order.
+    A and B are messages of one key, and A was published first. That is: A's transaction had committed (or A had been
+    delivered) before B was sent, or one transaction sent both in this order. Messages of publishers that work at the
+    same time have no order.
 
-    Nothing excuses a B that starts too early: even a worker that was stalled claimed B only when A was over. (A moment
-    of a dead letter is the database's, so the slack is allowed there.) A's start after B's is excused when its
-    worker was stalled between claim and start: it does not know yet that another one finished A.
+    Nothing excuses an early start of B: even a stalled worker claimed B only after A was over. (The database sets the
+    time of a dead letter, so the rule allows the slack there.) A late start of A is excused if its worker stalled
+    between claim and start. This worker does not know yet that another worker finished A.
 
-    All pairs are looked at, by sorting: of all that were over before B was sent, the one that was done last.
+    The rule covers all pairs by sorting. Of the messages that existed before B was sent, it compares B with the message
+    that was over last.
     """
     for name, stories in _by_key(history).items():
         for group in history.groups.get(name[0], ()):
@@ -73,15 +75,15 @@ def _turn(history: History, rules: Rules, story: Story, group: str) -> Turn:
 
 
 def _across(history: History, rules: Rules, turns: Sequence[Turn], where: str) -> Iterator[Finding]:
-    """Pairs by time: A was born before B was sent."""
+    """Check the pairs by time: A was born before B was sent."""
     by_birth = sorted((turn for turn in turns if turn.born < FOREVER), key=lambda turn: turn.born)
     births = [turn.born for turn in by_birth]
-    latest: list[Turn] = []  # Of those born so far, the one that was over last.
+    latest: list[Turn] = []  # The message that was over last, among the messages born so far.
     for turn in by_birth:
         latest.append(turn if not latest or turn.over > latest[-1].over else latest[-1])
     by_sending = sorted(turns, key=lambda turn: turn.sent)
     sendings = [turn.sent for turn in by_sending]
-    earliest: list[Turn] = []  # Of those sent from here on, the one that started first.
+    earliest: list[Turn] = []  # The message that started first, among the messages sent from here on.
     for turn in reversed(by_sending):
         earliest.append(turn if not earliest or turn.first < earliest[-1].first else earliest[-1])
     earliest.reverse()
@@ -96,7 +98,7 @@ def _across(history: History, rules: Rules, turns: Sequence[Turn], where: str) -
 
 
 def _inside(history: History, rules: Rules, turns: Sequence[Turn], where: str) -> Iterator[Finding]:
-    """Pairs by transaction: A was sent before B in the same one."""
+    """Check the pairs by transaction: one transaction sent A before B."""
     together: defaultdict[str, list[Turn]] = defaultdict(list)
     for turn in turns:
         together[turn.story.sendings[0].sent.transaction].append(turn)

@@ -1,4 +1,4 @@
-"""Rule ``overlap``: one worker of a group has a key at a time, one run has a message at a time."""
+"""Rule ``overlap``: in a group, one worker processes a key at a time, and one run processes a message at a time."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from .world import World
 
 
 def overlaps(history: History, rules: Rules) -> Iterator[Finding]:
-    """Two runs of one group and key are not under way in two workers at once; in a strict group, not even in one.
+    """Two workers never run messages of one group and key at the same time. In a strict group, even one worker runs
+    them one after another.
 
-    Nor are two runs of one message, whatever its key. A run lasts until its handler has ended, or its worker: if that
-    was killed, until then (and a kill may be noted late, by the slack).
+    Two runs of one message never overlap, with or without a key. A run lasts until its handler or its worker ends. If
+    the worker was killed, the history may note the kill later, within the slack.
 
-    Excused if the worker of the earlier run may rightly have lost the lease before the later one started: from the
-    slack before its own start on it was stopped, or the server was down, or that lease was stolen. It may go on
-    running; only its answer is refused. Excused, too, if the later run's worker was stopped just before it started:
-    then it is the stalled one, and had claimed before the other.
+    An overlap is excused if the worker of the earlier run may have lost the lease before the later run started. That
+    is: between the slack before its own start and the later start, the worker was stopped, the server was down, or the
+    lease was stolen. The earlier run may continue, and the queue refuses its answer. An overlap is also excused if the
+    later run's worker was stopped just before its start. Then the later run is stalled, and its claim is the older one.
     """
     for (group, topic, key), runs in history.by_key.items():
         registered = history.registered.get((topic, group))
@@ -47,7 +48,7 @@ def _of_one_message(history: History, runs: Sequence[Run], rules: Rules) -> Iter
 
 
 def _pairs(runs: Sequence[Run], *, same_worker: bool) -> Iterator[tuple[Run, Run]]:
-    """Those of the runs, given in the order of their starts, that were under way at the same time."""
+    """Yield the pairs of runs that overlap in time. ``runs`` are in the order of their starts."""
     under_way: list[Run] = []
     for run in runs:
         if under_way:
@@ -61,7 +62,7 @@ def _pairs(runs: Sequence[Run], *, same_worker: bool) -> Iterator[tuple[Run, Run
 def _excused(world: World, earlier: Run, later: Run, rules: Rules) -> bool:
     first, slack = earlier.started, rules.slack_ns
     if earlier.finished is None and earlier.end <= later.at + slack:
-        return True  # Killed, and noted late.
+        return True  # Its worker was killed, and the history noted the kill late.
     return (
         world.shaken(first.worker, earlier.lease, first.at - slack, later.at)
         or started_late(world, later, rules)

@@ -15,14 +15,14 @@ Span = tuple[int, int]
 
 
 def unowned(history: History, rules: Rules) -> Iterator[Finding]:
-    """No partition with work is without a valid lease for longer than the lease and the slack,
+    """No partition with work is without a valid lease for longer than the lease and the slack.
 
-    while one and the same worker of the group was there to take it all that time: alive, not stopped, and
-    with a server (one that has been up again for as long as a lease lasts, in which workers find back). Whoever is
-    there takes in the end what nobody has. Time in which workers came and went, none of them there for so long,
-    does not count: a run that kills every few seconds leaves nobody the time.
+    The time counts only while one worker of the group can take the partition all that time. This worker is alive and
+    not stopped, and the server is up. After a restart of the server, the time counts only after another lease duration,
+    in which workers reconnect. Time in which workers join and leave, and none stays that long, does not count: kills
+    every few seconds leave no worker the time.
 
-    Workers of a group are those that have ever run something of it.
+    The workers of a group are the workers that have run any of its messages.
     """
     most = rules.lease_ns + rules.slack_ns
     there = _presence(history, rules)
@@ -41,7 +41,7 @@ def unowned(history: History, rules: Rules) -> Iterator[Finding]:
 
 
 def gaps(history: History) -> dict[Place, list[tuple[int, int, Unowned]]]:
-    """When each partition was without an owner, with the event that began it."""
+    """Return the times in which each partition had no owner, each with the event that began it."""
     found: defaultdict[Place, list[tuple[int, int, Unowned]]] = defaultdict(list)
     since: dict[Place, Unowned] = {}
     for event in history.unowned:
@@ -56,7 +56,7 @@ def gaps(history: History) -> dict[Place, list[tuple[int, int, Unowned]]]:
 
 
 def _presence(history: History, rules: Rules) -> defaultdict[tuple[str, str], list[Span]]:
-    """For each topic and group, the spans in which one worker was there and could work."""
+    """Return, for each topic and group, the spans in which one worker was present and able to work."""
     groups: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
     first_seen: dict[str, int] = {}
     for (group, topic, _), runs in history.by_key.items():
@@ -82,7 +82,7 @@ def _presence(history: History, rules: Rules) -> defaultdict[tuple[str, str], li
 
 
 def _minus(spans: list[Span], holes: list[Span]) -> list[Span]:
-    """The spans without the holes, which are sorted."""
+    """Return the spans without the holes. The holes are sorted."""
     left: list[Span] = []
     for first, last in spans:
         for begin, end in holes:

@@ -1,4 +1,4 @@
-"""Rule ``again``: what a group is done with does not come again."""
+"""Rule ``again``: the queue does not deliver a finished message to the same group again."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from .stories import Run, Story
 
 
 def again(history: History, rules: Rules) -> Iterator[Finding]:
-    """After a run that was done or rejected, or a dead letter, the group is not given the message again.
+    """After a successful or rejected run, or a dead letter, the group does not receive the message again.
 
-    Redelivery is for what was left unanswered. Excused if the answer of that run may have been lost: its worker was
-    killed before it could give it, or had lost the lease; or if the later run's worker was stalled between claim and
-    start. After a dead letter (whose moment is the database's, so with the slack) only the latter excuses.
+    The queue redelivers only unanswered messages. A repeat is excused if the queue may have lost the answer of the
+    first run: its worker was killed before it answered, or had lost the lease. A repeat is also excused if the later
+    run's worker stalled between claim and start. After a dead letter, only this second excuse counts. The database sets
+    the time of a dead letter, so the rule allows the slack.
     """
     for story in history.stories.values():
         if len(story.runs) > 1 or story.others:

@@ -1,4 +1,4 @@
-"""What happened to one message: when it was sent, the runs of it, and how it ended."""
+"""The story of one message: its sendings, its runs, and its end."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ Fate = Literal["committed", "never", "maybe"]
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """A message in a handler.
+    """One run of a handler with a message.
 
-    ``end``: when it finished, or its worker died; ``beside``: when it first was not alone in its worker. ``company``:
-    the latest of its group that its worker still had in hand when it ended (a batch may be acked together).
+    ``end``: the handler finished, or its worker died. ``beside``: the first time at which another message ran in the
+    same worker. ``company``: the latest run of the group that this worker had not ended when this run ended. A worker
+    may ack a batch together.
     """
 
     started: Started
@@ -35,19 +36,19 @@ class Run:
 
     @property
     def batch_end(self) -> int:
-        """When those that were in hand with it had ended, too: it is answered right after that at the latest."""
+        """Return the end of the worker's batch. The worker answers right after this time at the latest."""
         return max(self.end, self.company.end) if self.company else self.end
 
     @property
     def lease(self) -> str:
-        """The lease that it ran under, as ``stolen`` names it; of keyless messages without the partition."""
+        """Return the name of the lease, as in ``stolen`` faults. Messages without a key omit the partition."""
         one = self.started
         return f"{one.group} {one.topic}" if one.key is None else f"{one.group} {one.topic} {one.key}"
 
 
 @dataclass(slots=True, eq=False)
 class Sending:
-    """One time that a message was sent, and whether the queue said that its id was there already."""
+    """One sending of a message. ``ignored`` is set if the queue reported the id as a duplicate."""
 
     sent: Sent
     ignored: Ignored | None = None
@@ -55,14 +56,14 @@ class Sending:
 
 @dataclass(slots=True, eq=False)
 class Story:
-    """All that happened to one message."""
+    """All events of one message."""
 
     message: str
     sendings: list[Sending] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
     others: list[DeadLettered | Deleted | Left | Finished | Ignored] = field(default_factory=list)
-    """Also answers without a run, and refusals of what was not sent: such a history contradicts itself."""
+    """Also contains answers without a run, and refusals of unsent messages. Such a history contradicts itself."""
     fate: Fate = "never"
 
     @property
@@ -78,14 +79,16 @@ class Story:
         return self.sendings[0].sent if self.sendings else None
 
     def is_seen(self) -> bool:
-        """Whether the queue has shown it to anybody."""
+        """Return True if a handler, a dead letter or a deletion has shown the message."""
         return bool(self.runs or any(type(other) in (DeadLettered, Deleted) for other in self.others))
 
     def runs_of(self, group: str) -> list[Run]:
         return [run for run in self.runs if run.started.group == group]
 
     def over_at(self, group: str) -> int:
-        """When the group was first done with it, by a handler that said so or a dead letter; or ``FOREVER``."""
+        """Return the time when the group first finished the message, by a successful run or a dead letter, or
+        ``FOREVER``.
+        """
         first = FOREVER
         for run in self.runs:
             if run.end < first and run.outcome == "done" and run.started.group == group:
@@ -94,6 +97,6 @@ class Story:
             if type(other) is DeadLettered and other.group == group:
                 first = min(first, other.at)
         if first == FOREVER and any(effect.group == group for effect in self.effects):
-            # Committed, and whoever did it did not hear of it: at some time in its last run.
+            # The effect committed, but the worker did not receive the result. It happened during one of the runs.
             return max((run.end for run in self.runs_of(group) if run.end < FOREVER), default=0)
         return first

@@ -1,4 +1,4 @@
-"""The numbers of a run, for people."""
+"""The numbers of a run, in a readable form."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from .ownership import gaps
 
 @dataclass(frozen=True)
 class Summary:
-    """What a history holds. Seconds; groups are named ``topic:group``.
+    """The numbers of a history. Times are in seconds, and groups are named ``topic:group``.
 
-    ``redelivered``: starts with an attempt above 1; ``unowned``: the longest that a partition had no lease.
+    ``redelivered`` counts starts with an attempt above 1. ``unowned`` is the longest time that a partition had no
+    lease.
     """
 
     seconds: float
@@ -54,19 +55,19 @@ class Summary:
         yield "longest time a partition had no owner", f"{self.unowned:,.3f} s"
 
     def markdown(self, heading: str = "In this run") -> str:
-        """A table of two columns."""
+        """Return a Markdown table of two columns."""
         return (
             "\n".join([f"| {heading} | |", "|---|--:|", *(f"| {a} | {b} |" for a, b in self.rows())]) + "\n"
         )
 
 
 def summary(events: Sequence[Event]) -> Summary:
-    """The numbers of a history."""
+    """Return the numbers of a history."""
     return summed(History(events))
 
 
 def summed(history: History) -> Summary:
-    """The numbers of a history that is in order already."""
+    """Return the numbers of an indexed history."""
     ends = Counter[str]()
     ignored = 0
     deliveries, letters, outcomes = Counter[str](), Counter[str](), Counter[str]()

@@ -1,4 +1,4 @@
-"""What was done to a run: when workers were stopped and killed, the server was down, leases were stolen."""
+"""The faults of a run: stopped and killed workers, server downtime, and stolen leases."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FOREVER = 1 << 62
 
 
 class Spans:
-    """Spans of time, fed in the order of time; a moment is one, too."""
+    """Spans of time, added in the order of time. A single moment is also a span."""
 
     def __init__(self) -> None:
         self.begins: list[int] = []
@@ -27,12 +27,12 @@ class Spans:
         self.ends.append(at)
 
     def count(self, first: int, last: int) -> int:
-        """How many of them touch the time from ``first`` to ``last``, whether they overlap each other or not."""
+        """Return how many spans touch the time from ``first`` to ``last``. Overlapping spans each count."""
         return max(bisect_right(self.begins, last) - bisect_left(self.ends, first), 0)
 
 
 class Single(Spans):
-    """Spans of which only one is open at a time: a second beginning or end is none."""
+    """Spans that never overlap. A second begin or end has no effect."""
 
     def begin(self, at: int) -> None:
         if not self.open:
@@ -52,12 +52,12 @@ class Single(Spans):
 
 
 class World:
-    """The faults of a run, to be asked what may have happened to a worker in a span of time.
+    """The faults of a run. The methods report what may have happened to a worker in a span of time.
 
-    ``disk full`` and ``disk free`` are as if the server had been down in between; without the latter, nothing.
-    Of a worker that consumes by hand there is more: ``silent`` and ``heard``, when it has not polled and so not renewed
-    its leases, which is as if it had been stopped; ``abandoned``, when it gave up what it had in hand (an error in
-    the midst of a batch) and began anew, which is as if it had been killed.
+    The time from ``disk full`` to ``disk free`` counts as server downtime. A ``disk full`` without a ``disk free`` has
+    no effect. A worker that consumes by hand also writes ``silent`` and ``heard``: it did not poll in between, so it
+    did not renew its leases. This counts as a stop. It writes ``abandoned`` when an error interrupts a batch: it drops
+    the open deliveries and starts again. This counts as a kill.
     """
 
     def __init__(self) -> None:
@@ -68,12 +68,12 @@ class World:
         self.lives: defaultdict[str, Single] = defaultdict(Single)
         self.thefts: defaultdict[str, Single] = defaultdict(Single)
         self.deaths, self.idle_deaths = Spans(), Spans()
-        """All that may keep a delivery from its handler; and those of workers that ran nothing then."""
+        """All faults that may keep a delivery from its handler, and the part of them that hit idle workers."""
         self._idle_stops: set[str] = set()
         self._full_since = 0
 
     def note(self, kind: str, target: str, at: int, *, idle: bool) -> None:
-        """One fault, in the order of time. ``idle``: the worker ``target`` ran nothing then."""
+        """Add one fault, in the order of time. ``idle``: the worker ``target`` ran no message at that time."""
         if kind in ("server down", "server up"):
             self._span(self.down, at, begins=kind == "server down", idle=True)
         elif kind == "disk full":
@@ -107,12 +107,12 @@ class World:
                 self._dies(at, idle)
         elif kind == "stolen":
             self.thefts[target].moment(at)
-            if target[-6:-4] == "  ":  # A keyless partition is named by a blank and four digits.
+            if target[-6:-4] == "  ":  # The name of a keyless partition is a blank and four digits.
                 self.thefts[target[:-6]].moment(at)
             self._dies(at, idle=True)
 
     def is_over(self, worker: str, at: int) -> None:
-        """The end of a worker whose death was noted before: until now it could not answer."""
+        """Note the end of a worker that noted its own death earlier. Between the two notes it could not answer."""
         if worker in self.kills:
             self.kills[worker].moment(at)
 
@@ -133,9 +133,10 @@ class World:
             each.end(at)
 
     def shaken(self, worker: str, lease: str, first: int, last: int) -> bool:
-        """Whether a worker may rightly have lost a lease in that time.
+        """Return True if a worker may have lost a lease in that time.
 
-        It was stopped, or the server was down or its disk full (nothing could be renewed), or the lease was stolen.
+        The worker was stopped, the server was down, its disk was full (so no lease could be renewed), or the lease was
+        stolen.
         """
         return (
             self.stopped(worker, first, last)
@@ -145,7 +146,7 @@ class World:
         )
 
     def stopped(self, worker: str, first: int, last: int) -> bool:
-        """Whether it stood still or was not heard of; it may well have been both."""
+        """Return True if the worker was stopped or did not poll. Both may be the case."""
         return any(
             worker in spans and spans[worker].count(first, last) > 0 for spans in (self.stops, self.silences)
         )

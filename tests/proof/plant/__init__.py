@@ -1,1 +1,1 @@
-"""An app: the handlers of a run's workers."""
+"""A Django app with the handlers of a run's workers."""

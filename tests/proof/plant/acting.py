@@ -1,4 +1,4 @@
-"""Doing what a message asks for, and writing down that it was given and how it ended."""
+"""Do what a message requests, and write its start and end to the history."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def given(message: Message) -> None:
 
 
 def act(message: Message) -> None:
-    """Returns, or raises as handlers do. The end is written down before the queue hears of it."""
+    """Do what the message requests: return, or raise as handlers do. The history notes the end before the queue."""
     _noted(message, lambda: _act(message))
 
 
 def act_and_take_effect(delivery: Delivery) -> None:
-    """The same, with something written in one commit with the ack, as an atomic handler does.
+    """Do the same, and also write a row in the commit that acks, as an atomic handler does.
 
-    The end is written down when it is committed. If nobody can tell whether it is, it has failed as far as one knows.
+    The history notes the end after the commit. If the result of the commit is unknown, it notes a failure.
     """
 
     def work() -> None:

@@ -1,8 +1,9 @@
-"""A tiny simulation of a correct queue under faults: it writes histories in which nothing is wrong.
+"""A small simulation of a correct queue under faults. It writes histories without breaches.
 
-Time goes by in small steps. Publishers send, commit and roll back; workers take leases, claim, start a moment later,
-finish, and answer a moment after that; each of them may be killed or stopped in between, or find the server down, or a
-lease stolen. What the database knows is a few dictionaries; answers are compared with lease and token, as there.
+Time advances in small steps. Publishers send, commit and roll back. Workers take leases, claim, start a moment later,
+finish, and answer a moment after that. Between these steps, a worker may be killed or stopped, the server may be down,
+or a lease may be stolen. A few dictionaries replace the database. As in the database, an answer must match lease and
+token.
 """
 
 from __future__ import annotations
@@ -26,15 +27,13 @@ from tests.proof.history import (
 from tests.proof.tests.stories import TOPIC, ns
 
 GROUPS = {"billing": False, "ledger": True}
-"""Name and whether it is strict."""
+"""Each group's name, and True if the group is strict."""
 LEASE, RENEW, MOST = 5.0, 1.0, 3
 ENDS = {"done": 80, "failed": 8, "postponed": 5, "rejected": 3, "die": 2, "linger": 2}
 
 
 @dataclass(eq=False)
 class Row:
-    """A message in the log."""
-
     name: str
     key: str | None
     offset: int
@@ -43,7 +42,7 @@ class Row:
 
 @dataclass(eq=False)
 class State:
-    """What a group keeps of a message."""
+    """A group's state of a message."""
 
     token: int = 0
     acked: bool = False
@@ -57,7 +56,7 @@ class State:
 
 @dataclass(eq=False)
 class Work:
-    """A delivery in a worker: claimed, then running until ``end``, then with an ``outcome`` to be answered."""
+    """A delivery in a worker: claimed, then running until ``end``, then with an ``outcome`` to answer."""
 
     group: str
     row: Row
@@ -85,7 +84,7 @@ class Publisher:
 
 
 class Queue:
-    """The whole of it. ``events`` is what was written down."""
+    """The simulated queue with its workers and publishers. ``events`` is the history."""
 
     def __init__(self, dice: Random, seconds: float, faults: float) -> None:
         self.dice, self.seconds, self.faults = dice, seconds, faults
@@ -102,7 +101,7 @@ class Queue:
         self.publishers = [Publisher(f"p{n}", [f"p{n}-a", f"p{n}-b", None]) for n in range(2)]
 
     def play(self) -> list[Event]:
-        """Under faults first; then everything comes to an end."""
+        """Run under faults for ``seconds``, and then without faults until all messages are finished."""
         while self.now < self.seconds or self.log or any(p.rows for p in self.publishers):
             assert self.now < self.seconds + 600, "the simulation does not end"
             self._step(calm=self.now >= self.seconds)
@@ -130,7 +129,7 @@ class Queue:
         return self._count
 
     def _write(self, kind: type[Event], *values: object) -> None:
-        """A moment after the last event: no two are at the same time."""
+        """Add an event a moment after the last event, so that no two events have the same time."""
         self.now += 1e-6
         self.events.append(kind(ns(self.now), *values))  # type: ignore[arg-type]
 
@@ -209,8 +208,8 @@ class Queue:
         work.end = self.now + self.dice.choice([0.0, 0.0, 0.3])
 
     def _finish(self, worker: Worker, work: Work) -> bool:
-        """Whether the worker has survived it."""
-        # What a message asks for it asks for again: some always fail, some kill every worker.
+        """Return True if the worker survives the run."""
+        # A message makes the same request each time: some always fail, and some kill each worker.
         wishes = Random(work.row.offset if work.row.offset % 3 else self.dice.random())
         outcome = wishes.choices(list(ENDS), list(ENDS.values()))[0]
         if outcome == "die":
@@ -262,7 +261,7 @@ class Queue:
         self._write(DeadLettered, TOPIC, group, row.name, state.failures)
 
     def _claim(self, worker: Worker) -> None:
-        """One message, if there is room; what was left unanswered runs alone in its worker."""
+        """Claim one message, if the worker has room. An unanswered message runs alone in its worker."""
         if len(worker.works) >= 3 or any(w.alone and self._is_mine(worker, w) for w in worker.works):
             return
         mine = {work.token for work in worker.works}
@@ -289,7 +288,7 @@ class Queue:
                 if state.acked or row.partition in closed:
                     continue
                 if strict:
-                    closed.add(row.partition)  # Nothing overtakes its head.
+                    closed.add(row.partition)  # No message overtakes the first one of its key.
                 if self.leases.get((group, row.partition), ("", 0.0))[0] != worker.name:
                     continue
                 if state.token not in mine and (state.in_flight or state.due <= self.now):

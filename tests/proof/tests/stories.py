@@ -1,4 +1,4 @@
-"""Histories written by hand, in seconds: a tale is told event by event, then the checker says what is wrong with it."""
+"""Histories written by hand, in seconds. A test adds events to a tale, and the checker returns the breaches."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def ns(seconds: float) -> int:
 
 
 class Tale:
-    """A history in the making. Each method adds events and gives the tale back."""
+    """A history under construction. Each method adds events and returns the tale."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Tale:
         self, at: float, *messages: str, key: str | None = KEY, transaction: str = "", end: End | None = "committed",
         closed: float | None = None,
     ) -> Self:  # fmt: skip
-        """Messages of one transaction, a millisecond apart; it ends 0.1 s later."""
+        """Add messages of one transaction, a millisecond apart. The transaction ends 0.1 s later."""
         name = transaction or f"of {messages[0]}"
         for place, message in enumerate(messages):
             self._keys[message] = key
@@ -70,7 +70,7 @@ class Tale:
         self, at: float, message: str, until: float | None = None, outcome: Outcome = "done", *, worker: str = "w1",
         attempt: int = 1, group: str = GROUP, offset: int | None = None,
     ) -> Self:  # fmt: skip
-        """A run, 10 ms long unless it is said until when."""
+        """Add a run. It takes 10 ms, unless ``until`` sets its end."""
         self.started(at, message, worker=worker, attempt=attempt, group=group, offset=offset)
         end = at + 0.01 if until is None else until
         return self.finished(end, message, outcome, worker=worker, attempt=attempt, group=group)
@@ -79,7 +79,7 @@ class Tale:
         self, at: float, message: str, *, worker: str = "w1", attempt: int = 1, group: str = GROUP,
         offset: int | None = None,
     ) -> Self:  # fmt: skip
-        """A run without an end."""
+        """Add a run without an end."""
         place = self._offsets.get(message, 99) if offset is None else offset
         key = self._keys.get(message, KEY)
         self.events.append(Started(ns(at), worker, group, TOPIC, key, message, place, attempt))
@@ -110,7 +110,7 @@ class Tale:
         return self
 
     def effect(self, message: str, count: int = 1, *, offset: int | None = None, group: str = GROUP) -> Self:
-        """What is there at the end."""
+        """Add the number of effects that exist at the end."""
         place = self._offsets.get(message, 99) if offset is None else offset
         self.events.append(Effect(ns(90), TOPIC, group, message, place, count))
         return self
@@ -134,5 +134,5 @@ class Tale:
         return check(self.events, RULES)
 
     def wrong(self) -> set[tuple[str, str]]:
-        """(rule, message) of each breach."""
+        """Return (rule, message) of each breach."""
         return {(breach.rule, breach.subject) for breach in self.breaches()}

@@ -1,4 +1,4 @@
-"""The proof, for half a minute: ``python3 tests/prove.py`` runs it for as long as one likes."""
+"""The proof, for half a minute. ``python3 tests/prove.py`` runs it for any length of time."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ SHORT = Options(
 def test_half_a_minute_of_faults_breaks_no_promise(
     own_server: OwnServer, tmp_path: Path, seed: str | None
 ) -> None:
-    """Publishers, workers, faults; a server of its own, that is killed too. The history has no breach.
+    """Publishers, workers and faults on a private server, which is also killed. The history has no breach.
 
-    A run with ``--sample SEED`` has faults of its own, which the seed chooses.
+    A run with ``--sample SEED`` derives its faults from the seed.
     """
     parameters = connections[own_server.alias].get_connection_params()
     run = Run(

@@ -1,4 +1,4 @@
-"""What the process that consumes by hand writes down of itself, as the checker has to know it."""
+"""The process that consumes by hand writes its silence and its errors to the history, for the checker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAME, LEASE = "hand-0.1", 2.0
 
 
 def test_a_batch_that_ends_with_an_error_was_silent_too(tmp_path: Path) -> None:
-    """Its handler was longer at work than a lease lasts, then the answer failed: others may have had it by then."""
+    """The handler ran longer than a lease, and then its ack failed. Another worker may have had the message by then."""
     subscribe(HAND.topic, HAND.name)
     publish(HAND.topic, {"m": "a", "do": "overstay", "on": HAND.name}, key="k")
     variables = {"DATABASE_URL": database_url(), **environment(tmp_path, NAME, LEASE)}
@@ -41,7 +41,7 @@ def test_a_batch_that_ends_with_an_error_was_silent_too(tmp_path: Path) -> None:
 
 
 def disconnect_others() -> None:
-    """``KILL`` of all connections to this database but our own."""
+    """Run ``KILL`` on all other connections to this database."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()"

@@ -1,4 +1,4 @@
-"""The checker's rules about attempts, dead letters, and what comes again though it was done."""
+"""The checker's rules about attempts, dead letters, and repeats of finished messages."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_postponement_may_be_lost_with_its_worker() -> None:
 
 
 def test_a_worker_may_die_between_marking_and_starting() -> None:
-    """Each death may hide one attempt: two of them were never seen, and two things happened."""
+    """Each death may hide one attempt. Two attempts are hidden here, and two deaths are in the history."""
     hidden = tale().run(2, "a", outcome="failed").run(20, "a", worker="w3", attempt=4)
     assert hidden.wrong() == {("attempts", "a")}
     hidden.fault(5, "killed", "w1")
@@ -81,13 +81,13 @@ def test_the_death_of_a_publisher_hides_no_attempt() -> None:
 
 
 def test_a_death_that_is_noted_twice_counts_once() -> None:
-    """By the handler that kills its own process, and by whoever finds it dead."""
+    """The handler that kills its own process notes the death, and so does the process that finds it dead."""
     hidden = tale().started(2, "a").fault(2.1, "killed", "w1").fault(2.5, "killed", "w1")
     assert hidden.run(8, "a", worker="w2", attempt=4).wrong() == {("attempts", "a")}
 
 
 def test_a_worker_that_is_stopped_while_it_is_silent_hides_no_attempt_of_later_messages() -> None:
-    """Its silence and its stop are two things; the end of one is not that of the other."""
+    """Silence and stop are separate. The end of one does not end the other."""
     hidden = tale().fault(1.1, "silent", "w3").fault(1.2, "stopped", "w3").fault(1.3, "continued", "w3")
     hidden.fault(1.4, "heard", "w3").fault(1.45, "killed", "w3")
     assert hidden.run(8, "a", worker="w2", attempt=3).breaches() == []
@@ -95,7 +95,7 @@ def test_a_worker_that_is_stopped_while_it_is_silent_hides_no_attempt_of_later_m
 
 
 def test_other_threads_of_a_process_that_kills_itself_go_on_for_a_moment() -> None:
-    """What they did is done again: they could not answer any more."""
+    """Their messages are delivered again, because these threads could no longer answer."""
     again = tale().fault(1.9, "killed", "w1").run(2, "a").fault(2.5, "killed", "w1")
     assert again.run(8, "a", worker="w2", attempt=2).breaches() == []
 
@@ -130,7 +130,7 @@ def test_what_was_done_comes_again_if_its_ack_was_lost() -> None:
 
 
 def test_a_batch_is_acked_when_all_of_it_was_handled() -> None:
-    """Two messages of a batch, the second one slow; the worker dies with it, and so does the first one's ack."""
+    """A batch has two messages, and the second is slow. When the worker dies, the ack of the first is also lost."""
     batch = Tale().sent(1, "a", "b").started(2, "a").started(2, "b").fault(9, "killed", "w1")
     batch.finished(2.001, "a").run(15, "a", attempt=2, worker="w2").run(15, "b", attempt=2, worker="w2")
     assert batch.breaches() == []
@@ -168,7 +168,7 @@ def test_a_message_that_was_done_is_not_dead_lettered() -> None:
 
 
 def poison(alone: bool) -> Tale:
-    """A kills its worker three times; B runs beside it the first time, or each time."""
+    """A kills its worker three times. B runs in the same worker the first time, or each time."""
     found = Tale().sent(1, "a", "b").sent(1.1, "c", key="other").run(1.5, "c")
     for place, worker in enumerate(("w1", "w2", "w3")):
         at = 2 + 10 * place
@@ -180,20 +180,20 @@ def poison(alone: bool) -> Tale:
 
 
 def test_a_message_that_kills_its_workers_alone_is_dead_lettered() -> None:
-    """The first death does not count, so the fourth one is the last."""
+    """The first death does not count, because B also ran. So the fourth death is the last."""
     good = poison(alone=True).run(12.5, "b", attempt=2, worker="w4").started(32, "a", attempt=4, worker="w4")
     assert good.fault(32.1, "killed", "w4").dead(35, "a", 3).breaches() == []
 
 
 def test_a_death_among_several_is_nobodys_fault() -> None:
-    """The worker died three times with A and B in hand: a queue that counts this kills A's neighbour."""
+    """The worker died three times while it ran A and B. A queue that counts these deaths wrongly dead-letters B."""
     bad = poison(alone=False).dead(40, "b", 3).run(50, "a", attempt=4, worker="w4")
     assert bad.wrong() == {("dead letter", "b")}
     assert "0 at most" in bad.breaches()[0].text
 
 
 def test_a_worker_that_lost_its_lease_may_take_others_beside_one_that_ran_alone() -> None:
-    """A ran alone when the lease was stolen; then B started beside it. The loss counts as A's failure all the same."""
+    """A ran alone when its lease was stolen, and B started later. The loss still counts as a failure of A."""
     alone = Tale(max_attempts=1).sent(1, "a").sent(1, "b", key="other").run(2, "a", until=9)
     alone.stolen(3).run(4, "b").dead(5, "a", 1)
     assert alone.breaches() == []

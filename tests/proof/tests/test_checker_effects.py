@@ -48,7 +48,7 @@ def test_an_effect_of_what_was_rolled_back_is_wrong() -> None:
 
 @pytest.mark.parametrize(("effects", "count"), [([3], 0), ([3, 8], 0), ([3, 8, 9], 1)])
 def test_a_message_that_is_stored_twice_may_take_effect_twice(effects: list[int], count: int) -> None:
-    """Its id came again after it was deleted."""
+    """A publisher sends the id again after the first copy was deleted."""
     told = (
         tale()
         .run(2, "a", offset=3)
@@ -62,7 +62,7 @@ def test_a_message_that_is_stored_twice_may_take_effect_twice(effects: list[int]
 
 
 def test_what_was_committed_unheard_is_not_lost() -> None:
-    """The connection broke at the COMMIT: the handler has failed as far as one knows, and the message is done."""
+    """The connection broke at COMMIT. The worker notes a failure, but the message is done."""
     told = tale().fault(2, "disconnected", "7").run(2, "a", outcome="failed").effect("a")
     assert told.breaches() == []
 

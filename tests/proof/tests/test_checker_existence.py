@@ -1,4 +1,4 @@
-"""The checker's rules about what exists: lost messages, ghosts, messages stored twice, rows that are left."""
+"""The checker's rules about existence: lost messages, ghosts, messages stored twice, remaining rows."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_an_unknown_transaction_may_not_have_been() -> None:
 
 
 def test_an_unknown_transaction_is_there_wholly_once_any_of_it_was_seen() -> None:
-    """A group got the first of its messages: so it has committed, and the second is lost."""
+    """A group received the first of its messages. So the transaction has committed, and the second message is lost."""
     for end in ("unknown", None):
         tale = Tale().sent(1, "a", "b", end=end).run(2, "a")
         assert tale.wrong() == {("lost", "b")}
@@ -61,7 +61,7 @@ def test_a_deletion_proves_an_unknown_transaction_too() -> None:
 
 
 def test_a_message_sent_again_after_an_unknown_end_may_come_by_either() -> None:
-    """The second sending proves nothing of the first transaction, whose other message may have rolled back."""
+    """The second sending proves nothing about the first transaction, whose other message may have rolled back."""
     tale = Tale().sent(1, "a", "b", transaction="x", end="unknown").sent(2, "a", transaction="y").run(3, "a")
     assert tale.breaches() == []
     ignored = (
@@ -87,13 +87,13 @@ def test_ghosts() -> None:
 
 
 def test_a_message_seen_before_it_can_have_committed_is_a_ghost() -> None:
-    """Delivered between the sending of the first and the second message of its transaction, which committed."""
+    """The queue delivers a message before the publisher sends the next message of the same transaction."""
     tale = Tale().sent(1, "a", "b", closed=2).run(1.0005, "a").run(3, "b", worker="w1")
     assert tale.wrong() == {("ghost", "a")}
 
 
 def test_a_message_seen_before_its_end_was_written_down_is_none() -> None:
-    """The commit is over a moment before the publisher can say so."""
+    """A commit ends a moment before the publisher can note it."""
     assert Tale().sent(1, "a", closed=2).run(1.5, "a").breaches() == []
 
 
@@ -114,7 +114,7 @@ def test_a_message_stored_twice() -> None:
 
 
 def test_a_message_sent_twice_may_be_stored_twice() -> None:
-    """The first copy was done and forgotten when the second was sent."""
+    """The first copy was done and deleted before the second was sent."""
     tale = Tale().sent(1, "a", transaction="x").run(2, "a", offset=5).deleted(3, "a", offset=5)
     tale.sent(4, "a", transaction="y").run(5, "a", offset=6).deleted(6, "a", offset=6)
     assert tale.breaches() == []

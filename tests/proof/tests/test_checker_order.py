@@ -1,4 +1,4 @@
-"""The checker's rules about order: strict groups in the order of publishing, one worker with a key at a time."""
+"""The checker's rules about order: strict groups follow the publishing order, and a key has one worker at a time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_the_later_one_while_the_earlier_one_waits_for_its_retry() -> None:
 
 
 def test_the_earlier_one_again_after_the_later_one() -> None:
-    """Its ack was lost with its worker; but then the later one must not have started either."""
+    """The ack of A was lost with its worker. In that case, B must not have started."""
     tale = (
         strict()
         .run(3, "a")
@@ -46,7 +46,7 @@ def test_a_key_does_not_go_on_long_before_a_dead_letter() -> None:
 
 
 def test_a_far_pair_is_seen_behind_neighbours_in_order() -> None:
-    """A to F, one after the other; all is well but that A came last: every neighbour of B to F is in order."""
+    """The group runs B to F in order, and A last. A check of neighbours would report only A and B."""
     tale = Tale(strict=True)
     for place, message in enumerate("abcdef"):
         tale.sent(1 + place, message)
@@ -61,7 +61,7 @@ def test_transactions_that_overlap_have_no_order() -> None:
 
 
 def test_a_delivery_tells_that_a_message_had_committed() -> None:
-    """A's publisher never learned of its end; but A was delivered before B was sent."""
+    """A's publisher never learned the result of its commit, but the queue delivered A before B was sent."""
     tale = Tale(strict=True).sent(1, "a", end=None).run(2, "a", outcome="failed").sent(3, "b")
     assert tale.run(4, "b").run(5, "a", attempt=2).wrong() == {("order", "a"), ("order", "b")}
 
@@ -78,7 +78,7 @@ def test_other_keys_and_groups_that_are_not_strict_have_none() -> None:
 
 
 def late_start() -> Tale:
-    """W1 claims A and starts it at 9 s only; meanwhile W2 has done A and started B."""
+    """W1 claims A and starts it only at 9 s. Meanwhile, W2 has done A and started B."""
     return strict().run(8, "a", worker="w2", attempt=2).run(8.5, "b", worker="w2").run(9, "a", worker="w1")
 
 
@@ -97,13 +97,13 @@ def test_what_was_long_ago_or_of_others_excuses_no_late_start() -> None:
 
 
 def test_nothing_excuses_the_later_one_before_the_earlier_is_over() -> None:
-    """A stalled worker, too, can have claimed B only when A was over."""
+    """Even a stalled worker can claim B only after A is over."""
     tale = strict().run(8, "b", worker="w1").run(9, "a", worker="w1").stopped(2.9, 7.9)
     assert ("order", "b") in tale.wrong()
 
 
 def overlapping(**other: str) -> Tale:
-    """W1 runs A from 3 to 9 s; W2 runs B of the same key from 8 s on."""
+    """W1 runs A from 3 to 9 s. W2 starts B of the same key at 8 s."""
     return Tale().sent(1, "a", "b").run(3, "a", until=9).run(8, "b", worker=other.get("worker", "w2"))
 
 
@@ -135,8 +135,8 @@ def test_a_former_owner_that_was_stalled_may_still_be_running() -> None:
         overlapping().server_down(4, 7),
         overlapping().fault(2.9, "silent", "w1").fault(8.5, "heard", "w1").fault(8.6, "abandoned", "w1"),
         overlapping().stolen(7.5),
-        overlapping().stopped(1, 2.5),  # It woke just before it started what it had claimed.
-        overlapping().stopped(2, 7.8, worker="w2"),  # The later one is the stalled one.
+        overlapping().stopped(1, 2.5),  # The worker woke just before it started its claim.
+        overlapping().stopped(2, 7.8, worker="w2"),  # The later run is the stalled one.
     ):
         assert tale.breaches() == []
 
@@ -165,7 +165,7 @@ def test_a_kill_may_be_noted_late() -> None:
 
 
 def test_a_run_that_nobody_ended_goes_on() -> None:
-    """Its handler hangs in a worker that is well: nobody else may have the message."""
+    """The handler hangs in a healthy worker. No other worker may receive the message."""
     tale = Tale().sent(1, "a").started(2, "a").run(20, "a", worker="w2", attempt=2)
     assert tale.wrong() == {("overlap", "a")}
 

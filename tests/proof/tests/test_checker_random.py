@@ -1,4 +1,4 @@
-"""Random histories of a correct queue give no breach; any of them that is damaged in one place gives the right one."""
+"""Random histories of a correct queue have no breach. After one damage, the checker reports the right breach."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def of(events: list[Event], kind: type[Kind]) -> list[Kind]:
 
 
 def runs(events: list[Event]) -> list[tuple[Started, Finished]]:
-    """Those that ended."""
+    """Return the runs that ended."""
     open_ones: dict[tuple[str, str, str, int], Started] = {}
     found = []
     for event in events:
@@ -39,7 +39,7 @@ def runs(events: list[Event]) -> list[tuple[Started, Finished]]:
 
 
 def ended_once(events: list[Event]) -> list[tuple[Started, Finished]]:
-    """Runs that were the only one of their message in the group, and done."""
+    """Return the successful runs that were the only run of their message in the group."""
     counts: dict[tuple[str, str], int] = {}
     for start in of(events, Started):
         counts[start.group, start.message] = counts.get((start.group, start.message), 0) + 1
@@ -51,7 +51,7 @@ def without(events: list[Event], *gone: Event) -> list[Event]:
 
 
 def in_peace(events: list[Event], some: list[tuple[Started, Finished]]) -> list[tuple[Started, Finished]]:
-    """Those far from any fault; times in which a worker is stopped or the server is down are short of that."""
+    """Return the runs without a fault from 12 s before to 5 s after. Stops and downtime are shorter than 12 s."""
     faults = sorted(fault.at for fault in of(events, Fault) if fault.kind != "joined")
     return [
         (start, end)
@@ -78,7 +78,7 @@ def deliver_what_rolled_back(events: list[Event], dice: Random) -> list[Event]:
 
 
 def swap_in_a_strict_key(events: list[Event], dice: Random) -> list[Event]:
-    """Two messages of a key, one committed when the other was sent, change places in all that the group saw of them."""
+    """Swap two messages of a key in all events of the group. One was committed before the other was sent."""
     pairs = [(s, e) for s, e in ended_once(events) if s.group == "ledger" and s.key is not None]
     sent = {one.message: one for one in of(events, Sent)}
     closed = {one.transaction: one for one in of(events, Closed) if one.outcome == "committed"}
@@ -133,7 +133,7 @@ def delete_early(events: list[Event], dice: Random) -> list[Event]:
 
 
 def run_beside(events: list[Event], dice: Random) -> list[Event]:
-    """Another worker gets the message in the midst of a run, with no fault far and wide."""
+    """Another worker receives the message in the middle of a run, far from any fault."""
     long = [(start, end) for start, end in in_peace(events, runs(events)) if end.at - start.at > 4]
     assume(long)
     start, end = dice.choice(long)
@@ -146,7 +146,7 @@ def run_beside(events: list[Event], dice: Random) -> list[Event]:
 
 
 def come_again(events: list[Event], dice: Random) -> list[Event]:
-    """A message that was done is given to a worker once more, with no fault far and wide."""
+    """A worker receives a finished message again, far from any fault."""
     quiet = in_peace(events, ended_once(events))
     assume(quiet)
     start, end = dice.choice(quiet)
@@ -180,7 +180,7 @@ def test_a_correct_queue_breaks_no_promise(seed: int) -> None:
 
 
 def test_the_histories_hold_what_the_rules_are_about() -> None:
-    """Otherwise the test above would say nothing."""
+    """Without these events, the test above proves nothing."""
     total = [summary(history(seed)) for seed in range(12)]
     for what in ("killed", "stopped", "stolen", "server down"):
         assert sum(one.faults.get(what, 0) for one in total) > 5

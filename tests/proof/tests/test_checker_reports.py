@@ -1,4 +1,4 @@
-"""What the checker hands back: breaches with their stories, so many of each rule, and the numbers of a run."""
+"""The checker's reports: breaches with their stories, a limited number per rule, and the numbers of a run."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_the_numbers_of_a_run() -> None:
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    """By several processes, each into its own file; read back in the order of time."""
+    """Several processes write, each to its own file. ``read`` returns the events in the order of time."""
     events = told_everything().events
     for name, part in (("one", events[::2]), ("other", events[1::2])):
         writer = Writer(tmp_path, name)

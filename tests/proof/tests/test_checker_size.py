@@ -1,4 +1,4 @@
-"""A long run's history is checked in a pass over it and a few over its messages: time grows in proportion."""
+"""The checker's time grows in proportion to the history: one pass over the events, and a few over the messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ GROUPS = {"billing": False, "ledger": True}
 
 
 def long_history(messages: int) -> Iterator[Event]:
-    """Two groups, one of them strict; a hundred messages a second, each in its own transaction; a kill each 20 s."""
+    """Yield a history of two groups, one of them strict.
+
+    It has 100 messages per second, each in its own transaction, and a kill every 20 s.
+    """
     for group, strict in GROUPS.items():
         yield Registered(0, TOPIC, group, strict, 3)
     for number in range(messages):

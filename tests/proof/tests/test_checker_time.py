@@ -1,4 +1,4 @@
-"""The checker's rules about time: what is deleted too early, and partitions without an owner."""
+"""The checker's rules about time: early deletions, and partitions without an owner."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_run_that_failed_is_no_reason_to_delete() -> None:
 
 
 def owned() -> Tale:
-    """One worker, there from 0 to 100 s, that has run something of the group. The lease lasts 5 s, the slack 1 s."""
+    """A worker lives from 0 to 100 s and has run a message of the group. The lease lasts 5 s, the slack 1 s."""
     return Tale().fault(0, "joined", "w1").sent(1, "a").run(2, "a").fault(100, "left", "w1")
 
 
@@ -77,7 +77,7 @@ def test_time_in_which_no_worker_runs_does_not_count() -> None:
 
 
 def test_time_in_which_no_worker_stays_does_not_count() -> None:
-    """They come and are killed every four seconds; none has the time to take what is free."""
+    """Workers join and are killed every four seconds. No worker has the time to take the free partition."""
     tale = owned().fault(20, "killed", "w1")
     tale.events.pop(-2)  # W1 does not leave at 100 s.
     for place in range(10):

@@ -1,4 +1,4 @@
-"""The zygote, and settings under which nothing happens by itself."""
+"""Fixtures: the zygote, and settings without periodic work."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PATIENT: dict[str, Any] = {
     "GC_INTERVAL": 600,
     "RETENTION": 0,
 }
-"""Nothing periodic happens by itself, so that each run of a walk issues the same statements."""
+"""No periodic work runs, so that each run of a walk issues the same statements."""
 
 
 @pytest.fixture(scope="module")
@@ -29,9 +29,9 @@ def mother(django_db_setup: None) -> Iterator[Zygote]:
 
 @pytest.fixture(autouse=True)
 def same_number_of_steps(transactional_db: None) -> None:
-    """Begin the log at an offset from which a search by time takes 11 steps, however much a walk publishes.
+    """Start the log at an offset from which a search by time takes 11 steps, even if a walk publishes many messages.
 
-    The search halves the offsets from 0 to the newest until 1,000 are left. Eleven steps lead there from any offset
+    The search halves the offsets from 0 to the newest until 1,000 are left. This takes 11 steps from any offset
     between 1,024,000 and 2,048,000.
     """
     with connection.cursor() as cursor:

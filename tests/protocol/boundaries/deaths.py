@@ -1,4 +1,4 @@
-"""The test's side of the zygote: order a death, and wait until the server has noticed it."""
+"""Order a death from the zygote, and wait until the server has noticed it."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from tests.support.transactions import wait_until
 
 @dataclass(frozen=True)
 class Death:
-    """How one process ended: killed at a boundary, or ``completed`` (and gone without a farewell then)."""
+    """The end of one process: it was killed at a boundary, or it ``completed`` and exited without closing anything."""
 
     completed: bool
     boundaries: int
     phase: str
     statement: str
     heard: list[tuple[int, int]]
-    """(payload, attempt) of each message that its handlers were given."""
+    """(payload, attempt) of each message that its handlers received."""
     commits: list[int]
-    """The numbers of the boundaries at which a commit was sent and its answer was not read, if ``completed``."""
+    """If ``completed``: the numbers of the boundaries at which a commit is sent and its response is not read."""
 
     def __str__(self) -> str:
         return "after the operation" if self.completed else f"{self.phase} {self.statement!r}"
@@ -45,7 +45,7 @@ class Zygote:
         self._process, self._errors = process, errors
 
     def walk(self, name: str, topic: str, die_at: int | None) -> Death:
-        """Let a child operate and die at that boundary; returns once the server has ended its transactions."""
+        """Let a child operate and die at that boundary. Return once the server has ended its transactions."""
         assert self._process.stdin
         assert self._process.stdout
         self._process.stdin.write(json.dumps({"walk": name, "topic": topic, "die_at": die_at}) + "\n")
@@ -68,7 +68,7 @@ class Zygote:
 
 @contextmanager
 def zygote(mqueue: dict[str, Any]) -> Iterator[Zygote]:
-    """One on the test database with this ``MQUEUE`` setting."""
+    """Start a zygote on the test database with this ``MQUEUE`` setting."""
     environment = {
         "DJANGO_SETTINGS_MODULE": "tests.support.worker_settings",
         "DATABASE_URL": database_url(),

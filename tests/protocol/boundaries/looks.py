@@ -1,4 +1,4 @@
-"""What can be seen in the tables after a death, read beside the queue's own code."""
+"""Read the tables after a death, independently of the queue's own code."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ Seen = tuple[Any, ...]
 
 
 def payloads(topic: str) -> Seen:
-    """What the log holds, in its order."""
+    """Return the payloads in the log, in its order."""
     return tuple(map(json.loads, payloads_in_log(topic)))
 
 
 def letters(topic: str) -> Seen:
-    """(payload, group, failures) of each dead letter."""
+    """Return (payload, group, failures) of each dead letter."""
     rows = Message.objects.filter(topic=f"{topic}_dlq").order_by("offset")
     return tuple((json.loads(bytes(r.payload)), r.failed_group, r.failure_count) for r in rows)
 
 
 def states(topic: str, *columns: str, group: str = FIRST) -> Seen:
-    """These columns of the group's delivery state, one tuple for each message that has some, in the log's order."""
+    """Return these columns of the group's delivery state, one tuple per message that has state, in the log's order."""
     rows = DeliveryState.objects.filter(topic=topic, consumer_group=group).order_by("message_offset")
     return tuple(tuple(getattr(row, column) for column in columns) for row in rows)
 
@@ -36,7 +36,7 @@ def acked(topic: str) -> Seen:
 
 
 def ended(topic: str) -> Seen:
-    """What is done, and the letters of what was given up: they come together."""
+    """Return which messages are acknowledged, and the dead letters. Both change in the same commit."""
     return (acked(topic), letters(topic))
 
 
@@ -45,19 +45,19 @@ def in_flight(topic: str) -> Seen:
 
 
 def leases(topic: str, group: str = FIRST) -> Seen:
-    """(partition, name of the holder)."""
+    """Return (partition, name of the holder) of each lease."""
     rows = PartitionLease.objects.filter(topic=topic, consumer_group=group).order_by("partition_key")
     return tuple(rows.values_list("partition_key", "leased_by"))
 
 
 def positions(topic: str, group: str = FIRST) -> Seen:
-    """Partitions for which the group has a watermark."""
+    """Return the partitions for which the group has a watermark."""
     rows = Offset.objects.filter(topic=topic, consumer_group=group).exclude(partition_key="")
     return tuple(rows.order_by("partition_key").values_list("partition_key", flat=True))
 
 
 def passed(topic: str, group: str = FIRST) -> int:
-    """How many messages of the log lie at or below the group's watermark for their partition."""
+    """Return how many messages of the log are at or below the group's watermark for their partition."""
     marks = Offset.objects.filter(topic=topic, consumer_group=group).exclude(partition_key="")
     log = Message.objects.filter(topic=topic)
     return sum(
@@ -70,13 +70,13 @@ def is_registered(topic: str, group: str = FIRST) -> bool:
 
 
 def paused(topic: str) -> Seen:
-    """The groups that stand still."""
+    """Return the paused groups."""
     rows = Offset.objects.filter(topic=topic, partition_key="", paused=True)
     return tuple(rows.order_by("consumer_group").values_list("consumer_group", flat=True))
 
 
 def heartbeats(topic: str, group: str = FIRST) -> Seen:
-    """(name, whether it counts as alive) of each subscriber that was ever there."""
+    """Return (name, is alive) of each subscriber that has ever joined."""
     rows = SubscriberHeartbeat.objects.filter(topic=topic, consumer_group=group).order_by("subscriber_name")
     now = database_ms()
     return tuple(

@@ -1,7 +1,7 @@
-"""After a death: others take over, and every promise that the dead one's stage implies is held against what they meet.
+"""Let other workers take over after a death, and check each promise that the stage implies.
 
-Written from the promises alone. It knows nothing of the statement at which the process died, only what its
-operation had brought about by then.
+The checks use the promises alone. They know the state that the operation had reached, but not the statement at which
+the process died.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from .walks import WALKER, Dead, Stage, expire, make_idle
 def recover(topic: str, stage: Stage, *, same_name: bool) -> None:
     """Take over and check.
 
-    ``same_name``: by a subscriber of the dead one's name, at once. Else the leases run out, and a stranger comes.
+    With ``same_name``, a subscriber with the dead one's name takes over at once. Otherwise the leases expire, and a
+    subscriber with another name takes over.
     """
     wanted = {p for fates in stage.fates.values() for p, fate in fates.items() if not _is_over(fate)}
     wanted |= {p for payloads in stage.reads.values() for p in payloads}
@@ -53,7 +54,7 @@ def recover(topic: str, stage: Stage, *, same_name: bool) -> None:
 
 
 def _show_that_it_stands_still(topic: str, group: str) -> None:
-    """Whoever joins it gets nothing, and deletion waits for it; then it goes on."""
+    """Check that the paused group gets no message and that deletion waits for it. Then resume the group."""
     held = payloads(topic)
     with Subscription(topic, group, "bystander") as member:
         for _ in range(3):
@@ -64,7 +65,7 @@ def _show_that_it_stands_still(topic: str, group: str) -> None:
 
 
 def _read_on(topic: str, group: str, rest: tuple[int, ...], name: str) -> None:
-    """Whoever reads the log for the group now goes on where it stands, and comes to the end."""
+    """Join as the group's reader, read on from its position, and move it to the end of the log."""
     me = Holder(group, topic, name, name)
     following.join(me, using="default")
     place = following.place(topic, group, using="default")
@@ -85,14 +86,14 @@ def _is_over(fate: int | Dead) -> bool:
 
 
 def _consume(member: Subscription, stage: Stage) -> None:
-    """All deliveries until there are none: exactly those that are due to the group, with the right attempts."""
+    """Poll until no message is left. The group must get exactly its expected messages, with the right attempts."""
     expected = {p: fate for p, fate in stage.fates[member.group].items() if not _is_over(fate)}
     got: dict[int, int] = {}
 
     def all_came() -> bool:
         found = member.poll()
         if engine_of(member).context.resetting:
-            engine_of(member).membership.look_again()  # Not only after a minute.
+            engine_of(member).membership.look_again()  # The next discovery would be a minute away.
         for delivery in found:
             assert delivery.payload not in got, (
                 f"{member.group}: {delivery.payload} was acked, and comes again"
@@ -119,14 +120,14 @@ def _check_letters(topic: str, stage: Stage) -> None:
 
 
 def _leave_drained(member: Subscription) -> None:
-    """As if two lease durations had passed without work."""
+    """Make all partitions idle for longer than two lease durations, so that the member gives them up."""
     engine = engine_of(member)
     make_idle(engine)
     engine.membership.look_again()
 
 
 def _check_nothing_stays(topic: str) -> None:
-    """Once all is done nothing is left of it but the registrations."""
+    """Check that only the registrations are left."""
     assert not DeliveryState.objects.filter(topic=topic).exists(), "state without a message"
     assert not PartitionLease.objects.filter(topic=topic).exists(), "a lease of a drained partition"
     positions = Offset.objects.filter(topic=topic).exclude(partition_key="")

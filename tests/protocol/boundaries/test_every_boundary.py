@@ -1,21 +1,31 @@
-"""A process dies at every boundary of every statement that a verb issues, and no promise is broken.
+"""Kill a process at every boundary of every statement that a verb issues, and check that no promise is broken.
 
-For each walk of the catalogue (``walks_….py``: publish, claims, answers, leases, watermarks, deletion, registration,
-settling, joining and leaving) a zygote, a process with everything imported and no connection open, forks a child
-that prepares a topic of its own and then operates. The driver's connection is wrapped in that child (``wire.py``), so
-that every statement, COMMIT, ROLLBACK, savepoint and change of autocommit counts, whoever issues it: one boundary
-before it, one after its answer, and for what commits a third, sent and its answer never read. A first run counts the
-boundaries; then one child for each of them ends itself there with SIGKILL, and a last one gets through and is gone
-without a farewell. Nobody lists statements: a new one is walked because it is sent. After each death, once the
-server has ended the dead one's transactions, the tables must show one of the walk's stages, nothing between two of
-them, and over the walk no stage may be left out or come back. Then a subscriber of the same name takes over at once,
-or, each other time, a stranger after the leases have run out (their times are moved into the past); deletion runs
-before, between and after. Each of two groups must get exactly what its stage implies, with the right attempt
-numbers; what was acked never comes again; a given-up message is one dead letter with the right number of failures;
-and at the end the log, the state, the positions and the leases of the topic are empty (``recovery.py``).
+The walks are in ``walks_….py``: publish, claims, settlements, leases, watermarks, deletion, registration, settling,
+joining and leaving. A zygote is a process that has imported everything and has no connection open. For each death it
+forks a child. The child prepares a topic of its own, and then operates.
 
-A run with ``--sample`` takes the first and the last boundary, each COMMIT whose answer is never read, and a sixth of
-the others.
+The child wraps the driver's connection (``wire.py``). Every statement, COMMIT, ROLLBACK, savepoint and change of
+autocommit counts, from any part of the code. Each has one boundary before it and one after its response. A statement
+that commits has a third boundary: it is sent, and its response is never read. The test has no list of statements, so a
+new statement is walked as soon as the code sends it.
+
+A first run counts the boundaries. Then one child for each boundary kills itself there with SIGKILL. A last child
+completes the operation and exits without closing its connections.
+
+After each death the test waits until the server has ended the transactions of the dead process. The tables must then
+show one of the walk's stages, and no state between two stages. Over the walk, each stage must be seen, and none may be
+seen again after a later one.
+
+Then a subscriber with the same name takes over at once. In every second case, the leases expire instead (the test
+moves their times into the past), and a subscriber with another name takes over. Deletion runs before, between and
+after.
+
+Each of two groups must get exactly what its stage implies, with the right attempt numbers. An acknowledged message is
+never delivered again. A message that was given up is one dead letter with the right number of failures. At the end,
+the log, the state, the positions and the leases of the topic are empty (``recovery.py``).
+
+A run with ``--sample`` takes the first and the last boundary, each COMMIT whose response is never read, and a sixth of
+the other boundaries.
 """
 
 from __future__ import annotations
@@ -37,7 +47,7 @@ SAMPLE = 6
 
 @pytest.mark.parametrize("walk", [pytest.param(walk, id=name) for name, walk in WALKS.items() if walk.stages])
 def test_death_at_every_boundary_breaks_no_promise(walk: Walk, mother: Zygote, seed: str | None) -> None:
-    publish(f"{walk.name}-before", 0)  # A log's very first offset spares its watermark a statement.
+    publish(f"{walk.name}-before", 0)  # The watermark of a log's very first offset needs one statement less.
     whole = mother.walk(walk.name, f"{walk.name}-whole", None)
     count = whole.boundaries
     boundaries = sample(seed, walk.name, range(count + 1), SAMPLE, always={0, count, *whole.commits})
@@ -60,7 +70,7 @@ def test_death_at_every_boundary_breaks_no_promise(walk: Walk, mother: Zygote, s
 
 
 def place_of(walk: Walk, topic: str) -> int:
-    """At which of its stages the death left the operation: never between two."""
+    """Return the index of the stage that the death left. The state never lies between two stages."""
     found = walk.look(topic)
     sights = [stage.sees for stage in walk.stages]
     assert found in sights, f"half done: {found!r} is none of {sights!r}"

@@ -1,8 +1,8 @@
-"""A whole ``runconsumer`` dies at each boundary of all that it sends, from joining to leaving.
+"""Kill a whole ``runconsumer`` at each boundary of everything that it sends, from joining to leaving.
 
-What its handlers were given is known from the dying process itself; where it left each message is read from the
-tables. Both must fit: an attempt that a handler made is counted and never made again, and but for what the other
-thread was just about to start none is counted that no handler made. Then others take over, as in the other walks.
+The dying process reports the messages that its handlers received. The tables show where it left each message. Both
+must fit. An attempt that a handler made is counted and never made again. No other attempt is counted, except for a
+message that the other thread was about to start. Then other workers take over, as in the other walks.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 MANY = 1000
 """More boundaries than a run has."""
 SAMPLE = 6
-"""A run with ``--sample`` walks one in so many of the boundaries."""
+"""A run with ``--sample`` walks one in ``SAMPLE`` boundaries."""
 
 
 @pytest.mark.timeout(600)
@@ -47,9 +47,9 @@ def test_a_runner_that_dies_anywhere_breaks_no_promise(mother: Zygote, seed: str
 def test_a_runner_of_atomic_handlers_that_dies_anywhere_breaks_no_promise(
     mother: Zygote, seed: str | None
 ) -> None:
-    """Nor is there an effect without its ack, or an ack without its effect.
+    """No effect exists without its ack, and no ack without its effect.
 
-    Each sixth boundary: one message's are walked each by ``atomic_handlers_of_a_worker``.
+    The test takes each sixth boundary. ``atomic_handlers_of_a_worker`` walks each boundary of a single message.
     """
 
     def effects_fit(topic: str, stage: Stage) -> None:
@@ -68,7 +68,7 @@ def walk_through(
     step: int,
     fits: Callable[[str, Stage], None] = lambda topic, stage: None,
 ) -> None:
-    """No two runs issue quite the same statements: the walk ends when three in a row have come through."""
+    """Walk until three runs in a row complete, because two runs never issue exactly the same statements."""
     completed = 0
     step = step if seed is None else step * SAMPLE
     for die_at in range(first_of(seed, name, step), MANY, step):
@@ -92,7 +92,7 @@ def walk_through(
 
 
 def left_by(topic: str, numbers: range) -> Stage:
-    """What each message must come to, by what the tables say of it."""
+    """Return the outcome that each message must have, derived from the tables."""
     assert payloads(topic) == tuple(numbers), "nothing may go before the second group is done"
     offsets = dict(zip(numbers, in_log(topic), strict=True))
     states = {s.message_offset: s for s in DeliveryState.objects.filter(topic=topic, consumer_group=FIRST)}
@@ -111,7 +111,7 @@ def left_by(topic: str, numbers: range) -> Stage:
 
 
 def assert_attempts_are_real(stage: Stage, death: Death) -> None:
-    """Held against what handlers were really given."""
+    """Compare the counted attempts with the messages that handlers really received."""
     about_to_start = 0
     for number, fate in (stage.first or {}).items():
         made = [attempt for payload, attempt in death.heard if payload == number]

@@ -1,7 +1,7 @@
-"""What a walk is: an operation with its preparation, what can be seen of it after a death, and what must follow.
+"""Walks: an operation, its preparation, the states that a death may leave, and the outcome that must follow.
 
-A walk is one function that prepares, yields once, and operates: each statement after the ``yield`` is a place to
-die. A new verb of the queue is walked by adding such a function to one of the ``walks_…`` modules.
+A walk is one function that prepares, yields once, and then operates. The process can die at each statement after the
+``yield``. To walk a new verb, add such a function to one of the ``walks_…`` modules.
 """
 
 from __future__ import annotations
@@ -18,33 +18,35 @@ from django_mqueue.service.engine import Engine
 from tests.support.subscribers import engine_of, settle
 
 FIRST, SECOND = "first", "second"
-"""The two groups of every topic. What is walked happens to the first; the second lags behind."""
+"""The two groups of every topic. A walk operates on the first group. The second group lags behind."""
 
 WALKER = "walker"
-"""The name under which the process that dies has joined its group."""
+"""The subscriber name of the process that dies."""
 
 
 @dataclass(frozen=True)
 class Dead:
-    """Given up by the group: one dead letter, which says so many failures."""
+    """A message that the group gave up: it has one dead letter with this number of failures."""
 
     failures: int
 
 
 DONE = 0
 Fate = int | Dead
-"""What a message comes to in a group once others have taken over: it is delivered with this attempt's number, it is
-``DONE`` and never seen again, or it is ``Dead``."""
+"""The outcome of a message in a group after other workers have taken over. A number is the attempt that is delivered.
+``DONE`` means that the message is never delivered again. ``Dead`` means that it is a dead letter."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One of the states in which a death may leave things, and what each group must meet afterwards.
+    """A state that a death may leave, and the outcome that each group must then have.
 
-    ``sees`` is what the walk's look must have found. ``fates`` says for each group what its messages come to; where
-    the second is not named, nobody ever gave it anything and each message comes for the first time. Without
-    ``first`` that group is gone. ``paused``: groups that get nothing until they are resumed, and then what their fates
-    say. ``reads``: groups that read the log by themselves, and what each has yet to read.
+    ``sees`` is the value that the walk's look must return. ``first``, ``second`` and ``others`` give the fate of each
+    message in each group. If ``second`` is None, that group never received a message, and it gets each one as a first
+    attempt. If ``first`` is None, that group is no longer registered.
+
+    ``paused`` names the groups that get nothing until they are resumed. ``reads`` names the groups that read the log
+    by themselves, with the payloads that each still has to read.
     """
 
     sees: Hashable
@@ -62,7 +64,7 @@ class Stage:
 
 
 class Options(TypedDict, total=False):
-    """How a walk's subscriber joins."""
+    """The options with which a walk's subscriber joins."""
 
     group: str
     name: str
@@ -71,9 +73,9 @@ class Options(TypedDict, total=False):
 
 
 class Scene:
-    """Where a walk plays, in the process that will die: a topic of its own, with both groups registered.
+    """The setting of a walk, in the process that will die: a topic of its own with both groups registered.
 
-    ``heard``: (payload, attempt) of what handlers were given, told to the test with the last words.
+    ``heard`` holds (payload, attempt) of each message that a handler received. The last words report it to the test.
     """
 
     def __init__(self, topic: str, heard: list[tuple[int, int]]) -> None:
@@ -84,7 +86,7 @@ class Scene:
 
     @property
     def subscription(self) -> Subscription:
-        """The one that joined last."""
+        """The subscription that joined last."""
         return self.subscriptions[-1]
 
     @property
@@ -99,21 +101,21 @@ class Scene:
         publish_many(self.topic, [OutgoingMessage(payload, key=key) for payload in payloads])
 
     def subscriber(self, **options: Unpack[Options]) -> Subscription:
-        """One that has joined, and has no leases yet: the walker in the first group, unless told otherwise."""
+        """Return a new subscription that has no leases yet. By default it is the walker in the first group."""
         options = {"group": FIRST, "name": WALKER, **options}
         subscription = Subscription(self.topic, **options).open()
         self.subscriptions.append(subscription)
         return subscription
 
     def claimed(self, *payloads: int, **options: Unpack[Options]) -> list[Delivery]:
-        """These messages, published, and delivered to a new subscriber's handler."""
+        """Publish these messages and return their deliveries to a new subscriber."""
         self.publish(*payloads)
         found = self.subscriber(**options).poll()
         assert [delivery.payload for delivery in found] == list(payloads)
         return found
 
     def done(self, *payloads: int) -> None:
-        """These messages, published, and acked by both groups, whose watermarks say so; the walker is the last."""
+        """Publish these messages, ack them in both groups, and move both watermarks. The walker joins last."""
         self.publish(*payloads)
         for group in (SECOND, FIRST):
             subscription = self.subscriber(group=group)
@@ -121,11 +123,11 @@ class Scene:
             settle(subscription)
 
     def run_out(self) -> None:
-        """As if a lease's duration had passed without a sign from anybody."""
+        """Let all leases and heartbeats of the topic expire."""
         expire(self.topic)
 
     def be_idle(self) -> None:
-        """As if all partitions had been without work for longer than any lease."""
+        """Make all partitions idle for longer than any lease."""
         for engine in self.engines:
             make_idle(engine)
 
@@ -141,10 +143,11 @@ Look = Callable[[str], Hashable]
 
 @dataclass(frozen=True)
 class Walk:
-    """``look`` sees, after a death, how far the operation came: ``stages`` in their order, none left out.
-    Without stages it is an operation that a test of its own judges.
+    """An operation and its stages.
 
-    ``again``: what the dead process's user would do then, ending in the last stage.
+    ``look`` shows after a death how far the operation came. It must show all ``stages`` in their order. An operation
+    without stages has a test of its own. ``again`` is the call that a user repeats after the death. It ends in the
+    last stage.
     """
 
     name: str
@@ -154,7 +157,7 @@ class Walk:
     again: Callable[[str], object] | None
 
     def begin(self, scene: Scene) -> Callable[[], None]:
-        """Prepare; returns the operation itself."""
+        """Prepare the walk and return the operation itself."""
         steps = self.operation(scene)
         next(steps)
 
@@ -170,7 +173,7 @@ WALKS: dict[str, Walk] = {}
 def walk(
     look: Look, *stages: Stage, again: Callable[[str], object] | None = None
 ) -> Callable[[Operation], Operation]:
-    """Register a function as the walk of its name."""
+    """Register the decorated function as a walk with the function's name."""
 
     def register(operation: Operation) -> Operation:
         name = operation.__name__
@@ -182,7 +185,7 @@ def walk(
 
 
 def expire(topic: str, *, but: str = "") -> None:
-    """Make it long ago that anybody of the topic gave a sign of life (``but`` one name)."""
+    """Move the leases and heartbeats of the topic into the past, except for the subscriber ``but``."""
     with connection.cursor() as cursor:
         cursor.execute(
             "UPDATE queue_partition_leases SET lease_renewed_at = lease_renewed_at - 10000000"

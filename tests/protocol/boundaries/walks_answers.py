@@ -1,4 +1,4 @@
-"""Walks of a handler's answers: given whole, or not at all."""
+"""Walks of acks, nacks and other settlements: each is applied completely or not at all."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .looks import Seen, acked, ended, payloads, states
 from .walks import DONE, Dead, Scene, Stage, walk
 
 UNANSWERED = {0: 2}
-"""It was handed to the dead one's handler, which counts: it comes again."""
+"""A handler of the dead process received the message. This counts as an attempt, so the next one is the second."""
 
 
 @walk(acked, Stage((False,), UNANSWERED), Stage((True,), {0: DONE}))
@@ -65,7 +65,7 @@ def ack_and_publish_in_one_transaction(scene: Scene) -> Iterator[None]:
     Stage(((True,), (0, 1)), {0: DONE, 1: 1}),
 )
 def an_atomic_handler(scene: Scene) -> Iterator[None]:
-    """Its publish and its ack are there together, or neither is."""
+    """The published message and the ack are committed together."""
     (delivery,) = scene.claimed(0)
     yield
     with delivery.atomic():
@@ -78,7 +78,7 @@ def an_atomic_handler(scene: Scene) -> Iterator[None]:
     Stage(((1, 0, 1), (0, 1, 1)), {0: DONE, 1: 2}),
 )
 def ack_and_hand_over_the_next(scene: Scene) -> Iterator[None]:
-    """What a runner does in one commit: one is finished, one that was claimed ahead goes to its handler."""
+    """In one commit, a runner acks a finished delivery and hands over the next one, which it claimed ahead."""
     scene.publish(0, 1)
     engine = engine_of(scene.subscriber())
     engine.tick()

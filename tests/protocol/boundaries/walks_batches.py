@@ -1,4 +1,4 @@
-"""Walks of what is done for a batch: all of it at once, or nothing."""
+"""Walks of operations on a batch: all of it is settled at once, or nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNANSWERED = {0: 2, 1: 2, 2: 2}
     Stage(((True, True, True), (0, 1, 2, 3)), {0: DONE, 1: DONE, 2: DONE, 3: 1}),
 )
 def an_atomic_batch(scene: Scene) -> Iterator[None]:
-    """What it publishes and the acks of all are there together, or nothing is."""
+    """The published message and the acks of the whole batch are committed together."""
     found = scene.claimed(0, 1, 2)
     yield
     with atomically(found):
@@ -56,7 +56,7 @@ def putting_back_what_was_rolled_back(scene: Scene) -> Iterator[None]:
     Stage(((True, False), ((0, "first", 1),)), {0: Dead(1), 1: 2}),
 )
 def reject_of_one_that_hangs(scene: Scene) -> Iterator[None]:
-    """By its worker, in a transaction that waits for nobody."""
+    """The worker rejects a delivery whose handler hangs, in a transaction that waits for no lock."""
     found = scene.claimed(0, 1)
 
     def answer(free: list[Delivery]) -> list[Delivery]:

@@ -1,4 +1,4 @@
-"""Walks of claims: a claim that is committed is an attempt where it went to a handler, and else it is none."""
+"""Walks of claims: a committed claim counts as an attempt only if a handler received the message."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .walks import Dead, Options, Scene, Stage, walk
 
 
 def at_work(scene: Scene, **options: Unpack[Options]) -> Engine:
-    """A subscriber that has taken its leases and claimed nothing."""
+    """Return the engine of a subscriber that holds its leases and has claimed nothing."""
     engine = engine_of(scene.subscriber(**options))
     engine.tick()
     return engine
@@ -81,7 +81,7 @@ def suspected(topic: str) -> Seen:
 
 @walk(suspected, Stage(((0, 0), (0, 0)), {0: 2, 1: 2}), Stage(((1, 1), (0, 0)), {0: 3, 1: 2}))
 def claim_a_suspect_alone(scene: Scene) -> Iterator[None]:
-    """Nobody knows which of two its predecessor died of."""
+    """The predecessor died with two messages in flight. Each of them may have caused its death."""
     scene.claimed(0, 1, name="predecessor")
     scene.run_out()
     engine = at_work(scene)
@@ -99,7 +99,7 @@ def claim_a_suspect_beside_others(scene: Scene) -> Iterator[None]:
 
 
 def left_after_two_failures(scene: Scene) -> Engine:
-    """Two attempts failed, the third was left unanswered among others; the walker is at work in that one's place."""
+    """Let two attempts fail and leave the third one in flight, not alone. Return the engine of the new owner."""
     for delivery in scene.claimed(0, name="predecessor"):
         delivery.nack()
     for _ in range(2):
@@ -116,7 +116,7 @@ def left_after_two_failures(scene: Scene) -> Engine:
     Stage((((1, 3),), ((False,), ())), {0: Dead(3)}),
 )
 def claim_a_suspect_alone_for_the_last_time(scene: Scene) -> Iterator[None]:
-    """Whoever takes over buries it without handing it out again: this death, alone, was its third failure."""
+    """This death, while the message runs alone, is its third failure. The next owner dead-letters the message."""
     engine = left_after_two_failures(scene)
     yield
     assert len(engine.claiming.suspect(alone=True)) == 1
@@ -124,7 +124,7 @@ def claim_a_suspect_alone_for_the_last_time(scene: Scene) -> Iterator[None]:
 
 @walk(suspected, Stage(((1, 3),), {0: Dead(3)}), Stage(((0, 3),), {0: 5}))
 def let_a_suspect_run_beside_others(scene: Scene) -> Iterator[None]:
-    """From then on its worker's death is not its doing."""
+    """After this call, the death of the worker no longer counts as a failure of the message."""
     (delivery,) = left_after_two_failures(scene).claiming.suspect(alone=True)
     yield
     delivery.hold.answering.crowd_again(delivery)
@@ -132,7 +132,7 @@ def let_a_suspect_run_beside_others(scene: Scene) -> Iterator[None]:
 
 @walk(ended, Stage(((False,), ()), {0: 3}), Stage(((True,), ((0, "first", 1),)), {0: Dead(1)}))
 def bury_a_suspect(scene: Scene) -> Iterator[None]:
-    """Out of attempts: its one allowed failure is the death of a worker that had it alone."""
+    """The message has no attempts left. A worker died while it ran alone, and that is its one allowed failure."""
     scene.claimed(0, name="predecessor")
     scene.run_out()
     at_work(scene, name="another").claiming.suspect(alone=True)
@@ -144,7 +144,7 @@ def bury_a_suspect(scene: Scene) -> Iterator[None]:
 
 @walk(in_flight, Stage(((1, 1, 0),), {0: 2}), Stage(((0, 0, 0),), {0: 1}))
 def undo_a_claim_whose_commit_was_lost(scene: Scene) -> Iterator[None]:
-    """The connection broke at the COMMIT, which took place: nobody was handed the message."""
+    """The connection broke at the COMMIT, and the server committed. No handler received the message."""
     (delivery,) = scene.claimed(0)
     claiming = scene.engine.claiming
     claiming._unsure = (delivery.hold.ticket.token, Choice(fresh=[("k", delivery.offset)]))
@@ -159,7 +159,7 @@ def undo_a_claim_whose_commit_was_lost(scene: Scene) -> Iterator[None]:
     Stage(((True,), ((0, "first", 1),)), {0: Dead(1)}, {0: Dead(1)}),
 )
 def claim_what_cannot_be_decoded(scene: Scene) -> Iterator[None]:
-    """No handler can be given it: whoever claims it buries it, one letter for each group."""
+    """No handler can receive this message. The worker that claims it dead-letters it, once for each group."""
     scene.publish(0)
     metadata = {"kind": "", "headers": {}, "encoding": "of another age"}
     Message.objects.filter(topic=scene.topic).update(metadata=metadata)
@@ -175,7 +175,7 @@ def claim_what_cannot_be_decoded(scene: Scene) -> Iterator[None]:
     Stage(((("k", "walker"),), ((1, 1, 0),)), {0: 2}),
 )
 def first_poll(scene: Scene) -> Iterator[None]:
-    """All that is due at first: heartbeat, discovery, a lease, the tail, a claim."""
+    """The first poll sends a heartbeat, discovers partitions, takes a lease, reads the tail and claims."""
     scene.publish(0)
     subscription = scene.subscriber()
     yield

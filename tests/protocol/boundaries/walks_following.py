@@ -1,4 +1,4 @@
-"""Walks of groups that read the log by themselves: how they begin, how one becomes their reader, how they move on."""
+"""Walks of groups that read the log by themselves: they start, get a reader, and move on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DONE_BY_ALL = {0: DONE, 1: DONE}
 
 
 def place(topic: str) -> Seen:
-    """Whether the group is registered, and how many messages it has behind it if it reads by itself."""
+    """Return whether the group is registered and, if it reads by itself, how many messages it has passed."""
     row = Offset.objects.filter(topic=topic, consumer_group=READER, partition_key="", scan_offset=READS_LOG)
     passed = [Message.objects.filter(topic=topic, offset__lte=start.offset_acked).count() for start in row]
     return (is_registered(topic, READER), *passed)
@@ -44,7 +44,7 @@ def reader(scene: Scene) -> Holder:
 
 
 def joined(scene: Scene) -> Holder:
-    """Both groups are done with two messages, and the reader, who has joined, has both to read yet."""
+    """Both groups are done with two messages. The reader has joined and still has to read both."""
     scene.done(0, 1)
     follow(scene)
     me = reader(scene)
@@ -58,7 +58,7 @@ def joined(scene: Scene) -> Holder:
     Stage((True, 0), DONE_BY_ALL, DONE_BY_ALL, reads={READER: (0, 1)}),
 )
 def follow_with_a_new_group(scene: Scene) -> Iterator[None]:
-    """Deletion runs right after the death: it may take what all are done with, but nothing from the new group."""
+    """Deletion runs right after the death. It may delete what all groups are done with, but none of the new group's."""
     scene.done(0, 1)
     yield
     follow(scene)
@@ -70,7 +70,7 @@ def follow_with_a_new_group(scene: Scene) -> Iterator[None]:
     Stage((True, 0), DONE_BY_ALL, DONE_BY_ALL, reads={READER: (0, 1)}),
 )
 def follow_with_a_group_that_was_subscribed(scene: Scene) -> Iterator[None]:
-    """It is there all the time, for workers or for a reader: nothing goes between its two lives."""
+    """The group is registered all the time, for workers or for a reader. Nothing is deleted between the two."""
     subscribe(scene.topic, READER)
     scene.done(0, 1)
     yield
@@ -79,7 +79,7 @@ def follow_with_a_group_that_was_subscribed(scene: Scene) -> Iterator[None]:
 
 @walk(place, Stage((True, 1), DONE_BY_ALL, DONE_BY_ALL, reads={READER: (1,)}))
 def follow_once_more(scene: Scene) -> Iterator[None]:
-    """A registered one keeps its place, whatever it asks for."""
+    """A group that is already registered keeps its position, whatever position it asks for."""
     scene.done(0, 1)
     place = follow(scene)
     settle(scene)
@@ -114,7 +114,7 @@ BOTH_TO_READ = {READER: (0, 1)}
     Stage(((WALKER, True),), DONE_BY_ALL, DONE_BY_ALL, reads=BOTH_TO_READ),
 )
 def join_as_a_reader(scene: Scene) -> Iterator[None]:
-    """One that died as the reader is followed by itself at once, and by another when it has been silent for long."""
+    """The same reader can join again at once. Another reader can join when the dead one has been silent for long."""
     scene.done(0, 1)
     follow(scene)
     yield

@@ -1,4 +1,4 @@
-"""The walk of what a worker does for one message after the other: call its handler, and answer by what came of it."""
+"""The walk of a worker that calls its handler for one message after the other and settles each by the outcome."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ GIVEN_UP = (ANOTHER_KIND, FIRST, 1)
     ),
 )
 def atomic_handlers_of_a_worker(scene: Scene) -> Iterator[None]:
-    """One takes effect, one fails after it has published, one is of a kind that nobody takes, one is filtered out.
+    """One handler succeeds, one fails after its publish, one message has an unknown kind, and one is filtered out.
 
-    The effect is there with the ack, and the failed one's never.
+    The effect is committed with the ack. The effect of the failed handler is never committed.
     """
 
     def handle(message: Message) -> None:

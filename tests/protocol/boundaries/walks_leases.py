@@ -1,4 +1,4 @@
-"""Walks of membership: joining, leases, leaving. Whoever dies on the way, its partitions find an owner again."""
+"""Walks of membership: joining, leases, leaving. After each death, the partitions get an owner again."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def heartbeat_and_discovery(scene: Scene) -> Iterator[None]:
 
 @walk(heartbeats, Stage((), {0: 2}), Stage(((WALKER, True),), {0: 2}))
 def heartbeat_of_one_whose_row_is_gone(scene: Scene) -> Iterator[None]:
-    """Nobody knows any more which incarnation had the name, so that its lease must run out."""
+    """No row says which incarnation had the name, so another subscriber must wait until the lease expires."""
     scene.claimed(0)
     scene.run_out()
     SubscriberHeartbeat.objects.filter(topic=scene.topic).delete()
@@ -89,7 +89,7 @@ def lease_a_free_partition(scene: Scene) -> Iterator[None]:
 
 @walk(leases, Stage(ANOTHERS, {0: 2}), Stage(MINE, {0: 2}))
 def lease_an_expired_partition(scene: Scene) -> Iterator[None]:
-    """A dead worker's, with what it had in flight."""
+    """The former owner died with a message in flight."""
     scene.claimed(0, name="predecessor")
     scene.run_out()
     engine = engine_of(scene.subscriber())
@@ -164,7 +164,7 @@ def release_to_a_newcomer(scene: Scene) -> Iterator[None]:
     Stage(((), ()), {0: DONE}, {0: DONE}),
 )
 def give_up_a_drained_partition(scene: Scene) -> Iterator[None]:
-    """The log holds no row of it any more: the position goes with the lease."""
+    """The log has no row of the partition, so its watermark is deleted with the lease."""
     scene.done(0)
     collect(scene.topic)
     scene.be_idle()

@@ -1,4 +1,4 @@
-"""Walks of dead letters' ways: back to their group, or away."""
+"""Walks of dead letters: redrive, edit and purge."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def given_up(scene: Scene) -> None:
 
 @walk(seen, TWO_LETTERS, Stage(((), (0, 1, 10, 11)), {0: DONE, 1: DONE, 10: 1, 11: 1}, {0: 1, 1: 1}))
 def redrive_of_two(scene: Scene) -> Iterator[None]:
-    """They are letters, or on their way back, never both and never neither; changed, to tell them from the first."""
+    """Each message is a dead letter or redriven, never both and never neither. The edit marks redriven messages."""
     given_up(scene)
     yield
     redrive(scene.topic, edit=lambda letter: letter.payload + 10)
@@ -49,7 +49,7 @@ READER = "undertaker"
 
 
 def read_by_another(topic: str) -> Seen:
-    """And for how many letters the group that reads them keeps state."""
+    """Also return for how many dead letters the group that reads them keeps state."""
     return letters(topic), payloads(topic), len(states(f"{topic}_dlq", group=READER))
 
 
@@ -59,7 +59,7 @@ def read_by_another(topic: str) -> Seen:
     Stage((((1, FIRST, 1),), (0, 1, 10), 1), {0: DONE, 1: Dead(1), 10: 1}, {0: 1, 1: 1}),
 )
 def redrive_of_one_that_was_read(scene: Scene) -> Iterator[None]:
-    """What the readers of the letters have done with it goes in the same transaction."""
+    """The state that readers of the dead letter have is deleted in the same transaction."""
     given_up(scene)
     with Subscription(f"{scene.topic}_dlq", READER) as reader:
         reader.ack(reader.poll())
@@ -73,7 +73,7 @@ def redrive_of_one_that_was_read(scene: Scene) -> Iterator[None]:
     Stage((((1, FIRST, 1),), (0, 1, 10)), {0: DONE, 1: Dead(1), 10: 1}, {0: 1, 1: 1}),
 )
 def edit_of_one(scene: Scene) -> Iterator[None]:
-    """It is a letter as it was, or on its way back as it was changed."""
+    """The message is an unchanged dead letter, or it is redriven with the new payload."""
     given_up(scene)
     choice = Choice(scene.topic, f"{scene.topic}_dlq")
     letter = dead_letters.one("default", dead_letters.page("default", choice).heads[-1].offset)
@@ -88,7 +88,7 @@ def edit_of_one(scene: Scene) -> Iterator[None]:
     Stage(((), (0, 1)), {0: DONE, 1: DONE}, {0: 1, 1: 1}),
 )
 def purge_in_a_step(scene: Scene) -> Iterator[None]:
-    """As an operator's page does it: what the step before had in hand is taken up by the next."""
+    """Purge in a step, as an operator's page does. The next step continues with what a dead step left."""
     given_up(scene)
     yield
     mending.purge_step("default", Choice(scene.topic, f"{scene.topic}_dlq"), 0, 1 << 62)

@@ -1,4 +1,4 @@
-"""Walks of what an operator does with messages: out of a group's way, to its front."""
+"""Walks of an operator who removes messages from a group's backlog or sends them to its front."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def done(topic: str) -> Seen:
     Stage(((True,), (True,)), {0: DONE, 1: DONE}),
 )
 def remove_one_that_waits_and_one_that_is_new(scene: Scene) -> Iterator[None]:
-    """One transaction for each: the second group, which nobody asked about, gets both."""
+    """Each message is removed in a transaction of its own. The second group is not affected and gets both."""
     one_waits_and_one_is_new(scene)
     yield
     remove(scene.topic, group=FIRST, key="k")
@@ -38,7 +38,7 @@ def remove_one_that_waits_and_one_that_is_new(scene: Scene) -> Iterator[None]:
     Stage(((False, False, 1),), {0: 2, 1: 1}),
 )
 def send_one_to_the_front(scene: Scene) -> Iterator[None]:
-    """It is a first attempt all the same."""
+    """The message's next delivery is still its first attempt."""
     one_waits_and_one_is_new(scene)
     yield
     send_to_front(scene.topic, group=FIRST, key="k", status="pending")

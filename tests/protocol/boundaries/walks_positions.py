@@ -1,4 +1,4 @@
-"""Walks of what moves a group by hand: a new beginning, a pause, going on."""
+"""Walks of an operator who resets, pauses or resumes a group."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LEFT = (True, (("k", ""),), ("k",), 2)
     Stage(BEGINS_ANEW, {0: 1, 1: 1}),
 )
 def reset_to_the_earliest(scene: Scene) -> Iterator[None]:
-    """The group stands where it stood, or at the beginning with nothing done: the same death leaves nothing between."""
+    """The group keeps its position, or starts at the beginning with nothing acked. No state lies between the two."""
     with_belongings(scene)
     yield
     reset(scene.topic, FIRST, "earliest", force=True)
@@ -41,7 +41,7 @@ HALF_REMOVED = (True, (), (), 1)
     Stage((BEGINS_ANEW, False), AT_THE_START),
 )
 def reset_of_a_group_with_much_behind_it(scene: Scene) -> Iterator[None]:
-    """Workers of either group remove what the dead process has left, and only then is anything delivered."""
+    """Workers of either group remove the rows that the dead process left. Only then is a message delivered."""
     with_much(scene)
     yield
     reset(scene.topic, FIRST, "earliest", force=True)
@@ -49,7 +49,7 @@ def reset_of_a_group_with_much_behind_it(scene: Scene) -> Iterator[None]:
 
 @walk(belongings, Stage(HAS_ALL, {0: DONE, 1: 2}), Stage(BEGINS_ANEW, {0: DONE, 1: DONE}, {0: 1, 1: 1}))
 def reset_to_the_latest(scene: Scene) -> Iterator[None]:
-    """What it skips is the first group's alone to skip."""
+    """Only the first group skips the messages."""
     with_belongings(scene)
     yield
     reset(scene.topic, FIRST, "latest", force=True)
@@ -68,7 +68,7 @@ STANDS_STILL = (FIRST,)
     Stage((BEGINS_ANEW, STANDS_STILL), {0: DONE, 1: 1}, {0: 1, 1: 1}, paused=STANDS_STILL),
 )
 def reset_of_a_paused_group_to_a_time(scene: Scene) -> Iterator[None]:
-    """Whatever its place, it stands still, and none of its subscribers runs."""
+    """The group stays paused at both positions, and none of its subscribers runs."""
     for delivery in scene.claimed(0, 1):
         delivery.ack()
     settle(scene.subscription)
@@ -103,7 +103,7 @@ def pause_a_group(scene: Scene) -> Iterator[None]:
     Stage(BOTH, ONE_IN_HAND, {0: 1, 1: 1}, paused=BOTH),
 )
 def pause_a_topic(scene: Scene) -> Iterator[None]:
-    """All its groups, or none."""
+    """All groups of the topic are paused, or none."""
     one_in_hand(scene)
     yield
     pause(scene.topic)

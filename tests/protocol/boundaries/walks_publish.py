@@ -1,4 +1,4 @@
-"""Walks of publishers: all of it is in the log, or nothing."""
+"""Walks of publishers: the log holds everything that a transaction publishes, or nothing."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def publish_three_with_ids_of_which_one_is_there(scene: Scene) -> Iterator[None]
 
 
 MANY = 501
-"""One more than a statement takes."""
+"""One message more than a statement takes."""
 
 
 @walk(
@@ -101,14 +101,14 @@ def publish_for_each(topic: str) -> object:
     payloads, NOTHING, Stage((0, 1, 2), {0: 1, 1: DONE, 2: 1}, {0: DONE, 1: 1, 2: 1}), again=publish_for_each
 )
 def publish_for_one_group_each_and_for_both(scene: Scene) -> Iterator[None]:
-    """One id may be there once for each of them."""
+    """The same id is allowed once for each group, and once for both."""
     yield
     publish_for_each(scene.topic)
 
 
 @walk(payloads, NOTHING, ONE)
 def publish_for_a_group_that_is_not_registered(scene: Scene) -> Iterator[None]:
-    """It is refused, and the transaction goes on without it."""
+    """The publish is refused, and the transaction continues without it."""
     yield
     with transaction.atomic():
         publish(scene.topic, 0, key="k")

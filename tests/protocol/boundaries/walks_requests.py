@@ -1,4 +1,4 @@
-"""Walks of requests: asking, answering, giving up, leaving, and sweeping up after the dead."""
+"""Walks of requests: ask, reply, reject, take the reply, abandon, and sweep the boxes of dead requesters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OPEN, ANSWERED, FAILED = None, 0, 1
 
 
 def boxes(topic: str) -> Seen:
-    """Of each box, whether it is open, answered, or told that there will be no answer."""
+    """Return the state of each reply box: open, answered, or failed because there will be no reply."""
     rows = Message.objects.filter(topic=f"{topic}_replies").order_by("offset")
     return tuple(rows.values_list("failure_count", flat=True))
 
@@ -34,7 +34,7 @@ def question(scene: Scene, payload: int = 0, *, group: str | None = None) -> Que
 
 
 def asked(scene: Scene, *, group: str | None = None) -> Delivery:
-    """A request of somebody who never looks, delivered to a new subscriber."""
+    """Deliver a request to a new subscriber. Its requester never looks for the reply."""
     question(scene, group=group).ask()
     (delivery,) = scene.subscriber().poll()
     return delivery
@@ -42,7 +42,7 @@ def asked(scene: Scene, *, group: str | None = None) -> Delivery:
 
 @walk(seen, Stage(((), ()), {}), Stage(((OPEN,), (0,)), {0: 1}))
 def ask(scene: Scene) -> Iterator[None]:
-    """The message and the box are there together, or neither is."""
+    """The message and its reply box are committed together."""
     asking = question(scene)
     yield
     asking.ask()
@@ -50,7 +50,7 @@ def ask(scene: Scene) -> Iterator[None]:
 
 @walk(seen, Stage(((OPEN,), (0,)), {0: 2}), Stage(((ANSWERED,), (0,)), {0: 2}))
 def reply(scene: Scene) -> Iterator[None]:
-    """Answered or not; the message is handled again in both cases."""
+    """The message is delivered again, with or without the reply."""
     delivery = asked(scene)
     yield
     delivery.reply("answer")
@@ -78,7 +78,7 @@ def with_letters(topic: str) -> Seen:
     Stage(((FAILED,), ((0, FIRST, 1),)), {0: Dead(1)}, {}),
 )
 def reject_a_request(scene: Scene) -> Iterator[None]:
-    """The letter is there and the requester is told, or neither."""
+    """The dead letter and the failure in the reply box are committed together."""
     delivery = asked(scene, group=FIRST)
     yield
     delivery.reject("never")
@@ -103,7 +103,7 @@ def abandon(scene: Scene) -> Iterator[None]:
 
 @walk(seen, Stage(((OPEN, OPEN), (0, 1)), {0: 1, 1: 1}), Stage(((OPEN,), (0, 1)), {0: 1, 1: 1}))
 def sweep(scene: Scene) -> Iterator[None]:
-    """Of two boxes one is left over."""
+    """One of the two boxes is long past its time."""
     for payload in range(2):
         question(scene, payload).ask()
     with connection.cursor() as cursor:
@@ -124,7 +124,7 @@ def sweep(scene: Scene) -> Iterator[None]:
     Stage(((), (0,)), {0: 1}),
 )
 def request_that_is_answered(scene: Scene) -> Iterator[None]:
-    """The whole verb. The box is filled between the first two looks; the walk `reply` covers the subscriber's side."""
+    """A mock fills the box between the first two looks. The walk ``reply`` covers the subscriber's side."""
 
     class Pause:
         def wait(self, seconds: float) -> None:

@@ -1,7 +1,7 @@
-"""Walks of a whole ``runconsumer``: two threads, claims ahead, acks that ride with hand-overs, failures, its end;
-and one whose handlers are atomic.
+"""Walks of a whole ``runconsumer``, one of them with atomic handlers.
 
-How their threads interleave is not the same in each run, and so they have no stages: a test of its own judges them.
+They cover two threads, claims ahead, acks that share a commit with hand-overs, failures, and the end of the run. The
+threads interleave differently in each run, so the walks have no stages. ``test_runner.py`` checks them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FEW = range(3)
 
 
 def effects(topic: str) -> Seen:
-    """What atomic handlers have brought about."""
+    """Return the payloads that atomic handlers have published."""
     return payloads(effects_of(topic))
 
 
@@ -53,7 +53,7 @@ def effects_of(topic: str) -> str:
 
 @walk(effects)
 def run_atomic_handlers_until_drained(scene: Scene) -> Iterator[None]:
-    """Each has one effect; one fails at first, after its effect."""
+    """Each handler publishes one effect. Message 1 fails at its first attempt, after its effect."""
 
     def handle(message: Message) -> None:
         scene.heard.append((message.payload, message.attempt))

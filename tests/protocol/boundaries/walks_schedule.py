@@ -1,4 +1,4 @@
-"""Walks of messages that come later: published, changed, promoted, set aside."""
+"""Walks of scheduled messages: publish, change and promote them, and park a retry."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def waiting(topic: str) -> Seen:
 
 
 def where(topic: str) -> Seen:
-    """What waits, and what the log holds."""
+    """Return the payloads that are scheduled and the payloads in the log."""
     return tuple(message.payload for message in scheduled(topic)), payloads(topic)
 
 
@@ -76,7 +76,7 @@ def promotion_of_two(scene: Scene) -> Iterator[None]:
     Stage(((), (10, 1)), {10: 1, 1: 1}, {10: 1, 1: 1}),
 )
 def promotion_of_one_and_dropping_of_another(scene: Scene) -> Iterator[None]:
-    """The one whose id the log holds is gone when the other comes, and not before."""
+    """The log already holds the id of one message. It is dropped in the commit that promotes the other one."""
     for n in range(2):
         publish(scene.topic, n, key="k", id=str(n), at=PAST)
     publish(scene.topic, 10, key="k", id="0")

@@ -1,4 +1,4 @@
-"""Walks of what happens to whole topics: watermarks, settling, deletion, registration."""
+"""Walks of operations on whole topics: watermarks, settling, deletion, registration."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def watermark(scene: Scene) -> Iterator[None]:
 
 
 def is_settled(topic: str) -> bool:
-    """Whether all workers know that nothing can come below the newest message."""
+    """Return True if all workers know that no late commit can add a message below the newest one."""
     newest = Message.objects.filter(topic=topic).order_by("-offset").first()
     known = Offset.objects.get(consumer_group="", topic=topic, partition_key="")
     return newest is not None and known.offset_acked >= newest.offset
@@ -43,7 +43,7 @@ def settling_round(scene: Scene) -> Iterator[None]:
 
 
 def rows(topic: str) -> Seen:
-    """What the log holds, and for how many messages each group keeps state."""
+    """Return the payloads in the log, and for how many messages each group keeps state."""
     return (payloads(topic), len(states(topic)), len(states(topic, group=SECOND)))
 
 
@@ -53,7 +53,7 @@ def rows(topic: str) -> Seen:
     Stage(((2,), 1, 0), {0: DONE, 1: DONE, 2: DONE}, {0: DONE, 1: DONE, 2: 1}),
 )
 def collect_a_page(scene: Scene) -> Iterator[None]:
-    """Two messages that all are done with, and one that the second group was never given."""
+    """All groups are done with two messages. The second group never received the third one."""
     scene.done(0, 1)
     scene.publish(2)
     first = scene.subscription
@@ -100,7 +100,7 @@ def late_one(topic: str) -> bool:
     Stage(True, ALL_DONE, ALL_DONE, {LATE: {0: 1, 1: 1}}),
 )
 def subscribe_from_the_earliest(scene: Scene) -> Iterator[None]:
-    """Deletion runs right after the death: it may take what all are done with, but nothing from the new group."""
+    """Deletion runs right after the death. It may delete what all groups are done with, but none of the new group's."""
     scene.done(0, 1)
     yield
     subscribe(scene.topic, LATE)
@@ -135,12 +135,12 @@ HAS_STATE, HAS_NOTHING = (False, (), (), 1), (False, (), (), 0)
 
 
 def remains(topic: str) -> Seen:
-    """Also whether it is noted that a removal is not finished."""
+    """Also return whether a row says that a removal is not finished."""
     return (belongings(topic), Offset.objects.filter(topic=topic, partition_key=f"removal {FIRST}").exists())
 
 
 def with_much(scene: Scene) -> None:
-    """The same, in a process that removes one row of each table at a time: more than one transaction may."""
+    """Prepare the same, but remove one row of each table at a time, so that the removal takes several transactions."""
     with_belongings(scene)
     removal.ROWS = 1
 
@@ -153,7 +153,7 @@ def with_much(scene: Scene) -> None:
     Stage((HAS_NOTHING, False), {0: 1, 1: 1}),
 )
 def unsubscribe_and_come_again(scene: Scene) -> Iterator[None]:
-    """What the group had done is forgotten with its registration: whoever subscribes it again gets all anew."""
+    """The group's progress is removed with its registration. If it subscribes again, it gets all messages again."""
     with_much(scene)
     yield
     unsubscribe(scene.topic, FIRST)
@@ -168,7 +168,7 @@ def unsubscribe_and_come_again(scene: Scene) -> Iterator[None]:
     again=unsubscribe_first,
 )
 def unsubscribe_for_good(scene: Scene) -> Iterator[None]:
-    """Done once more after the death, it leaves nothing behind, and the other group alone decides what goes."""
+    """After the death the call is repeated and leaves nothing behind. Then only the other group holds back deletion."""
     with_much(scene)
     yield
     unsubscribe_first(scene.topic)

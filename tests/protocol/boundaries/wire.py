@@ -1,7 +1,7 @@
-"""Every boundary of every statement that a process sends to its server, and dying there.
+"""Count every boundary of every statement that a process sends to its server, and end the process at one of them.
 
-What is wrapped is the driver's own connection, below Django and below the queue: no statement, COMMIT, ROLLBACK,
-savepoint or change of autocommit reaches a server by another way, whoever issues it, on whichever connection.
+The module wraps the driver's own connection, below Django and below the queue. Statements, COMMIT, ROLLBACK,
+savepoints and changes of autocommit reach a server in no other way, from any code and on any connection.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ BEFORE, DURING, AFTER = "before", "during", "after"
 
 @dataclass
 class Wire:
-    """Counts the boundaries while ``counting``; at number ``die_at`` it tells ``last_words`` and ends this process.
+    """Count the boundaries while ``counting``. At number ``die_at``, send ``last_words`` and end this process.
 
-    A statement has a boundary before it and one after its answer. One that commits, by name or because it stands
-    outside a transaction, has a third: it was sent, and its answer is never read.
+    A statement has a boundary before it and one after its response. A statement that commits, by name or because it is
+    outside a transaction, has a third boundary: it is sent, and its response is never read.
     """
 
     die_at: int | None
@@ -31,13 +31,13 @@ class Wire:
     counting: bool = False
     count: int = 0
     commits: list[int] = field(default_factory=list)
-    """The numbers of the boundaries at which a commit was sent and its answer is not read."""
+    """The numbers of the boundaries at which a commit is sent and its response is not read."""
     connections: set[int] = field(default_factory=set)
     _one: threading.Lock = field(default_factory=threading.Lock)
-    """Handlers send statements, too, from threads of their own: one of them dies, and dies once."""
+    """Threads of handlers also send statements. The lock lets only one thread end the process, and only once."""
 
     def install(self) -> None:
-        """Wrap the driver's connections, for as long as this process lives."""
+        """Wrap the driver's connections for the lifetime of this process."""
         base: Any = driver._mysql.connection
 
         def query(connection: Any, sql: Any) -> None:

@@ -1,9 +1,10 @@
-"""The process that dies: forked for each boundary from one that has everything imported and no connection open.
+"""Fork the processes that die. The parent has imported everything and has no connection open.
 
     python -m tests.protocol.boundaries.zygote
 
-It reads one request a line from its input, ``{"walk": …, "topic": …, "die_at": …}``, forks a child that prepares and
-operates, and writes how that ended: ``{"status": exit code, negative for a signal, "said": the child's last words}``.
+It reads one request per line from its input, ``{"walk": …, "topic": …, "die_at": …}``. For each request it forks a
+child that prepares and operates. Then it writes how the child ended: ``{"status": exit code, negative for a signal,
+"said": the child's last words}``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from example_project.environment.lineage import die_with_parent
 
 
 def child(request: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> None:
-    """Prepare, operate, and be gone without a farewell, wherever that is."""
+    """Prepare and operate. The process ends at the chosen boundary or after the operation, without closing anything."""
     from .walks import WALKS, Scene
     from .wire import Wire
 
@@ -39,7 +40,7 @@ def child(request: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> Non
 
 
 def spawn(request: dict[str, Any], with_parent: Callable[[], None]) -> dict[str, Any]:
-    """One child, waited for."""
+    """Fork one child, wait for it, and return its exit code and last words."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:

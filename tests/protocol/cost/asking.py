@@ -1,4 +1,4 @@
-"""Requests among many others, for the plans of their statements."""
+"""Execute requests among many others, so that the plans of their statements can be tested."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEAD = 200
 
 
 def open_many() -> None:
-    """Ten thousand requesters that wait, and some that are dead."""
+    """Insert the boxes of ten thousand requesters. Most of them wait, and some are dead."""
     in_chunks(
         "INSERT INTO queue_messages (topic, partition_key, id, consumer_group, payload, metadata, available_at,"
         " created_at, published_at) SELECT 'full_replies', ' replies', CONCAT('box-', n), '', 'null', '{}',"
@@ -30,7 +30,7 @@ def open_many() -> None:
 
 
 def ask_and_answer() -> None:
-    """All statements of request and reply: asked, looked after, answered, given up, taken; and leftovers swept."""
+    """Execute all statements of requests: ask, look, answer, abandon, take the reply, and sweep leftovers."""
     questions = [Question("full", OutgoingMessage("asked", key="k1"), 30, None) for _ in range(2)]
     for question in questions:
         question.ask()
@@ -46,4 +46,4 @@ def ask_and_answer() -> None:
     session.run("default", answer)
     assert questions[0].look() is not None
     questions[1].abandon()
-    assert Leftovers("default", "full").sweep() in (0, DEAD)  # The workers may have been there before.
+    assert Leftovers("default", "full").sweep() in (0, DEAD)  # The workers may have swept them before.

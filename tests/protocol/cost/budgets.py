@@ -39,7 +39,7 @@ HOUR = 3600
 
 
 class Scene:
-    """One topic; subscriptions that are open until the call has been counted."""
+    """One topic, with subscriptions that stay open until the call has been counted."""
 
     topic, group = "t", "g"
 
@@ -51,13 +51,13 @@ class Scene:
         return self._stack.enter_context(Subscription(self.topic, self.group, "w"))
 
     def delivery(self) -> Delivery:
-        """One message, delivered to a new subscription."""
+        """Publish one message and return its delivery to a new subscription."""
         publish(self.topic, 1, key="k", id="one")
         (delivery,) = self.subscription().poll()
         return delivery
 
     def request(self) -> Delivery:
-        """One request, delivered to a new subscription."""
+        """Send one request and return its delivery to a new subscription."""
         requesting.Question(self.topic, OutgoingMessage(1, key="k"), HOUR, None).ask()
         (delivery,) = self.subscription().poll()
         return delivery
@@ -84,7 +84,7 @@ class Scene:
 
 @dataclass(frozen=True)
 class Budget:
-    """``statements`` and ``commits`` of the call that ``prepare`` returns."""
+    """The numbers of ``statements`` and ``commits`` of the call that ``prepare`` returns."""
 
     statements: int
     commits: int

@@ -1,4 +1,4 @@
-"""A million messages, their state, leases, positions and dead letters, put there by a few statements."""
+"""Fill the tables with a million messages, their state, leases, positions and dead letters, in a few statements."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from django_mqueue import publish, subscribe
 from tests.support.many import NUMBERS
 
 MESSAGES, PARTITIONS = 500_000, 2_500
-"""Of each of two topics: a million rows in the log."""
+"""Messages and partitions of each of two topics: a million rows in the log."""
 DONE, WAITING, LEFT = 300_000, 40_000, 3
-"""Of the messages of a topic, in offset order: done; waiting for a retry; left unanswered. The rest is new."""
+"""Messages of a topic in offset order: acknowledged, then waiting for a retry, then in flight. The rest is new."""
 CROWD = 20
-"""Other groups with leases and positions in all those partitions."""
+"""The number of other groups with leases and positions in all these partitions."""
 CHUNK = 50_000
 
 
 def in_chunks(sql: str, params: list[str | int], first: int, count: int) -> None:
-    """INSERT … SELECT for the numbers or offsets ``first`` to ``first + count``, a chunk and a commit at a time."""
+    """Run INSERT … SELECT for the numbers or offsets ``first`` to ``first + count``, with one commit per chunk."""
     with connection.cursor() as cursor:
         for start in range(first, first + count, CHUNK):
             cursor.execute(sql, [*params, start, min(start + CHUNK, first + count)])
 
 
 def fill(topic: str) -> None:
-    """One topic with two registered groups, one far behind the other."""
+    """Fill one topic with two registered groups. One group is far behind the other."""
     for group in ("ahead", "behind"):
         subscribe(topic, group)
     first = publish(topic, "first", key="k0", id="first").offset
@@ -63,7 +63,7 @@ def fill(topic: str) -> None:
 
 
 def crowd() -> None:
-    """Leases and positions of many other groups: the statements must find theirs among them."""
+    """Insert leases and positions of many other groups. The statements must find their own rows among them."""
     with connection.cursor() as cursor:
         for table, columns, values in (
             (
@@ -82,7 +82,7 @@ def crowd() -> None:
 
 
 LETTERS, RARE = 30_000, 20
-"""Dead letters of the full topic; one of so many is of the group that is ahead."""
+"""Dead letters of the full topic. One in ``RARE`` belongs to the group ``ahead``."""
 
 
 def bury() -> None:
@@ -100,7 +100,7 @@ def bury() -> None:
 
 
 SCHEDULED = 100_000
-"""Messages of the full topic that are to come in years."""
+"""Messages of the full topic that are due in some decades."""
 
 
 def schedule() -> None:
@@ -120,7 +120,7 @@ TABLES = ("queue_messages", "queue_delivery_state", "queue_partition_leases", "q
 
 
 def fill_all() -> None:
-    """Two topics, a crowd of other groups, and dead letters; the servers' statistics know of them."""
+    """Fill two topics, other groups, dead letters and scheduled messages. Then update the servers' statistics."""
     for topic in ("full", "other"):
         fill(topic)
     crowd()

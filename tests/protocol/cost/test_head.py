@@ -1,4 +1,4 @@
-"""A message that waits at the head costs nothing, however many are done behind it."""
+"""A message that waits at the head adds no cost, with any number of acknowledged messages behind it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def calm() -> Iterator[None]:
 
 
 def behind_a_stuck_head(topic: str, count: int) -> Subscription:
-    """A subscriber that has put back the first message of a key for an hour, and done ``count`` behind it."""
+    """Return a subscriber that nacked a key's first message for an hour, and acked ``count`` messages behind it."""
     publish(topic, "head", key="k")
     publish_many(topic, [OutgoingMessage(n, key="k") for n in range(count)])
     subscription = Subscription(topic, "g", batch_size=1000).open()
@@ -50,9 +50,9 @@ def behind_a_stuck_head(topic: str, count: int) -> Subscription:
 
 
 def analyze() -> None:
-    """What the servers do by themselves, seconds after a tenth of a table has changed: count its partitions.
+    """Update the statistics, as the servers do some seconds after a tenth of a table has changed.
 
-    It decides how partitions are looked for: in one statement more, or less.
+    The number of partitions in the statistics decides how partitions are searched: with one statement more, or less.
     """
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE TABLE queue_messages")
@@ -60,9 +60,9 @@ def analyze() -> None:
 
 
 def ticks(subscription: Subscription) -> list[Cost]:
-    """What two dozen polls cost, in a second or two: settling, watermarks and second looks among them.
+    """Return the costs of 24 polls in one or two seconds, including settling, watermarks and second looks.
 
-    In every third poll a message comes, and is acked.
+    Before every third poll, a message is published. The poll claims it and acks it.
     """
     costs, got, pause = [], 0, threading.Event()
     for n in range(24):
@@ -79,17 +79,17 @@ def ticks(subscription: Subscription) -> list[Cost]:
 
 
 def dearest(costs: list[Cost]) -> tuple[int, int]:
-    """(most statements, most rows read) of any poll."""
+    """Return the most statements and the most rows read of any poll."""
     return max(cost.count for cost in costs), max(cost.rows for cost in costs)
 
 
 @pytest.mark.parametrize("many", [1_000, 10_000])
 def test_one_nacked_at_the_head_and_ten_thousand_acked_behind_it(many: int) -> None:
-    """Later ones flow, and no tick asks more or reads more rows than with a hundred behind it."""
+    """Later messages are delivered. A poll's statements and rows do not grow with the messages behind the head."""
     costs = {}
     for count in (100, many):
         subscription = behind_a_stuck_head(f"t{count}", count)
-        ticks(subscription)  # until what the thousands left to do is done
+        ticks(subscription)  # finish the work that the thousands of messages left
         costs[count] = ticks(subscription)
         subscription.close()
     few, lots = dearest(costs[100]), dearest(costs[many])
@@ -103,7 +103,7 @@ def test_one_nacked_at_the_head_and_ten_thousand_acked_behind_it(many: int) -> N
 
 @pytest.mark.parametrize("many", [10_000])
 def test_a_new_owner_does_not_read_all_that_is_done_behind_a_stuck_head(many: int) -> None:
-    """Taking over costs the same for a hundred and for ten thousand."""
+    """Taking over costs the same for a hundred and for ten thousand messages."""
     costs = {}
     for count in (100, many):
         behind = behind_a_stuck_head(f"t{count}", count)
@@ -122,7 +122,7 @@ def test_a_new_owner_does_not_read_all_that_is_done_behind_a_stuck_head(many: in
 
 @pytest.mark.parametrize("many", [10_000])
 def test_many_that_wait_for_their_retry_hold_up_nothing(many: int) -> None:
-    """As many put back for an hour as done in the other tests: new ones flow, at the same price."""
+    """Many messages wait an hour for their retry. New messages are delivered, at the same cost."""
     costs = {}
     for count in (100, many):
         topic = f"t{count}"
@@ -145,7 +145,7 @@ def test_many_that_wait_for_their_retry_hold_up_nothing(many: int) -> None:
 
 
 def test_a_page_of_collection_is_bounded() -> None:
-    """Whatever is stuck: one look for garbage reads a thousand rows of the log, and no more than a few columns each."""
+    """Even behind a stuck head, one page reads about a thousand rows of the log, and only a few columns of each."""
     subscription = behind_a_stuck_head("t", 3_000)
     ticks(subscription)
     with override_settings(MQUEUE={**CALM, "GC_INTERVAL": 0.01, "RETENTION": 0}):

@@ -1,4 +1,4 @@
-"""Names looked for by halving are those that a loose scan finds, in the same order, whatever they are made of."""
+"""The search by halving finds the same names as a loose scan, in the same order, for any characters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ODD = [
 
 
 def store(topic: str, names: Iterable[str], each: int = 1) -> None:
-    """As they are: also what no key may be."""
+    """Store the names as they are, even names that are not allowed as a key."""
     with connection.cursor() as cursor:
         cursor.executemany(
             "INSERT INTO queue_messages (topic, partition_key, id, consumer_group, payload, metadata, available_at,"
@@ -35,7 +35,7 @@ def store(topic: str, names: Iterable[str], each: int = 1) -> None:
 
 @pytest.fixture(params=[1, 9])
 def stored(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names in the order of the servers; each with one message, or with more than one look reads."""
+    """Return the names in the servers' order. Each has one message, or 9: more than one look reads."""
     monkeypatch.setattr(distinct, "_is_loose", lambda *_: False)
     store("odd", ODD, request.param)
     store("odd.", ["of another topic"])
@@ -69,7 +69,7 @@ def test_there_may_be_no_names() -> None:
 
 
 def test_names_that_sort_otherwise_than_texts_do_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was stored by other means: the servers take a blank at the end for nothing, and sort a tab before it."""
+    """Another program stored them. The servers ignore a blank at the end of a name, and sort a tab before it."""
     monkeypatch.setattr(distinct, "_is_loose", lambda *_: False)
     names = ["a", "a\t", "a\t\t", "a\tb", "a \t", "b\x00", "b", "b\x01c", "c\n", "c", "d"]
     store("odd", names, 20)
@@ -85,7 +85,7 @@ def test_topics_are_found_by_halving_too(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_loose_scan_is_used_where_the_server_makes_one() -> None:
-    """One statement to ask, and one that reads an entry or two of each partition."""
+    """One statement asks for the plan. The other reads one or two index entries of each partition."""
     publish_many("t", [OutgoingMessage(n, key=f"k{n % 4}") for n in range(2_000)])
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE TABLE queue_messages")

@@ -1,6 +1,6 @@
 """EXPLAIN contracts: with a million messages in the log, no statement scans or sorts more than it returns.
 
-The statements are those that a consumer at work executes; none is written down here.
+The tests explain the statements that a working consumer executes. They contain no statement themselves.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ BUSY = {
 
 
 def is_settled(subscription: Subscription) -> bool:
-    """Having polled once more: what was left unanswered comes, one by one."""
+    """Poll once more, because unacknowledged messages come one by one. Return True if the log is settled."""
     subscription.ack(subscription.poll(max_messages=1))
     return Offset.objects.get(topic="full", consumer_group="").offset_acked > 0
 
 
 def work() -> None:
-    """Everything that a subscriber ever asks: claims, every answer, a stale one, discovery, watermarks, garbage."""
+    """Execute every statement of a subscriber: claims, settlements, a stale ack, discovery, watermarks, deletion."""
     moment = threading.Event()
     with Subscription("full", "ahead", name="a", max_attempts=2) as subscription:
         wait_until(lambda: is_settled(subscription), "the log is settled", every=0.05)
@@ -77,7 +77,7 @@ def work() -> None:
         lost = subscription.poll()
         with Subscription("full", "ahead", name="a"), pytest.raises(StaleDelivery):
             subscription.ack(lost)
-        subscription._engine = None  # its place is taken: nothing to leave
+        subscription._engine = None  # the second subscriber took its place: nothing to leave
     with Subscription("full", "ahead", name="b", strict=True) as subscription:
         for _ in range(3):
             subscription.ack(subscription.poll())
@@ -85,7 +85,7 @@ def work() -> None:
 
 
 def operate() -> None:
-    """All that an operator may ask of groups and dead letters."""
+    """Execute all operator verbs for groups and dead letters."""
     subscribe("full_dlq", "undertaker")
     for verb in (pause, resume):
         assert verb("full", "ahead") == 1
@@ -102,7 +102,7 @@ def operate() -> None:
 
 
 def come_later() -> None:
-    """All that may be done with a message that is scheduled, and the promotion of 600 that are due."""
+    """Execute all verbs for scheduled messages, and promote 600 messages that are due."""
     for _ in range(2):
         publish("full", 1, key="k1", id="soon", delay=3600)
         publish("full", 2, key="k1", id="soon", delay=3600, on_duplicate="replace")
@@ -120,7 +120,7 @@ def come_later() -> None:
 
 
 def look() -> None:
-    """Everything that an operator may ask: by status, key, id, time and kind; and what he may change."""
+    """Execute all queries of messages, by status, key, id, time and kind, and the changes that an operator can make."""
     moment = datetime.fromtimestamp(0.001, UTC)
     for status in (None, *STATUSES):
         messages("full", group="behind", status=status)
@@ -150,7 +150,7 @@ def plans(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator
             yield list(found.values())
         finally:
             with connection.cursor() as cursor:
-                for table in TABLES[:3]:  # A million rows are not deleted one by one.
+                for table in TABLES[:3]:  # To delete a million rows would take long.
                     cursor.execute(f"TRUNCATE {table}")
                 cursor.execute("DELETE FROM queue_offsets WHERE topic <> ''")
                 cursor.execute("DELETE FROM queue_subscriber_heartbeats")
@@ -158,7 +158,7 @@ def plans(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator
 
 
 def the(plans: list[Plan], *parts: str) -> Plan:
-    """The plan of the statement that contains all these."""
+    """Return the plan of the longest statement that contains all these texts."""
     found = [plan for plan in plans if all(part in plan.sql for part in parts)]
     assert found, f"no statement with {parts} was executed"
     return max(found, key=lambda plan: len(plan.sql))
@@ -171,7 +171,7 @@ def test_tables_were_full_when_the_plans_were_made(plans: list[Plan]) -> None:
 
 
 def test_no_statement_scans_a_table(plans: list[Plan]) -> None:
-    """Every big table is entered by an index, whose part is read that the statement asks for."""
+    """Each big table is read through an index, and only the part that the statement needs."""
     names = {*TABLES, "m", "s", "l", "o", "r"}
     for plan in plans:
         for access in plan.accesses:
@@ -180,27 +180,27 @@ def test_no_statement_scans_a_table(plans: list[Plan]) -> None:
 
 
 READ_AT_MOST = 30_000
-"""Of a million rows: a statement for 200 partitions looks at up to 50 messages of each, and at their state; discovery
-looks at all partitions of the topic; a page of deletion, at the watermarks of its thousand rows for all groups."""
+"""Of a million rows. A statement for 200 partitions reads up to 50 messages of each, and their state. Discovery reads
+all partitions of the topic. A page of deletion reads the watermarks of all groups for its thousand rows."""
 
 
 def test_no_statement_reads_more_than_its_part(plans: list[Plan]) -> None:
-    """As counted by the storage engine when it was executed, whatever the plan says."""
+    """The storage engine counts the rows during the execution, independently of the plan."""
     dearest = max(plans, key=lambda plan: plan.read)
     assert 1_000 < dearest.read <= READ_AT_MOST, str(dearest)
 
 
 SORTED_ON_PURPOSE = (
     "ORDER BY subscriber_name",  # a group's few members
-    "SELECT DISTINCT topic, partition_key",  # a page of partitions: it stops at its end
-    "FROM queue_messages FORCE INDEX (PRIMARY) WHERE `offset` IN",  # a batch of due messages, put into the log
-    "ORDER BY message_offset",  # what of one strict key waits for its retry: one message
-    "INSERT INTO queue_partition_leases",  # the partitions of one statement; it looks whether they are there already
-    "SELECT failed_group FROM queue_messages",  # the groups that letters are of
-    "FORCE INDEX (queue_messages_due) WHERE topic = %s AND failed_group IN",  # letters named by their ids
-    "FORCE INDEX (queue_leases_holder) SET",  # one's own leases, noted before the index that found them is changed
+    "SELECT DISTINCT topic, partition_key",  # a page of partitions: the scan stops at its end
+    "FROM queue_messages FORCE INDEX (PRIMARY) WHERE `offset` IN",  # a batch of due messages that is promoted
+    "ORDER BY message_offset",  # the waiting retry of one strict key: one message
+    "INSERT INTO queue_partition_leases",  # the partitions of one statement, to find existing rows
+    "SELECT failed_group FROM queue_messages",  # the groups that have dead letters
+    "FORCE INDEX (queue_messages_due) WHERE topic = %s AND failed_group IN",  # dead letters chosen by their ids
+    "FORCE INDEX (queue_leases_holder) SET",  # a subscriber's leases, noted before their index changes
 )
-"""Few rows, whatever the tables hold."""
+"""These statements sort few rows, even if the tables are large."""
 
 
 def test_no_statement_sorts_or_needs_a_temporary_table(plans: list[Plan]) -> None:
@@ -209,7 +209,7 @@ def test_no_statement_sorts_or_needs_a_temporary_table(plans: list[Plan]) -> Non
             continue
         for access in plan.accesses:
             if access.table.startswith("<union") or "Table function" in access.extra:
-                continue  # the branches' rows, put together; a list of offsets as a table
+                continue  # the union of the branches; a list of offsets as a table
             assert "filesort" not in access.extra, str(plan)
             assert "temporary" not in access.extra, str(plan)
 
@@ -314,7 +314,7 @@ def test_garbage_is_deleted_by_primary_keys(plans: list[Plan]) -> None:
 
 
 def test_registrations_are_locked_by_their_topic(plans: list[Plan]) -> None:
-    """To pause a topic, those of its groups; no row of another topic on the way."""
+    """A pause of a topic locks the registrations of its groups, and reads no row of another topic."""
     for which, index in (("= %s", "queue_offsets_partition"), ("> ''", "queue_offsets_groups")):
         plan = the(plans, f"WHERE consumer_group {which}", "paused <> %s FOR UPDATE")
         (access,) = plan.accesses
@@ -352,7 +352,7 @@ def test_letters_are_moved_by_primary_keys(plans: list[Plan]) -> None:
 
 
 def test_what_is_due_is_found_by_its_time_among_a_hundred_thousand_that_wait(plans: list[Plan]) -> None:
-    """The branch of the tail's statement that looks for it, the promotion's look, and the list's."""
+    """Three statements find them: the tail's branch for due messages, the promotion, and the list."""
     tail = the(plans, "SELECT topic, `offset`, partition_key", "LIMIT 1000")
     assert "queue_messages_due" in {access.key for access in tail.accesses}, str(tail)
     for parts in (("LIMIT 500 FOR UPDATE SKIP LOCKED",), ("available_at >= %s",)):
@@ -372,7 +372,7 @@ def test_a_scheduled_message_is_found_by_its_id_and_moved_by_its_key(plans: list
 
 
 def test_whoever_is_registered_is_found_by_name(plans: list[Plan]) -> None:
-    """For ``publish(group=…)``, in one statement and for many; and for what is sent back."""
+    """``publish(group=…)`` looks it up in its one statement. Publishing many messages and redrive look it up first."""
     for part in ("IN (%s) AND topic", "LOCK IN SHARE MODE"):
         plan = the(plans, "SELECT consumer_group FROM queue_offsets", part)
         (access, *_) = (a for a in plan.accesses if a.table == "queue_offsets")
@@ -381,7 +381,7 @@ def test_whoever_is_registered_is_found_by_name(plans: list[Plan]) -> None:
 
 
 def test_partitions_without_an_owner_are_found_by_a_loose_scan(plans: list[Plan]) -> None:
-    """Its cost goes by partitions, not by messages."""
+    """The cost grows with the number of partitions, not with the number of messages."""
     plan = the(plans, "SELECT DISTINCT topic, partition_key")
     (access,) = plan.accesses
     assert access.key == "queue_messages_partition", str(plan)
@@ -389,7 +389,7 @@ def test_partitions_without_an_owner_are_found_by_a_loose_scan(plans: list[Plan]
 
 
 def test_the_newest_message_of_a_partition_is_one_entry(plans: list[Plan]) -> None:
-    """Of those without a lease row, of those of a page, and of those that may be empty."""
+    """Three statements read it: for partitions without a lease row, for a page, for possibly empty partitions."""
     for part in (
         "WHERE l.id IS NULL AND (SELECT m.`offset`",
         "COALESCE(o.scan_offset, 0)",

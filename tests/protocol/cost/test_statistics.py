@@ -1,6 +1,6 @@
-"""Names are found at the same price whatever the servers' statistics say of other topics.
+"""Finding names costs the same, whatever the servers' statistics say about other topics.
 
-Both servers skip from name to name only where the average partition, of all topics, is long.
+Both servers skip from name to name only if the average partition over all topics is long.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tests.support.statements import Cost, counted
 pytestmark = pytest.mark.django_db(transaction=True)
 
 LONG, KEYS = 8_000, 50
-"""Messages of the topic that is looked at, and its partitions."""
+"""The numbers of messages and partitions in the topic with long partitions."""
 SHORT = 10_000
-"""Partitions of the other one, with a message each."""
+"""The number of partitions in the topic with short partitions. Each has one message."""
 
 
 def analyze() -> None:
@@ -88,14 +88,14 @@ def test_short_partitions_of_another_topic_make_no_look_dearer() -> None:
 
 @pytest.mark.usefixtures("long_ones")
 def test_tables_that_nobody_has_counted_cost_no_more() -> None:
-    """As after loading much at once."""
+    """The tables are in this state after a bulk load."""
     insert_messages("short", SHORT, SHORT)
     for name, cost in costs("long").items():
         assert cost.rows < LONG, f"{name}: {cost}"
 
 
 def test_many_short_partitions_are_read_in_few_statements() -> None:
-    """The topic that is looked at is the one with the short ones; another has few long ones."""
+    """Here the measured topic has the short partitions, and another topic has a few long ones."""
     subscribe("short", "g")
     insert_messages("long", LONG, 4)
     insert_messages("short", SHORT, SHORT)

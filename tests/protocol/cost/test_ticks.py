@@ -1,4 +1,4 @@
-"""What a poll costs: the same for 5,000 partitions as for 5."""
+"""A poll costs the same for 5,000 partitions as for 5."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CALM = {
     "LEASE_RENEWAL_INTERVAL": 3600,
     "GC_INTERVAL": 3600,
 }
-"""Nothing periodic is due: what is left is the tick itself."""
+"""No periodic work is due, so only the cost of the tick itself is left."""
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +57,7 @@ def polled(subscription: Subscription) -> Cost:
 
 
 def come_to_rest(subscription: Subscription) -> None:
-    """Until watermarks and settling have nothing left to do: for half a second polls are one statement."""
+    """Poll until watermarks and settling are finished. Then each poll of the next half second is one statement."""
     quiet = 0
 
     def rest() -> bool:
@@ -83,7 +83,7 @@ def all_watermarks_have_moved(topic: str) -> bool:
 
 
 def idle_costs(partitions: int) -> tuple[Cost, Cost]:
-    """Of a poll when nothing is due; and of one when heartbeat, renewal, discovery and collection all are."""
+    """Return the cost of a poll with nothing due, and with heartbeat, renewal, discovery and collection due."""
     topic = f"t{partitions}"
     fill(topic, partitions)
     with Subscription(topic, "g") as subscription:
@@ -99,7 +99,7 @@ def idle_costs(partitions: int) -> tuple[Cost, Cost]:
 
 @pytest.mark.parametrize("partitions", [200, 5000])
 def test_an_idle_tick_costs_the_same_for_5000_partitions_as_for_5(partitions: int) -> None:
-    """One statement; and fourteen at most, as many as for five, when everything periodic is due in it."""
+    """An idle poll is one statement. With all periodic work due, it is at most 15, as many as for five partitions."""
     few, few_due = idle_costs(5)
     many, many_due = idle_costs(partitions)
     assert (few.count, few.commits) == (many.count, many.commits) == (1, 0), many
@@ -108,7 +108,7 @@ def test_an_idle_tick_costs_the_same_for_5000_partitions_as_for_5(partitions: in
 
 
 def test_an_idle_tick_does_not_grow_with_the_history() -> None:
-    """Rows read included: with ten messages behind it, and with fifteen hundred."""
+    """The number of rows read is also the same, with 10 messages behind it and with 1,500."""
     costs = []
     for topic, each in (("short", 2), ("long", 300)):
         fill(topic, 5, each)
@@ -121,7 +121,7 @@ def test_an_idle_tick_does_not_grow_with_the_history() -> None:
 
 
 def test_a_claim_over_many_partitions_is_at_most_four_statements_and_one_commit() -> None:
-    """A hundred messages of a hundred partitions; a poll that claims asks for the tail besides."""
+    """The poll claims 100 messages of 100 partitions. It also reads the tail, which does not count here."""
     fill("t", 100, each=2)
     with Subscription("t", "g") as subscription:
         assert len(subscription.poll(max_messages=100)) == 100
@@ -135,7 +135,7 @@ def test_a_claim_over_many_partitions_is_at_most_four_statements_and_one_commit(
 
 
 def test_a_claim_of_retries_is_at_most_four_statements_and_one_commit() -> None:
-    """Together with new ones, over twenty partitions."""
+    """The retries belong to twenty partitions."""
     fill("t", 20, each=2)
     with Subscription("t", "g", batch_size=1) as subscription:
         for delivery in subscription.poll():
@@ -150,7 +150,7 @@ def test_a_claim_of_retries_is_at_most_four_statements_and_one_commit() -> None:
 
 
 def claim_of_news(subscription: Subscription, count: int) -> Cost:
-    """The cheapest of six polls that claim what came since the last: in others settling or a watermark was due."""
+    """Return the cheapest of six polls that claim new messages. In the others, settling or a watermark was due."""
     costs = []
     for _ in range(6):
         fill("t", count)
@@ -164,7 +164,7 @@ def claim_of_news(subscription: Subscription, count: int) -> Cost:
 
 @pytest.mark.parametrize("count", [1, 50])
 def test_new_messages_in_owned_partitions_cost_the_tail_and_the_claims_three_statements(count: int) -> None:
-    """The one that comes alone, and fifty in fifty of two hundred partitions."""
+    """The test publishes a single message, or fifty messages in fifty of two hundred partitions."""
     fill("t", 200)
     with Subscription("t", "g") as subscription:
         consume_all(subscription, 200)
@@ -196,13 +196,13 @@ def test_an_ack_of_many_with_a_stale_one_is_one_statement_more() -> None:
 
 @pytest.mark.parametrize("topics", [1, 8])
 def test_an_idle_process_of_many_handlers_asks_at_most_two_statements_a_tick(topics: int) -> None:
-    """One for the tails of all of its topics."""
+    """One of them reads the tails of all its topics."""
     for n in range(topics):
         subscribe(f"t{n}", "g")
     statements: list[str] = []
 
     def ticks() -> list[int]:
-        """The places of the statements that look at the tails."""
+        """Return the indexes of the statements that read the tails."""
         return [place for place, sql in enumerate(statements) if "(SELECT topic, `offset`" in sql]
 
     def note(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:

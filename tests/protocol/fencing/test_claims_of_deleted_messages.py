@@ -1,4 +1,4 @@
-"""A claim of a message that another worker has done long ago, and that is deleted at that moment."""
+"""A worker claims a message that another worker finished long ago, at the moment when it is deleted."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ def quick() -> Iterator[None]:
 
 
 def test_it_leaves_no_state_behind() -> None:
-    """A (collection): deletes state and message. B (a new owner, to whom it is news): claims it, and waits for A.
-    A: commits. B: its INSERT saw the message still, and finds no state any more; it must not leave one of its own.
+    """Collection A deletes state and message. New owner B reads the message as new, claims it and waits for A.
+
+    A commits. The INSERT of B has still seen the message, but finds no state. B must not leave state of its own.
     """
     offset = publish("orders", "done", key="k").offset
     with Subscription("orders", "g") as subscription:
@@ -35,7 +36,7 @@ def test_it_leaves_no_state_behind() -> None:
             partition = engine.context.partitions["k"]
             partition.fresh.append(
                 offset
-            )  # as the tail of the log tells it to an owner whose look lags behind
+            )  # the tail of the log reports it as new to an owner that has not read it yet
             engine.context.touch(partition)
             return len(engine.claiming.crowd(10, 10))
 

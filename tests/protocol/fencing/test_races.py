@@ -1,4 +1,4 @@
-"""Answers and claims that meet a theft half done: forced by transactions that are held open."""
+"""Settle and claim deliveries while the theft of their lease is uncommitted. Open transactions force the order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture(autouse=True)
 def slow_leases() -> Iterator[None]:
-    """Nothing happens by itself: the test steals."""
+    """Use long leases, so that only the test steals them."""
     with override_settings(MQUEUE={"DISCOVERY_INTERVAL": 0.02, "LEASE_DURATION": 60}):
         yield
 
@@ -52,7 +52,7 @@ def test_an_answer_that_meets_a_theft_that_is_undone_counts() -> None:
 
 
 def test_a_claim_that_meets_an_uncommitted_theft_does_not_wait_and_gets_nothing() -> None:
-    """Before the theft is committed, and after it: what it had read ahead is the thief's now."""
+    """The claim gets nothing before and after the theft commits. The messages that it read ahead are the thief's."""
     for n in range(5):
         publish("t", n, key="k")
     with Subscription("t", "g", name="old") as old, raw_connection() as thief:
@@ -66,7 +66,7 @@ def test_a_claim_that_meets_an_uncommitted_theft_does_not_wait_and_gets_nothing(
 
 
 def test_a_theft_that_meets_an_uncommitted_claim_waits_for_it_and_finds_what_it_claimed() -> None:
-    """No message goes out as new to both: the thief gets it as what it is, an unanswered one."""
+    """The message is new to one worker only. The thief gets it as unacknowledged, with attempt 2."""
     offset = publish("t", 1, key="k").offset
     with Subscription("t", "g", name="old") as old, raw_connection() as blocker:
         blocker.execute(

@@ -1,4 +1,4 @@
-"""A worker that lost its lease or its delivery changes nothing any more, and the new owner is undisturbed."""
+"""A worker that lost its lease or its delivery changes nothing, and the new owner is undisturbed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def stack() -> Iterator[ExitStack]:
 
 
 def rows() -> list[dict[str, object]]:
-    """All that a stale worker must not touch: delivery state, the log with its dead letters, the leases."""
+    """Return the rows that a stale worker must not change: delivery state, the log with dead letters, leases."""
     leases = [
         {**row, "lease_renewed_at": None} for row in PartitionLease.objects.order_by("id").values()
     ]  # the owner renews
@@ -54,7 +54,7 @@ def rows() -> list[dict[str, object]]:
 def stolen(
     stack: ExitStack, **options: object
 ) -> tuple[Subscription, list[Delivery], Subscription, list[Delivery]]:
-    """(old owner, what it holds, new owner, what that holds): the lease of the old one expired."""
+    """Let the lease of the old owner expire. Return (old owner, its deliveries, new owner, its deliveries)."""
     old = stack.enter_context(Subscription("t", "g", name="old", **options))  # type: ignore[arg-type]
     held = wait_until(lambda: old.poll(max_messages=3), "the old one has some")
     let_die("old")
@@ -65,7 +65,7 @@ def stolen(
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_after_its_lease_was_stolen_a_worker_can_do_nothing(verb: str, stack: ExitStack) -> None:
-    """Whatever it answers is refused and changes no row; what the new owner has, it can ack."""
+    """Each call is refused and changes no row. The new owner can ack its own delivery."""
     for n in range(5):
         publish("t", n, key="k")
     _, held, _, got = stolen(stack)
@@ -85,7 +85,7 @@ def test_after_its_lease_was_stolen_a_worker_can_do_nothing(verb: str, stack: Ex
 def test_a_lease_that_ran_out_and_was_taken_by_nobody_is_still_the_workers(
     verb: str, stack: ExitStack
 ) -> None:
-    """Nobody else has had the message: its answer counts."""
+    """No other worker has received the message, so the call succeeds."""
     publish("t", 1, key="k")
     old = stack.enter_context(Subscription("t", "g", name="old"))
     (held,) = wait_until(old.poll, "it has it")
@@ -95,14 +95,14 @@ def test_a_lease_that_ran_out_and_was_taken_by_nobody_is_still_the_workers(
 
 
 def test_it_can_not_claim_either_whatever_it_had_prefetched(stack: ExitStack) -> None:
-    """It had read fifty messages of the partition ahead. Its memory does not count: its polls are empty."""
+    """It had read fifty messages of the partition ahead. Its polls return nothing, because it lost the lease."""
     for n in range(50):
         publish("t", n, key="k")
     old, held, new, got = stolen(stack)
     assert len(held) == 3
     before = rows()
     membership = engine_of(old).membership
-    membership._renew_at = membership._beat_at = math.inf  # or it would hear of it before it claims
+    membership._renew_at = membership._beat_at = math.inf  # otherwise it would notice the theft first
     with override_settings(MQUEUE={"DISCOVERY_INTERVAL": 3600, "LEASE_RENEWAL_INTERVAL": 3600}):
         for _ in range(5):
             assert old.poll() == []
@@ -119,7 +119,7 @@ def test_it_can_not_claim_either_whatever_it_had_prefetched(stack: ExitStack) ->
 
 
 def test_many_acks_at_once_finish_those_that_are_still_the_workers(stack: ExitStack) -> None:
-    """Two partitions, one of them stolen: that one's are named in the error, the others are done."""
+    """One of two partitions is stolen. The error names its deliveries, and the other deliveries are acknowledged."""
     for n in range(4):
         publish("t", n, key=f"k{n % 2}")
     old = stack.enter_context(Subscription("t", "g", name="old"))
@@ -138,7 +138,7 @@ def test_many_acks_at_once_finish_those_that_are_still_the_workers(stack: ExitSt
 def test_after_its_visibility_ran_out_and_it_was_delivered_again_a_delivery_is_void(
     verb: str, stack: ExitStack
 ) -> None:
-    """To the very same subscriber: only the newer delivery counts."""
+    """The same subscriber gets the message twice. Only the newer delivery counts."""
     publish("t", 1, key="k")
     subscription = stack.enter_context(Subscription("t", "g", visibility_timeout=0.1))
     (first,) = subscription.poll()
@@ -168,7 +168,7 @@ def test_after_its_visibility_ran_out_and_nobody_had_it_again_a_delivery_still_c
 @pytest.mark.parametrize("ending", [verb for verb in VERBS if verb != "extend"])
 @pytest.mark.parametrize("verb", VERBS)
 def test_after_its_end_a_delivery_takes_no_other_answer(ending: str, verb: str, stack: ExitStack) -> None:
-    """The same answer again is True, any other is refused, and neither changes a thing."""
+    """The same call returns True again. Any other call is refused. Neither changes a row."""
     publish("t", 1, key="k")
     subscription = stack.enter_context(Subscription("t", "g"))
     (delivery,) = subscription.poll()
@@ -185,7 +185,7 @@ def test_after_its_end_a_delivery_takes_no_other_answer(ending: str, verb: str, 
 def test_a_put_back_delivery_can_not_be_acked_by_its_old_object_after_it_went_out_again(
     stack: ExitStack,
 ) -> None:
-    """``postpone`` turns the count of retries back: the token tells the two deliveries apart, not the count."""
+    """``postpone`` does not count the attempt, so both deliveries have the same number. Only their tokens differ."""
     publish("t", 1, key="k")
     subscription = stack.enter_context(Subscription("t", "g"))
     (first,) = subscription.poll()
@@ -198,7 +198,7 @@ def test_a_put_back_delivery_can_not_be_acked_by_its_old_object_after_it_went_ou
 
 
 def test_a_subscriber_of_the_same_name_takes_over_at_once_and_the_older_is_told(stack: ExitStack) -> None:
-    """Not after the lease: with the start of the new one the old one has nothing more."""
+    """It does not wait for the lease to expire. When the new subscriber starts, the old one loses its deliveries."""
     with override_settings(MQUEUE={"LEASE_DURATION": 60, "DISCOVERY_INTERVAL": 0.02}):
         for n in range(5):
             publish("t", n, key="k")

@@ -1,4 +1,4 @@
-"""A worker process that stands still for longer than its lease, and wakes up again."""
+"""A worker process is stopped for longer than its lease, and then continues."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def test_a_worker_that_wakes_up_starts_nothing_of_what_it_had_claimed_ahead() -> None:
-    """It had many messages claimed ahead of its one thread. Another has done them all when it wakes up."""
+    """The worker has one thread and many messages claimed ahead. Another worker handles them while it is stopped."""
     for n in range(30):
         publish("orders", {"n": n}, key="k")
     publish("orders", {"n": 30, "do": "wait", "door": "exit"}, key="k")

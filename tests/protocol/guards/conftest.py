@@ -16,6 +16,6 @@ def quick() -> Iterator[None]:
 
 @pytest.fixture
 def kept() -> Iterator[None]:
-    """Quick, and nothing is deleted."""
+    """Use the quick settings, but delete nothing."""
     with override_settings(MQUEUE={**QUICK, "RETENTION": 3600}):
         yield

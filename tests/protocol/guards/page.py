@@ -1,4 +1,4 @@
-"""The tables of docs/explanation/guards.md, made of the list. ``python -m tests.protocol.guards.page`` prints them."""
+"""Print the tables of docs/explanation/guards.md from the list: ``python -m tests.protocol.guards.page``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs tests against a copy of the package that lacks a guard, in a process and a database of their own."""
+"""Run tests against a copy of the package that lacks a guard, in a process and a database of their own."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from .mutations.mutation import Mutation
 
 COPIED = ("django_mqueue", "tests", "example_project", "pyproject.toml")
 NEEDLESS = [word for name in ("cacheprovider", "faker", "hypothesispytest") for word in ("-p", f"no:{name}")]
-"""Plugins that take a third of a short run to be loaded, and do nothing in it."""
+"""Plugins that do nothing in a short run. Loading them takes a third of its time."""
 PATIENCE = 10
-"""Seconds: less than elsewhere, because many of these tests wait for what never comes."""
+"""Seconds to wait for a condition: few, because many of these tests wait for something that never happens."""
 WHOLE_PATIENCE = 30
-"""Seconds, where nothing is taken out."""
+"""Seconds to wait for a condition if no guard is removed."""
 TEST_SECONDS = 120
 RUN_SECONDS = 400
 
@@ -32,11 +32,11 @@ NO_MUTATION = frozenset({
     "ImportError", "ModuleNotFoundError", "SyntaxError", "IndentationError", "NameError", "UnboundLocalError",
     "AttributeError", "TypeError", "ProgrammingError",
 })  # fmt: skip
-"""What a test meets when the edit left no working program. A guard less is a program that works, and errs."""
+"""Errors of a program that the edit broke. Without a guard, it must still run, and give wrong results."""
 
 
 AROUND = "before or after the test"
-"""Stands for the errors of fixtures: they prove nothing about a guard."""
+"""Marks the errors of fixtures, which prove nothing about a guard."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Run:
-    """What became of the tests: pytest's exit code, whose package it was, the failures and the output."""
+    """The result of a run: pytest's exit code, the path of the tested package, the failures and the output."""
 
     code: int
     package: Path
@@ -58,9 +58,9 @@ class Run:
 
 
 def copy_of_the_project(place: Path) -> Path:
-    """All that tests need, so that worker processes that they start run the copy, too.
+    """Copy everything that tests need, so that the worker processes that they start also run the copy.
 
-    The compiled modules come along, which saves each process a second. Python compiles a file that was edited anew.
+    The copy includes compiled modules, which saves each process a second. Python compiles an edited file again.
     """
     unwanted = shutil.ignore_patterns("*.pyc.*", "proof", ".*")
     for name in COPIED:
@@ -73,7 +73,7 @@ def copy_of_the_project(place: Path) -> Path:
 
 
 def take_out(mutation: Mutation, place: Path) -> None:
-    """Edit the copy. Fails if a text to be replaced is not there exactly once."""
+    """Edit the copy. Fail if a text to be replaced is not in its file exactly once."""
     for edit in mutation.edits:
         file = place / "django_mqueue" / edit.file
         text = file.read_text(encoding="utf-8")
@@ -84,12 +84,15 @@ def take_out(mutation: Mutation, place: Path) -> None:
 
 
 def needs_spark(test: str) -> bool:
-    """Whether a test that a mutation names is in the lane for Spark."""
+    """Return True if a test that a mutation names runs in the lane for Spark."""
     return all_need_spark(ROOT / "tests" / test.partition("::")[0])
 
 
 def run_tests(place: Path, mutation: Mutation, url: str) -> Run:
-    """pytest in the copy. The test database stays for the next one, unless its tables are this mutation's."""
+    """Run pytest in the copy.
+
+    The next run uses the same test database, unless this mutation changes the tables.
+    """
     if mutation.changes_tables:
         url = f"{url.partition('?')[0]}_tables?{url.partition('?')[2]}"
     report = place / "report.json"
@@ -129,5 +132,5 @@ def run_tests(place: Path, mutation: Mutation, url: str) -> Run:
 
 
 def database_url_of(name: str) -> str:
-    """The URL of this run's server with another database."""
+    """Return the URL of another database on this run's server."""
     return urlunsplit(urlsplit(database_url())._replace(path=f"/{name}"))

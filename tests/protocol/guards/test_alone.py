@@ -1,4 +1,4 @@
-"""While a suspect runs alone nothing else is claimed, so that its worker's death can be nobody else's doing."""
+"""While a quarantined message runs alone, nothing else is claimed: no other message can kill its worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages claimed ahead of free threads: until a handler is given them they are nobody's work."""
+"""A message that is claimed ahead of free threads is no attempt until a handler receives it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TOPIC, GROUP = "orders", "billing"
 
 
 def claimed_ahead(subscription: Subscription) -> Delivery:
-    """The only message, claimed as a worker does whose threads are all busy."""
+    """Claim the only message, as a worker does when all its threads are busy."""
     engine = engine_of(subscription)
 
     def claim() -> list[Delivery]:
@@ -30,7 +30,7 @@ def claimed_ahead(subscription: Subscription) -> Delivery:
 
 
 def start(subscription: Subscription, delivery: Delivery) -> bool:
-    """Whether a thread may have it, as a worker asks: together with the acks of what its threads have done."""
+    """Return True if a thread may start it. A worker asks this together with the acks of its finished deliveries."""
     engine_of(subscription).answering.ack([], starting=[delivery])
     return not delivery.hold.lost
 
@@ -54,7 +54,7 @@ def test_what_was_stolen_is_not_started() -> None:
 
 
 def test_what_was_delivered_again_is_not_started() -> None:
-    """By somebody who had the lease in between, of which this worker knows nothing."""
+    """Another subscriber had the lease in between, and this worker does not know it."""
     publish(TOPIC, 1, key="k")
     with Subscription(TOPIC, GROUP) as subscription:
         delivery = claimed_ahead(subscription)
@@ -64,7 +64,7 @@ def test_what_was_delivered_again_is_not_started() -> None:
 
 
 def test_what_no_handler_was_given_has_used_no_attempt() -> None:
-    """Its worker stops without a word, and another takes over."""
+    """Its worker stops without releasing it, and another worker takes over."""
     publish(TOPIC, 1, key="k")
     with Subscription(TOPIC, GROUP, name="gone") as gone:
         claimed_ahead(gone)

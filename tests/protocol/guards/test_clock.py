@@ -1,4 +1,4 @@
-"""The clock of a worker's machine decides nothing."""
+"""No decision depends on the clock of a worker's machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HOUR = 3600
 
 @override_settings(MQUEUE={**QUICK, "LEASE_DURATION": 60})
 def test_a_subscriber_with_a_wrong_clock_steals_no_lease(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By its clock the other's lease ran out an hour ago."""
+    """By its clock, the lease of the other subscriber expired an hour ago."""
     publish("t", 1, key="k")
     with Subscription("t", "g", name="right") as right:
         (delivery,) = poll_until(right, 1)

@@ -1,4 +1,4 @@
-"""A claim that was committed, which its worker does not know: it is undone, and made anew."""
+"""A claim was committed, but its worker does not know it. The worker undoes the claim and claims again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 
 def test_what_a_doubtful_claim_took_is_delivered_at_once() -> None:
-    """Not after its visibility, and no other one of its key before it."""
+    """The visibility timeout does not have to expire first, and no other message of the key comes before it."""
     publish_many("t", [OutgoingMessage(n, key="k") for n in range(2)])
     with (
         Subscription("t", "g", strict=True) as subscription,
@@ -25,7 +25,7 @@ def test_what_a_doubtful_claim_took_is_delivered_at_once() -> None:
 
 @pytest.mark.parametrize("code", [3100, 3101])
 def test_what_the_others_of_a_replication_group_committed_is_delivered_at_once(code: int) -> None:
-    """A primary that leaves its group rolls back what it has sent; the next one has it."""
+    """A primary that leaves its replication group rolls back what it has already sent. The next primary keeps it."""
     publish_many("t", [OutgoingMessage(n, key="k") for n in range(2)])
     with (
         Subscription("t", "g", strict=True) as subscription,

@@ -1,4 +1,4 @@
-"""The gate, looked at from outside: which index its two sides name, and that dead letters go through it both ways."""
+"""Both sides of the gate name the index of its locks. Dead letters pass through the gate in both directions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INDEX = "FROM queue_offsets FORCE INDEX (queue_offsets_partition) WHERE"
 
 
 def test_publishing_names_the_index_of_its_lock() -> None:
-    """Today's servers choose it by themselves, by the luck of a tie; another's statistics may lead elsewhere."""
+    """Today's servers choose this index by themselves, but only by a tie. Other statistics may change the choice."""
     with statements() as seen:
         publish("t", 1)
         publish("t", 1, id="given")
@@ -39,7 +39,7 @@ def test_settling_names_the_index_of_the_locks_that_it_looks_for() -> None:
 
 
 def test_a_dead_letter_holds_a_slot_until_its_transaction_ends() -> None:
-    """As every row of the log: it may be read by groups of its own, and may commit late."""
+    """A dead letter is a row of the log like any other: groups may read it, and it may commit late."""
     publish("t", 1)
     with Subscription("t", "g") as subscription:
         (delivery,) = poll_until(subscription, 1)
@@ -62,7 +62,7 @@ def test_what_is_redriven_holds_a_slot_until_its_transaction_ends() -> None:
 
 
 def held(topic: str) -> int:
-    """How many slots of the topic's gate somebody holds."""
+    """Return how many slots of the topic's gate are locked."""
     names = gates.slots(gates.gate_of(topic))
     with transaction.atomic(), connection.cursor() as cursor:
         return len(names - gates.free_slots(cursor, names))

@@ -1,4 +1,4 @@
-"""A guard is worth what its tests notice: each is taken out of a copy of the package, and they fail."""
+"""Each guard is removed from a copy of the package, and the tests that it names must fail."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from .taking_out import (
 pytestmark = [pytest.mark.once, pytest.mark.timeout(900), pytest.mark.django_db]
 
 SAMPLE = 10
-"""A run with ``--sample`` takes out one in so many of the guards, and those that may have changed: at most ``CHANGED``
-of those whose code or tests differ from the commit ``--base``."""
+"""A run with ``--sample`` removes one in ``SAMPLE`` of the guards. It also removes up to ``CHANGED`` guards whose code
+or tests differ from the commit ``--base``."""
 CHANGED = 12
 
 
@@ -46,7 +46,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def changed(seed: str, base: str) -> list[Mutation]:
-    """Return guards whose code or tests differ from a commit: at most ``CHANGED``, which the seed chooses."""
+    """Return up to ``CHANGED`` guards whose code or tests differ from a commit. The seed chooses them."""
     files = changed_files(base)
     found = [
         mutation
@@ -59,7 +59,7 @@ def changed(seed: str, base: str) -> list[Mutation]:
 
 @pytest.fixture(scope="module")
 def url(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[str]:
-    """The database of the copies, beside this run's own. What their tests leave of it is dropped."""
+    """Yield the URL of a separate database for the copies. Drop the databases that their tests leave."""
     with django_db_blocker.unblock():
         name = f"{connections['default'].settings_dict['NAME']}_guards".removeprefix("test_")
         yield database_url_of(name)
@@ -69,7 +69,7 @@ def url(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[s
 
 
 def test_with_all_guards_these_tests_pass(mutation: Mutation, url: str, tmp_path: Path) -> None:
-    """In such a copy, run in the same way: so what fails without a guard fails for want of it."""
+    """They pass in an unchanged copy that runs in the same way. So the missing guard causes each failure."""
     place = copy_of_the_project(tmp_path)
     run = run_tests(place, mutation, url)
     assert run.package.is_relative_to(place), "the tests ran another package"

@@ -1,4 +1,4 @@
-"""What is locked while something is written, and what is committed together: looked at between two statements."""
+"""Look between two statements: which rows are locked during a write, and what is committed together."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 TOPIC, GROUP = "orders", "billing"
 
 DELETION = "DELETE m FROM"
-"""Of messages; their state goes before."""
+"""This deletes messages. Their state is deleted before."""
 
 TOPIC_ROW = (
     "SELECT 1 FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
@@ -42,7 +42,7 @@ LEASE_ROW = (
 
 @contextmanager
 def locked_before(row: str, beginning: str, holding: str) -> Iterator[None]:
-    """The row is there, and nobody else gets it, at the moment before that statement is executed."""
+    """Check that the row exists and is locked at the moment before that statement is executed."""
     found: list[tuple[int, int]] = []
 
     def look() -> None:
@@ -55,7 +55,7 @@ def locked_before(row: str, beginning: str, holding: str) -> Iterator[None]:
 
 
 class Death(Exception):
-    """The worker's, between two statements."""
+    """The death of the worker between two statements."""
 
 
 @contextmanager
@@ -68,7 +68,7 @@ def dying_before(beginning: str, holding: str = "") -> Iterator[None]:
 
 
 def done_message() -> int:
-    """A message that is done, settled and behind the watermark."""
+    """Return the offset of a message that is acknowledged, settled and below the watermark."""
     with Subscription(TOPIC, GROUP) as subscription:
         offset = publish(TOPIC, 1, key="k").offset
         consume(subscription, 1)
@@ -92,7 +92,7 @@ def test_a_claim_holds_its_lease() -> None:
 
 
 def test_a_lease_that_is_held_is_not_taken() -> None:
-    """However it came to be thought free: only the statement that takes it knows."""
+    """A subscriber may wrongly believe that the lease is free. Only the statement that takes it decides."""
     publish(TOPIC, 1, key="k")
     with Subscription(TOPIC, GROUP) as owner, Subscription(TOPIC, GROUP) as other:
         (delivery,) = poll_until(owner, 1)

@@ -1,4 +1,4 @@
-"""Two subscribers of one name: the row of the name is the younger one's."""
+"""Two subscribers have the same name. The heartbeat row of the name belongs to the newer one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever isolation a project asks for, the queue's own transactions read what is committed."""
+"""The queue's own transactions read committed data at any isolation level that a project sets."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def test_each_guard_has_a_name_of_its_own() -> None:
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.guard)
 def test_what_takes_a_guard_out_fits_the_code(mutation: Mutation) -> None:
-    """Each text to be replaced is in its file exactly once, and what comes instead is Python."""
+    """Each text to be replaced is in its file exactly once, and the edited file is valid Python."""
     assert mutation.tests
     for edit in mutation.edits:
         text = (ROOT / "django_mqueue" / edit.file).read_text(encoding="utf-8")
@@ -35,7 +35,7 @@ def test_what_takes_a_guard_out_fits_the_code(mutation: Mutation) -> None:
 
 
 def test_a_guard_that_is_not_there_can_not_be_taken_out(tmp_path: Path) -> None:
-    """The tests of the list rest on it: a mutation that changes nothing is an error."""
+    """The tests of the list depend on this: a mutation that changes nothing is an error."""
     place = copy_of_the_project(tmp_path)
     take_out(MUTATIONS[0], place)
     with pytest.raises(AssertionError, match="0 times"):
@@ -63,6 +63,6 @@ def test_every_test_that_is_named_exists() -> None:
 
 
 def test_the_documentation_shows_the_list() -> None:
-    """``python -m tests.protocol.guards.page`` prints what belongs there."""
+    """``python -m tests.protocol.guards.page`` prints the expected tables."""
     page = (ROOT / "docs" / "explanation" / "guards.md").read_text(encoding="utf-8")
     assert tables() in page

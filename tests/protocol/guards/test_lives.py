@@ -1,4 +1,4 @@
-"""A worker of a group's earlier life brings nothing of it into the new one."""
+"""A worker of a group's earlier registration generation carries nothing over into the new one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TOPIC, GROUP = "orders", "billing"
 
 @override_settings(MQUEUE={**QUICK, "DISCOVERY_INTERVAL": 60, "RETENTION": 3600})
 def test_a_lease_of_an_earlier_life_claims_nothing() -> None:
-    """It looks at its group once a minute, and hears of a new key before that."""
+    """The worker checks its group once a minute, and learns of a new key before that."""
     with Subscription(TOPIC, GROUP) as worker:
         publish(TOPIC, "old", key="k")
         consume(worker, 1)
@@ -32,7 +32,7 @@ def test_a_lease_of_an_earlier_life_claims_nothing() -> None:
 
 @override_settings(MQUEUE={**QUICK, "LEASE_DURATION": 120, "LEASE_RENEWAL_INTERVAL": 60, "RETENTION": 3600})
 def test_a_partition_that_comes_back_in_a_new_life_is_read_anew() -> None:
-    """It had done all three of the key. In the new life another did the first one, and left."""
+    """The worker has acked all three messages. In the new generation, another worker acks the first one and leaves."""
     with Subscription(TOPIC, GROUP, name="a") as worker:
         for number in range(3):
             publish(TOPIC, number, key="k")

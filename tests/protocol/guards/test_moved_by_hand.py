@@ -1,4 +1,4 @@
-"""What is locked, and what is committed together, while letters go back and groups begin anew."""
+"""Rows that redrive, reset and release lock, and changes that they commit together."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def letter() -> None:
 
 @pytest.mark.usefixtures("letter")
 def test_redrive_holds_the_registrations_that_it_needs() -> None:
-    """What is sent to a group that unsubscribes meanwhile would be nobody's, and its letter gone."""
+    """If the group could unsubscribe meanwhile, its redriven message and its dead letter would both be lost."""
     with locked_before(REGISTRATION, "INSERT INTO queue_messages", "original_id"):
         assert redrive(TOPIC) == 1
 
@@ -55,7 +55,7 @@ NEW_REGISTRATION = "VALUES (%s, %s, ''"
 
 
 def test_a_reset_is_one_transaction() -> None:
-    """A group that is not registered for a moment loses what is deleted then."""
+    """If the group were not registered for a moment, it could lose the messages that are deleted then."""
     offset = done_message()
     with dying_before("INSERT INTO queue_offsets", NEW_REGISTRATION):
         reset(TOPIC, GROUP, "earliest")
@@ -65,7 +65,7 @@ def test_a_reset_is_one_transaction() -> None:
 
 
 def test_a_reset_holds_the_topic() -> None:
-    """Before it changes anything: as a collection does, which else would wait for it, and it for that one."""
+    """It locks the topic before it changes anything, as a collection does. Otherwise the two could deadlock."""
     done_message()
     with locked_before(TOPIC_ROW, "DELETE o FROM queue_offsets", ""):
         reset(TOPIC, GROUP, "earliest")
@@ -86,7 +86,7 @@ def leave() -> None:
 
 
 def test_a_reset_forgets_where_the_partitions_stood() -> None:
-    """Positions that stay would hide what is to come again."""
+    """Positions that stay would hide the messages that must be delivered again."""
     done_message()
     reset(TOPIC, GROUP, "earliest")
     with Subscription(TOPIC, GROUP) as subscription:
@@ -95,7 +95,7 @@ def test_a_reset_forgets_where_the_partitions_stood() -> None:
 
 
 def test_a_release_holds_the_lease() -> None:
-    """What it has seen to be the hung one's may be another's at the next moment."""
+    """Without the lock, the lease could belong to another subscriber right after the release has read its owner."""
     publish(TOPIC, 1, key="k")
     with Subscription(TOPIC, GROUP) as subscription:
         poll_until(subscription, 1)

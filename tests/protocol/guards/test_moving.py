@@ -1,4 +1,4 @@
-"""A partition goes to another worker when its owner has finished what it has of it, and not before."""
+"""A partition moves to another worker when its owner has finished its messages of the partition, and not before."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOPIC, GROUP = "orders", "billing"
 
 
 def test_what_is_in_flight_keeps_its_partition() -> None:
-    """A second member owns none of the four while all have something in flight, for many looks at the shares."""
+    """All four partitions have a message in flight. A second member gets none of them, in many checks of the shares."""
     publish_many(TOPIC, [OutgoingMessage(n, key=f"k{n}") for n in range(4)])
     with Subscription(TOPIC, GROUP, name="a") as first:
         held = poll_until(first, 4)
@@ -31,7 +31,7 @@ def test_what_is_in_flight_keeps_its_partition() -> None:
 
 
 def test_what_was_left_to_others_is_not_taken_back_with_its_next_message() -> None:
-    """A member that has more than its share leaves some. Their next messages come while nobody has taken them yet."""
+    """A member with more than its share leaves some partitions. New messages come before another member takes them."""
     publish_many(TOPIC, [OutgoingMessage("first", key=f"k{n}") for n in range(16)])
     with Subscription(TOPIC, GROUP, name="a") as first:
         assert all(delivery.ack() for delivery in poll_until(first, 16))
@@ -47,7 +47,7 @@ def test_what_was_left_to_others_is_not_taken_back_with_its_next_message() -> No
             assert any(membership._mine_by_rank(name) for name in left), (
                 "of new ones it would take some at once"
             )
-            membership._beat_at = math.inf  # No discovery any more, which may take what stays free for long.
+            membership._beat_at = math.inf  # No discovery: it may take partitions that stay free.
             publish_many(TOPIC, [OutgoingMessage("next", key=name) for name in sorted(left)])
             assert [first.poll() for _ in range(3)] == [[], [], []]
             assert free() == left

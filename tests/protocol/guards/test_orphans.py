@@ -1,4 +1,4 @@
-"""A member that is alive, as far as anybody can tell, and takes nothing: its share is taken by the others."""
+"""A member sends heartbeats but takes no partition. The other members take over its share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MANY = 12
 
 @pytest.fixture
 def idler() -> None:
-    """Beats, and does nothing else."""
+    """Create a member that sends heartbeats and does nothing else."""
     subscribe(TOPIC, GROUP)
     SubscriberHeartbeat.objects.create(
         consumer_group=GROUP, topic=TOPIC, subscriber_name="idler", incarnation="i" * 32,

@@ -1,4 +1,4 @@
-"""An answer whose commit was not heard of is given once more: it counts once."""
+"""A worker settles a delivery again because it does not know that the first commit succeeded. It counts once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ANSWERS = {
 
 @pytest.mark.parametrize("verb", ANSWERS)
 def test_an_answer_given_again_changes_nothing(verb: str) -> None:
-    """The worker has forgotten that it answered; the database has not."""
+    """The worker has forgotten that it settled the delivery. The database has not."""
     publish(TOPIC, 1, key="k")
     with Subscription(TOPIC, GROUP) as subscription:
         (delivery,) = poll_until(subscription, 1)

@@ -1,4 +1,4 @@
-"""What was not seen when it should have been: the feed looks again, and so does the watermark."""
+"""The tailer and the watermark look again, and find messages that the first look missed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TOPIC, GROUP = "orders", "billing"
 
 
 def test_a_late_commit_is_delivered_while_nothing_settles() -> None:
-    """Another transaction of the topic stays open all the time, so that no watermark comes by."""
+    """Another transaction of the topic stays open all the time, so that no watermark moves."""
     with Subscription(TOPIC, GROUP) as subscription, HeldTransaction(lambda: publish(TOPIC, "open")):
         with HeldTransaction(lambda: publish(TOPIC, "late", key="k")) as late:
             publish(TOPIC, "early", key="k")
@@ -27,7 +27,7 @@ def test_a_late_commit_is_delivered_while_nothing_settles() -> None:
 
 @override_settings(MQUEUE={**QUICK, "LEASE_DURATION": 60, "RETENTION": 3600})
 def test_what_memory_has_lost_is_found_by_the_watermark() -> None:
-    """Two of three are forgotten as by a mistake in the worker: that delays them, and no more."""
+    """The worker forgets two of three messages, as a bug might do. They are delayed, but not lost."""
     publish_many(TOPIC, [OutgoingMessage(n, key="k") for n in range(3)])
     with Subscription(TOPIC, GROUP) as subscription:
         assert consume_first(subscription) == 0

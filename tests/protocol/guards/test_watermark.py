@@ -1,4 +1,4 @@
-"""What a watermark may pass, and what is kept until it has."""
+"""The messages that a watermark may pass, and the state that is kept until then."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOPIC, GROUP = "orders", "billing"
 
 
 def test_a_watermark_stays_below_an_open_transaction() -> None:
-    """A later message of the same key is done; the earlier one may still come."""
+    """A later message of the same key is acknowledged. The earlier one may still commit."""
     with Subscription(TOPIC, GROUP) as subscription:
         publish(TOPIC, "before", key="k")
         consume(subscription, 1)
@@ -34,7 +34,7 @@ def test_a_watermark_stays_below_an_open_transaction() -> None:
 
 
 def test_what_is_done_behind_an_open_message_stays_done() -> None:
-    """One of five is unanswered. What is known of the other four is kept, and the next owner gets that one alone."""
+    """One of five messages is not acked. The state of the others is kept, and the next owner gets only this one."""
     publish_many(TOPIC, [OutgoingMessage(n, key="k") for n in range(5)])
     with Subscription(TOPIC, GROUP) as subscription:
         _, *others = poll_until(subscription, 5)
@@ -46,7 +46,7 @@ def test_what_is_done_behind_an_open_message_stays_done() -> None:
 
 
 def test_who_leaves_moves_the_watermarks_that_waited_for_an_open_transaction() -> None:
-    """It has ended just before, and nobody has looked since."""
+    """The transaction has ended just before, and the worker has not checked since."""
     with Subscription(TOPIC, GROUP) as subscription:
         with HeldTransaction(lambda: publish(TOPIC, "open", key="k")):
             done = publish(TOPIC, "done", key="k").offset

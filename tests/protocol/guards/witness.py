@@ -1,4 +1,4 @@
-"""A plugin for pytest in the copy: writes down whose package was tested, and how each failed test failed."""
+"""A pytest plugin for the copy. It records which package was tested, and how each failed test failed."""
 
 from __future__ import annotations
 

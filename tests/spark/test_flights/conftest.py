@@ -1,4 +1,4 @@
-"""The example project's tables and commands, for what of it needs Spark."""
+"""Load the example project's tables and commands, for its parts that need Spark."""
 
 from tests.docs_and_example.example.conftest import _flights_tables, example, flights
 

@@ -1,4 +1,4 @@
-"""Batches reach the example's table once each, and never out of order; no Spark here."""
+"""The example's table applies each batch once and in order. No Spark here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("flights")
 
 
 def totals(**flights: int) -> dict[Any, Any]:
-    """Of each carrier in the hour from noon on."""
+    """Return each carrier's totals for the hour from noon."""
     from example_project.flights.hours import Totals
 
     return {(carrier, NOON): Totals(count, 1, count, 20) for carrier, count in flights.items()}
@@ -34,7 +34,7 @@ def test_a_batch_replaces_the_hours_that_it_changed() -> None:
 
 
 def test_a_batch_that_comes_again_or_late_changes_nothing() -> None:
-    """A driver that stood still while another went on has old totals."""
+    """A paused driver has old totals, if another driver continued meanwhile."""
     from example_project.flights.applying import apply
 
     for batch in range(3):
@@ -52,7 +52,7 @@ def test_a_batch_without_rows_counts_too() -> None:
 
 
 def test_carriers_that_differ_only_in_case_are_two() -> None:
-    """As they are to Spark."""
+    """Spark also distinguishes them."""
     from example_project.flights.applying import apply
 
     assert apply(1, "a", 0, totals(AA=1, aa=20))
@@ -61,7 +61,7 @@ def test_carriers_that_differ_only_in_case_are_two() -> None:
 
 
 def test_another_querys_totals_are_refused() -> None:
-    """After a lost checkpoint a query begins where its group stands: its totals lack what was before."""
+    """After a lost checkpoint a query begins at its group's offset. Its totals lack the earlier flights."""
     from example_project.flights.applying import AnotherQuery, apply
 
     apply(1, "a", 7, totals(AA=7))
@@ -80,7 +80,7 @@ def test_means_are_of_what_departed() -> None:
 
 @pytest.mark.spark
 def test_what_is_called_in_order_is_so_within_the_watermark() -> None:
-    """The file's first months; Spark drops what is further behind than that, without a word."""
+    """The file's first months are in order. Spark silently drops flights that are further behind than the watermark."""
     from example_project.flights.carriers import LATE_BY
     from example_project.flights.dataset import read_flights
     from example_project.flights.hours import IN_ORDER

@@ -1,4 +1,4 @@
-"""The carriers' days: what they must be, what must become of them, and what is noticed if they are otherwise."""
+"""The carriers' days: their totals, their expected deliveries, and the differences that are reported."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("flights")
 
 FLIGHTS = 3_000
-"""Some leave on an evening that is the next day in UTC."""
+"""Some of these flights leave on an evening that is the next day in UTC."""
 
 
 def test_days_are_those_of_the_file() -> None:

@@ -1,4 +1,4 @@
-"""SIGKILL of the example's streaming job, driver and workers at once, while flights are published."""
+"""SIGKILL of the example's streaming job while flights are published: driver and workers die at once."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ pytestmark = [
 ]
 
 EACH = 1500
-"""Flights that are published before the first kill, and during each."""
+"""Number of flights before the first kill, and during each kill."""
 
 
 @contextmanager
 def job(place: Path, checkpoint: str, *arguments: str) -> Iterator[Worker]:
-    """``manage.py stream_carriers``, with a quick JVM by the file that Spark's users have for their defaults."""
+    """Run ``manage.py stream_carriers``. A ``SPARK_CONF_DIR`` makes its JVM fast."""
     worker = Worker(
         ("stream_carriers", "--checkpoint", checkpoint, *arguments),
         {
@@ -96,5 +96,5 @@ def test_a_job_that_is_killed_again_and_again_comes_to_what_the_file_says(
 
 
 def _has(batch: int, checkpoint: str, worker: Worker) -> bool:
-    """Whether the batch is durable, or never will be."""
+    """Return True if the batch is durable, or the job has ended."""
     return committed(checkpoint) >= batch or not worker.running

@@ -1,5 +1,8 @@
-"""The flights' whole way, as a user starts it: log, streaming query, export, archive, deletion, days published and
-told of, replay, consumed again, given to a new group, and reported on."""
+"""Run all commands of the example in a user's order.
+
+Log, streaming query, export, archive, garbage collection, daily totals with their deliveries, replay, consuming again,
+backfill of a new group, and report.
+"""
 
 from __future__ import annotations
 

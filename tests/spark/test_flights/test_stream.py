@@ -1,4 +1,4 @@
-"""The example's streaming query keeps what a batch over the same messages comes to, whatever comes again."""
+"""The example's streaming query gives the same totals as a batch over the same messages, even if batches repeat."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FLIGHTS = 1500
 
 @pytest.fixture
 def stream(spark: SparkSession, options: dict[str, str], tmp_path: Path) -> Callable[[int], Any]:
-    """Run the query to the end of what there is; its exception."""
+    """Return a function that runs the query to the end and returns its exception."""
 
     def run(run_id: int) -> Any:
         from example_project.flights.streaming import start
@@ -49,7 +49,7 @@ def published(flights: int) -> Run:
 def test_the_table_is_what_the_file_and_a_batch_say(
     spark: SparkSession, options: dict[str, str], stream: Callable[[int], Any]
 ) -> None:
-    """Messages of another run are there too, a year ahead."""
+    """The log also has messages of another run, one year later."""
     from example_project.flights.carriers import by_hour, flights_of
     from example_project.flights.hours import computed_hours, expected_hours, kept_hours
 
@@ -65,7 +65,7 @@ def test_the_table_is_what_the_file_and_a_batch_say(
 def test_a_batch_that_was_applied_and_comes_again_changes_nothing(
     stream: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The driver dies between the table's commit and Spark's."""
+    """The driver dies after the table's commit and before Spark's."""
     from example_project.flights import streaming
     from example_project.flights.applying import apply
     from example_project.flights.hours import expected_hours, kept_hours
@@ -90,7 +90,7 @@ def test_a_batch_that_was_applied_and_comes_again_changes_nothing(
 
 
 def test_what_is_too_late_is_dropped_and_nothing_else(stream: Callable[[int], Any]) -> None:
-    """Spark's watermark at work: it goes a day behind the newest flight."""
+    """Spark's watermark is one day behind the newest flight."""
     from example_project.flights.models import CarrierHour
 
     def publish(*moments: str) -> None:

@@ -1,1 +1,1 @@
-"""What ``tests/run.py`` is made of. Standard library only, like the environment that it stands on."""
+"""The parts of ``tests/run.py``. They use the standard library only, as the environment package does."""

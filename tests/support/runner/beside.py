@@ -1,4 +1,4 @@
-"""Lanes that run while another one has the terminal."""
+"""Lanes that run in a thread while another lane uses the terminal."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tests.support.runner.outcome import Outcome
 
 
 class Beside:
-    """Begin at once, one after the other. Their programs end with this process: they are children of a thread of it.
+    """Runs lanes one after another in a thread. Their programs end with this process, because they are its children.
 
-    A lane is called with the file that takes its output.
+    Each lane is called with the file that takes its output.
     """
 
     def __init__(self, lanes: Sequence[Callable[[Path], Outcome]], track: int = 1) -> None:
@@ -28,7 +28,7 @@ class Beside:
         self._thread.start()
 
     def outcomes(self) -> list[Outcome]:
-        """Wait for their end, and show what they have to say."""
+        """Wait for the lanes to end, and print their output."""
         self._thread.join()
         for output in self._outputs:
             if output.exists():

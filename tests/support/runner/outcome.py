@@ -1,4 +1,4 @@
-"""What came of each part of the run, and how it is told."""
+"""The result of each part of the run, and its report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from example_project.environment.say import banner
 
 @dataclass(frozen=True)
 class Outcome:
-    """One line of the table. ``ok`` None: it did not run, and ``note`` says why."""
+    """A row of the table. If ``ok`` is None, the part did not run, and ``note`` states the reason."""
 
     what: str
     where: str
@@ -42,7 +42,7 @@ class Outcome:
 
 
 def of_pytest(what: str, where: str, code: int, report: Path, seconds: float) -> Outcome:
-    """Counted from pytest's own report. A pytest that did not come to an end counts as one failure."""
+    """Count the results in pytest's report. A pytest that did not finish counts as one failure."""
     passed = failed = skipped = 0
     if report.exists():
         for suite in ElementTree.parse(report).getroot().iter("testsuite"):
@@ -67,7 +67,7 @@ def table(outcomes: Sequence[Outcome]) -> str:
 
 
 def missing(outcomes: Sequence[Outcome]) -> str:
-    """Return a banner for everything that did not run, or not as it should; '' when all did."""
+    """Return a banner with each part that has a note, such as a part that did not run. '' if there is none."""
     lines: list[str] = []
     for each in outcomes:
         if each.note:

@@ -1,4 +1,4 @@
-"""What is run, in which order."""
+"""Choose the lanes of a run, and their order."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.support.runner.servers import Server, server
 from tests.support.runner.static import static_checks
 
 PROCESSES = 2
-"""Of pytest for each lane, each with a private server: tests wait more than they compute."""
+"""The number of pytest processes in each lane, each with a private server. Tests wait more than they compute."""
 
 Work = Callable[[Path | None], Outcome]
-"""A lane to run. Called with the file that takes its output, if that is not the terminal."""
+"""A lane to run. Its argument is the file for its output, or None for the terminal."""
 
 
 def outcomes_of(options: Options) -> list[Outcome]:
-    """Run what was asked for: the checks, then the lanes."""
+    """Run the requested parts: the checks, then the lanes."""
     if options.quick:
         main = Lane("quick", running(), folders=QUICK, processes=PROCESSES)
     elif options.everything:
@@ -54,10 +54,10 @@ def outcomes_of(options: Options) -> list[Outcome]:
 
 
 def _tracks(main: Lane, servers: list[Server], options: Options) -> list[list[Work]]:
-    """The lanes of the whole suite. Those of a track follow each other; the tracks run side by side.
+    """Return the lanes of the whole suite, in tracks. The lanes of a track run in order, and the tracks in parallel.
 
-    The first server runs all folders, the last one what depends on the server. In a sample they share the tests that
-    were recorded as slow. With ``--full`` nothing is left out.
+    The first server runs all folders. The last server runs the folders that depend on the server. In a sample, the two
+    share the slow tests. With ``--full``, the last server also runs all folders.
     """
     first, last = servers[0], servers[-1]
     spark = replace(main, name="spark", folders=(), spark=True)
@@ -81,7 +81,9 @@ def _kinds(options: Options) -> list[str]:
 
 
 def _newest(server: Server, half: int | None, options: Options, output: Path | None) -> Outcome:
-    """Run what users meet with the newest Python and Django. Without them, with those that run this, and say so."""
+    """Run the public folders with the newest Python and Django. Without a newer Python, use the current one and add a
+    note.
+    """
     interpreter = newest_other(running())
     folders = ALL if options.full else PUBLIC
     if interpreter is None:
@@ -97,7 +99,10 @@ def _newest(server: Server, half: int | None, options: Options, output: Path | N
 
 
 def _unavailable(what: str, kind: str, problem: EnvironmentProblem, options: Options) -> Outcome:
-    """A missing MySQL is no failure, only said loudly: bookworm has none. A missing MariaDB is one, and so is
-    a MySQL that was asked for by name."""
+    """Report a server that cannot start.
+
+    A missing MySQL is no failure, because Debian bookworm has none, but the report shows it. A missing MariaDB is a
+    failure, and so is a missing MySQL that ``--server`` names.
+    """
     ok = None if kind == "mysql" and options.server == "all" else False
     return Outcome(what, kind, ok, failed=int(ok is False), note=str(problem))

@@ -1,4 +1,4 @@
-"""The servers that lanes run on. Each process of pytest starts one of its own, unless ``DATABASE_URL`` names one."""
+"""The servers of the lanes. Each process of pytest starts its own, unless ``DATABASE_URL`` names a server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ASK = "import django; django.setup(); from tests.servers import version_of_run;
 
 @dataclass(frozen=True)
 class Server:
-    """``kind``: "mariadb" or "mysql"; "DATABASE_URL" for the one that is ``given``. ``name``: with its version."""
+    """``kind`` is "mariadb" or "mysql", or "DATABASE_URL" for a given server. ``name`` includes the version."""
 
     kind: str
     name: str
@@ -26,14 +26,14 @@ class Server:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables for a pytest that is to use it."""
+        """Return the environment variables for a pytest on this server."""
         if self.given:
             return with_database(os.environ[self.kind])
         return {**os.environ, "MQUEUE_TEST_SERVER": self.kind}
 
 
 def server(kind: str, python: Path) -> Server:
-    """Return the server, installed if it was missing. Raises ``EnvironmentProblem`` where that is impossible."""
+    """Return the server, and install it if it is missing. Raises ``EnvironmentProblem`` if that fails."""
     if kind == "DATABASE_URL":
         variables = {**with_database(os.environ[kind]), "DJANGO_SETTINGS_MODULE": "tests.settings"}
         return Server(kind, f"given: {run([python, '-c', _ASK], env=variables).strip()}")

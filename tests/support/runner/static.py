@@ -15,8 +15,10 @@ _MIGRATIONS = ["django", "makemigrations", "--check", "--dry-run", "--settings=t
 
 
 def static_checks(python: Path) -> Iterator[Outcome]:
-    """Each one, whatever became of those before. None needs a server: what the migrations' check says of
-    a missing one is a warning."""
+    """Run each check, even after a failure. No check needs a server.
+
+    Without a server, the migrations' check only gives a warning.
+    """
     for name, argv in {
         "ruff check": ["-m", "ruff", "check", "."],
         "ruff format": ["-m", "ruff", "format", "--check", "."],

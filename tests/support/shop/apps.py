@@ -1,4 +1,4 @@
-"""The tests' own app: what handlers of real worker processes write down."""
+"""The tests' own app. Handlers of real worker processes write their steps to its tables."""
 
 from __future__ import annotations
 

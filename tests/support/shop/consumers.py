@@ -1,6 +1,7 @@
-"""The handlers of the tests' worker processes. A message's payload says what its handler does.
+"""The handlers of the tests' worker processes. A message's payload controls its handler.
 
-``{"n": 3}``: record and return. ``do``: what else, one of the functions below, with its parameters beside it.
+``{"n": 3}``: record the steps and return. ``do`` names one of the functions below, and the payload also contains its
+parameters.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def pause(seconds: float) -> None:
 
 
 def note(what: str, message: Message) -> None:
-    """Write a step down, by the database's clock."""
+    """Record a step with the database's time."""
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO shop_step (what, topic, consumer_group, `key`, number, message_offset, attempt, pid,"
@@ -64,7 +65,7 @@ def at_door(name: str) -> None:
 
 
 def wait_for_file(name: str) -> None:
-    """Wait until a test makes a file, and print that the handler ends."""
+    """Wait until a test creates a file, and then print a line."""
     wait_until(Path(name).exists, f"{name} is made")
     print("the file is there", flush=True)
 
@@ -75,25 +76,25 @@ def fail(message: Message) -> None:
 
 
 def fail_until_mended(message: Message) -> None:
-    """As a handler with a fault, until somebody mends it."""
+    """Fail as a faulty handler does, until a test opens the door "mended"."""
     if not Door.objects.filter(name="mended").exists():
         raise LookupError(f"order {message.payload['n']} has no price")
 
 
 def fail_after(message: Message) -> None:
-    """Fail when a door is opened."""
+    """Wait until a test opens the door, and then fail."""
     at_door(message.payload["door"])
     fail(message)
 
 
 def die(message: Message) -> None:
-    """Take the whole process along, as a crash in native code or the kernel's out-of-memory killer would."""
+    """Kill the whole process, as a crash in native code or the kernel's out-of-memory killer does."""
     os.kill(os.getpid(), signal.SIGKILL)
     pause(PATIENCE)
 
 
 def die_last(message: Message) -> None:
-    """Die when ``others`` handlers have started in this process besides, or nothing else does."""
+    """Die once ``others`` other handlers have started in this process, or after one second without them."""
     for _ in range(50):
         if Step.objects.filter(pid=os.getpid(), what="start").count() > message.payload["others"]:
             break
@@ -124,7 +125,7 @@ def sell(message: Message) -> None:
 
 
 def lock_and_sleep(message: Any) -> None:
-    """Lock its own delivery, in an atomic handler."""
+    """Lock the handler's own delivery, in an atomic handler."""
     mine = {"topic": message.topic, "partition_key": message.key, "message_offset": message.offset}
     locked = DeliveryState.objects.select_for_update().filter(consumer_group=message.group, **mine)
     assert locked.values_list("in_flight").get() == (True,)
@@ -153,9 +154,9 @@ ACTIONS: dict[str, Callable[[Message], None]] = {
 
 
 def act(message: Message) -> None:
-    """Do what the payload says, between two steps: start, and end or fail."""
+    """Do what the payload requests. Record the start, and then the end or the failure."""
     if message.payload.get("do") == "wait_for_file":
-        return wait_for_file(message.payload["file"])  # without the database
+        return wait_for_file(message.payload["file"])  # This handler does not use the database.
     note("start", message)
     try:
         if action := message.payload.get("do"):
@@ -183,13 +184,13 @@ def keep_books(message: Message) -> None:
 
 @consumer("parcels", group="depot", visibility_timeout=1, retry=QUICK)
 def send(message: Message) -> None:
-    """Takes longer than its visibility timeout, where the payload says so."""
+    """This handler runs longer than its visibility timeout if the payload requests it."""
     act(message)
 
 
 @consumer("sales", group="till", atomic=True, retry=QUICK, batch_size=50)
 def take_money(message: Message) -> None:
-    """A sale, and a receipt for it."""
+    """Record a sale, and publish a receipt for it."""
     Sale.objects.create(number=message.payload["n"])
     publish("receipts", message.payload["n"], key=message.key)
 
@@ -208,7 +209,7 @@ async def write(message: Message) -> Any:
 
 @consumer("pallets", group="depot", batch=True, retry=QUICK, max_attempts=2)
 def unload(messages: list[Message]) -> None:
-    """One after another, as their payloads say."""
+    """Process the messages one after another, as their payloads request."""
     for message in messages:
         note("start", message)
     for message in messages:
@@ -219,7 +220,7 @@ def unload(messages: list[Message]) -> None:
 
 @consumer("crates", group="till", batch=True, atomic=True, retry=QUICK, batch_size=20)
 def take_money_for_crates(messages: list[Message]) -> None:
-    """Sales, and a receipt for each."""
+    """Record sales, and publish a receipt for each."""
     Sale.objects.bulk_create([Sale(number=message.payload["n"]) for message in messages])
     publish_many("receipts", [OutgoingMessage(m.payload["n"], key=m.key) for m in messages])
 
@@ -231,7 +232,7 @@ def run_an_errand(message: Message) -> None:
 
 @consumer("calls", group="boy", max_runtime=1, retry=[600])
 async def call(message: Message) -> None:
-    """Cannot be cancelled: what it awaits runs in a thread."""
+    """This handler cannot be cancelled, because it awaits a thread."""
     await sync_to_async(act, thread_sensitive=False)(message)
 
 

@@ -1,4 +1,4 @@
-"""What handlers did, and the doors that they wait at."""
+"""The steps of handlers, and the doors at which handlers wait."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from django.db import models
 
 
 class Step(models.Model):
-    """A handler started on a message, or ended. Written in autocommit, so that a killed worker's steps stay."""
+    """A handler started or ended. The row is written in autocommit, so the steps of a killed worker remain."""
 
     what = models.CharField(max_length=16, help_text="start, and end or fail")
     topic = models.CharField(max_length=128)
@@ -26,7 +26,7 @@ class Step(models.Model):
 
 
 class Door(models.Model):
-    """A handler that waits at a door goes on when a test has opened it: when its row is there."""
+    """A row opens the door: the handlers that wait for its name continue."""
 
     name = models.CharField(max_length=64, unique=True)
 
@@ -35,7 +35,7 @@ class Door(models.Model):
 
 
 class Sale(models.Model):
-    """A handler's own write, in a transaction of its own."""
+    """A handler's own write, in its own transaction."""
 
     number = models.IntegerField()
 

@@ -1,4 +1,4 @@
-"""What handlers do at this moment, from some messages of their group. Pure."""
+"""``activity`` computes what a group's handlers do now, from a sample of the group's messages."""
 
 from __future__ import annotations
 

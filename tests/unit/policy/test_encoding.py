@@ -1,4 +1,4 @@
-"""Encoding is what decoding undoes, for everything that JSON can say."""
+"""Decoding returns the encoded value, for each value that JSON can represent."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_bytes_come_back_equal(value: bytes) -> None:
 
 @given(st.integers(1, 200), st.integers(0, 250))
 def test_the_limit_is_on_the_encoded_bytes(limit: int, size: int) -> None:
-    """Exactly it goes through."""
+    """A payload of exactly the limit is accepted."""
     payload = "é" * size
     encoded_size = 2 * size + 2
     if encoded_size <= limit:

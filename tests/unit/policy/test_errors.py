@@ -1,4 +1,4 @@
-"""Which errors are alike, and what of their texts can be shown."""
+"""Similar errors form one group, and error texts are cleaned before they are shown."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_what_differs_in_words_is_not_alike() -> None:
 
 @given(st.text())
 def test_of_a_text_its_beginning_is_enough(error: str) -> None:
-    """What a statement fetches tells the same as the whole."""
+    """The first ``HEAD`` characters of an error, which a statement fetches, give the same group as the whole text."""
     assert alike(error) == alike(error[:HEAD])
     assert len(alike(error).line) <= LINE
 

@@ -1,4 +1,4 @@
-"""Figures added up."""
+"""Sums of figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Holes are exactly the offsets that were handed out, not seen and not settled."""
+"""Holes are exactly the offsets that the database assigned but a reader has not seen, above the settled offset."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def made_of(seen: set[int]) -> Holes:
 
 
 def is_tidy(holes: Holes) -> bool:
-    """Rising, disjoint, none empty."""
+    """Return True if the ranges rise, do not overlap, and are not empty."""
     flat = [bound for pair in holes.ranges for bound in pair]
     return flat == sorted(flat) and len(members(holes)) == sum(
         last - first + 1 for first, last in holes.ranges
@@ -38,7 +38,7 @@ def test_gaps_are_all_that_was_passed_over(seen: set[int]) -> None:
 
 @given(OFFSETS, st.lists(st.integers(1, 60)))
 def test_what_appears_is_taken_out_once(seen: set[int], appeared: list[int]) -> None:
-    """And only what had been missing is said to be new."""
+    """``take`` returns only offsets that were missing."""
     holes = made_of(seen)
     before = members(holes)
     assert holes.take(appeared) == before & set(appeared)

@@ -1,4 +1,4 @@
-"""What may be a name, and where keyless messages go."""
+"""Valid names, and the partitions of messages without a key."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def is_name(value: str) -> bool:
 
 @given(st.text(max_size=300))
 def test_a_name_has_no_blank_ends_no_controls_and_no_excess(value: str) -> None:
-    """Whatever else a text holds; and a name comes back as it is."""
+    """A text is a name exactly if it obeys these three rules. ``check_name`` returns a name unchanged."""
     bad = {"Cc", "Cs"} & {unicodedata.category(character) for character in value}
     assert is_name(value) is (0 < len(value) <= 255 and value == value.strip() and not bad)
 
@@ -42,7 +42,7 @@ def test_the_spread_uses_every_partition_and_no_more(spread: int) -> None:
 
 
 def test_the_spread_is_even_and_the_same_everywhere() -> None:
-    """By a hash that no process salts."""
+    """No process adds a salt to the hash."""
     counts: dict[str, int] = {}
     for n in range(16_000):
         partition = names.spread_partition(f"id-{n}", 16)

@@ -1,4 +1,4 @@
-"""What some rows tell of all: estimates, their errors, numbers over time."""
+"""Estimates from a sample of rows: counts, their errors, and values over time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EACH = 8
 
 
 def looked_at(rows: list[Sampled], parts: int, each: int = EACH) -> list[Stratum]:
-    """Strata of a log as a survey reads them."""
+    """Return the strata of a log, as a survey reads them."""
     strata, last = [], rows[-1].offset
     for low, high in [*cut(rows[0].offset, last, parts), (last, last + 1)]:
         first = bisect_left(rows, low, key=lambda row: row.offset)
@@ -61,7 +61,10 @@ def test_a_log_without_gaps_is_counted_exactly_by_a_sample() -> None:
 
 @pytest.mark.parametrize("share", [0.03, 0.3])
 def test_the_truth_lies_within_the_error(share: float) -> None:
-    """Of logs shared by several topics, where this one has some of the offsets, by chance: 19 times out of 20."""
+    """The error covers the true count 19 times out of 20. The test allows 6 misses in 60 random logs.
+
+    Several topics share each log. This topic has a random ``share`` of its offsets.
+    """
     chance = random.Random(f"share-{share}")
     missed, relative = 0, []
     for _ in range(60):
@@ -75,7 +78,7 @@ def test_the_truth_lies_within_the_error(share: float) -> None:
         missed += abs(found.value - truth) > found.error
         relative.append(found.value / truth)
     assert missed <= 6
-    assert sum(relative) / len(relative) == pytest.approx(1, abs=0.03)  # It does not lean to a side.
+    assert sum(relative) / len(relative) == pytest.approx(1, abs=0.03)  # The estimate is not biased.
 
 
 def test_a_boundary_between_strata_costs_half_of_one_at_most() -> None:
@@ -92,7 +95,7 @@ def test_a_boundary_between_strata_costs_half_of_one_at_most() -> None:
 def test_nothing_is_lost_or_made_between_the_steps(
     given_intervals: list[tuple[int, int, float]], points: int
 ) -> None:
-    """Of what lies wholly inside the time; what lies outside counts for nothing."""
+    """The steps add up to the intervals inside the period. Intervals outside it count for nothing."""
     step = 120 // points
     end = step * points
     inside = [(a, a + length, w) for a, length, w in given_intervals if a >= 0 and a + length < end]
@@ -110,7 +113,7 @@ def test_steps_take_the_part_of_an_interval_that_falls_into_them() -> None:
 
 
 def test_a_burst_shows_when_it_was() -> None:
-    """A hundred a second, but for one second of nine hundred: published as offsets rise."""
+    """The topic publishes 100 messages per second, and 900 in one of the seconds. Offsets rise with time."""
     rows, offset = [], 0
     for second in range(20):
         for n in range(900 if second == 7 else 100):

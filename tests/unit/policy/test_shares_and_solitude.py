@@ -1,4 +1,4 @@
-"""Fair shares by rank; and when a suspect may run alone."""
+"""Fair shares of partitions by rank, and the moment when a quarantined message may run alone."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_twelve_over_five() -> None:
 
 
 def test_a_suspect_runs_once_nothing_else_does() -> None:
-    """Claiming stops for it, until what runs has ended; nothing else is claimed while it runs."""
+    """The worker claims nothing until all other messages have ended, and while the quarantined message runs."""
     solitude = Solitude(quiet_for=10)
     assert solitude.mode(in_flight=3, alone=False, suspects=False, now=0) is Mode.CROWD
     assert solitude.mode(in_flight=3, alone=False, suspects=True, now=1) is Mode.WAIT
@@ -38,7 +38,7 @@ def test_a_suspect_runs_once_nothing_else_does() -> None:
 
 
 def test_work_goes_on_when_it_does_not_fall_quiet() -> None:
-    """A handler that runs for long does not stop the others for long; the next try waits longer."""
+    """A long handler blocks the other messages only for a short time. The next attempt waits longer."""
     solitude = Solitude(quiet_for=10)
     modes = [solitude.mode(in_flight=1, alone=False, suspects=True, now=now) for now in range(0, 60)]
     assert modes[:10] == [Mode.WAIT] * 10
@@ -59,7 +59,7 @@ def test_a_suspect_is_met_alone_for_longer_with_each_attempt() -> None:
 
 
 def test_ids_are_new_each_time() -> None:
-    """Tokens are never zero and fit a signed BIGINT; UUIDs say their version and rise with the milliseconds."""
+    """Tokens are positive and fit a signed BIGINT. UUIDs contain their version, and rise with each millisecond."""
     tokens = {new_token() for _ in range(1000)}
     assert len(tokens) == 1000
     assert all(0 < token < 1 << 62 for token in tokens)

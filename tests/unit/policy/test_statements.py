@@ -1,4 +1,4 @@
-"""Which SQL statements write, by the rules of MySQL and MariaDB, and by those of other databases."""
+"""SQL statements that write, by the rules of MySQL and MariaDB, and by the rules of other databases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Durations, moments and how long a failed message waits."""
+"""Durations, points in time, and the delay before a retry."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_what_is_no_duration_is_refused(value: Any) -> None:
 
 @given(st.datetimes(timezones=st.just(UTC)))
 def test_moments_are_exact_to_the_millisecond(value: datetime) -> None:
-    """Before 1970, too; truncated, never rounded up."""
+    """This holds also before 1970. Times are rounded down, never up."""
     back = moment(moment_ms("at", value))
     assert timedelta(0) <= value - back < timedelta(milliseconds=1)
 

@@ -1,4 +1,4 @@
-"""Fair turns: simulated threads, on a clock of their own."""
+"""Fair turns of handlers, in simulated threads with a simulated clock."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from django_mqueue.policy.turns import TURN, UNKNOWN, Contender, Turns
 
 @dataclass
 class Load:
-    """A handler with more work than can be done, from ``begins`` on. ``claims``: it has nothing claimed ahead."""
+    """A handler that has, from ``begins`` on, more messages than its threads can process.
+
+    ``claims``: the handler has no messages claimed in advance.
+    """
 
     seconds: float
     limit: int = 1000
@@ -22,7 +25,7 @@ class Load:
 
 
 def simulate(loads: dict[str, Load], threads: int, until: float) -> tuple[dict[str, float], dict[str, float]]:
-    """The handler time of each within ``until`` seconds, and how long each has waited at most without a thread."""
+    """Return each handler's running time within ``until`` seconds, and its longest wait without a thread."""
     turns: Turns[str] = Turns(threads)
     now, used, waited = 0.0, dict.fromkeys(loads, 0.0), dict.fromkeys(loads, 0.0)
     idle_since = {key: load.begins for key, load in loads.items()}
@@ -78,7 +81,7 @@ def test_a_limited_handler_has_its_limit_and_the_others_the_rest() -> None:
 
 
 def test_a_handler_that_could_not_use_its_share_has_saved_up_no_more_than_a_turn() -> None:
-    """A newcomer, beside one that has used little because of its limit: neither takes all the threads."""
+    """One handler is new, and one has used little time because of its limit. Neither takes all threads."""
     loads = {"plain": Load(0.002), "limited": Load(0.02, limit=1), "new": Load(0.01, begins=20)}
     _, waited = simulate(loads, threads=4, until=25)
     assert waited["plain"] < 3 * TURN
@@ -93,7 +96,7 @@ def test_a_newcomer_starts_as_soon_as_a_thread_is_free() -> None:
 
 
 def test_quick_handlers_take_turns_not_calls() -> None:
-    """Statements are for one handler's messages: in one round of threads there are seldom two."""
+    """One statement serves the messages of one handler. So one round of threads seldom mixes two handlers."""
     turns: Turns[str] = Turns(4)
     mixed = 0
     for _ in range(500):

@@ -1,4 +1,4 @@
-"""The guards, each with the text that takes it out."""
+"""The guards, each with the text that removes it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Guards of archives: a gap is noticed, nothing is deleted before its history is archived, and of compactions and
-cleanings at once each knows what the others have done, or comes too late."""
+"""Guards of archives: gaps are reported, and nothing is deleted before its history is archived.
+
+Compactions and cleanings may run at the same time. Each one knows what the others have done, or has no effect.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Guards of attempts, order and shares: suspects, what was claimed ahead, one clock, an owner for every partition."""
+"""Guards of attempts, order and shares: quarantine, claims ahead, one clock, an owner for every partition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Guards of copies: each is stored once, and a group that is given the past is given all of it in order."""
+"""Guards of copies: each is stored once, and a group that is given the past gets all of it in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of an export: all of them, once, or none that counts."""
+"""Guards of exports: an export has each of its files once, or it does not count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Guards against former owners: leases, claims, the compare-and-set of each answer, retries of what deadlocks."""
+"""Guards against former owners: leases, claims, the compare-and-set of each settlement, retries after deadlocks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STATEMENTS = {
     "extend": "assignments.startswith('s.invisible_until')",
     "starting what was claimed ahead": "assignments == 's.handed = 1'",
 }
-"""How the statement that all answers share knows whose it is."""
+"""For each verb, a condition that is true if the shared statement executes this verb."""
 
 _VERBS = {"starting what was claimed ahead": "hand over"}
 

@@ -1,4 +1,4 @@
-"""Guards of groups that read the log by themselves: one reader, no worker, a start that is never where it was not."""
+"""Guards of groups that read the log by themselves: one reader, no worker, and a start position that stays correct."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Guards of what is kept and for whom: registration, deletion, dead letters, names."""
+"""Guards of registration, deletion, dead letters and names: which messages are kept, and for which group."""
 
 from __future__ import annotations
 

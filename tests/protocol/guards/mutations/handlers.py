@@ -1,4 +1,4 @@
-"""Guards of what handlers are given and how long they may take: batches, time limits."""
+"""Guards of handlers: their batches and their time limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Guards of the signals: what is told is so, and receivers keep nobody from anything."""
+"""Guards of signals: each reports a fact, and receivers hold up no other part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Guards of what messages can do besides being delivered: effects in one commit, ways back, new beginnings."""
+"""Guards of messages beyond delivery: effects in one commit, redrive, reset, and messages for one group."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CLAIMS_OTHERS = Edit(
     "AND m.consumer_group IN ('', %s)\"\n        \" ON DUP",
     "AND (m.consumer_group = '' OR %s <> '')\"\n        \" ON DUP",
 )
-"""A claim looks at that, too."""
+"""A claim also checks the group that a message is for."""
 
 MUTATIONS: tuple[Mutation, ...] = (
     mutation(

@@ -1,4 +1,4 @@
-"""Guards of what is done by hand: messages taken out of a group's way, or sent to its front; leases released."""
+"""Guards of operator actions: messages removed or sent to the front, and leases released."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a message at the front is tried twice, and more are out at once than batch_size allows",
         (
             Edit("service/partition.py", "if not known.isdisjoint(self.fresh):", "if len(known) < 0:"),
-            # What is tried twice, and is in hand, stays in hand.
+            # Without this edit, a message in flight that is claimed twice stays in flight.
             Edit(
                 "service/claiming.py", "if flying is None or flying", "if offset or flying is None or flying"
             ),

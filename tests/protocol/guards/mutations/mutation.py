@@ -1,4 +1,4 @@
-"""What a mutation is: a guard taken out of the code, by exact replacements of text."""
+"""A mutation: a guard that is removed from the code by exact replacements of text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Edit:
-    """``old``, which stands in ``file`` (below ``django_mqueue/``) exactly once, becomes ``new``."""
+    """Replaces ``old`` with ``new``. ``file`` (below ``django_mqueue/``) must contain ``old`` exactly once."""
 
     file: str
     old: str
@@ -16,7 +16,7 @@ class Edit:
 
 @dataclass(frozen=True)
 class Mutation:
-    """One guard less. ``without``: what goes wrong then. ``tests``: each of them fails."""
+    """A guard that is removed. ``without`` is the consequence, and each of ``tests`` must fail."""
 
     guard: str
     without: str
@@ -25,10 +25,10 @@ class Mutation:
 
     @property
     def changes_tables(self) -> bool:
-        """Whether its tables are others, so that it needs a database of its own."""
+        """Return True if it changes the tables, so that it needs a database of its own."""
         return any(edit.file.startswith("migrations/") for edit in self.edits)
 
 
 def mutation(guard: str, without: str, file: str, old: str, new: str, *tests: str) -> Mutation:
-    """One with a single edit."""
+    """Return a mutation with a single edit."""
     return Mutation(guard, without, (Edit(file, old, new),), tests)

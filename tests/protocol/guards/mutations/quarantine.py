@@ -1,4 +1,4 @@
-"""Guards of messages that run alone: a row that another transaction has locked stops no other group."""
+"""Guards of messages that run alone: a row that another transaction has locked holds up no other group."""
 
 from __future__ import annotations
 

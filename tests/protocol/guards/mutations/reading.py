@@ -1,4 +1,4 @@
-"""What a batch of Spark's reads while transactions are open."""
+"""Guards of Spark batches that are read while transactions are open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Guards of what pages and numbers say: what it says about a message or a group is true."""
+"""Guards of pages and metrics: everything that they report about a message or a group is true."""
 
 from __future__ import annotations
 

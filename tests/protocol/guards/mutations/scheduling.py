@@ -1,4 +1,4 @@
-"""Guards of messages that come later: once, in order, in time, and past nobody's lock."""
+"""Guards of scheduled messages: each comes once, in order and in time. Promotion waits for no other transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Guards of what Spark sends: rows that come again in other tasks, and connections that must be encrypted."""
+"""Guards of rows that Spark publishes: tasks may send a row again, and some connections must be encrypted."""
 
 from __future__ import annotations
 

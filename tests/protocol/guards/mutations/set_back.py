@@ -1,4 +1,4 @@
-"""Guards against what memory knows of a database that was set back since."""
+"""Guards of a restored database: workers do not rely on what they remember of its later state."""
 
 from __future__ import annotations
 

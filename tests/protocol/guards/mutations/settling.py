@@ -1,4 +1,4 @@
-"""Guards against commits that come late: the gate, what it bounds, and the second look."""
+"""Guards against late commits: the gate, the settled offset that it limits, and the second look."""
 
 from __future__ import annotations
 

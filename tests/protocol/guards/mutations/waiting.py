@@ -1,4 +1,4 @@
-"""Guards of the workers' own pace: what they wait for, and what they leave to others."""
+"""Guards of a worker's pace: the locks and outages that it waits for, and the partitions that it leaves to others."""
 
 from __future__ import annotations
 
