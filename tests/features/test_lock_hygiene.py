@@ -1,4 +1,4 @@
-"""The rule over all statements of the tests finds a statement that locks and names no index."""
+"""The lock rule checks all statements of the tests, and finds a statement that locks rows but names no index."""
 
 from __future__ import annotations
 

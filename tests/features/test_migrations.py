@@ -1,4 +1,4 @@
-"""The tables as they are on the server: there and back, engine, collations, indexes; and through the ORM."""
+"""The server's tables: migrations in both directions, engine, collations, indexes, and use through the ORM."""
 
 from __future__ import annotations
 
@@ -78,14 +78,14 @@ def tables(using: str) -> set[str]:
 
 @pytest.fixture
 def migrated_again() -> Iterator[None]:
-    """Whatever a test does to the other database, the tables are there for the next one."""
+    """Create the tables of the other database again after a test, for the next test."""
     yield
     call_command("migrate", "django_mqueue", database="other", verbosity=0)
 
 
 @pytest.mark.usefixtures("migrated_again")
 def test_migrate_goes_back_to_zero_and_forward_again() -> None:
-    """Leaving nothing behind, and with the gate in its place; twice."""
+    """Twice, the migrations remove all tables, and create them again with the rows of the gate."""
     for _ in range(2):
         publish("orders", 1, using="other")
         call_command("migrate", "django_mqueue", "zero", database="other", verbosity=0)
@@ -107,7 +107,7 @@ def gate_rows() -> set[str]:
 
 
 def lock_as_before(slot: int) -> bool:
-    """Lock a slot of the 8 gates as publishers did. False where its row is gone: their INSERT fails then."""
+    """Lock a slot of the 8 gates as publishers did. Return false if its row is missing: their INSERT then fails."""
     return bool(
         rows(
             "SELECT 1 FROM queue_offsets FORCE INDEX (queue_offsets_partition) WHERE consumer_group = ''"
@@ -120,7 +120,7 @@ def lock_as_before(slot: int) -> bool:
 
 @pytest.mark.usefixtures("migrated_again")
 def test_the_rows_of_eight_gates_and_of_many_are_never_there_together() -> None:
-    """Else a publisher would lock rows of one kind while a worker looks at rows of the other kind."""
+    """Otherwise a publisher could lock rows of one kind while a worker reads rows of the other kind."""
     publish("orders", 1, using="other")
     settlers = [Settler("other", "orders") for _ in range(2)]
     for settler in settlers:
@@ -139,7 +139,7 @@ def test_the_rows_of_eight_gates_and_of_many_are_never_there_together() -> None:
 
 @pytest.mark.usefixtures("migrated_again")
 def test_the_gates_change_after_the_transactions_that_hold_a_slot() -> None:
-    """P: holds slot 40. M (migrates): has deleted slot 7, waits for P. L: comes to slot 7, waits for M. P: ends.
+    """P: holds slot 40. M (migrates): has deleted slot 7, waits for P. L: requests slot 7, waits for M. P: ends.
     M: ends. L: finds no row to lock."""
     migrate(EIGHT_GATES)
     with (
@@ -156,7 +156,7 @@ def test_the_gates_change_after_the_transactions_that_hold_a_slot() -> None:
 
 
 def test_no_migration_is_missing() -> None:
-    """The models say what the migrations make."""
+    """The models and the migrations define the same tables."""
     call_command("makemigrations", "django_mqueue", check=True, dry_run=True, verbosity=0)
 
 
@@ -176,7 +176,7 @@ def test_every_table_is_innodb() -> None:
 
 
 def test_every_text_compares_byte_by_byte_whatever_the_databases_default() -> None:
-    """MySQL's JSON columns, which have no collation to choose, aside."""
+    """MySQL's JSON columns are excluded, because they have no collation to choose."""
     found = rows(
         "SELECT table_name, column_name, collation_name FROM information_schema.columns WHERE table_schema ="
         " DATABASE() AND table_name LIKE 'queue\\_%%' AND collation_name IS NOT NULL"
@@ -188,7 +188,7 @@ def test_every_text_compares_byte_by_byte_whatever_the_databases_default() -> No
 
 @pytest.mark.parametrize("table", sorted(TABLES))
 def test_indexes_have_their_names_and_columns(table: str) -> None:
-    """Those that the statements name, in their order, and no others."""
+    """Each table has exactly the indexes that the statements name, with their columns in order."""
     with connection.cursor() as cursor:
         found = connection.introspection.get_constraints(cursor, table)
     indexes = {
@@ -200,7 +200,7 @@ def test_indexes_have_their_names_and_columns(table: str) -> None:
 
 
 def test_delivery_state_is_clustered_by_its_natural_key() -> None:
-    """No surrogate: InnoDB stores the rows in the primary key's order."""
+    """The table has no surrogate key, because InnoDB stores the rows in the order of the primary key."""
     columns = [name for (name,) in rows(
         "SELECT column_name FROM information_schema.statistics WHERE table_schema = DATABASE()"
         " AND table_name = 'queue_delivery_state' AND index_name = 'PRIMARY' ORDER BY seq_in_index"
@@ -216,7 +216,7 @@ def test_offsets_are_never_handed_out_twice() -> None:
 
 
 def test_a_row_without_a_topic_is_refused() -> None:
-    """The constraint behind the gate: what a missing gate row makes of the topic."""
+    """A constraint refuses the empty topic, which an INSERT can get if its gate row is missing."""
     with pytest.raises(IntegrityError):
         Message.objects.create(
             topic="", partition_key="k", message_id="m", payload=b"", metadata={}, available_at=0, created_at=0,
@@ -234,7 +234,7 @@ def message(**changed: Any) -> Message:
 
 
 def test_messages_through_the_orm() -> None:
-    """Created, read, filtered by JSON, unique by topic, partition, id and target group."""
+    """Create, read and filter by JSON. A message is unique by topic, partition, id and target group."""
     stored = message()
     assert bytes(Message.objects.get(metadata__encoding="bytes").payload) == b"\x00\xff"
     assert str(stored) == f"orders@{stored.pk}"
@@ -251,7 +251,7 @@ def test_messages_through_the_orm() -> None:
 
 
 def test_delivery_state_through_the_orm() -> None:
-    """By its composite primary key: got, updated, deleted, unique, counted and ordered."""
+    """Create, get, update, count, order and delete by the composite primary key, which is unique."""
 
     def create(offset: int) -> DeliveryState:
         return DeliveryState.objects.create(
@@ -290,7 +290,7 @@ def test_delivery_state_through_the_orm() -> None:
     ],
 )
 def test_small_tables_through_the_orm(model: type[models.Model], values: dict[str, Any], shown: str) -> None:
-    """A surrogate key for the admin's sake, and one row for each natural key."""
+    """These tables have a surrogate key for the admin, and one row for each natural key."""
     manager = model._default_manager
     row = manager.create(consumer_group="a", topic="orders", **values)
     assert str(row) == shown
@@ -302,7 +302,7 @@ def test_small_tables_through_the_orm(model: type[models.Model], values: dict[st
 
 @pytest.mark.parametrize("model", MODELS)
 def test_a_name_too_long_is_refused_and_never_cut(model: type[models.Model]) -> None:
-    """By the server, in Django's strict mode, should anything get past the checks."""
+    """The server refuses such a name in Django's strict mode, if it passes the checks."""
     lengths = {
         field.column: field.max_length
         for field in model._meta.fields

@@ -1,4 +1,4 @@
-"""Accounts with exactly the documented privileges: each does what its text says, and no publisher does more."""
+"""Each account has exactly the documented privileges and can do what its text says. No publisher can do more."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ PUBLISHERS = (
 
 @contextmanager
 def denied() -> Iterator[None]:
-    """The server refuses the statement for a privilege that the account lacks."""
+    """Check that the server refuses the statement because the account lacks a privilege."""
     with pytest.raises(OperationalError) as caught:
         yield
     assert caught.value.args[0] in (TABLE_DENIED, COLUMN_DENIED), caught.value
@@ -166,7 +166,7 @@ def handle(message: Any) -> None:
 
 
 def test_a_worker() -> None:
-    """Runs handlers, parks a retry, promotes, dead-letters, answers, and deletes."""
+    """The worker's account runs handlers, parks a retry, promotes, dead-letters, settles and deletes."""
     with override_settings(MQUEUE=QUICK), acting_as("worker"):
         publish("work", 0, delay=0.01)
         publish_many("work", ["done", "fails", "rejected", "postponed", "asks"])
@@ -174,7 +174,7 @@ def test_a_worker() -> None:
         with registered("work", seen, max_attempts=2, retry=FixedDelay(0.01)):
 
             def has_done_all() -> bool:
-                """Run once more: what becomes due after its last look is left by a worker that drains."""
+                """Run again: a draining worker leaves messages that become due after its last poll."""
                 run()
                 return 0 in seen.payloads and Row.objects.filter(topic="work_dlq").count() == 2
 
@@ -274,13 +274,13 @@ def operate() -> None:
 
 
 def test_every_account_is_tested() -> None:
-    """Those for Spark are in ``spark/test_privileges.py``."""
+    """``spark/test_privileges.py`` tests the accounts for Spark."""
     spark = {"spark_reader", "spark_settler", "spark_group", "spark_writer"}
     assert set(documented()) == {*PUBLISHERS, "worker", "viewer", "operator", *spark}
 
 
 def test_no_account_may_do_more_than_the_text_says() -> None:
-    """No grant on a database, on other tables, or with a right to grant."""
+    """No grant covers a whole database or other tables, or includes the right to grant."""
     for name, sql in documented().items():
         grants = [line for line in sql.splitlines() if line.startswith("GRANT")]
         assert all(f" TO {name}@localhost;" in line and " ON shop.queue_" in line for line in grants), name

@@ -1,4 +1,4 @@
-"""The ``MQUEUE`` setting: read at each use, checked with a text that says what is wrong; and the server's checks."""
+"""The ``MQUEUE`` setting is read at each use. The checks of it and of the server report each problem with a text."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DEFAULTS = {
 
 
 def texts() -> list[str]:
-    """What ``manage.py check`` says of the queue's settings."""
+    """Return the errors that ``manage.py check`` reports for the queue's settings."""
     found = [
         message for message in run_checks(tags=["mqueue"]) if (message.id or "").startswith("django_mqueue.")
     ]
@@ -55,7 +55,7 @@ def test_the_defaults_hold_without_any_setting(settings: Any) -> None:
 
 
 def test_settings_are_read_at_each_use() -> None:
-    """So that tests can override them."""
+    """This lets tests override them."""
     with override_settings(MQUEUE={"RETENTION": 5}):
         assert conf.get("RETENTION") == 5
         with override_settings(MQUEUE={"RETENTION": 6.5}):
@@ -64,7 +64,7 @@ def test_settings_are_read_at_each_use() -> None:
 
 
 def test_a_topic_may_have_its_own() -> None:
-    """Any of them but the database; other topics keep the general one."""
+    """A topic can override each setting except the database. Other topics keep the general value."""
     own = {
         "RETENTION": 7 * 86400, "SPREAD": 2, "DLQ_SUFFIX": ".dead", "LEASE_DURATION": 60, "LEASE_RENEWAL_INTERVAL": 30,
         "POLL_INTERVAL": 1, "DISCOVERY_INTERVAL": 2, "GC_INTERVAL": 60, "MAX_PAYLOAD_BYTES": 10,
@@ -137,7 +137,7 @@ IMPOSSIBLE: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("value", "text"), IMPOSSIBLE)
 def test_an_impossible_setting_is_a_check_error(value: Any, text: str) -> None:
-    """One error for it, E001, that names the setting and what it may be; ``manage.py check`` fails with it."""
+    """``manage.py check`` fails with one error, E001, which names the setting and its allowed values."""
     with override_settings(MQUEUE=value):
         assert len(texts()) == 1
         with pytest.raises(SystemCheckError, match=f"(?s)django_mqueue.E001.*{text}"):
@@ -175,7 +175,7 @@ def ids(alias: str = "default") -> set[str | None]:
 
 @contextmanager
 def session(**variables: str | int) -> Iterator[None]:
-    """Set variables for this connection; a new connection has the usual ones again."""
+    """Set variables for this connection. The next connection has the usual values again."""
     with connection.cursor() as cursor:
         for name, value in variables.items():
             cursor.execute(f"SET SESSION {name} = %s", [value])
@@ -187,10 +187,10 @@ def session(**variables: str | int) -> Iterator[None]:
 
 @pytest.mark.django_db(transaction=True, databases=["default", "other"])
 class TestTheServer:
-    """What the protocol cannot rely on is a warning with a way out."""
+    """A server setting that breaks the protocol's assumptions gives a warning with a hint."""
 
     def test_the_tests_server_has_no_problem(self) -> None:
-        """And the check runs with ``--database``, in ``migrate`` and ``runconsumer``."""
+        """The check also runs with ``--database``, in ``migrate`` and in ``runconsumer``."""
         assert ids() == set()
         assert [m for m in run_checks(databases=["default"]) if "mqueue" in (m.id or "")] == []
         call_command("check", databases=["default"])
@@ -234,7 +234,7 @@ class TestTheServer:
         assert ids() == {"django_mqueue.W001"}
 
     def test_another_databases_check_is_not_run(self) -> None:
-        """Only the queue's own database is asked, and only when databases may be."""
+        """The check uses only the queue's database, and only if the command names it."""
         with override_settings(MQUEUE={"MAX_PAYLOAD_BYTES": 1 << 30}):
             assert run_checks(databases=["other"]) == []
             assert run_checks() == []

@@ -15,24 +15,24 @@ from tests.support.transactions import Background
 
 
 def asked(topic: str, payload: Any, **options: Any) -> Background[Reply]:
-    """A requester in a thread of its own; ``result()`` is the reply, or raises what ``request`` raises."""
+    """Return a requester in its own thread. ``result()`` returns what ``request`` returns, or raises its error."""
     return Background(lambda: request(topic, payload, **options))
 
 
 def one(subscription: Subscription) -> Delivery:
-    """The only delivery that comes."""
+    """Wait for one delivery and return it."""
     (delivery,) = poll_until(subscription, 1)
     return delivery
 
 
 def boxes(topic: str) -> list[Message]:
-    """What waits for answers, or is left over."""
+    """Return the reply boxes of a topic, also the boxes that are left over."""
     return list(Message.objects.filter(topic=f"{topic}_replies").order_by("offset"))
 
 
 @contextmanager
 def later(seconds: float) -> Iterator[None]:
-    """For this thread's connection the database's clock is so much ahead."""
+    """Set the database's clock ahead by ``seconds``, for this thread's connection."""
     with connection.cursor() as cursor:
         cursor.execute("SET SESSION timestamp = UNIX_TIMESTAMP(NOW(3)) + %s", [seconds])
         try:
@@ -42,7 +42,7 @@ def later(seconds: float) -> Iterator[None]:
 
 
 def move_deadlines(topic: str, ms: int) -> None:
-    """As if so much time had passed, for the boxes."""
+    """Move the deadlines of the boxes back by ``ms``, as if that time had passed."""
     with connection.cursor() as cursor:
         cursor.execute(
             "UPDATE queue_messages SET available_at = available_at - %s WHERE topic = %s",

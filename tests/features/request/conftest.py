@@ -1,4 +1,4 @@
-"""Short leases and quick looks."""
+"""Short leases and short poll intervals."""
 
 from tests.support.fixtures import fast
 

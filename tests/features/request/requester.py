@@ -1,4 +1,4 @@
-"""A process that requests: ``python -m tests.features.request.requester TOPIC SECONDS``."""
+"""A process that sends a request: ``python -m tests.features.request.requester TOPIC SECONDS``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that nobody can answer any more: their requesters are told at once."""
+"""Requests that no handler can answer: the requester gets ``RequestFailed`` at once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_rejected_request(atomic: bool) -> None:
 
 
 def test_a_request_whose_attempts_have_all_failed() -> None:
-    """Not before the last one; the whole error is told."""
+    """The request fails after the last attempt only. The reason holds the whole traceback."""
 
     def handle(message: Any) -> None:
         raise ValueError(f"attempt {message.attempt}")
@@ -51,7 +51,7 @@ def test_a_request_whose_attempts_have_all_failed() -> None:
 
 
 def test_a_request_that_kills_its_workers() -> None:
-    """It is buried without a handler."""
+    """The next subscriber moves the message to the dead letters without delivering it."""
     with Subscription("prices", "shop", name="a", max_attempts=1) as subscription:
         requester = asked("prices", 1).start()
         one(subscription)
@@ -76,7 +76,7 @@ def test_another_group_may_still_reply() -> None:
 
 @pytest.mark.parametrize("verb", ["ack", "reject"])
 def test_groups_that_are_done_with_it_will_not_reply(verb: str) -> None:
-    """Without a reply, or in vain themselves; nor will those that begin behind it."""
+    """One group acknowledges without a reply, or rejects. Another group starts after the request and never sees it."""
     with Subscription("prices", "shop") as shop, Subscription("prices", "audit") as audit:
         requester = asked("prices", 1).start()
         mine, other = one(shop), one(audit)
@@ -109,12 +109,12 @@ def test_after_its_reply_a_request_may_fail() -> None:
 
 
 def delivery_held(delivery: Any) -> HeldTransaction[bool]:
-    """Replies, and rejects, in one transaction: no requester takes the first before the second is there."""
+    """Reply and reject in one transaction, so that the requester cannot take the reply before the rejection."""
     return HeldTransaction(lambda: delivery.reply("here") and delivery.reject("and never again"))
 
 
 def test_the_worker_waits_for_nobody_who_is_just_replying() -> None:
-    """A handler stands still with its reply in an open transaction; its group is gone, so this one is the last."""
+    """A handler's reply is in an open transaction. Its group is unsubscribed, so the rejecting group is the last."""
     with Subscription("prices", "shop") as shop, Subscription("prices", "audit") as audit:
         requester = asked("prices", 1, timeout=20).start()
         mine, other = one(shop), one(audit)
@@ -153,7 +153,7 @@ def test_what_was_sent_back_to_one_group_says_nothing_of_the_others() -> None:
 
 
 def test_a_dead_letter_s_own_handler_may_answer_where_others_could_have() -> None:
-    """Two groups: the one's letter is read by somebody who knows the answer."""
+    """There are two groups. The first group rejects, and the handler of its dead letter replies."""
     subscribe("prices", "audit")
     with Subscription("prices", "shop") as shop, Subscription("prices_dlq", "helpers") as helpers:
         requester = asked("prices", 1).start()

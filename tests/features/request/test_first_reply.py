@@ -1,4 +1,4 @@
-"""One request, several answers: the first counts, and exactly one is got."""
+"""One request, several replies: the requester gets exactly one of them, the first."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_second_reply_of_a_delivery_is_none() -> None:
     with Subscription("prices", "shop") as subscription:
         requester = asked("prices", 1).start()
         delivery = one(subscription)
-        with transaction.atomic():  # So that the requester cannot take the first one between the two.
+        with transaction.atomic():  # So that the requester cannot take the first reply before the second.
             assert delivery.reply("first") is True
             assert delivery.reply("second") is False
         assert requester.result() == Reply("first")
@@ -34,7 +34,7 @@ def test_the_second_reply_of_a_delivery_is_none() -> None:
 
 
 def test_a_redelivery_replies_again() -> None:
-    """The handler replies and fails: the requester has its answer, and the second attempt's is none."""
+    """The handler replies, then fails. The requester has the first reply, and the second ``reply`` returns False."""
     told: list[bool] = []
 
     def handle(message: Any) -> None:
@@ -63,7 +63,7 @@ def test_of_several_groups_the_first_one_s_reply_counts() -> None:
 
 @pytest.mark.parametrize("kept", [True, False])
 def test_two_groups_at_once_the_second_waits_until_the_first_has_ended(kept: bool) -> None:
-    """And counts, if that is rolled back."""
+    """The second reply counts if the first one is rolled back."""
     with Subscription("prices", "one") as first, Subscription("prices", "two") as second:
         requester = asked("prices", 1).start()
         mine, other = one(first), one(second)
@@ -79,7 +79,7 @@ def test_two_groups_at_once_the_second_waits_until_the_first_has_ended(kept: boo
 
 
 def test_who_stands_still_with_a_reply_in_its_transaction_holds_another_up_to_the_deadline_only() -> None:
-    """Not for as long as a lock may be waited for."""
+    """The second reply waits until the deadline, not until the lock wait timeout."""
     with Subscription("prices", "one") as first, Subscription("prices", "two") as second:
         requester = asked("prices", 1, timeout=1.5).start()
         mine, other = one(first), one(second)
@@ -91,7 +91,7 @@ def test_who_stands_still_with_a_reply_in_its_transaction_holds_another_up_to_th
 
 
 def test_an_atomic_handler_s_reply_commits_with_its_effects() -> None:
-    """Rolled back with them, too: of the failed attempt the requester gets nothing."""
+    """The reply of a failed attempt is rolled back with its effects. The requester does not get it."""
     seen, replied, go_on = Seen(), threading.Event(), threading.Event()
 
     def handle(message: Any) -> None:
@@ -128,7 +128,7 @@ def test_a_reply_in_the_caller_s_transaction_is_got_when_that_commits() -> None:
 
 
 def test_a_stale_delivery_s_reply_is_an_effect_like_any_other() -> None:
-    """In a transaction with the ack it is refused with it; by itself it is an answer, and the first one."""
+    """In one transaction with its ack, a stale reply is rolled back. A stale reply alone counts if it is the first."""
     with Subscription("prices", "shop", name="old", visibility_timeout=0.05) as old:
         requester = asked("prices", 1, timeout=20).start()
         late = one(old)
@@ -138,12 +138,12 @@ def test_a_stale_delivery_s_reply_is_an_effect_like_any_other() -> None:
                 assert late.reply("refused")
             assert again.reply("new")
             assert requester.result() == Reply("new")
-        old._engine = None  # its place is taken: nothing to leave
+        old._engine = None  # The second subscriber has replaced it: there is nothing to close.
 
 
 @pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ"])
 def test_a_reply_that_comes_too_late_holds_up_no_new_request(isolation: str) -> None:
-    """Looking for a box that is gone locks nothing that others' boxes, or messages, go into."""
+    """The search for a deleted box does not lock the gap where other boxes and messages are inserted."""
     with Subscription("prices", "shop") as subscription:
         with pytest.raises(TimeoutError):
             asked("prices", 1, timeout=0.05).start().result()

@@ -1,4 +1,4 @@
-"""Code that requests, in users' own tests."""
+"""Requests in users' own tests: ``requests_answered``, its fixture, and ``drain``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .asking import asked, boxes
 
 
 def quote(message: Any) -> None:
-    """Replies, fails, or says nothing, as the payload wants."""
+    """Reply, raise or do nothing, as the payload says."""
     if message.payload == "reject":
         raise Reject("no such article")
     if message.payload == "fail":
@@ -39,7 +39,7 @@ def quote(message: Any) -> None:
 
 
 class Helpers:
-    """What holds in each kind of test case."""
+    """Tests that run in both kinds of test cases."""
 
     @pytest.fixture(autouse=True)
     def handlers(self) -> Iterator[None]:

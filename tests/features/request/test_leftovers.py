@@ -1,4 +1,4 @@
-"""Replies that come too late and requesters that die: nothing stays behind."""
+"""Late replies and dead requesters leave no rows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 @contextmanager
 def requester(topic: str, seconds: float) -> Iterator[Worker]:
-    """A process of its own that requests."""
+    """Run a separate process that sends one request."""
     worker = Worker(
         (topic, str(seconds)), {"DATABASE_URL": database_url()}, ("tests.features.request.requester",)
     )
@@ -39,13 +39,13 @@ def requester(topic: str, seconds: float) -> Iterator[Worker]:
 
 
 def sweep(topic: str) -> None:
-    """As when a worker's sweep is due, and a minute has passed since the last deadline."""
+    """Sweep as a worker does when its sweep is due and the last deadline was a minute ago."""
     move_deadlines(topic, 60_000 + LINGER_MS)
     collect(topic)
 
 
 def question(seconds: float = 60) -> Question:
-    """A request of this thread's, asked."""
+    """Send a request from this thread, and return it."""
     asking = Question("prices", OutgoingMessage(1), seconds, None)
     asking.ask()
     return asking
@@ -69,7 +69,7 @@ def test_the_deadline_passes_between_the_handler_s_start_and_its_reply() -> None
 
 
 def test_the_deadline_is_held_by_the_database_whatever_the_requester_does() -> None:
-    """It stands still over its deadline: the reply is refused all the same, and told to be."""
+    """The requester does not look before its deadline. ``reply`` returns False after the deadline."""
     with Subscription("prices", "shop") as subscription:
         asking = question()
         delivery = one(subscription)
@@ -81,7 +81,7 @@ def test_the_deadline_is_held_by_the_database_whatever_the_requester_does() -> N
 
 
 def test_what_was_replied_in_time_is_got_also_after_the_deadline() -> None:
-    """The requester stood still; the reply was told to be in time."""
+    """The requester looks for its reply after the deadline. ``reply`` returned True before the deadline."""
     with Subscription("prices", "shop") as subscription:
         asking = question()
         assert one(subscription).reply("in time") is True
@@ -92,7 +92,7 @@ def test_what_was_replied_in_time_is_got_also_after_the_deadline() -> None:
 
 
 def test_a_reply_s_transaction_is_open_over_the_deadline_and_commits_then() -> None:
-    """The requester waits for nobody's lock, and what is committed after it has left is swept."""
+    """The requester does not wait for the lock. A reply that commits after the requester has left is swept."""
     with Subscription("prices", "shop") as subscription:
         asking = question()
         delivery = one(subscription)
@@ -160,7 +160,7 @@ def test_a_requester_that_stood_still_for_too_long_finds_no_box() -> None:
 
 @pytest.mark.timeout(120)
 def test_each_request_is_answered_once_though_workers_are_killed() -> None:
-    """Of two workers one dies, again and again, of the request itself or by somebody else's hand."""
+    """Every ten requests, the test kills one of the two workers and starts it again."""
     with Workers() as workers:
         crew = [workers.start("quotes:pricing", "--name", f"w{n}") for n in range(2)]
         requesters = [asked("quotes", {"n": n}, timeout=60) for n in range(40)]
@@ -176,7 +176,7 @@ def test_each_request_is_answered_once_though_workers_are_killed() -> None:
 
 
 def test_a_running_worker_sweeps_by_itself() -> None:
-    """One process asks, one answers, and a third dies."""
+    """One process sends a request, a worker replies, and a third process dies."""
     with Workers({**QUICK, "GC_INTERVAL": 0.1}) as workers, requester("quotes", 60) as victim:
         wait_until(lambda: boxes("quotes"), "it has asked")
         victim.kill()
@@ -188,7 +188,7 @@ def test_a_running_worker_sweeps_by_itself() -> None:
 
 
 def test_where_no_worker_runs_requesters_sweep() -> None:
-    """Each process with its first request, and then as often as collection is due."""
+    """Each process sweeps with its first request, and then once per ``GC_INTERVAL``."""
     MessageFactory(topic="prices_replies", partition_key=" replies", available_at=1)
     requesting._swept.clear()
     with pytest.raises(TimeoutError):
@@ -220,7 +220,7 @@ def test_a_sweep_takes_none_that_is_waited_for() -> None:
 
 
 def test_a_sweep_waits_for_nobody() -> None:
-    """Of two that are left over one is locked: it is left for another time."""
+    """One of two leftover boxes is locked. The sweep skips it, and a later sweep deletes it."""
     for _ in range(2):
         MessageFactory(topic="prices_replies", partition_key=" replies", available_at=1)
     first, _ = boxes("prices")
@@ -234,7 +234,7 @@ def test_a_sweep_waits_for_nobody() -> None:
 
 
 def test_a_sweep_goes_through_them_all_a_page_at_a_time() -> None:
-    """Those that wait for long, at the beginning, keep it from nothing."""
+    """Boxes at the start that still wait do not keep the sweep from the boxes after them."""
     now = database_ms()
     for number in range(PAGE + 10):
         waits = number < PAGE + 5

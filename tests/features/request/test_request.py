@@ -1,4 +1,4 @@
-"""Asking and answering: what goes to and fro, what it costs, what is refused."""
+"""Requests and replies: their contents, their costs, and the arguments that they refuse."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_what_is_replied_is_what_comes(payload: Any) -> None:
 
 @pytest.mark.parametrize("atomic", [False, True])
 def test_many_requesters_at_once_each_get_their_own(atomic: bool) -> None:
-    """Of a running worker with four threads; nothing is left of them."""
+    """A running worker with four threads replies. No box is left."""
     publish("prices", "no request")
 
     def handle(message: Any) -> None:
@@ -119,7 +119,7 @@ def test_of_a_handler_whose_payloads_are_parsed() -> None:
 
 
 def test_a_requester_whose_connection_is_lost_leaves_nothing() -> None:
-    """It is told of by the database, gives up, and cleans up on a new connection."""
+    """The requester gets the database's error, gives up, and cleans up on a new connection."""
     requester = asked("prices", 1, timeout=60).start()
     wait_until(lambda: boxes("prices"), "it has asked")
     with connection.cursor() as cursor:
@@ -130,7 +130,7 @@ def test_a_requester_whose_connection_is_lost_leaves_nothing() -> None:
 
 
 def test_a_requester_whose_connection_is_lost_right_after_it_asked_leaves_nothing() -> None:
-    """Between the COMMIT and what turns autocommit on again: it looks as if a transaction were open."""
+    """The connection breaks after the COMMIT, before Django turns autocommit on. A transaction seems to be open."""
     with lost_after_its_commit(), pytest.raises(OperationalError):
         request("prices", 1, timeout=60)
     assert Message.objects.filter(topic="prices").count() == 1
@@ -160,7 +160,7 @@ def test_a_requester_that_is_interrupted_leaves_nothing(monkeypatch: pytest.Monk
 
 
 def test_nobody_replies() -> None:
-    """By the database's clock: the deadline is the box's; and the message stays what it is."""
+    """The box holds the deadline, by the database's clock. The message can still be delivered and acknowledged."""
     with Subscription("prices", "shop") as subscription:
         with pytest.raises(RequestTimeout, match=r"'one' on topic 'prices' within 0.2 s") as raised:
             request("prices", 1, timeout=timedelta(milliseconds=200), id="one")
@@ -257,9 +257,11 @@ def test_a_message_that_is_no_request() -> None:
 
 
 def test_no_header_makes_another_message_a_box() -> None:
-    """A writer of SQL who knows the offset and id of a message cannot have it overwritten."""
+    """An attacker writes SQL and knows the offset and id of a message. A reply does not overwrite that message."""
     there = publish("orders", "mine", id="0" * 36)
-    Message.objects.update(available_at=1 << 45)  # As one that is scheduled, so that no deadline has passed.
+    Message.objects.update(
+        available_at=1 << 45
+    )  # In the future, as for a scheduled message: no deadline has passed.
     Message.objects.update(original_topic="prices", original_id="forged")
     with Subscription("prices", "shop") as subscription:
         forge("prices", "forged", f"{there.offset}:{there.id}")
@@ -269,7 +271,7 @@ def test_no_header_makes_another_message_a_box() -> None:
 
 @pytest.mark.parametrize(("topic", "id"), [("prices", "another"), ("other", "asked")])
 def test_a_box_takes_no_reply_to_another_message(topic: str, id: str) -> None:
-    """A reader of the table knows the box, and can write messages of another topic or id."""
+    """An attacker reads the box from the table, and writes a message of another topic or id."""
     with (
         Subscription("prices", "shop") as shop,
         Subscription(topic, "thief") as thief,
@@ -284,7 +286,7 @@ def test_a_box_takes_no_reply_to_another_message(topic: str, id: str) -> None:
 
 
 def forge(topic: str, id: str, header: Any) -> None:
-    """Store a message as nobody can publish it: with this header of a request."""
+    """Store a message with this header of a request, which ``publish`` refuses."""
     publish(topic, 1, id=id, key="forged")
     headers = {} if header is None else {"mqueue-reply-to": header}
     metadata = {"kind": "", "headers": headers, "encoding": "json"}
@@ -371,7 +373,7 @@ def test_the_topic_of_replies_is_nobody_s() -> None:
 
 
 def test_what_it_costs() -> None:
-    """Two statements and a commit to ask, one for each look, two and a commit to answer, two and a commit to take."""
+    """To ask, to reply and to take the reply cost two statements and a commit each. Each look costs one statement."""
     with Subscription("prices", "shop") as subscription:
         question = requesting.Question("prices", OutgoingMessage(1), 30, None)
         question.ask()

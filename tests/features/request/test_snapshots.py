@@ -1,4 +1,4 @@
-"""At REPEATABLE READ: replies in transactions that have read before. Their snapshot shows the box as it was then."""
+"""At REPEATABLE READ: replies in transactions whose snapshot shows an earlier state of the box."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scheduled messages in tests: the database's time, and what waits."""
+"""Helpers for scheduled messages: the database's time, and the ids that wait."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from django_mqueue.store.dialect import NOW_MS
 
 
 def now() -> datetime:
-    """By the database's clock."""
+    """Return the time of the database's clock."""
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {NOW_MS}")
         return moment(int(cursor.fetchone()[0]))
 
 
 def waiting(topic: str) -> list[str]:
-    """The ids that wait, the next due first."""
+    """Return the ids of the scheduled messages, the next due first."""
     return [message.id for message in scheduled(topic)]
 
 

@@ -1,4 +1,4 @@
-"""Retries that wait for hours: out of the log, so that they hold back nothing, with all that they have been through."""
+"""Parked retries: they wait outside the log, hold back no other message, and keep their attempts and errors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def quick():  # type: ignore[no-untyped-def]
 
 
 def all_due(topic: str) -> None:
-    """As if the hours had passed."""
+    """Make all parked retries of a topic due, as if the hours had passed."""
     Message.objects.filter(topic=f"{topic}_scheduled").update(available_at=1)
 
 
@@ -174,7 +174,7 @@ def test_who_has_lost_the_delivery_sets_nothing_aside() -> None:
 
 @pytest.mark.parametrize("verb", ["nack", "postpone"])
 def test_a_commit_that_was_not_heard_of_sets_aside_once(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server committed, and the connection broke: said again, it is either known as done or refused."""
+    """The server commits, and the connection breaks. A repeated nack succeeds; a repeated postponement is refused."""
     publish("t", 1)
     with Subscription("t", "g") as subscription:
         (delivery,) = poll_until(subscription, 1)
@@ -194,7 +194,7 @@ def test_a_commit_that_was_not_heard_of_sets_aside_once(verb: str, monkeypatch: 
 
 
 def test_reset_forgets_what_was_set_aside_before() -> None:
-    """The message itself comes again, from the log, with fresh attempts: not a second time when the hours are over."""
+    """The log delivers the message again, with fresh attempts. The parked retry does not deliver it a second time."""
     with override_settings(MQUEUE=QUICK | {"RETENTION": 3600}):
         publish("t", 1, id="a")
         with Subscription("t", "g") as subscription:

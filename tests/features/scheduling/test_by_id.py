@@ -1,4 +1,4 @@
-"""A scheduled message by its id: repeated, replaced, cancelled, given another time; also at the moment it falls due."""
+"""Publish, replace, cancel and reschedule a scheduled message by its id, also at the moment when it is due."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_scheduled_lists_by_time_and_finds_one() -> None:
 
 
 def test_scheduled_reads_on_where_a_page_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also among messages of one moment."""
+    """All eight messages are due at the same time, and a page has three."""
     monkeypatch.setattr("django_mqueue.service.scheduling.PAGE", 3)
     at = now() + timedelta(hours=1)
     for n in range(8):
@@ -161,7 +161,7 @@ CHANGES: dict[str, Callable[[], bool | Published]] = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_changed_first_it_is_not_due(change: str) -> None:
-    """The change is made, and not committed, when a worker finds the message due: it is left alone, nobody waits."""
+    """The change is not committed when a worker promotes. The worker skips the message and does not wait."""
     due("t", "a")
     with HeldTransaction(CHANGES[change]) as held:
         publish("t", "other", id="b", at=now() - timedelta(seconds=1))
@@ -186,7 +186,7 @@ def test_changed_first_and_rolled_back_it_comes(change: str) -> None:
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_due_first_the_change_is_told_that_it_comes_too_late(change: str) -> None:
-    """The worker has moved the message, and not committed: the change waits, and finds nothing to change."""
+    """The worker has moved the message and not committed. The change waits, and then finds nothing to change."""
     due("t", "a")
     with HeldTransaction(promote) as moving:
         late = Background(CHANGES[change]).start()

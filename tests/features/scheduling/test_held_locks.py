@@ -1,4 +1,4 @@
-"""At REPEATABLE READ: what looks for an id that is not scheduled locks nothing that other publishers need."""
+"""At REPEATABLE READ: a search for an id that is not scheduled takes no lock that other publishers wait for."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def topic() -> str:
-    """Return a name of the test's own, of which the test makes the names of its other topics.
+    """Return a topic name that only this test uses. The names of its other topics contain it.
 
-    An INSERT of an id that was just deleted waits for locks of the next entry in the index of ids, until purge is done.
+    Until InnoDB's purge is done, an INSERT of a deleted id waits for locks on the next entry in the index of ids.
     """
     return f"s-{next(_numbers)}"
 
 
 def publish_around(topic: str) -> None:
-    """Publish before and after the id, in its topic and in others."""
+    """Publish ids and keys around the id, in its topic and in other topics."""
     with transaction.atomic():
         for other in (f"a{topic}", f"l{topic}", topic, f"{topic}z", f"z{topic}"):
             for key, message_id in ((KEY, "id-4"), (KEY, "id-6"), ("key-4", ID), ("key-6", ID)):
@@ -65,7 +65,7 @@ def test_an_unknown_id_holds_up_nobody(topic: str, verb: str, before: int) -> No
 
 @pytest.mark.parametrize("verb", ["cancel", "reschedule"])
 def test_what_was_cancelled_since_the_snapshot_holds_up_nobody(topic: str, verb: str) -> None:
-    """The last row of the table: a lock on the gap behind it would stop every publisher."""
+    """The row is the last of the table. A lock on the gap after it would stop every publisher."""
     publish(topic, 1, key=KEY, id=ID, delay=60)
 
     def work() -> object:
@@ -108,7 +108,7 @@ def test_what_the_transaction_scheduled_itself_is_replaced(topic: str) -> None:
 
 @pytest.mark.parametrize("own", [False, True])
 def test_an_id_that_came_into_the_log_since_the_snapshot_is_not_scheduled(topic: str, own: bool) -> None:
-    """By another transaction, or by this one."""
+    """Another transaction publishes the id, or this transaction does."""
     subscribe(topic, "billing")
 
     def first() -> int:

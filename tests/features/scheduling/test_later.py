@@ -1,4 +1,4 @@
-"""``delay=`` and ``at=``: nothing comes early, what is due comes soon, and what waits costs the others nothing."""
+"""Messages with ``delay=`` or ``at=`` come soon after their time, never before. They cost other messages nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CALM = {
 
 
 def test_a_delayed_message_comes_when_it_is_due_and_not_before() -> None:
-    """The third look at the latest after it is due brings it: with ``POLL_INTERVAL`` at 0.1 s, within a second."""
+    """At the latest, the third poll after the due time returns it: within a second if ``POLL_INTERVAL`` is 0.1 s."""
     began = now()
     published = publish("t", {"n": 1}, id="a", delay=1.2, kind="reminder", headers={"x": 1})
     assert (published.created, published.id) == (True, "a")
@@ -86,7 +86,7 @@ def test_messages_of_a_key_come_in_the_order_of_their_times_and_of_their_publica
 
 
 def test_waiting_messages_pin_no_watermark_and_take_nothing_from_those_that_are_due() -> None:
-    """Two thousand wait; the others are read, acked and passed with as many statements and rows as without them."""
+    """Two thousand messages wait. A poll costs as much as without them, and the watermark advances."""
     costs = []
     for topic, later in (("empty", 0), ("full", 2000)):
         publish_many(topic, [OutgoingMessage(n, key="k", delay=TOMORROW) for n in range(later)])

@@ -1,4 +1,4 @@
-"""From the schedule into the log: once, in order, through the gate, waiting for nobody, by one worker of many."""
+"""Promotion of due messages into the log: once, in order, by one worker, through the gate. No worker waits for it."""
 
 from __future__ import annotations
 
@@ -90,12 +90,12 @@ def test_what_was_for_a_group_that_is_gone_is_dropped() -> None:
 
 
 def test_an_id_that_somebody_is_publishing_waits_until_that_is_decided() -> None:
-    """Nobody knows yet whether it will be in the log; the others come, and nobody waits."""
+    """The publish is not committed, so its outcome is unknown. Other messages are promoted, and no worker waits."""
     due("a")
     due("b")
     with HeldTransaction(lambda: publish("t", "at once", id="a")) as held:
         promoter = Promoter("default", "t")
-        # MySQL may have a lock on the gap where the other one belongs, until a's place is given.
+        # MySQL may hold a lock on the gap where b belongs: promote until b is in the log.
         wait_until(lambda: promoter.promote().promoted or waiting("t") == ["a"], "the other one comes")
         assert waiting("t") == ["a"]
         assert promote() == Promotion(), "and nobody has waited to find out"
@@ -110,7 +110,7 @@ def test_an_id_that_somebody_is_publishing_waits_until_that_is_decided() -> None
 
 
 def test_a_message_that_would_wait_for_an_open_transaction_is_left_for_later_alone() -> None:
-    """A publisher who is told of a duplicate has a lock on the gap before it, where another message belongs."""
+    """A publisher that finds a duplicate locks the gap before it. A due message belongs in that gap."""
     publish("t", "there", id="m", key="k")
     for id in ("a", "l", "z"):
         due(id, key="k")
@@ -132,7 +132,7 @@ def test_a_message_that_would_wait_for_an_open_transaction_is_left_for_later_alo
 
 
 def test_while_one_worker_promotes_another_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor does it take what is left: whoever commits first, the messages of a key come in order."""
+    """The second worker promotes no other messages either, so the messages of a key stay in order."""
     monkeypatch.setattr(promoting, "ROWS", 2)
     publish_many("t", [OutgoingMessage(n, key="k", at=now() + PAST) for n in range(3)])
     with HeldTransaction(promote) as first:
@@ -142,7 +142,7 @@ def test_while_one_worker_promotes_another_does_not_wait(monkeypatch: pytest.Mon
 
 
 def test_the_first_promotion_of_a_topic_by_two_workers_at_once() -> None:
-    """The row that they lock is not there yet: one makes it."""
+    """The row that the workers lock does not exist yet. One worker inserts it."""
     publish_many("t", [OutgoingMessage(n, at=now() + PAST) for n in range(200)])
     ready = threading.Barrier(4)
 
@@ -156,7 +156,7 @@ def test_the_first_promotion_of_a_topic_by_two_workers_at_once() -> None:
 
 
 def test_many_workers_promote_each_message_once() -> None:
-    """Two groups of three subscribers each, and messages that fall due all the while: each group gets each once."""
+    """Two groups of three subscribers poll while messages become due. Each group gets each message once."""
     total = 600
     got: dict[str, Counter[int]] = {"a": Counter(), "b": Counter()}
     begun = threading.Barrier(7)
@@ -193,7 +193,7 @@ def test_many_workers_promote_each_message_once() -> None:
 
 
 def test_a_promotion_goes_through_the_gate_before_it_gets_an_offset() -> None:
-    """With all slots taken it stands, and a message inserted elsewhere meanwhile gets the next offset."""
+    """While all slots are taken, the promotion waits. A message that passes another gate gets the next offset."""
     due("a")
     names = sorted(gates.slots(gates.gate_of("t")))
     before = publish("other", 1).offset
@@ -222,8 +222,8 @@ def _topic_of_another_gate(topic: str) -> str:
 
 
 def test_a_promotion_that_commits_late_loses_nothing() -> None:
-    """Its offsets are handed out, and later ones are delivered, acked and settled as far as they may be, meanwhile."""
-    promote()  # The row that promotions lock: what an earlier test left of one would have the next row locked, too.
+    """The promotion has offsets but is not committed. Meanwhile a later offset is acknowledged, and settling runs."""
+    promote()  # Creates the row to lock. With a remnant of an earlier test, the next row would also be locked.
     for n in range(3):
         publish("t", f"m{n}", at=now() + PAST)
     with override_settings(MQUEUE=QUICK), Subscription("t", "g") as subscription:

@@ -1,4 +1,4 @@
-"""What others do between two statements of a promotion: nobody fails, nobody is held up, nothing is lost."""
+"""Other transactions run between two statements of a promotion. None fails or is held up, and no message is lost."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def due(id: str, since: timedelta = PAST) -> None:
 
 
 def after(monkeypatch: pytest.MonkeyPatch, statement: str, happens: Callable[[], Any]) -> None:
-    """Once, after that statement of a promotion."""
+    """Call ``happens`` once, after ``statement`` of a promotion."""
     original = getattr(store, statement)
     done: list[bool] = []
 
@@ -76,7 +76,7 @@ def test_an_id_that_is_published_between_two_statements_is_dropped(monkeypatch: 
 def test_changed_between_two_statements_it_is_told_that_it_comes_too_late(
     monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
-    """Or in time. One of the two is so, and no deadlock ends the caller's transaction."""
+    """The change comes in time or too late. In both cases no deadlock ends the caller's transaction."""
     due("a")
     due("b")
     changes: dict[str, Callable[[], Any]] = {
@@ -123,7 +123,7 @@ def test_many_that_are_in_doubt_do_not_stand_before_the_others(monkeypatch: pyte
 
 
 def test_many_that_are_in_the_way_are_found_one_after_the_other() -> None:
-    """After one was found, the next ones are looked for among a few, not among all again."""
+    """After the first one is found, the search for the next ones starts with a few messages, not with all."""
     due("a")
     promoter = Promoter("default", "t")
     promoter._in_the_way(list(range(500)))
@@ -135,10 +135,10 @@ def test_many_that_are_in_the_way_are_found_one_after_the_other() -> None:
 
 
 def test_while_a_promotion_waits_publishers_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It holds no lock on the counter of offsets, which MariaDB would take for an INSERT ... SELECT."""
+    """The promotion does not lock the counter of offsets. MariaDB would lock it for an INSERT ... SELECT."""
     due("b")
     due("c")
-    # For as long as the publisher takes: the second that it waits otherwise would be this test's patience.
+    # Wait as long as the publisher takes: the usual timeout of one second would be too short for this test.
     monkeypatch.setattr(patience, "hardly_any", lambda using: nullcontext())
     held = HeldTransaction(lambda: publish("t", "at once", id="c", key="k"))
     after(monkeypatch, "in_log", lambda: held.start().result())
@@ -151,7 +151,7 @@ def test_while_a_promotion_waits_publishers_do_not(monkeypatch: pytest.MonkeyPat
 
 
 def test_what_was_set_aside_comes_after_a_reset_if_the_log_has_forgotten_it() -> None:
-    """To the start: else it would be lost. Not if the new start lies behind it."""
+    """A reset to the start keeps the parked retry, which would be lost otherwise. A later start drops it."""
 
     def promoted_after_reset(to: Literal["earliest", "latest"]) -> Promotion:
         with override_settings(MQUEUE=QUICK), Subscription("t", "g") as subscription:

@@ -1,4 +1,4 @@
-"""Receivers of tests: what they heard."""
+"""A receiver that records the signals of a test."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEASES = [signals.lease_won, signals.lease_lost]
 
 
 class Heard:
-    """What receivers were called with: (name of the signal, arguments), and in which threads."""
+    """Record each call, as (name of the signal, arguments), and the names of the threads."""
 
     def __init__(self, then: Callable[..., object] | None = None) -> None:
         self.calls: list[tuple[str, dict[str, Any]]] = []
@@ -41,7 +41,7 @@ class Heard:
 def listening(
     *chosen: TopicSignal, then: Callable[..., object] | None = None, sender: str | None = None
 ) -> Iterator[Heard]:
-    """Hear the signals (all but those of leases, if none is named) for as long as the block runs."""
+    """Record the signals until the block ends. By default, record all signals except lease signals."""
     heard = Heard(then)
     signals_heard = chosen or [signal for signal in ALL if signal not in LEASES]
     for signal in signals_heard:

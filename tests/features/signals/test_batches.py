@@ -1,4 +1,4 @@
-"""What is told of batches, and of handlers that are given up."""
+"""Signals of batches, and of handlers that exceed their time limit."""
 
 from __future__ import annotations
 

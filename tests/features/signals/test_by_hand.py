@@ -1,4 +1,4 @@
-"""What is told of publishing and consuming by hand: which signals, with which arguments, and when."""
+"""Signals of publishing and of consuming without a worker: their order, arguments and times."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_duplicates_are_not_told() -> None:
 
 
 def test_of_a_transaction_that_django_knows_nothing_of_nothing_is_told() -> None:
-    """Autocommit is off: nobody says when it is committed."""
+    """Autocommit is off, so Django does not report the commit."""
     transaction.set_autocommit(False)
     try:
         with listening() as heard:
@@ -200,7 +200,7 @@ def test_an_ack_within_a_transaction_is_told_after_its_commit() -> None:
 
 
 def test_what_was_left_unanswered_until_it_was_given_up_is_told_with_its_id() -> None:
-    """The worker died of it, three times, as far as anybody knows."""
+    """The subscriber leaves the message unacknowledged three times. This looks like a worker that dies each time."""
     publish("t", 1, key="k", id="one")
     impatient = Subscription("t", "g", visibility_timeout=0.05, max_attempts=2)
     with listening(signals.dead_lettered) as heard, impatient as subscription:
@@ -266,7 +266,7 @@ def test_a_lease_that_was_taken_is_told_as_lost() -> None:
 
 
 def test_a_topic_can_be_listened_to_alone() -> None:
-    """By the name's value: Django compares senders by identity."""
+    """``sender`` matches by value, although Django compares senders by identity."""
     with listening(signals.published, sender="".join(["or", "ders"])) as heard:
         publish("".join(["ord", "ers"]), 1)
         publish("others", 2)
@@ -297,7 +297,7 @@ def test_signals_cost_no_statement_with_listeners_or_without() -> None:
 
 @pytest.mark.parametrize("at", ["lease_won", "delivered"])
 def test_receivers_of_a_poll_run_with_no_lock_and_no_transaction(at: str) -> None:
-    """While one hangs, another thread acks and polls; and the receiver can use the queue itself."""
+    """While a receiver hangs, another thread acknowledges and polls. The receiver itself can publish."""
     entered, leave = threading.Event(), threading.Event()
 
     def hang(**arguments: Any) -> None:
@@ -322,7 +322,7 @@ def test_receivers_of_a_poll_run_with_no_lock_and_no_transaction(at: str) -> Non
 
 
 def finish(subscription: Subscription, count: int) -> int:
-    """Ack what is out, and what comes, until so many are done."""
+    """Acknowledge the deliveries in flight and new ones, until ``count`` are done."""
     done = 0
     while done < count:
         for delivery in [*engine_of(subscription).context.flying.values(), *subscription.poll()]:

@@ -23,7 +23,7 @@ def reject(message: Message) -> None:
 
 
 class Draining:
-    """What both kinds of test cases must see."""
+    """Tests that run in both kinds of test cases."""
 
     def test_what_drain_does_is_told_before_it_returns(self) -> None:
         publish("t", 1, id="one")
@@ -44,7 +44,7 @@ class Draining:
         assert heard.names == ["lease_won", "lease_lost"]
 
     def test_receivers_that_fail_break_neither_the_drain_nor_the_test(self) -> None:
-        """Not even by an error of the database, which leaves Django's transaction unusable."""
+        """The receiver raises a database error, which normally makes Django's transaction unusable."""
 
         def fail(**arguments: Any) -> None:
             Door.objects.create(name="once")

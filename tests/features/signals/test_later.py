@@ -1,4 +1,4 @@
-"""What is told of messages that come later, and of long waits."""
+"""Signals of scheduled messages, and of long waits."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_message_that_takes_the_place_of_a_scheduled_one_is_told_so() -> None:
 
 @pytest.mark.parametrize("verb", ["nack", "postpone"])
 def test_a_wait_of_many_hours_is_told_as_what_it_is(verb: str) -> None:
-    """Though the message is done where it was, and scheduled anew."""
+    """The signal is ``failed`` or ``postponed``, although the message moves from the log to the schedule."""
     publish("t", 1, id="one")
     with listening() as heard, Subscription("t", "g") as subscription:
         (delivery,) = poll_until(subscription, 1)

@@ -47,7 +47,7 @@ def numbers(group: str) -> Counter[int]:
 def test_a_worker_that_is_stopped_leaves_its_group_at_once_and_hears_out_its_receivers(
     workers: Workers,
 ) -> None:
-    """One is slow: what waited for it is told, too. Another hangs: it is waited for some seconds, and no more."""
+    """The worker sends all signals to a slow receiver. It waits only some seconds for a receiver that hangs."""
     worker = start(workers)
     publish_many("told", [OutgoingMessage({"n": n}, id=str(n), kind="slow") for n in range(30)])
     wait_until(lambda: done() == 30, "all are handled")
@@ -65,7 +65,7 @@ def test_a_worker_that_is_stopped_leaves_its_group_at_once_and_hears_out_its_rec
 
 
 def test_a_worker_that_is_killed_loses_signals_and_no_message(workers: Workers) -> None:
-    """At most once: each is told once, or never; what was handled is told by nobody else."""
+    """Each signal is sent at most once. The next worker sends no signal for messages that the dead worker handled."""
     worker = start(workers)
     publish("told", {"n": 0}, id="0", kind="hang")
     publish_many("told", [OutgoingMessage({"n": n}, id=str(n)) for n in range(1, 20)])

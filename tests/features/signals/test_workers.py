@@ -1,4 +1,4 @@
-"""What is told of a worker's doing, and that its receivers can do it no harm: slow, raising, or hanging ones."""
+"""Signals of workers. Receivers that are slow, raise or hang do not harm the worker."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_without_listeners_a_worker_starts_no_thread_and_makes_no_event(
 
 
 class Unnamed:
-    """A receiver without a ``__qualname__``: Django's own log of its failure fails by that."""
+    """A receiver without a ``__qualname__``: Django fails when it logs this receiver's error."""
 
     def __call__(self, **arguments: Any) -> None:
         raise RuntimeError("unnamed")
@@ -113,7 +113,7 @@ def leave(**arguments: Any) -> None:
 def test_receivers_that_raise_are_logged_and_keep_nobody_from_anything(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Not the handlers, not the other receivers, not one another."""
+    """All messages are handled, and all receivers are called."""
     bad: list[Callable[..., None]] = [Unnamed(), partial(Unnamed())]
     publish_many("t", range(20))
     with registered("t", Seen()):
@@ -143,7 +143,7 @@ def test_a_receiver_that_exits_ends_neither_the_worker_nor_the_telling(
 def test_a_receiver_that_hangs_costs_the_worker_nothing(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For two lease durations: it handles what comes, renews its leases, and leaves its group, at once."""
+    """While the receiver hangs, the worker handles messages and renews its lease. Then it leaves its group at once."""
     monkeypatch.setattr(announcer, "LINGER", 0.1)
     entered, leave, returned = threading.Event(), threading.Event(), list[bool]()
     lease = PartitionLease.objects.filter(partition_key="k")
@@ -186,7 +186,7 @@ def test_a_receiver_that_hangs_costs_the_worker_nothing(
 def test_more_events_than_there_is_room_for_are_dropped_and_counted(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The oldest are kept, in order; the worker is done all the same before the first receiver returns."""
+    """The oldest events are kept, in order. The worker handles all messages before the first receiver returns."""
     monkeypatch.setattr(announcer, "SIZE", 50)
     leave, put, original = threading.Event(), list[str](), Announcer.put
 
@@ -217,7 +217,7 @@ def test_more_events_than_there_is_room_for_are_dropped_and_counted(
 
 
 def test_what_is_waiting_when_a_worker_stops_is_told_before_it_ends() -> None:
-    """A slow receiver is waited for, after the group was left."""
+    """The worker leaves its group first, and then waits for the slow receiver."""
     released: list[int] = []
 
     def slow(**arguments: Any) -> None:
@@ -234,7 +234,7 @@ def test_what_is_waiting_when_a_worker_stops_is_told_before_it_ends() -> None:
 def test_receivers_may_use_the_database_and_leave_it_as_they_like(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A transaction left open is rolled back before the next; a broken connection is replaced; all are closed."""
+    """The worker rolls back an open transaction, replaces a broken connection, and closes all connections."""
 
     def use(**arguments: Any) -> None:
         number = int(arguments["id"])

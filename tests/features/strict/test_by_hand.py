@@ -1,4 +1,4 @@
-"""Strict: one message of a key at a time, in order, whatever fails; and no key waits for another's."""
+"""Strict order: one message of a key at a time, also after failures. No key waits for another key."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def subscription() -> Iterator[Subscription]:
 
 
 def heads(subscription: Subscription) -> tuple[Delivery, Delivery]:
-    """The first of both keys, and no more than these."""
+    """Return the first message of each key. No other message is delivered."""
     got = gather(subscription.poll, 2, "both heads")
     assert subscription.poll() == []
     bad, good = sorted(got, key=lambda delivery: str(delivery.key))
@@ -40,7 +40,7 @@ def heads(subscription: Subscription) -> tuple[Delivery, Delivery]:
 
 
 def finish(subscription: Subscription, key: str, first: int) -> None:
-    """The rest of a key comes in order, one at a time."""
+    """Acknowledge the rest of a key: the messages come in order, one at a time."""
     for n in range(first, 3):
         (delivery,) = wait_until(subscription.poll, f"{key} {n}")
         assert (delivery.key, delivery.payload) == (key, n)
@@ -60,7 +60,7 @@ def test_the_next_of_a_key_comes_when_the_one_before_is_acked(subscription: Subs
 def test_a_message_put_back_holds_back_its_key_and_no_other(
     put_back: str, subscription: Subscription
 ) -> None:
-    """While it waits nothing of its key comes, all of the other key does; then it comes first."""
+    """While the message waits, no message of its key is delivered, but the other key continues. Then it comes first."""
     bad, good = heads(subscription)
     getattr(bad, put_back)(delay=0.7)
     good.ack()
@@ -92,7 +92,7 @@ def test_a_rejected_message_lets_its_key_go_on(subscription: Subscription) -> No
 
 
 def test_what_is_put_back_waits_for_its_turn_with_a_new_owner_too() -> None:
-    """The order is the database's: an owner that comes fresh knows which one holds back the key."""
+    """The order is in the database: a new owner finds the message that holds back the key."""
     for n in range(3):
         publish("t", n, key="bad")
     with Subscription("t", "g", strict=True) as first:
@@ -107,7 +107,7 @@ def test_what_is_put_back_waits_for_its_turn_with_a_new_owner_too() -> None:
 
 
 def test_what_a_dead_owner_left_unanswered_comes_first() -> None:
-    """Not the ones behind it, though those are new and nobody had them."""
+    """The later messages wait, although they are new and were never delivered."""
     with override_settings(MQUEUE={"DISCOVERY_INTERVAL": 0.02, "LEASE_DURATION": 60}):
         for n in range(3):
             publish("t", n, key="k")

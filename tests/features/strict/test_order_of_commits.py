@@ -1,6 +1,6 @@
-"""Strict order is that of commits and sends: what was committed before another was sent is delivered before it.
+"""Strict order follows commits: a message committed before another one is sent is delivered before it.
 
-Offsets alone do not tell: a message may commit after later offsets have been read.
+Offsets alone do not show this order: a message may commit after later offsets have been read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def long_leases() -> Iterator[None]:
 
 
 def test_what_committed_late_comes_before_what_was_sent_after_its_commit() -> None:
-    """A: inserted. Another key's message: sent, and read beyond A. A: commits. B: sent. A comes first, then B."""
+    """A is inserted. A later offset of another key is read. A commits. B is sent. A comes first, then B."""
     with Subscription("orders", "g", strict=True) as subscription:
         publish("orders", "zero", key="k")
         poll_until(subscription, 1)[0].ack()
@@ -35,7 +35,7 @@ def test_what_committed_late_comes_before_what_was_sent_after_its_commit() -> No
             poll_until(subscription, 1)[0].ack()
             engine_of(subscription).feed.tails[
                 "orders"
-            ].sweep_at = math.inf  # The next look at holes is far away.
+            ].sweep_at = math.inf  # The next check for late commits is far away.
             late.commit()
         publish("orders", "B", key="k")
         got = []
@@ -47,7 +47,7 @@ def test_what_committed_late_comes_before_what_was_sent_after_its_commit() -> No
 
 
 def test_the_same_where_the_log_is_read_on_before_the_tail_is() -> None:
-    """As above, while a backlog is worked off: both are found by reading the partition, not by the news."""
+    """As above, with a backlog: both messages are found by reading the partition, not by polling the tail."""
     with HeldTransaction(lambda: publish("orders", "A", key="k")) as late:
         publish_many("orders", [OutgoingMessage(n, key="k") for n in range(READ_AHEAD + 5)])
         with Subscription("orders", "g", strict=True) as subscription:
@@ -57,7 +57,7 @@ def test_the_same_where_the_log_is_read_on_before_the_tail_is() -> None:
             publish("orders", "B", key="k")
             got, claiming = [], engine_of(subscription).claiming
             while "B" not in got:
-                (delivery,) = claiming.crowd(1, 1)  # as between two looks at the tail
+                (delivery,) = claiming.crowd(1, 1)  # as between two polls of the tail
                 got.append(delivery.payload)
                 delivery.ack()
     assert "A" in got

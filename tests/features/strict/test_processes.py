@@ -1,4 +1,4 @@
-"""Strict order with real workers that come, go and are killed."""
+"""Strict order with real workers that start, stop and are killed."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def done() -> int:
 
 @pytest.mark.timeout(180)
 def test_order_per_key_holds_while_workers_come_go_and_are_killed() -> None:
-    """Every 50 messages one of three workers is killed or told to stop, and another comes in its place.
+    """Every 50 messages, the test kills or stops one of three workers and starts another.
 
-    Some messages fail twice on their way, and one goes to the dead letters.
+    Some messages fail once or twice, and one becomes a dead letter.
     """
     failing = {(3, 10): 2, (5, 0): 1, (5, 1): 2, (6, 30): 1_000}
     publish_many(
@@ -49,7 +49,7 @@ def test_order_per_key_holds_while_workers_come_go_and_are_killed() -> None:
         for enough in range(50, KEYS * EACH, 50):
             wait_until(lambda: done() >= enough, f"{enough} are done")  # noqa: B023
             place = choose.randrange(len(alive))
-            if len(workers.all) % 2:  # in turn, so that a quick run sees both
+            if len(workers.all) % 2:  # in turn, so that a quick run does both
                 killed.add(alive[place].pid)
                 alive[place].kill()
                 let_worker_die(alive[place])
@@ -59,7 +59,7 @@ def test_order_per_key_holds_while_workers_come_go_and_are_killed() -> None:
         wait_until(lambda: done() == KEYS * EACH, "all are done")
         for worker in workers.all:
             code = worker.stop() if worker in alive else worker.wait()
-            early = "consuming" not in worker.output()  # told to end before it could listen
+            early = "consuming" not in worker.output()  # stopped before it could handle the signal
             assert code == (-signal.SIGKILL if worker.pid in killed else -signal.SIGTERM if early else 0)
     assert len(killed) >= 2
     steps = by_key("ledger", "books")
@@ -70,7 +70,7 @@ def test_order_per_key_holds_while_workers_come_go_and_are_killed() -> None:
 
 
 def test_a_failing_message_holds_back_its_key_only() -> None:
-    """While the handler of one key's first message is at work and fails, the other keys run to their ends."""
+    """While the handler of one key's first message runs and fails, the other keys finish."""
     publish("ledger", {"n": 0, "do": "fail_after", "door": "fail", "times": 1}, key="bad")
     for n in range(1, 5):
         publish("ledger", {"n": n}, key="bad")

@@ -27,7 +27,7 @@ from tests.support.shop.models import Door, Sale
 
 
 class Helpers:
-    """What both kinds of test cases must see."""
+    """Tests that run in both kinds of test cases."""
 
     def test_published_lists_what_is_in_the_log(self) -> None:
         publish("t", {"n": 1}, key="k", id="one", kind="a", headers={"h": 1})
@@ -45,7 +45,7 @@ class Helpers:
         assert published("nothing") == []
 
     def test_drain_runs_handlers_until_nothing_is_deliverable(self) -> None:
-        """Also what they publish themselves; each message once, in the order of its key."""
+        """``drain`` also delivers what handlers publish: each message once, in the order of its key."""
         seen, last = Seen(lambda message: publish("next", message.payload, key=message.key)), Seen()
         publish_many("t", [OutgoingMessage(n, key=f"k{n % 3}") for n in range(60)])
         with registered("t", seen), registered("next", last):

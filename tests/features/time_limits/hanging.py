@@ -1,4 +1,4 @@
-"""Handlers that hang until their test lets them go, and workers in threads to run them."""
+"""Handlers that hang until their test releases them, and workers in threads that run them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LIMIT = 0.15
 
 
 class Hanging:
-    """What handlers hang in. ``over``: what each came to when it was let go."""
+    """Handlers call ``hang`` and block until the test releases them. ``over`` holds each call's result or error."""
 
     def __init__(self) -> None:
         self.go = threading.Event()
@@ -39,7 +39,7 @@ class Hanging:
                 self._inside -= 1
 
     def let_go(self) -> None:
-        """Once no worker runs any more: none of their threads is left either."""
+        """Release the handlers, and wait until their threads have ended. Call it when no worker runs."""
         self.go.set()
         wait_until(lambda: not self._inside, "all have come out")
         wait_until(
@@ -49,7 +49,7 @@ class Hanging:
 
 @contextmanager
 def running(hanging: Hanging | None = None, threads: int = 2) -> Iterator[Runner]:
-    """What is registered for topic "t", run in the background until the block ends; what hangs is let go then."""
+    """Run the handlers of topic "t" in the background. Release the handlers of ``hanging`` when the block ends."""
     runner = Runner(handlers(["t"]), RunOptions(threads=threads, max_seconds=PATIENCE))
     background = Background(runner.run).start()
     try:

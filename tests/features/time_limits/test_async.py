@@ -49,7 +49,7 @@ def test_it_is_cancelled_and_comes_again() -> None:
 
 
 def test_it_is_an_attempt_however_the_handler_takes_it() -> None:
-    """It keeps the cancellation to itself, or raises something else: its time was over."""
+    """The handler catches the cancellation, or raises another exception. The attempt still fails."""
     publish_all("t", range(2))
 
     async def handle(message: Message) -> None:
@@ -111,7 +111,7 @@ def test_what_an_atomic_one_wrote_is_rolled_back(batch: bool) -> None:
 def test_one_that_blocks_its_loop_is_given_up_like_a_plain_one(
     hanging: Hanging, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It cannot be cancelled. The place where it hangs is told all the same."""
+    """The worker cannot cancel the handler. The log still shows the line where it hangs."""
     publish("t", 1)
 
     async def handle(message: Message) -> None:

@@ -1,4 +1,4 @@
-"""``max_runtime`` of plain handlers: the attempt has failed, and what the thread still does comes too late."""
+"""``max_runtime`` of plain handlers: the attempt fails, and its thread can no longer settle the delivery."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 
 def test_past_it_the_attempt_has_failed_and_comes_again(hanging: Hanging) -> None:
-    """With a clear reason, and the place where it hung; the second attempt is done meanwhile."""
+    """The error gives the reason and the line where the handler hung. The second attempt succeeds meanwhile."""
     publish("t", 1, key="k")
 
     def handle(message: Message) -> None:
@@ -99,7 +99,7 @@ def test_quick_ones_are_none_of_its_business() -> None:
 
 
 def test_its_late_answer_changes_nothing(hanging: Hanging) -> None:
-    """Neither does what it asks of its delivery: that has been answered."""
+    """``extend`` and ``ack`` raise ``StaleDelivery``, because the worker has settled the delivery."""
     publish("t", 1, key="k")
     subject: list[Delivery] = []
 
@@ -120,7 +120,7 @@ def test_its_late_answer_changes_nothing(hanging: Hanging) -> None:
 
 @pytest.mark.parametrize("batch", [False, True])
 def test_an_atomic_handler_that_comes_late_rolls_back(hanging: Hanging, batch: bool) -> None:
-    """The next attempt's effects are the ones that stay."""
+    """The effects of the late attempt are rolled back. The effects of the next attempt stay."""
     publish("t", 1, key="k")
     first = threading.Event()
 
@@ -141,7 +141,7 @@ def test_an_atomic_handler_that_comes_late_rolls_back(hanging: Hanging, batch: b
 
 
 def test_strict_the_key_goes_on_when_it_is_given_up(hanging: Hanging) -> None:
-    """With its retry, and then with the next: beside the one that hangs still."""
+    """The retry runs, and then the next messages, while the first attempt still hangs."""
     for n in range(3):
         publish("t", n, key="k")
 
@@ -159,7 +159,7 @@ def test_strict_the_key_goes_on_when_it_is_given_up(hanging: Hanging) -> None:
 
 
 def test_a_batch_fails_as_one(hanging: Hanging) -> None:
-    """But for what its handler was not given: that is acked."""
+    """The message that the filter removes is acknowledged. All others fail."""
     publish_all("t", range(4))
     wants = lambda message: message.payload != 1  # noqa: E731
     with registered(

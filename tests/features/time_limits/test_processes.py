@@ -1,4 +1,4 @@
-"""Real workers whose handlers hang: told to stop, told twice, and too many of them."""
+"""Real workers whose handlers hang: one stop signal, two stop signals, and too many hanging handlers."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def has_locked_its_delivery() -> bool:
-    """Whether a handler has begun and has locked the only delivery."""
+    """Return True if a handler has begun and has locked the only delivery."""
     with transaction.atomic():
         free = DeliveryState.objects.select_for_update(skip_locked=True)
         return DeliveryState.objects.exists() and not list(free)
 
 
 def hangs(workers: Workers, topic: str, do: str = "wait", number: int = 1) -> Worker:
-    """A worker whose handler hangs."""
+    """Start a worker whose handler hangs."""
     publish(topic.partition(":")[0], {"n": number, "do": do, "door": "none", "seconds": 600}, key="k")
     worker = workers.start(topic, "--threads", "1")
     begun = Step.objects.filter(what="start")
-    if topic == "sums":  # An atomic one's steps are unseen.
+    if topic == "sums":  # An atomic handler has not committed its steps.
         wait_until(has_locked_its_delivery, "it hangs")
     else:
         wait_until(begun.exists, "it hangs")
@@ -42,14 +42,14 @@ def hangs(workers: Workers, topic: str, do: str = "wait", number: int = 1) -> Wo
     ids=["in the database", "elsewhere", "async", "atomic, with its delivery locked"],
 )
 def test_told_to_stop_it_waits_for_the_limit_and_no_longer(topic: str, do: str) -> None:
-    """Its attempt has failed then, and it exits with 0: the thread goes with the process."""
+    """At the limit the attempt fails and the worker exits with 0. The handler's thread ends with the process."""
     with Workers() as workers:
         worker = hangs(workers, topic, do)
         worker.send(signal.SIGTERM)
         assert worker.wait() == 0
         assert "is given up (max_runtime is 1 s)" in worker.output()
     state = DeliveryState.objects.get()
-    if do == "lock_and_sleep":  # Its own transaction kept the failure from being noted; it is a suspect now.
+    if do == "lock_and_sleep":  # Its transaction blocked the record of the failure: quarantine follows.
         assert (state.in_flight, state.failure_count) == (True, 0)
         return
     assert (state.in_flight, state.failure_count) == (False, 1)
@@ -60,7 +60,7 @@ def test_told_to_stop_it_waits_for_the_limit_and_no_longer(topic: str, do: str) 
 
 
 def test_without_a_limit_the_first_signal_waits_and_the_second_ends_it() -> None:
-    """It renews its lease meanwhile. Another worker has the message when the lease has expired."""
+    """The worker renews its lease while it waits. Another worker gets the message when this lease has expired."""
     with Workers() as workers:
         worker = hangs(workers, "orders:billing")
         worker.send(signal.SIGTERM)
@@ -81,7 +81,7 @@ def test_without_a_limit_the_first_signal_waits_and_the_second_ends_it() -> None
 
 
 def test_where_too_many_hang_the_process_ends_with_1_and_its_successor_goes_on() -> None:
-    """Every errand hangs. With one thread the fourth is one too many."""
+    """Every errand hangs. With one thread, the fourth hanging handler ends the process."""
     with Workers() as workers:
         worker = hangs(workers, "errands", "sleep")
         for number in range(2, 6):

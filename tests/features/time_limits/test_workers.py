@@ -1,4 +1,4 @@
-"""What a handler that hangs does to its worker: nothing, as long as not too many do. And who hears of it."""
+"""Handlers that hang: the worker continues unless too many hang, and the log reports them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 
 def test_the_others_go_on_and_the_lease_is_renewed(hanging: Hanging) -> None:
-    """Its only thread hangs: another takes its place."""
+    """The worker's only thread hangs. A new thread replaces it."""
     publish("t", 0, key="k")
     publish_many("t", range(1, 40))
 
@@ -52,7 +52,7 @@ def lock_state(message: Any) -> None:
 def test_an_atomic_handler_that_holds_its_delivery_locked_does_not_hold_up_its_worker(
     hanging: Hanging,
 ) -> None:
-    """It has its delivery locked in its transaction, which never ends: its answer waits, and nobody else does."""
+    """The handler's open transaction locks its delivery. Only the record of its failure waits for the lock."""
     publish("t", 0, key="k")
 
     def handle(message: Any) -> None:
@@ -87,7 +87,7 @@ def lease_age(key: str) -> int:
 
 @pytest.mark.parametrize("limit", [None, 60])
 def test_leases_are_renewed_while_all_threads_hang(hanging: Hanging, limit: float | None) -> None:
-    """Longer than a lease lasts (two seconds), with a limit that is far away, and with none."""
+    """The threads hang longer than a lease lasts (two seconds), with a distant limit and without a limit."""
     publish_many("t", range(3))
     with (
         registered("t", seen := Seen(lambda m: hanging.hang()), max_runtime=limit),
@@ -112,7 +112,7 @@ def test_leases_are_renewed_while_all_threads_hang(hanging: Hanging, limit: floa
 
 
 def test_where_too_many_hang_the_process_ends(hanging: Hanging, caplog: pytest.LogCaptureFixture) -> None:
-    """It has one thread, and may have four that hang. The fourth is answered before it goes."""
+    """With one thread, the fourth hanging handler ends the process. The worker settles the fourth delivery first."""
     publish_many("t", range(8))
     with registered("t", seen := Seen(lambda m: hanging.hang()), max_runtime=LIMIT, retry=LATER):
         runner = Runner(handlers(["t"]), RunOptions(threads=1, max_seconds=PATIENCE))
@@ -131,7 +131,7 @@ def has_failed(offset: int) -> bool:
 
 
 def test_those_that_end_at_last_do_not_count(hanging: Hanging) -> None:
-    """Six handlers, one after the other, run until their failure is noted. Four at once would end the worker."""
+    """Six handlers, one after the other, run until their failure is recorded. Four at once would end the worker."""
 
     def handle(message: Message) -> None:
         if message.payload < 6:
@@ -169,7 +169,7 @@ def test_a_hanging_handler_is_told_of(hanging: Hanging, caplog: pytest.LogCaptur
 def test_one_without_a_limit_is_told_of_after_ten_visibility_timeouts(
     hanging: Hanging, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """And again when it has taken twice as long. It is left to run."""
+    """The worker warns again after twice that time. It does not stop the handler."""
     publish_all("t", [1, 2])
     with (
         registered("t", Batches(lambda m: hanging.hang()), batch=True, visibility_timeout=0.02),
@@ -190,7 +190,7 @@ def test_one_without_a_limit_is_told_of_after_ten_visibility_timeouts(
 def test_a_handler_with_open_transactions_of_its_own(
     hanging: Hanging, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It holds its delivery locked, without being atomic: nobody waits for it."""
+    """The handler is not atomic, but its own transaction locks its delivery. The worker does not wait for the lock."""
     publish("t", 0, key="k")
 
     def handle(message: Any) -> None:

@@ -1,4 +1,4 @@
-"""A tracer that keeps its spans, for one test."""
+"""A tracer that keeps the spans of one test."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .spans import Spans
 def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[Spans]:
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)  # set_tracer_provider is for once in a process
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)  # set_tracer_provider works once per process
     yield Spans(exporter)
     provider.shutdown()
 
 
 @pytest.fixture(autouse=True)
 def complaints(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test hears them anew."""
+    """Clear the record of logged complaints, so that each test logs its own."""
     monkeypatch.setattr(tracing, "_complained", set())

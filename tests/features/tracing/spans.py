@@ -27,13 +27,13 @@ def context(span: ReadableSpan) -> SpanContext:
 
 
 def traceparent(span: ReadableSpan) -> str:
-    """As W3C's Trace Context writes it: version, trace, span, flags."""
+    """Return the header of W3C Trace Context for a span: version, trace, span, flags."""
     found = context(span)
     return f"00-{found.trace_id:032x}-{found.span_id:016x}-{found.trace_flags:02x}"
 
 
 def linked(span: ReadableSpan) -> list[int]:
-    """The ids of the spans that it links to."""
+    """Return the ids of the spans that the span links to."""
     return [link.context.span_id for link in span.links]
 
 

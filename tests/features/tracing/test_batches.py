@@ -1,4 +1,4 @@
-"""Spans of handlers that take batches, and of those that take too long."""
+"""Spans of batch handlers, and of handlers that exceed their time limit."""
 
 from __future__ import annotations
 

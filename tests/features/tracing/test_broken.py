@@ -1,4 +1,4 @@
-"""Tracers that are broken, or not there: publishing and handling go on."""
+"""Tracers that are broken or not installed: publishing and handling continue."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.subscribers import poll_until
 
 
 class Broken:
-    """Whatever is asked of it fails, but what is named."""
+    """An object whose attributes all raise, except the given ones."""
 
     def __init__(self, **works: Any) -> None:
         self.__dict__.update(works)
@@ -29,7 +29,7 @@ class Broken:
 
 
 class BrokenSpan(Broken, trace.NonRecordingSpan):
-    """A span whose context is there and nothing else."""
+    """A span that has a context. All other methods raise."""
 
     def __init__(self) -> None:
         self._context = trace.SpanContext(1, 2, is_remote=False, trace_flags=trace.TraceFlags(1))
@@ -71,7 +71,7 @@ def broken(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 def test_whatever_a_tracer_raises_messages_are_published_and_handled(
     broken: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is told once for each thing that goes wrong, not for each message."""
+    """Each kind of failure is logged once, not once per message."""
     given = "00-11111111111111111111111111111111-2222222222222222-01"
 
     def handle(message: Any) -> None:
@@ -98,7 +98,7 @@ def test_whatever_a_tracer_raises_messages_are_published_and_handled(
 
 
 def test_where_it_is_not_installed_nothing_is_imported_and_nothing_added() -> None:
-    """In a process of its own, where the import fails; as it does in most."""
+    """The test runs a separate process, where the import of OpenTelemetry fails."""
     program = """
     import sys
     class Missing:

@@ -1,4 +1,4 @@
-"""Spans of handlers and polls: joined to the publish, with what became of the message."""
+"""Spans of handlers and polls: they link to the publish span, and a handler's span holds the outcome."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def fast() -> Iterator[None]:
 
 
 def test_a_handler_is_a_consumer_span_in_the_trace_of_its_message(spans: Spans) -> None:
-    """The publish is its parent, and linked to; what the handler does is within it."""
+    """The publish span is its parent and its link. A publish in the handler is its child."""
 
     def handle(message: Message) -> None:
         publish("invoices", message.payload, key="ada")
@@ -76,7 +76,7 @@ def test_a_handler_is_a_consumer_span_in_the_trace_of_its_message(spans: Spans) 
 
 
 def test_one_message_after_another_has_its_own_trace(spans: Spans) -> None:
-    """Also where a handler leaves a span of its own behind as the current one."""
+    """This also holds if a handler leaves its own span as the current one."""
 
     def handle(message: Message) -> None:
         from opentelemetry import context as contexts
@@ -177,7 +177,7 @@ def tell(message: Message) -> None:
 def test_a_masked_topics_errors_are_exported_without_their_text(
     spans: Spans, topic: str, mask: str | None, shown: bool
 ) -> None:
-    """Also not of the exception's cause; without a mask, or if the mask cannot be imported."""
+    """Without a mask, the text is exported. A mask also hides the text of the cause, even if its import fails."""
     publish("orders", {"card": "4711-0815"})
     with override_settings(MQUEUE={**FAST, "TOPICS": {"orders": {"MASK": mask}}}):
         if topic == "orders_dlq":
@@ -198,7 +198,7 @@ def mask(message: Any) -> Any:
 
 
 def test_attempts_and_a_redriven_message_stay_in_their_trace(spans: Spans) -> None:
-    """With the headers as they were published; edited payloads too."""
+    """The redriven message keeps its headers, also with an edited payload."""
     publish("orders", 1, headers={"h": 1})
     with registered("orders", fail, max_attempts=2, retry=FixedDelay(0)):
         run()
@@ -228,7 +228,7 @@ def test_an_async_handler_is_within_the_span(spans: Spans) -> None:
 
 
 def test_inside_of_another_span_the_message_is_a_link(spans: Spans) -> None:
-    """As the conventions want it: of a test's own span, ``drain`` is a part."""
+    """The OpenTelemetry conventions require a link here: ``drain`` runs within a test's own span."""
     publish("orders", 1)
     with trace.get_tracer("test").start_as_current_span("test") as around, registered("orders", Seen()):
         drain("orders", "g")

@@ -50,7 +50,7 @@ def test_it_belongs_to_the_span_around_it_with_its_state(spans: Spans) -> None:
 
 
 def test_without_a_tracer_nothing_is_added() -> None:
-    """The API alone is installed, and no span is there."""
+    """Only the OpenTelemetry API is installed, and there is no span."""
     publish("orders", 1)
     publish_many("orders", [2])
     assert headers() == [{}, {}]
@@ -65,7 +65,7 @@ def test_without_a_tracer_a_context_from_elsewhere_is_handed_on() -> None:
 
 @pytest.mark.parametrize("name", ["traceparent", "Traceparent"])
 def test_a_header_of_the_users_own_wins(spans: Spans, name: str) -> None:
-    """The span links to what it says."""
+    """The span links to the context in the header."""
     publish("orders", 1, headers={name: GIVEN})
     assert headers() == [{name: GIVEN}]
     assert linked(spans.one("publish orders")) == [0x2222222222222222]
@@ -89,7 +89,7 @@ def test_publish_many_is_one_span_that_all_messages_carry(spans: Spans) -> None:
 
 
 def test_headers_that_have_no_room_for_more_are_published_as_they_are(spans: Spans) -> None:
-    """What fits without a tracer fits with one."""
+    """Headers that fit without a tracer also fit with one."""
     most = {"h": "x" * (HEADERS_MAX_BYTES - 60)}
     publish("orders", 1, headers=most)
     assert headers() == [most]
@@ -122,6 +122,6 @@ def test_a_span_costs_no_statement(spans: Spans) -> None:
 
 
 def test_publish_is_what_it_was() -> None:
-    """To who looks at it: the same name, the same arguments, the same answer."""
+    """The decorated function keeps its name, its module and its return type."""
     assert isinstance(publish("orders", 1), Published)
     assert (publish.__name__, publish.__module__) == ("publish", "django_mqueue.service.publish")

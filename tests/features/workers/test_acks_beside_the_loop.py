@@ -1,4 +1,4 @@
-"""Atomic handlers' acks take deliveries out of a worker's memory, in their own threads, while its loop looks at it."""
+"""Acks of atomic handlers remove deliveries from a worker's memory, in their own threads, while its loop reads it."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ BOTH = [OutgoingMessage(key, key=key) for key in ("a", "b")]
 
 @dataclass
 class Steps:
-    """Both handlers start; the first one's end, and its ack, fall into a look of the loop's; then the other ends."""
+    """Both handlers start. The first ends and acks while the loop reads the deliveries. Then the second ends."""
 
     started: set[str] = field(default_factory=set)
     first: threading.Event = field(default_factory=threading.Event)
     second: threading.Event = field(default_factory=threading.Event)
     looking: bool = True
-    """Whether the loop's look is the one that the test is about."""
+    """True while the loop makes the read that the test is about."""
 
     def handle(self, message: Delivery) -> None:
         self.started.add(message.payload)
         (self.first if message.payload == "a" else self.second).wait(PATIENCE)
 
     def in_the_midst(self, flying: Flying) -> None:
-        """Let the first one end. Its ack cannot take effect here if the loop has locked what it looks at."""
+        """Let the first handler end. Its ack has no effect here if the loop has locked the deliveries that it reads."""
         if self.looking and len(self.started) == 2 and not self.second.is_set():
             self.first.set()
             for _ in range(50):
@@ -49,7 +49,7 @@ class Steps:
 
 
 class Flying(dict[int, Delivery]):
-    """A worker's deliveries, with a long moment behind the first of them for whoever looks at all."""
+    """A worker's deliveries. A loop over all of them pauses after the first one."""
 
     def __init__(self, steps: Steps) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ def run_with(steps: Steps, **options: Any) -> None:
 
 
 def test_an_ack_while_the_loop_asks_who_runs_alone() -> None:
-    """A third message makes the loop claim while both run."""
+    """A third message makes the loop claim while both handlers run."""
     steps = Steps(looking=False)
     publish_many("orders", BOTH)
     alone = Engine.alone
@@ -101,7 +101,7 @@ def test_an_ack_while_the_loop_asks_who_runs_alone() -> None:
 
 
 def test_an_ack_while_the_loop_winds_up_and_forgets_what_it_has_lost() -> None:
-    """One of two leases is another's. The loop finds out while its last handlers run, and the other one's ack comes."""
+    """Another subscriber takes b's lease. The loop notices it while the last handlers run, and a's ack arrives."""
     steps = Steps()
     publish_many("orders", BOTH)
 

@@ -23,9 +23,10 @@ def ended() -> int:
 
 @pytest.mark.timeout(180)
 def test_what_they_had_in_hand_comes_again_within_lease_and_visibility_and_attempts_are_right() -> None:
-    """Three are killed with handlers at work, and three others start. What had reached a handler has used an attempt.
+    """Three workers are killed while handlers run, and three others start.
 
-    What had not, prefetched or not, has used none; nothing is dead-lettered.
+    Each message that reached a handler has used an attempt. The others, prefetched or not, have used none.
+    Nothing is dead-lettered.
     """
     publish_many(
         "orders",

@@ -27,7 +27,7 @@ def beaten(name: str) -> int:
 
 
 def test_workers_whose_clocks_are_an_hour_apart_share_the_work_fairly() -> None:
-    """One an hour behind, one an hour ahead, and one whose connection lives in another time zone."""
+    """One clock is an hour behind, one an hour ahead. The third worker's connection uses another time zone."""
     for k in range(9):
         publish("orders", {"n": k}, key=f"k{k}")
     elsewhere = database_url(init_command="SET time_zone = '+11:00'")
@@ -66,7 +66,7 @@ def test_workers_whose_clocks_are_an_hour_apart_share_the_work_fairly() -> None:
 
 @pytest.mark.parametrize("clock", [-HOUR, HOUR])
 def test_a_worker_whose_clock_is_wrong_steals_no_living_lease_and_no_visible_message(clock: float) -> None:
-    """By its clock every lease ran out an hour ago, or every one lasts for another. It waits for neither."""
+    """By its clock, each lease expired an hour ago or lasts an hour longer. The worker does not use that clock."""
     publish("parcels", {"n": 1, "do": "wait", "door": "exit"}, key="k")
     with Workers() as workers:
         right = workers.start("parcels", "--name", "right")
@@ -85,7 +85,7 @@ def test_a_worker_whose_clock_is_wrong_steals_no_living_lease_and_no_visible_mes
 
 @pytest.mark.parametrize("clock", [-HOUR, HOUR])
 def test_retries_are_due_by_the_databases_clock(clock: float) -> None:
-    """Half a second is half a second, whatever the worker's clock says."""
+    """The delay is half a second with any clock of the worker."""
     publish("orders", {"n": 1, "do": "retry", "times": 2, "delay": 0.5}, key="k")
     with Workers() as workers:
         worker = workers.start("orders:billing", clock=clock)
@@ -97,7 +97,7 @@ def test_retries_are_due_by_the_databases_clock(clock: float) -> None:
 
 
 def test_a_worker_whose_clocks_read_less_than_nothing_works() -> None:
-    """Where the monotonic clock begins is nobody's business: it may be below zero."""
+    """The monotonic clock has no defined start, so it may be negative."""
     publish("orders", {"n": 1}, key="k")
     with Workers() as workers:
         worker = workers.start("orders:billing", "--drain", clock=-time.monotonic() - HOUR)
@@ -106,7 +106,7 @@ def test_a_worker_whose_clocks_read_less_than_nothing_works() -> None:
 
 
 def test_the_clocks_of_these_workers_are_wrong_indeed() -> None:
-    """What the tests above rest on."""
+    """The tests above depend on this."""
     with Workers() as workers:
         publish("orders", {"n": 1, "do": "tell_time"}, key="k")
         worker = workers.start("orders:billing", "--drain", clock=HOUR)

@@ -1,4 +1,4 @@
-"""The server closes handlers' connections: idle ones, and those of atomic handlers that run. No attempt is used."""
+"""The server closes idle connections of handlers, and connections of running atomic handlers. No attempt is used."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def server_id(alias: str) -> int:
-    """The server's number for this thread's connection."""
+    """Return the server's id for this thread's connection."""
     with connections[alias].cursor() as cursor:
         cursor.execute("SELECT CONNECTION_ID()")
         return int(cursor.fetchone()[0])
@@ -46,7 +46,7 @@ def kill(ids: set[int]) -> None:
 
 
 def wait_for_the_idle_timeout(ids: set[int]) -> None:
-    """Do nothing: their handlers have given their sessions a ``wait_timeout`` of two seconds."""
+    """Do nothing: the handlers have set the ``wait_timeout`` of their sessions to two seconds."""
 
 
 def open_ids() -> set[int]:
@@ -55,7 +55,7 @@ def open_ids() -> set[int]:
 
 
 def states() -> list[tuple[bool, int, int]]:
-    """(acked, failures, redeliveries) of each message, in offset order."""
+    """Return (acked, failures, redeliveries) of each message, in offset order."""
     found = DeliveryState.objects.order_by("message_offset")
     return list(found.values_list("acked", "failure_count", "retry_count"))
 
@@ -63,7 +63,7 @@ def states() -> list[tuple[bool, int, int]]:
 @pytest.mark.parametrize("close", [kill, wait_for_the_idle_timeout])
 @pytest.mark.parametrize("kind", KINDS)
 def test_closed_idle_connections_use_no_attempt(kind: str, close: Callable[[set[int]], None]) -> None:
-    """Each thread has a closed connection to each database. It handles its next message once, on new ones."""
+    """Each thread has a closed connection to each database. It handles its next message once, on new connections."""
     ids: set[int] = set()
     calls: list[tuple[Any, int]] = []
     together = threading.Barrier(THREADS, timeout=PATIENCE)
@@ -78,7 +78,7 @@ def test_closed_idle_connections_use_no_attempt(kind: str, close: Callable[[set[
         if message.payload == "first":
             together.wait()
             if close is wait_for_the_idle_timeout:
-                for alias in reversed(ALIASES):  # The last one is still needed, where the handler is atomic.
+                for alias in reversed(ALIASES):  # An atomic handler still needs the last one.
                     with connections[alias].cursor() as cursor:
                         cursor.execute("SET SESSION wait_timeout = 2")
 
@@ -102,7 +102,7 @@ def test_closed_idle_connections_use_no_attempt(kind: str, close: Callable[[set[
 
 
 def sell_and_die(given: Any, times: int, calls: list[int]) -> None:
-    """Write, and have the server close the connection in the first ``times`` calls."""
+    """Write, and let the server close the connection in the first ``times`` calls."""
     (message,) = given if isinstance(given, list) else [given]
     calls.append(message.attempt)
     Sale.objects.create(number=message.payload)
@@ -113,7 +113,7 @@ def sell_and_die(given: Any, times: int, calls: list[int]) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_connection_closed_while_the_handler_runs(kind: str) -> None:
-    """An atomic handler has used no attempt: its writes are undone. Another one has: its first write has stayed."""
+    """An atomic handler uses no attempt: its writes are rolled back. Others use one, and their first write stays."""
     calls: list[int] = []
     publish("t", 7, key="k")
     with registered("t", lambda given: sell_and_die(given, 1, calls), retry=[0], **KINDS[kind]):
@@ -126,7 +126,7 @@ def test_a_connection_closed_while_the_handler_runs(kind: str) -> None:
 
 
 def test_a_message_whose_connection_is_always_closed_is_dead_lettered() -> None:
-    """A statement that is too long does this. After three attempts that are not counted, all are counted."""
+    """A statement that is too long causes this. The worker does not count three attempts, and then counts all."""
     calls: list[int] = []
     publish("t", 7, key="k")
     publish("t", 8, key="other")

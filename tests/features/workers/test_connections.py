@@ -1,4 +1,4 @@
-"""Connections killed in mid-transaction: the loop's, and a handler's. The same process carries on."""
+"""Connections of the loop and of a handler are killed inside a transaction. The same process continues."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.threads import RawConnection, raw_connection
 pytestmark = pytest.mark.django_db(transaction=True)
 
 UNHURRIED = {**FAST, "LEASE_DURATION": 30, "LEASE_RENEWAL_INTERVAL": 10, "DISCOVERY_INTERVAL": 0.1}
-"""With long leases nothing that is shown here rests on a lease that ran out."""
+"""The leases are long, so no test here depends on an expired lease."""
 
 
 @pytest.fixture
@@ -39,14 +39,14 @@ def query(sql: str, *params: Any) -> list[tuple[object, ...]]:
 
 
 def others() -> dict[int, str]:
-    """All other connections to this database, and what they execute now."""
+    """Return the ids of all other connections to this database, with the statement that each executes."""
     rows = query("SHOW FULL PROCESSLIST")
     mine, database = query("SELECT CONNECTION_ID(), DATABASE()")[0]
     return {int(str(row[0])): str(row[7] or "") for row in rows if row[3] == database and row[0] != mine}
 
 
 def statement_that_waits(beginning: str) -> int:
-    """The id of the connection that runs a statement which begins so, once one does."""
+    """Wait until a connection runs a statement with this beginning, and return the connection's id."""
 
     def find() -> object:
         return next((number for number, info in others().items() if info.startswith(beginning)), 0)
@@ -60,7 +60,7 @@ def kill(connection_id: int) -> None:
 
 
 def started(workers: Workers) -> Worker:
-    """A worker that has done number 1 of key k, and so owns its partition."""
+    """Start a worker that handles number 1 of key k, and so owns its partition."""
     publish("orders", {"n": 1}, key="k")
     worker = workers.start("orders:billing", "--threads", "1", "--name", "w")
     wait_until(lambda: DeliveryState.objects.filter(acked=True).count() == 1, "it has begun")
@@ -68,7 +68,7 @@ def started(workers: Workers) -> Worker:
 
 
 def assert_done(worker: Worker, number: int, attempts: list[int]) -> None:
-    """It is done, after these attempts, by the same process, which stops as it should."""
+    """Check that this process handled the message in these attempts, and that it exits with 0."""
     wait_until(lambda: not DeliveryState.objects.filter(acked=False).exists(), "all is acked")
     wait_until(lambda: Step.objects.filter(what="end", number=number).exists(), "it has ended")
     starts = Step.objects.filter(what="start", number=number).order_by("id")
@@ -79,7 +79,7 @@ def assert_done(worker: Worker, number: int, attempts: list[int]) -> None:
 def test_the_loops_connection_dies_in_the_middle_of_marking_a_message(
     workers: Workers, blocker: RawConnection
 ) -> None:
-    """In the middle of a claim, which has locked its leases. It is claimed again, and no attempt was used."""
+    """The claim has locked its leases. The worker claims the message again, and no attempt is used."""
     worker = started(workers)
     last = int(str(query("SELECT MAX(`offset`) FROM queue_messages")[0][0]))
     for offset in range(last + 1, last + 20):
@@ -97,7 +97,7 @@ def test_the_loops_connection_dies_in_the_middle_of_marking_a_message(
 
 
 def test_the_loops_connection_dies_in_the_middle_of_an_ack(workers: Workers, blocker: RawConnection) -> None:
-    """The handler has ended: it is acked on the next connection, and not handled again."""
+    """The handler has ended. The worker acks its message on the next connection and does not handle it again."""
     worker = started(workers)
     publish("orders", {"n": 2, "do": "wait", "door": "exit"}, key="k")
     wait_until(lambda: Step.objects.filter(number=2).exists(), "the handler has started")
@@ -119,7 +119,7 @@ def test_the_loops_connection_dies_while_it_is_idle(workers: Workers) -> None:
 
 
 def test_a_handlers_connection_dies_in_the_middle_of_its_transaction(workers: Workers) -> None:
-    """What it wrote is undone, the attempt failed, and the next one, on a new connection, does it all."""
+    """Its writes are rolled back, and the attempt fails. The next attempt succeeds on a new connection."""
     worker = started(workers)
     publish("orders", {"n": 2, "do": "sell", "door": "exit"}, key="k")
     step = wait_until(lambda: Step.objects.filter(number=2).first(), "the handler has started")
@@ -138,7 +138,7 @@ def in_transaction(connection_id: int) -> bool:
 
 
 def test_a_handlers_connection_dies_between_two_messages(workers: Workers) -> None:
-    """The handler has a new connection for the next message, and no attempt was used."""
+    """The handler gets a new connection for the next message, and no attempt is used."""
     worker = started(workers)
     kill(Step.objects.filter(number=1, what="start").get().connection_id)
     publish("orders", {"n": 2}, key="k")

@@ -1,4 +1,4 @@
-"""Workers killed with SIGKILL: what killed them is dead-lettered, its neighbours are not."""
+"""SIGKILL ends workers. A message that kills its workers is dead-lettered, and the others are handled."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ POISON, TEN = 4, range(10)
 
 @contextmanager
 def supervised(workers: Workers, *arguments: str) -> Iterator[list[int]]:
-    """One worker that is started again whenever it has died; the exit codes so far."""
+    """Run one worker, and restart it each time it dies. Yield the list of its exit codes."""
     codes: list[int] = []
     worker, done = workers.start(*arguments), threading.Event()
 
@@ -68,7 +68,7 @@ def assert_the_poison_is_buried_and_the_others_done(topic: str, numbers: range) 
 
 @pytest.mark.parametrize("name", [["--name", "pod-0"], []], ids=["same name", "new names"])
 def test_ten_held_at_once_one_kills_its_worker_again_and_again(name: list[str]) -> None:
-    """Ten handlers run side by side when the first worker dies. Alone, three times, the poison is found out."""
+    """Ten handlers run at once when the first worker dies. Then the poison runs alone and is dead-lettered."""
     for n in TEN:
         action = {"do": "die_last", "others": 9} if n == POISON else {"do": "sleep", "seconds": 0.5}
         publish("orders", {"n": n, **action}, key="k")
@@ -82,7 +82,7 @@ def test_ten_held_at_once_one_kills_its_worker_again_and_again(name: list[str]) 
 
 
 def test_what_was_claimed_ahead_and_reached_no_handler_has_used_no_attempt() -> None:
-    """One thread and quick handlers, so that many are claimed ahead of it when the poison comes."""
+    """One thread runs quick handlers, so the worker has claimed many messages ahead when the poison starts."""
     numbers = range(-40, 40)
     for n in numbers:
         publish("orders", {"n": n, **({"do": "die"} if n == POISON else {})}, key="k")
@@ -100,7 +100,7 @@ def test_what_was_claimed_ahead_and_reached_no_handler_has_used_no_attempt() -> 
 
 
 def test_a_poison_message_of_a_strict_handler_is_found_out_too() -> None:
-    """It holds back its key until it is buried; the other keys flow."""
+    """The poison blocks its key until it is dead-lettered. The other keys continue."""
     for n in TEN:
         publish("ledger", {"n": n, **({"do": "die"} if n == POISON else {})}, key="bad")
         publish("ledger", {"n": 100 + n}, key=f"good-{n}")
@@ -118,7 +118,7 @@ def at_work(pid: int, handlers: int) -> bool:
 
 
 def test_sigkill_by_somebody_else_buries_nobody() -> None:
-    """Killed from outside with four handlers at work, and once more: each is done by the third worker."""
+    """Two workers are killed from outside, with four handlers and then one at work. The third handles all messages."""
     for n in range(4):
         publish("orders", {"n": n, "do": "wait", "door": "exit"}, key="k")
     with Workers() as workers:

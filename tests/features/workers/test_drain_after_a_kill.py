@@ -1,4 +1,4 @@
-"""``runconsumer --drain`` after a worker was killed, under another name."""
+"""``runconsumer --drain`` starts after a worker with another name was killed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MESSAGES = 12
 
 
 def killed(workers: Workers) -> Worker:
-    """Start a worker, and kill it in its first handler with all messages leased."""
+    """Start a worker, and kill it in its first handler while it holds the lease of all messages."""
     for n in range(MESSAGES):
         publish("orders", {"n": n, "do": "wait", "door": "go"}, key="k")
     worker = workers.start("orders:billing", "--threads", "1")

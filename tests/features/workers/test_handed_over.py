@@ -1,4 +1,4 @@
-"""What a claim marks as handed to a handler is what a handler is given: no attempt is used unseen, none is free."""
+"""A claim marks a message as handed exactly when a handler gets it, so each start counts as an attempt."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @override_settings(MQUEUE={**QUICK, "LEASE_DURATION": 600, "LEASE_RENEWAL_INTERVAL": 200})
 def test_what_is_not_due_yet_leaves_its_place_to_nobody() -> None:
-    """One thread is free for three messages. Memory thinks the first one due, and SQL finds that it is not.
+    """A claim asks for three messages, one of them for a free thread. The first is due in memory, but not in SQL.
 
-    The second is claimed ahead, then, and must be handed over before it starts. If it started as it is, its attempt
-    would not count: one that kills its worker would come again for ever, each time as its first attempt.
+    The claim takes the second message ahead, and the worker must hand it over before it starts. Otherwise its
+    attempt would not count: a message that kills its worker would return forever, each time as its first attempt.
     """
     with Subscription("orders", "g") as subscription:
         first = publish("orders", 1, key="k").offset

@@ -1,4 +1,4 @@
-"""``kinds=``: the kinds that a handler takes, and what becomes of their payloads."""
+"""``kinds=``: the kinds that a handler takes, and how their payloads are parsed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Model(BaseModel):
 
 
 def letters() -> list[str]:
-    """The dead letters' errors, in the order of the alphabet: threads answer side by side."""
+    """Return the dead letters' errors, sorted because several threads settle at once."""
     return sorted(row.last_error or "" for row in Row.objects.filter(topic="t_dlq"))
 
 

@@ -1,4 +1,4 @@
-"""Deadlocks (1213) and lock waits that time out (1205), provoked on a real server, are tried again by themselves."""
+"""The package retries after deadlocks (1213) and lock wait timeouts (1205). The tests cause them on a real server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def rival() -> Iterator[RawConnection]:
 
 
 class Errors:
-    """Runs a function in a thread and keeps the numbers of the errors that the server gave its connection."""
+    """Runs a function in a thread and keeps the error codes that the server returned to its connection."""
 
     def __init__(self, function: Callable[[], Any], *, lock_wait: int = 50) -> None:
         self.codes: list[int] = []
@@ -49,7 +49,7 @@ class Errors:
 
 
 def make_heavy(rival: RawConnection) -> None:
-    """The server ends the transaction that has changed less: this one has changed more."""
+    """Change many rows: in a deadlock, the server rolls back the transaction that has changed less."""
     names = ", ".join(f"('heavy-{n}')" for n in range(400))
     rival.execute(f"INSERT INTO shop_door (name) VALUES {names}")
 
@@ -80,7 +80,7 @@ def begin_state(rival: RawConnection, offset: int) -> None:
 
 
 def test_an_ack_that_is_the_victim_of_a_deadlock_is_tried_again(rival: RawConnection) -> None:
-    """It has locked the first row and waits for the second; the rival has the second and wants the first."""
+    """The ack has locked the first row and waits for the second. The rival holds the second and requests the first."""
     subscription, (first, second) = two_held()
     make_heavy(rival)
     lock_state(rival, second)
@@ -111,7 +111,7 @@ def test_an_answer_whose_lock_wait_times_out_is_tried_again(verb: str, rival: Ra
 
 
 def test_a_claim_whose_lock_wait_times_out_is_tried_again_and_delivers_once(rival: RawConnection) -> None:
-    """It has locked its leases and waits to mark a message, for as long as its connection lets it."""
+    """The claim has locked its leases and waits to mark a message, until its lock wait times out."""
     subscription, held = two_held()
     subscription.ack(held)
     begin_state(rival, publish("t", "new", key="k0").offset)
@@ -125,7 +125,7 @@ def test_a_claim_whose_lock_wait_times_out_is_tried_again_and_delivers_once(riva
 
 
 def test_a_claim_that_is_the_victim_of_a_deadlock_is_tried_again(rival: RawConnection) -> None:
-    """It has locked its leases and waits to mark a message; the rival has that row and wants the lease."""
+    """The claim has locked its leases and waits to mark a message. The rival holds that row and requests the lease."""
     subscription, held = two_held()
     subscription.ack(held)
     make_heavy(rival)
@@ -134,7 +134,7 @@ def test_a_claim_that_is_the_victim_of_a_deadlock_is_tried_again(rival: RawConne
     assert claim.thread.is_blocked
     rival.execute("SELECT id FROM queue_partition_leases FOR UPDATE")
     rival.rollback()
-    # The claim skips the lease if it is tried again before the rival has ended.
+    # The claim skips the lease if it retries before the rival has ended.
     (delivery,) = claim.thread.result() or gather(subscription.poll, 1, "it")
     assert (delivery.payload, delivery.attempt) == ("new", 1)
     assert DEADLOCK in claim.codes
@@ -142,7 +142,7 @@ def test_a_claim_that_is_the_victim_of_a_deadlock_is_tried_again(rival: RawConne
 
 
 def test_a_lock_that_is_never_free_is_an_error_at_last(rival: RawConnection) -> None:
-    """Not after one try, and not never; nothing has changed then, and the answer may be given again."""
+    """The ack fails after 3 to 20 tries and has changed nothing. A later ack succeeds."""
     subscription, (first, _) = two_held()
     lock_state(rival, first)
     answer = Errors(first.ack, lock_wait=1)
@@ -155,7 +155,7 @@ def test_a_lock_that_is_never_free_is_an_error_at_last(rival: RawConnection) -> 
 
 
 def test_a_worker_process_meets_both_and_carries_on() -> None:
-    """``runconsumer`` whose connections wait a second for locks; its leases and messages are locked for longer."""
+    """The connections of ``runconsumer`` wait one second for locks. The rival locks leases and messages for longer."""
     impatient = database_url(init_command="SET SESSION innodb_lock_wait_timeout = 1")
     for n in range(3):
         publish("orders", {"n": n, "do": "wait", "door": "exit"}, key="k")

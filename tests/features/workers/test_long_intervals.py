@@ -1,4 +1,4 @@
-"""Looks for new messages that are much further apart than renewals."""
+"""The poll interval is much longer than the interval of lease renewals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KEYS = 4
 
 @pytest.mark.parametrize(("topic", "handlers"), [("orders", "orders:billing"), ("parcels", "parcels")])
 def test_leases_are_renewed_between_two_looks_and_a_handler_is_run_once(topic: str, handlers: str) -> None:
-    """Also one whose messages become visible again sooner. Another worker joins meanwhile."""
+    """The visibility timeout of ``parcels`` is shorter than the poll interval. Another worker joins meanwhile."""
     with Workers() as workers:
         for n in range(KEYS):
             publish(topic, {"n": n, "do": "wait", "door": "exit"}, key=f"k{n}")

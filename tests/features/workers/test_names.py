@@ -1,4 +1,4 @@
-"""A worker under the name of one that runs takes its place."""
+"""A worker that starts with the name of a running worker replaces it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def test_the_older_worker_of_a_name_is_fenced_and_ends_with_an_error_that_says_so() -> None:
-    """The newer one has the work at once, not after a lease; the older changes nothing any more."""
+    """The newer worker gets the work at once, not after a lease. The older worker can no longer change anything."""
     publish("orders", {"n": 1, "do": "wait", "door": "exit"}, key="k")
     with Workers({"DISCOVERY_INTERVAL": 0.1}) as workers:
         old = workers.start("orders:billing", "--name", "twin")
@@ -34,7 +34,7 @@ def test_the_older_worker_of_a_name_is_fenced_and_ends_with_an_error_that_says_s
 
 
 def test_a_worker_that_restarts_under_its_name_need_not_wait_for_its_own_lease() -> None:
-    """Killed and started again, with a lease of a minute: it goes on at once."""
+    """The lease lasts a minute. The worker is killed, starts again, and continues at once."""
     publish("orders", {"n": 1, "do": "wait", "door": "exit"}, key="k")
     with Workers({"LEASE_DURATION": 60}) as workers:
         worker = workers.start("orders:billing", "--name", "pod-0")

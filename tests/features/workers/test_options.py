@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 
 class Looks(list[float]):
-    """The times of the statements that look at the log's tail. ``then`` is called after each."""
+    """The times of the statements that poll the log's tail. Each statement then calls ``then``."""
 
     then: Callable[[], object] = staticmethod(lambda: None)
 
@@ -63,7 +63,7 @@ def test_drain_stops_at_once_with_nothing_to_do() -> None:
 
 
 def test_drain_does_not_wait_for_what_is_not_due() -> None:
-    """ "Nothing is left to do now": a message put back for an hour is not now."""
+    """A message that is due in an hour is not work for now."""
     publish("t", "late")
     with Subscription("t", "g") as subscription:
         subscription.poll()[0].nack(delay=3600)
@@ -99,7 +99,7 @@ def test_drain_waits_until_a_dead_workers_lease_has_run_out_and_takes_over(
 
 
 def test_drain_says_what_is_left_after_its_timeout_and_exits_with_3() -> None:
-    """Another worker keeps its leases."""
+    """Another worker keeps its leases, so this worker gets no message."""
     publish_many("t", [OutgoingMessage(n, key="k") for n in range(7)])
     with Subscription("t", "g", name="other") as other, registered("t", seen := Seen()):
         first, *_ = poll_until(other, 7)
@@ -122,7 +122,7 @@ def test_drain_leaves_what_another_has_put_back_for_later_and_what_it_has_done()
 
 
 def test_max_messages_is_exact() -> None:
-    """That many handlers run, no more are claimed, and the rest is there for the next."""
+    """Seven handlers run, and the worker claims no more messages. The next run handles the rest."""
     publish_many("t", range(50))
     with registered("t", seen := Seen()):
         assert "stopped: ack 7" in run(drain=False, max_messages=7)
@@ -140,7 +140,7 @@ def test_max_seconds_ends_the_run() -> None:
 
 
 def test_max_seconds_lets_a_running_handler_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The handler moves the clock of the runner forward, and ends after the run has noticed."""
+    """The handler moves the runner's clock forward, and ends after the runner has noticed."""
     publish("t", 1)
     passed, ended = [0], []
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + passed[0])
@@ -179,7 +179,7 @@ def test_names_are_made_up_and_differ() -> None:
 
 
 def test_threads_is_how_many_handlers_run_at_once() -> None:
-    """All five meet at a barrier, which they could not one after the other; and never are there six."""
+    """Five handlers meet at a barrier, so they run at once. There are never six."""
     publish_many("t", range(20))
     barrier = threading.Barrier(5, timeout=PATIENCE)
     with registered("t", seen := Seen(lambda message: barrier.wait())):
@@ -207,7 +207,7 @@ def test_concurrency_limits_one_handler_and_not_the_others() -> None:
 
 
 def test_a_slow_handler_at_its_limit_leaves_the_other_threads_to_others() -> None:
-    """It has all the messages that it likes, and one thread: meanwhile another handler's come to their end."""
+    """The slow handler has many messages and one thread. Meanwhile another handler finishes its six messages."""
     publish_many("t", range(6))
     publish_many("u", range(6))
     done = threading.Semaphore(0)
@@ -223,7 +223,7 @@ def test_a_slow_handler_at_its_limit_leaves_the_other_threads_to_others() -> Non
 
 
 def test_batch_size_limits_what_one_partition_has_out_and_overrides_the_handlers_own() -> None:
-    """Eight threads, one key: two at once, not the handler's ten."""
+    """With eight threads and one key, two handlers run at once. The handler's own limit is ten."""
     for n in range(20):
         publish("t", n, key="k")
     pair = threading.Barrier(2, timeout=PATIENCE)
@@ -234,7 +234,7 @@ def test_batch_size_limits_what_one_partition_has_out_and_overrides_the_handlers
 
 @pytest.mark.parametrize("interval", [0.02, 0.5])
 def test_poll_interval_is_the_pause_between_looks_when_idle(interval: float) -> None:
-    """Six looks at the log's tail take five intervals, or more on a busy machine."""
+    """Six polls of the log's tail take five intervals, or more on a busy machine."""
     subscribe("t", "g")
     begun = time.monotonic()
     with registered("t", Seen()), tail_looks() as looks:
@@ -245,7 +245,7 @@ def test_poll_interval_is_the_pause_between_looks_when_idle(interval: float) -> 
 
 
 def test_there_is_no_pause_while_there_is_work() -> None:
-    """A poll interval of an hour does not slow down what is there."""
+    """A poll interval of an hour does not delay messages that are available."""
     publish_many("t", range(300))
     with registered("t", seen := Seen()):
         run(poll_interval=3600, drain=False, max_messages=300)

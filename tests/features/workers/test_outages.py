@@ -1,4 +1,4 @@
-"""The server restarts, or crashes, in mid-run: the same worker processes carry on and nothing is lost."""
+"""The server restarts or crashes while workers run. The same processes continue, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def done(alias: str) -> int:
 def test_a_restart_in_mid_run_loses_nothing_and_the_workers_carry_on(
     number: signal.Signals, own_server: OwnServer
 ) -> None:
-    """Twice in a row, with two workers at work. Each message whose publish returned is done, in the same processes."""
+    """The server restarts twice. The same two worker processes handle each message whose publish returned."""
     alias, published = own_server.alias, 0
 
     def publish_some() -> int:
@@ -44,7 +44,7 @@ def test_a_restart_in_mid_run_loses_nothing_and_the_workers_carry_on(
             own_server.restart(number)
         publish_some()
         wait_until(lambda: done(alias) == published, "all are done")
-        for worker in both:  # One may have had nothing to do yet, and be waiting for its next try.
+        for worker in both:  # A worker without work may still wait for its next try.
             wait_until(lambda w=worker: "the database is back" in w.output(), "it is back, too")  # type: ignore[misc]
         assert all(worker.running for worker in both)
         assert [worker.stop() for worker in both] == [0, 0]
@@ -57,7 +57,7 @@ def test_a_restart_in_mid_run_loses_nothing_and_the_workers_carry_on(
 def test_a_handler_that_runs_through_a_restart_is_acked_after_it(
     own_server: OwnServer, tmp_path: Path
 ) -> None:
-    """It does not use the database meanwhile. Its ack waits for the server; nobody runs it a second time."""
+    """The handler does not use the database meanwhile. Its ack waits for the server, and it runs only once."""
     alias, file = own_server.alias, tmp_path / "file"
     publish("orders", {"n": 1, "do": "wait_for_file", "file": str(file)}, key="k", using=alias)
     with Workers(using=alias) as workers:
@@ -84,7 +84,7 @@ def test_a_handler_that_runs_through_a_restart_is_acked_after_it(
 def test_the_first_message_after_a_restart_does_not_fail_for_an_old_connection(
     number: signal.Signals, own_server: OwnServer
 ) -> None:
-    """The handlers' connections died with the server while they were idle: that is no attempt's fault."""
+    """The handlers' idle connections died with the server. This does not fail an attempt."""
     alias = own_server.alias
     publish("orders", {"n": 1}, key="k", using=alias)
     with Workers(using=alias) as workers:
@@ -101,7 +101,7 @@ def test_the_first_message_after_a_restart_does_not_fail_for_an_old_connection(
 
 
 def test_a_worker_that_is_told_to_stop_while_the_server_is_away_stops(own_server: OwnServer) -> None:
-    """It cannot leave the group, which its lease will tell; it does not hang."""
+    """The worker cannot leave the group, so its lease must expire. It exits and does not hang."""
     alias = own_server.alias
     publish("orders", {"n": 1}, key="k", using=alias)
     with Workers(using=alias) as workers:
@@ -116,14 +116,14 @@ def test_a_worker_that_is_told_to_stop_while_the_server_is_away_stops(own_server
 
 
 def refused(alias: str) -> int:
-    """How many connections the server has refused because there are too many."""
+    """Return the number of connections that the server has refused because there are too many."""
     with connections[alias].cursor() as cursor:
         cursor.execute("SHOW GLOBAL STATUS LIKE 'Connection_errors_max_connections'")
         return int(cursor.fetchone()[1])
 
 
 def test_a_server_that_refuses_connections_is_waited_for(own_server: OwnServer) -> None:
-    """It has as many as it may have, when the worker needs a new one: the worker goes on when there is room."""
+    """The server is at its limit when the worker needs a new connection. The worker continues when one is free."""
     alias, others = own_server.alias, []
     publish("orders", {"n": 1}, key="k", using=alias)
     with Workers(using=alias) as workers:

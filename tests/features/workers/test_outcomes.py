@@ -1,4 +1,4 @@
-"""What a handler's end does to its message: return, exception, Retry, Reject, Postpone; plain and async."""
+"""A handler settles its message by its end: return, exception, Retry, Reject, Postpone; plain and async."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def dead_letters(topic: str) -> list[Delivery]:
 
 
 def raising(*errors: BaseException | None) -> Callable[[Message], None]:
-    """Raises these, attempt by attempt."""
+    """Return a handler that raises these errors, attempt by attempt."""
 
     def handle(message: Message) -> None:
         error = errors[min(message.attempt, len(errors)) - 1]
@@ -51,7 +51,7 @@ def raising(*errors: BaseException | None) -> Callable[[Message], None]:
 
 
 def only_bad(error: BaseException) -> Callable[[Message], None]:
-    """Raises for the message "bad" alone."""
+    """Return a handler that raises only for the message "bad"."""
 
     def handle(message: Message) -> None:
         if message.payload == "bad":
@@ -71,7 +71,7 @@ def test_an_exception_is_retried_until_it_succeeds() -> None:
 
 
 def test_what_a_failure_says_commands_no_terminal(caplog: pytest.LogCaptureFixture) -> None:
-    """It may be what a stranger has sent."""
+    """The text may come from an untrusted publisher, so the log escapes control characters."""
     publish("t", "\x1b]0;mine\x07\x9b2J\r\u202e")
     with registered("t", lambda message: bury(message.payload)):
         run()
@@ -111,7 +111,7 @@ def test_retry_policy_is_asked_with_the_attempt_that_failed() -> None:
 
 
 def test_backoff_grows_and_is_waited_for() -> None:
-    """0.2, then 0.4 seconds between the attempts; draining ends in between, since nothing is left to do *now*."""
+    """The delays are 0.2 and 0.4 seconds. A draining worker would end before the retry, so this one does not drain."""
     publish("t", 1)
     times: list[float] = []
 
@@ -172,7 +172,7 @@ def test_reject_is_a_dead_letter_at_once() -> None:
 
 
 def test_postpone_counts_no_attempt() -> None:
-    """Five times put off, and still the first attempt, with max_attempts=2."""
+    """The handler postpones five times with max_attempts=2. Each delivery is the first attempt."""
     publish("t", 1)
     count = iter(range(6))
 
@@ -201,7 +201,7 @@ def test_postpone_waits_for_its_delay() -> None:
 
 
 def test_async_handlers_are_awaited() -> None:
-    """To their end, errors and all; and several at once."""
+    """The worker awaits several at once, to their end, and counts their errors."""
     done: list[Any] = []
     together = threading.Barrier(3, timeout=PATIENCE)
 
@@ -280,7 +280,7 @@ def test_an_error_with_characters_that_utf8_cannot_hold_is_kept() -> None:
 def test_a_transaction_that_a_handler_leaves_open_is_rolled_back_and_the_attempt_has_failed(
     leave_open: Callable[[], None],
 ) -> None:
-    """And the next message of that thread is not in it."""
+    """The next message of that thread does not run in that transaction."""
 
     def handle(message: Message) -> None:
         if message.payload == "open":
@@ -330,7 +330,7 @@ def turned_on(alias: str) -> None:
 def test_a_database_without_autocommit_is_left_as_it_usually_is(
     use: Callable[[str], Any], stays: int
 ) -> None:
-    """What was not committed is rolled back, as at a request's end. The attempt has not failed, nor has the next."""
+    """The worker rolls back uncommitted writes, as Django does at a request's end. Neither attempt fails."""
     for number in (1, 2):
         publish("t", number, key="k")
     autocommit: list[bool] = []
@@ -351,7 +351,7 @@ def test_a_database_without_autocommit_is_left_as_it_usually_is(
 
 
 def test_an_async_handler_that_leaves_a_transaction_open_has_failed() -> None:
-    """Its database work is done on the thread's own connection, which is looked after."""
+    """The handler's database calls use the thread's own connection, which the worker checks."""
 
     async def handle(message: Message) -> None:
         await sync_to_async(transaction.atomic().__enter__)()

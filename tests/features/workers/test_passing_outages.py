@@ -1,4 +1,4 @@
-"""The server cannot be reached or refuses for a while, with each of the errors that tell so: the worker carries on."""
+"""The server is unreachable, or refuses for a while. The worker continues after each error code of this kind."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNKNOWN_HOST, TLS_CUT_OFF, OFFLINE, NO_HOOK, ROLLED_BACK = 2005, 2026, 3032, 310
 
 @contextmanager
 def refused(code: int, times: int) -> Iterator[list[int]]:
-    """This thread's next ``times`` new connections fail so; the list is of those that did."""
+    """Let this thread's next ``times`` new connections fail with ``code``. Yield the list of the failures."""
     connection = connections["default"]
     connect, failed = connection.get_new_connection, list[int]()
 
@@ -43,7 +43,7 @@ def refused(code: int, times: int) -> Iterator[list[int]]:
 @pytest.mark.parametrize("stops", [{}, {"max_messages": 1}], ids=["it goes on", "it is about to stop"])
 @pytest.mark.parametrize("code", [UNKNOWN_HOST, TLS_CUT_OFF, OFFLINE])
 def test_a_handler_that_runs_meanwhile_is_acked(code: int, stops: dict[str, int]) -> None:
-    """The loop's connection is killed, and three new ones fail. The handler has ended then, and runs once."""
+    """The loop's connection is killed, and three new ones fail. Then the handler ends. It runs only once."""
     publish("orders", 1)
     loop = connections["default"]
     loop.ensure_connection()
@@ -63,7 +63,7 @@ def test_a_handler_that_runs_meanwhile_is_acked(code: int, stops: dict[str, int]
 
 @pytest.mark.parametrize("code", [NO_HOOK, ROLLED_BACK])
 def test_commits_that_the_replication_group_refuses_are_made_again(code: int) -> None:
-    """Its members have lost one another for a moment: what was to be committed is rolled back, and tried again."""
+    """Its members lose contact for a moment. The server rolls the transaction back, and the worker tries it again."""
     publish("orders", 1)
     connection: Any = connections["default"]
     commit, refusals, running = connection._commit, list[int](), threading.Event()

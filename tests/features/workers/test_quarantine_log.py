@@ -1,4 +1,4 @@
-"""The log line about messages whose worker died: one for all of them."""
+"""The log has one line for all messages whose worker died."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def die() -> None:
-    """Let all leases and heartbeats run out."""
+    """Let all leases and heartbeats expire."""
     PartitionLease.objects.update(lease_renewed_at=0)
     SubscriberHeartbeat.objects.update(heartbeat_at=0)
 
@@ -27,7 +27,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 @override_settings(MQUEUE=CALM)
 def test_messages_of_a_dead_worker_are_one_line_with_their_number(caplog: pytest.LogCaptureFixture) -> None:
-    """Sixty-four in flight, over eight partitions."""
+    """The dead worker has 64 messages in flight, in eight partitions."""
     publish_many("t", [OutgoingMessage(n, key=f"k{n % 8}") for n in range(64)])
     dead = Subscription("t", "g", name="dead").open()
     left = sorted(delivery.offset for delivery in poll_until(dead, 64))

@@ -1,4 +1,4 @@
-"""``retry=``: how long a failed message waits, and whether it comes again; by attempt and by exception."""
+"""``retry=`` sets by attempt and by exception how long a failed message waits, and if it is retried."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def failing(error: BaseException) -> Seen:
 
 
 def letters() -> list[tuple[int | None, str]]:
-    """(failures, the error's first line) of each dead letter."""
+    """Return (failures, the error's first line) of each dead letter."""
     return [
         (row.failure_count, (row.last_error or "").splitlines()[0])
         for row in Row.objects.filter(topic="t_dlq")
@@ -44,7 +44,7 @@ def letters() -> list[tuple[int | None, str]]:
     "retry", [None, NoRetry(), lambda attempt: None], ids=["None", "NoRetry", "callable"]
 )
 def test_no_retry(retry: Any) -> None:
-    """The first failure dead-letters, however many attempts there might be."""
+    """The first failure dead-letters the message, although max_attempts is 5."""
     publish("t", 1)
     seen = failing(ValueError("no"))
     with registered("t", seen, retry=retry, max_attempts=5):
@@ -89,7 +89,7 @@ def test_a_wait_is_waited() -> None:
 
 
 def test_a_callable_may_take_the_exception() -> None:
-    """It decides by it: how long, and whether at all."""
+    """The callable gets the attempt and the exception. It returns a delay, or None for no retry."""
     publish("t", 1)
     asked: list[tuple[int, str]] = []
 
@@ -128,7 +128,7 @@ def test_a_second_parameter_that_is_something_else_is_left_alone() -> None:
     ids=lambda value: type(value).__name__,
 )
 def test_only_after_some_exceptions(error: BaseException, attempts: int) -> None:
-    """And after ``Retry``, by which the handler asks for it."""
+    """The worker also retries after ``Retry``, because the handler asks for it."""
     publish("t", 1)
     seen = failing(error)
     with registered("t", seen, retry=RetryOn(ConnectionError, TimeoutError, policy=FixedDelay(0))):

@@ -1,4 +1,4 @@
-"""Which handlers ``runconsumer`` runs: autodiscovery, selection, and what is an error."""
+"""``runconsumer`` finds and selects its handlers. An unknown or invalid selection is an error."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def groups() -> set[str]:
 
 
 def test_consumers_modules_of_installed_apps_are_found() -> None:
-    """Nobody imports ``tests.support.shop.consumers``; without a selection all of its handlers run."""
+    """No code imports ``tests.support.shop.consumers``. Without a selection, all of its handlers run."""
     publish("orders", {"n": 1}, key="k")
     publish("ledger", {"n": 2}, key="k")
     with Workers() as workers:
@@ -41,7 +41,7 @@ def test_a_topic_selects_all_of_its_groups() -> None:
 
 
 def test_topic_and_group_select_one_handler() -> None:
-    """And only its group is registered: the others stay as they were."""
+    """Only the group of that handler is registered."""
     publish("orders", {"n": 1}, key="k")
     run("orders:audit")
     assert groups() == {"audit"}
@@ -94,7 +94,7 @@ def test_the_same_topic_in_another_group_is_no_error() -> None:
 
 
 def test_a_generator_is_no_handler() -> None:
-    """Calling it would run nothing, and every message would be acked unseen."""
+    """A call would run nothing, and the worker would ack each message unhandled."""
 
     def stray(message: Message) -> Iterator[None]:
         yield
@@ -116,7 +116,7 @@ def test_an_unknown_database_is_an_error_that_names_those_there_are() -> None:
 
 
 def test_runconsumer_is_refused_inside_a_transaction() -> None:
-    """The handlers' threads would not see what it holds."""
+    """The handlers' threads would not see its uncommitted rows."""
     publish("t", 1)
     with (
         registered("t", seen := Seen()),

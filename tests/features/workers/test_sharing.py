@@ -1,4 +1,4 @@
-"""Handlers of one process share its threads, whatever their options: none waits until another has no work."""
+"""Handlers of one process share its threads, with any options. No handler waits until another has no work."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let each call take a millisecond (of ``slow``: 100) and each claim two, however busy the machine is."""
+    """Report 1 ms for each call (100 ms for ``slow``) and 2 ms for each claim, however busy the machine is."""
     claimed = Sharing.claimed
 
     def end(sharing: Sharing, job: Job) -> None:
@@ -57,7 +57,7 @@ class Calls:
 
 @pytest.mark.usefixtures("measured")
 def test_a_limited_and_a_batch_handler_beside_a_plain_one_with_a_backlog() -> None:
-    """More work for each than is done: of the calls each has its part."""
+    """Each handler has more work than the run does. Each gets a share of the calls."""
     calls = Calls()
     for topic in ("plain", "limited", "batch"):
         publish_many(topic, range(1500))
@@ -72,7 +72,7 @@ def test_a_limited_and_a_batch_handler_beside_a_plain_one_with_a_backlog() -> No
 
 @pytest.mark.usefixtures("measured")
 def test_a_batch_handler_beside_a_strict_one_of_one_key() -> None:
-    """Nothing of either can be claimed before the last one is answered."""
+    """These two claim their next messages only after the last ones are settled."""
     calls = Calls()
     publish_many("batch", [OutgoingMessage(n, key="k") for n in range(1000)])
     publish_many("strict", [OutgoingMessage(n, key="k") for n in range(300)])
@@ -88,7 +88,7 @@ def test_a_batch_handler_beside_a_strict_one_of_one_key() -> None:
 
 @pytest.mark.usefixtures("measured")
 def test_a_slow_handler_leaves_threads_to_a_quick_one() -> None:
-    """Both are plain. Of the time each has its part, so of the calls most are quick ones."""
+    """Both handlers are plain. Each gets a share of the time, so most calls are calls of the quick one."""
     calls = Calls()
     publish_many("slow", range(500))
     publish_many("quick", range(500))
@@ -103,7 +103,7 @@ def test_a_slow_handler_leaves_threads_to_a_quick_one() -> None:
 def test_what_cannot_be_claimed_keeps_no_thread(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A group whose claims get nothing, though there is work: the other handler has all four threads."""
+    """One group's claims get nothing, although it has work. The other handler gets all four threads."""
     claim = Claiming.crowd
     tried = threading.Event()
 
@@ -125,7 +125,7 @@ def test_what_cannot_be_claimed_keeps_no_thread(
 
 
 def test_a_claim_that_got_nothing_is_not_repeated_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The handler rests, longer than this test here, though there is work for it."""
+    """After the empty claim the handler rests for longer than this test, although it has work."""
     claim = Claiming.crowd
     tried: list[str] = []
 
@@ -193,7 +193,7 @@ def test_a_paused_group_keeps_no_thread() -> None:
 
 
 def test_max_messages_is_exact_with_several_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is left to start may be claimed for one handler while it is another's turn."""
+    """One handler may claim the last allowed messages in the turn of the other."""
     publish_many("t", range(200))
     publish_many("u", range(200))
     for most in (1, 3, 50, 119):
@@ -205,7 +205,7 @@ def test_max_messages_is_exact_with_several_handlers(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("handlers", [1, 2, 6])
 @pytest.mark.usefixtures("measured")
 def test_quick_handlers_share_claims_that_are_as_large_as_those_of_one(handlers: int) -> None:
-    """Nine hundred messages: a claim is of twenty or more, be they one handler's or six handlers'."""
+    """A claim takes 20 or more of 900 messages on average, with one, two or six handlers."""
     claims = 0
 
     def count(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
@@ -223,7 +223,7 @@ def test_quick_handlers_share_claims_that_are_as_large_as_those_of_one(handlers:
 
 
 def test_what_a_claim_may_get_is_told_from_memory_alone() -> None:
-    """``has_work`` asks the server nothing: the loop asks it in each turn."""
+    """``has_work`` sends no statement, because the loop reads it in each turn."""
     found: list[bool] = []
 
     def look(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:

@@ -1,4 +1,4 @@
-"""``runconsumer`` and its signals, with real processes."""
+"""Real processes of ``runconsumer`` receive signals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def started(workers: Workers) -> Worker:
-    """A worker with two handlers waiting at the door, and a third message behind them."""
+    """Start a worker. Two handlers wait at the door, and a third message waits behind them."""
     for n in range(3):
         publish("orders", {"n": n, "do": "wait", "door": "exit"}, key="k")
     worker = workers.start("orders:billing", "--threads", "2")
@@ -25,7 +25,7 @@ def started(workers: Workers) -> Worker:
 
 
 def goes_on(worker: Worker) -> bool:
-    """Whether the worker renews its lease twice more. Waits until it has, or until it ends."""
+    """Wait until the worker has renewed its lease twice, or has ended. Return true if it still runs."""
     renewed = PartitionLease.objects.values_list("lease_renewed_at", flat=True)
     for _ in range(2):
         before = renewed.get()
@@ -35,7 +35,7 @@ def goes_on(worker: Worker) -> bool:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_first_signal_finishes_and_acks_what_runs_and_exits_0(number: signal.Signals) -> None:
-    """What runs is waited for and acked, nothing new begins, the lease is free and the name deregistered."""
+    """The worker waits for running handlers and acks. It starts no more, frees its lease and deregisters its name."""
     with Workers() as workers:
         worker = started(workers)
         worker.send(number)
@@ -53,7 +53,7 @@ def test_the_first_signal_finishes_and_acks_what_runs_and_exits_0(number: signal
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_second_signal_stops_at_once(number: signal.Signals) -> None:
-    """No waiting for the handlers; what they had is delivered again, and nothing is lost."""
+    """The worker does not wait for its handlers. Their messages are delivered again, and nothing is lost."""
     with Workers() as workers:
         worker = started(workers)
         worker.send(number)
@@ -71,7 +71,7 @@ def test_the_second_signal_stops_at_once(number: signal.Signals) -> None:
 
 
 def test_an_idle_worker_stops_at_once_at_the_first_signal() -> None:
-    """Whatever its poll interval."""
+    """A poll interval of a minute does not delay the stop."""
     with Workers() as workers:
         worker = workers.start("orders:billing", "--poll-interval", "60")
         wait_until(lambda: SubscriberHeartbeat.objects.exists(), "it has joined")

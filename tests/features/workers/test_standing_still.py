@@ -1,4 +1,4 @@
-"""A worker that stands still in the midst of a transaction: what it holds up, and for how long."""
+"""A worker that is stopped inside a transaction blocks one partition for a limited time."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def leases_locked() -> int:
 
 @pytest.mark.timeout(120)
 def test_a_worker_that_stands_still_in_its_claim_holds_up_one_partition_until_the_server_ends_it() -> None:
-    """A: claims a message, is stopped before its COMMIT, with its lease locked (a machine that is paused, or gone).
+    """A: claims a message and is stopped before its COMMIT, with its lease locked, like a machine that pauses or dies.
 
-    B: starts, takes all the other partitions when A's leases have run out, and works. The server ends A's connection,
-    which it has not heard of for as long as a lease; B takes the last partition. It is the message's first attempt.
-    A wakes: it has lost everything, and goes on as a member.
+    B: starts, takes all other partitions when A's leases have expired, and works. The server closes A's connection
+    when it has been idle for as long as a lease. B takes the last partition. It is the message's first attempt.
+    A: wakes, has lost all its partitions, and continues as a member.
     """
     publish_many("orders", [OutgoingMessage({"n": n}, key=key) for n, key in enumerate(KEYS)])
     with Workers({**FAST, "LEASE_DURATION": 2}) as workers:

@@ -1,4 +1,4 @@
-"""A message is not delivered again while its handler runs, however long that takes."""
+"""A message is not delivered again while its handler runs, for any length of time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 
 def test_a_handler_slower_than_its_visibility_timeout_is_not_interrupted_by_a_second_delivery() -> None:
-    """Three times its timeout of one second, with a second worker that would take it."""
+    """The handler runs for three times its timeout of one second. A second worker could take the message."""
     with Workers() as workers:
         publish("parcels", {"n": 1, "do": "wait", "door": "exit"}, key="k")
         both = [workers.start("parcels"), workers.start("parcels")]
@@ -29,7 +29,7 @@ def test_a_handler_slower_than_its_visibility_timeout_is_not_interrupted_by_a_se
 
 
 def test_it_is_extended_while_the_worker_is_told_to_stop() -> None:
-    """Between SIGTERM and the handler's end too, and the lease is kept: nobody else gets the key."""
+    """Between SIGTERM and the handler's end, the worker also keeps its lease. No other worker gets the key."""
     with Workers() as workers:
         publish("parcels", {"n": 1, "do": "wait", "door": "exit"}, key="k")
         first = workers.start("parcels")
@@ -46,7 +46,7 @@ def test_it_is_extended_while_the_worker_is_told_to_stop() -> None:
 
 
 def test_messages_claimed_ahead_of_free_threads_are_kept_too() -> None:
-    """A slow handler among fast ones. Each message that waits for it is delivered once, with attempt 1."""
+    """One call is slow. Each message that waits for it is delivered once, as attempt 1."""
 
     def handle(message: Message) -> None:
         if message.payload == 60:

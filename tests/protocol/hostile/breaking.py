@@ -1,4 +1,4 @@
-"""Things that go wrong at a chosen statement: the connection is killed there, or the answer to its COMMIT is lost."""
+"""Faults at a chosen statement: the connection is killed there, or the answer to its COMMIT is lost."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ LOST = 2013
 
 @contextmanager
 def before_statement(beginning: str, act: Act, *, holding: str = "", times: int = 1) -> Iterator[list[str]]:
-    """Calls ``act`` just before the first statement (or the first ``times`` ones) of this thread that begins so.
+    """Call ``act`` just before the first ``times`` statements of this thread that begin with ``beginning``.
 
-    ``holding``: a text that it holds besides. The list is of the statements where that was done.
+    The statement must also contain ``holding``. The yielded list has the statements before which ``act`` was called.
     """
     done: list[str] = []
 
@@ -36,7 +36,7 @@ def before_statement(beginning: str, act: Act, *, holding: str = "", times: int 
 
 
 def kill_own_connection() -> None:
-    """The server closes this thread's connection, and rolls back; the next statement finds out."""
+    """Let the server close this thread's connection and roll back. The next statement fails."""
     connections["default"].ensure_connection()
     number = connections["default"].connection.thread_id()
     with raw_connection() as other:
@@ -47,7 +47,10 @@ def kill_own_connection() -> None:
 
 @contextmanager
 def killed_at(beginning: str, *, holding: str = "") -> Iterator[None]:
-    """The connection is killed before the first statement that begins so. Fails if there was none."""
+    """Kill the connection before the first statement that begins with ``beginning``.
+
+    Fail if there is no such statement.
+    """
     with before_statement(beginning, kill_own_connection, holding=holding) as done:
         yield
     assert done, f"no statement began with {beginning!r}: this proves nothing"
@@ -55,8 +58,10 @@ def killed_at(beginning: str, *, holding: str = "") -> Iterator[None]:
 
 @contextmanager
 def lost_answer_to_commit(beginning: str, code: int = LOST) -> Iterator[None]:
-    """The first transaction with a statement that begins so is committed, but the answer to its COMMIT is lost with the
-    connection; or is another error, as of a server whose place another has taken."""
+    """Commit the first transaction with a statement that begins with ``beginning``, then raise an error.
+
+    By default the connection is also lost. Another ``code`` raises another error, for example that of a failover.
+    """
     connection: Any = connections["default"]
     armed: list[bool] = []
     commit = connection._commit

@@ -1,4 +1,4 @@
-"""A way to the test database that can be cut: for a database that is away without stopping the server."""
+"""A connection to the test database that a test can cut. The database is then unreachable, but the server runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django.db import connections
 
 
 class Proxy:
-    """Listens on a port of its own and passes everything on to the test's server, until it is cut."""
+    """Listens on a port and forwards all data to the test's server, until a test cuts it."""
 
     def __init__(self) -> None:
         self._listening = socket.create_server(("127.0.0.1", 0))
@@ -24,7 +24,7 @@ class Proxy:
 
     @property
     def url(self) -> str:
-        """The test database by way of this proxy."""
+        """The URL of the test database through this proxy."""
         found = connections["default"].settings_dict
         user = quote(found["USER"], safe="")
         if found["PASSWORD"]:
@@ -32,7 +32,7 @@ class Proxy:
         return f"mysql://{user}@127.0.0.1:{self._listening.getsockname()[1]}/{found['NAME']}"
 
     def cut(self) -> None:
-        """Break all connections; new ones are closed at once."""
+        """Break all connections. New connections are closed at once."""
         with self._lock:
             self._up = False
             for one in self._sockets:
@@ -76,7 +76,7 @@ class Proxy:
 
 
 def _server() -> socket.socket:
-    """A connection to the server that Django's connections use, by port or by socket."""
+    """Connect to the server that Django's connections use, by port or by socket."""
     parameters = connections["default"].get_connection_params()
     path = parameters.get("unix_socket", "")
     if path:

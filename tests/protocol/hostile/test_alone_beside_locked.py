@@ -1,4 +1,4 @@
-"""Messages in quarantine, in a worker with a group whose rows a caller has locked, or that is paused."""
+"""Quarantined messages, in a worker that has another group whose rows are locked, or that is paused."""
 
 from __future__ import annotations
 
@@ -69,19 +69,19 @@ def engine_of(runner: Runner, group: str) -> Engine:
 
 
 def quarantine(topic: str, group: str) -> None:
-    """Publish a message whose first delivery is not answered."""
+    """Publish a message and leave its first delivery unanswered."""
     publish(topic, "suspect", key="suspect")
     with Subscription(topic, group, name="gone") as gone:
         poll_until(gone, 1)
 
 
 def is_alone(group: str) -> bool:
-    """Return whether the row of the group's suspect says that it runs alone."""
+    """Return whether the state row of the group's quarantined message says that it runs alone."""
     return DeliveryState.objects.get(consumer_group=group, partition_key="suspect").alone
 
 
 def the_loop_turns() -> None:
-    """Wait until the worker has sent two heartbeats: it has turned several times."""
+    """Wait until the worker has sent two heartbeats. Its loop has then run several times."""
     for _ in range(2):
         row = SubscriberHeartbeat.objects.filter(consumer_group="B", subscriber_name="w")
         before = row.get().heartbeat_at
@@ -89,7 +89,10 @@ def the_loop_turns() -> None:
 
 
 def test_a_locked_answer_to_a_suspect_stops_no_other_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The handler of A's suspect ends. Its ack has to wait. B continues at once, and A when the transaction ends."""
+    """The handler of A's quarantined message ends, and its ack waits for a lock. B continues at once.
+
+    A continues when the other transaction ends.
+    """
     monkeypatch.setattr(engine, "REST", 0.2)
     monkeypatch.setattr(dispatch, "alone_for", lambda attempt: NEVER)
     door = threading.Event()
@@ -112,7 +115,10 @@ def test_a_locked_answer_to_a_suspect_stops_no_other_group(monkeypatch: pytest.M
 
 
 def test_a_suspect_that_runs_long_and_is_locked_stops_no_other_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A's suspect has run alone for its time, and its row is locked. B continues. The row notes it later."""
+    """A's quarantined message has run alone for its allowed time, and its row is locked. B continues.
+
+    When the lock ends, the worker writes to the row that the message no longer runs alone.
+    """
     monkeypatch.setattr(runner_module, "Solitude", partial(Solitude, quiet_for=NEVER))
     door, is_held = threading.Event(), threading.Event()
     monkeypatch.setattr(dispatch, "alone_for", lambda attempt: 0.0 if is_held.is_set() else NEVER)
@@ -139,9 +145,9 @@ def test_a_suspect_that_runs_long_and_is_locked_stops_no_other_group(monkeypatch
 def test_locked_messages_of_one_group_keep_no_suspect_of_another_waiting(
     rest: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A has messages claimed ahead, and all its rows are locked. B's suspect runs alone.
+    """A has claimed messages ahead, and all its rows are locked. B's quarantined message runs alone.
 
-    The transaction ends. The messages that A has claimed ahead start after the suspect, not while it runs.
+    The locking transaction ends. A's messages start after B's quarantined message has ended, not while it runs.
     """
     monkeypatch.setattr(engine, "REST", rest)
     monkeypatch.setattr(dispatch, "alone_for", lambda attempt: NEVER)
@@ -187,7 +193,10 @@ def test_locked_messages_of_one_group_keep_no_suspect_of_another_waiting(
 
 
 def test_a_suspect_waits_for_a_handler_that_has_run_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A's handler has run for longer than it may, and its row is locked. B's suspect waits: the handler still runs."""
+    """A's handler exceeds its time limit while its row is locked.
+
+    B's quarantined message waits until the handler ends.
+    """
     monkeypatch.setattr(runner_module, "Solitude", partial(Solitude, quiet_for=NEVER))
     door, is_held = threading.Event(), threading.Event()
     monkeypatch.setattr(limits, "_limit", lambda job: 0.0 if is_held.is_set() else math.inf)
@@ -216,7 +225,10 @@ def test_a_suspect_waits_for_a_handler_that_has_run_too_long(monkeypatch: pytest
 
 
 def test_suspects_of_a_paused_group_stop_no_other_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A's suspect waits until B's handler ends. A caller pauses A. B gets its messages while its handler runs."""
+    """A's quarantined message waits until B's handler ends. A caller pauses A.
+
+    B then gets other messages while its handler still runs.
+    """
     monkeypatch.setattr(runner_module, "Solitude", partial(Solitude, quiet_for=NEVER))
     door = threading.Event()
     subscribe("ta", "A")
@@ -246,7 +258,10 @@ def test_suspects_of_a_paused_group_stop_no_other_group(monkeypatch: pytest.Monk
 def test_many_answers_of_a_resting_group_keep_no_answer_of_another_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A rejects more messages than one turn of the loop answers, and rests. B's message fails, and is given again."""
+    """A rejects more messages than one turn of the loop settles, and rests.
+
+    B's message fails meanwhile and is delivered again.
+    """
     monkeypatch.setattr(engine, "REST", NEVER)
     door = threading.Event()
 
@@ -285,7 +300,10 @@ def lease_in_the_making() -> None:
 def test_drain_does_not_end_while_a_group_rests(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Another process takes the lease of A's only message, and does not commit. The last look waits in vain for it."""
+    """Another process takes the lease of A's only message and does not commit.
+
+    A worker that drains the group waits until that transaction ends.
+    """
     monkeypatch.setattr(engine, "REST", 0.2)
     subscribe("ta", "A")
     publish("ta", 1, key="k")
@@ -302,7 +320,10 @@ def test_drain_does_not_end_while_a_group_rests(
 
 
 def test_by_hand_a_locked_suspect_stops_no_poll_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A subscriber has a suspect that runs alone, and whose row a caller has locked. After its time others come."""
+    """A caller has locked the row of a subscriber's quarantined message.
+
+    When the message has run alone for its time, ``poll`` returns other messages.
+    """
     monkeypatch.setattr(dispatch, "alone_for", lambda attempt: NEVER)
     quarantine("ta", "A")
     publish("ta", "other", key="other")

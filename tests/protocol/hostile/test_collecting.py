@@ -1,4 +1,4 @@
-"""Collection and departure cost by what they delete; nothing is kept of keys that are gone."""
+"""Garbage collection and unsubscribing cost in proportion to what they delete. No rows of unused keys remain."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ TOPIC = "orders"
 
 
 def assert_linear(few: Cost, many: Cost, factor: int) -> None:
-    """As many statements; rows read by what is deleted, not by its square.
+    """Assert that both runs send equally many statements, and that the rows read grow linearly.
 
-    And no statement compares pair by pair, which MariaDB plans by the square without reading anything.
+    No statement has a long chain of OR: MariaDB plans it in quadratic time without reading any row.
     """
     assert many.count == few.count, f"{few}\n{many}"
     assert many.rows <= 2 * factor * few.rows, f"{few}\n{many}"
@@ -31,7 +31,7 @@ def assert_linear(few: Cost, many: Cost, factor: int) -> None:
 
 
 def done_by_two_groups(count: int) -> None:
-    """So many messages of as many partitions as half of them, done, settled and ready to be collected."""
+    """Publish ``count`` messages in half as many partitions. Both groups ack them, and they settle."""
     publish_many(TOPIC, [OutgoingMessage(n, key=f"k{n % (count // 2)}") for n in range(count)])
     for group in ("a", "b"):
         with Subscription(TOPIC, group) as subscription:
@@ -50,7 +50,10 @@ def done_by_two_groups(count: int) -> None:
 
 @override_settings(MQUEUE={**QUICK, "GC_INTERVAL": 3600})
 def test_a_page_of_collection_costs_by_what_it_deletes() -> None:
-    """A hundred messages and a thousand, each of two groups: as many statements, the rows by their number."""
+    """Collect a tenth of a page and a whole page, for two groups. Both take the same number of statements.
+
+    The number of rows read grows linearly.
+    """
     subscribe(TOPIC, "a")
     subscribe(TOPIC, "b")
     costs = []
@@ -68,7 +71,7 @@ def test_a_page_of_collection_costs_by_what_it_deletes() -> None:
 
 @override_settings(MQUEUE={**QUICK, "RETENTION": 3600})
 def test_unsubscribing_costs_by_what_it_deletes() -> None:
-    """The state of a hundred messages and of nine hundred: as many statements."""
+    """Removing the state of 900 messages takes as many statements as that of 100 messages."""
     costs = []
     for count in (100, 900):
         publish_many(TOPIC, [OutgoingMessage(n, key=f"k{n % 50}") for n in range(count - len(in_log(TOPIC)))])
@@ -84,7 +87,10 @@ def test_unsubscribing_costs_by_what_it_deletes() -> None:
 
 @override_settings(MQUEUE={**QUICK, "LEASE_DURATION": 0.5, "LEASE_RENEWAL_INTERVAL": 0.1})
 def test_nothing_is_kept_of_keys_that_were_used_once() -> None:
-    """With no retention their messages are collected while they are still leased: who gives them up tidies up."""
+    """Without retention, messages are collected while their partitions are still leased.
+
+    The worker that gives up a lease deletes the remaining rows of the partition.
+    """
     with Subscription(TOPIC, "a") as subscription:
         for n in range(30):
             publish(TOPIC, n, key=f"once-{n}")

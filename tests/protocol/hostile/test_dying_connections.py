@@ -1,4 +1,4 @@
-"""A subscriber's connection dies at the worst moment: nothing that it holds is stranded, forgotten or out of order."""
+"""A subscriber's connection dies at a critical statement. It loses no lease, no message and no order of a key."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ READS = {
 
 @pytest.mark.parametrize("read", READS)
 def test_the_connection_dies_while_partitions_are_loaded(read: str) -> None:
-    """Lease, then KILL at one of the four reads that follow: the leases are held, the memory is half.
+    """The connection dies at one of the four reads after the leases were taken. The subscriber has read only a part.
 
-    All that was new, that waited, and that a dead predecessor left, comes all the same, long before a lease ends.
+    It still delivers all messages long before a lease expires: new ones, a retry, and a dead owner's message.
     """
     publish_many(TOPIC, [OutgoingMessage(n, key=f"k{n % 3}") for n in range(9)])
     gone = Subscription(TOPIC, GROUP, name="gone", batch_size=2).open()
@@ -53,7 +53,7 @@ def done() -> int:
 
 
 def deaths(subscription: Subscription, until_letters: int) -> list[int]:
-    """The attempts that poll gives while nothing is ever answered, until so many dead letters are there."""
+    """Poll and answer nothing until there are ``until_letters`` dead letters. Return the attempts of the deliveries."""
     attempts: list[int] = []
 
     def given_up() -> bool:
@@ -72,9 +72,9 @@ def deaths(subscription: Subscription, until_letters: int) -> list[int]:
     ],
 )
 def test_the_connection_dies_while_a_suspect_is_dealt_with(beginning: str, where: str) -> None:
-    """KILL while a message that was left unanswered is claimed alone, or dead-lettered.
+    """The connection dies while a quarantined message is claimed alone, or is dead-lettered.
 
-    It is not forgotten, and it is given exactly the attempts it has: one in company, then ``max_attempts`` alone.
+    The message has exactly its attempts: one together with others, then ``max_attempts`` alone.
     """
     subscribe(TOPIC, GROUP)
     publish(TOPIC, "poison", key="k")
@@ -88,7 +88,7 @@ def test_the_connection_dies_while_a_suspect_is_dealt_with(beginning: str, where
 
 
 def test_the_connection_dies_while_a_suspect_that_has_failed_is_claimed_again() -> None:
-    """Its first death alone counts although the second claim, which was to count it, was undone by a KILL."""
+    """A KILL rolls back the second claim, which counts the first death alone. That death still counts."""
     publish(TOPIC, "poison", key="k")
     with Subscription(TOPIC, GROUP, max_attempts=2, visibility_timeout=0.1) as subscription:
         assert [delivery.attempt for delivery in poll_until(subscription, 2)] == [1, 2]
@@ -98,9 +98,10 @@ def test_the_connection_dies_while_a_suspect_that_has_failed_is_claimed_again() 
 
 @pytest.mark.parametrize("keys", [3, 600])
 def test_a_claim_whose_commit_was_not_heard_of_keeps_the_order_of_keys(keys: int) -> None:
-    """Strict; the claim of every key's first message is committed, its answer lost. It is undone, nobody had it.
+    """Strict order. The claim of every key's first message is committed, but the answer is lost.
 
-    Also over many more partitions than one statement reads again: no key's second message comes before its first.
+    The claim is undone, since no handler had the messages. No key's second message comes before its first. This also
+    holds for 600 partitions, more than one statement reads again.
     """
     publish_many(TOPIC, [OutgoingMessage(n, key=f"k{k}") for n in range(3) for k in range(keys)])
     got: dict[str | None, list[Delivery]] = defaultdict(list)
@@ -122,7 +123,10 @@ def test_a_claim_whose_commit_was_not_heard_of_keeps_the_order_of_keys(keys: int
 
 @pytest.mark.parametrize("strict", [True, False])
 def test_an_acquisition_whose_commit_was_not_heard_of_delivers_nothing_twice(strict: bool) -> None:
-    """The lease is there, memory does not know; the renewal finds it, and the message goes out once."""
+    """The lease is committed, but the subscriber does not know it.
+
+    The renewal finds the lease. The message is delivered once.
+    """
     subscribe(TOPIC, GROUP)
     with Subscription(TOPIC, GROUP, strict=strict) as subscription:
         subscription.poll()
@@ -138,7 +142,10 @@ def test_an_acquisition_whose_commit_was_not_heard_of_delivers_nothing_twice(str
 
 @override_settings(MQUEUE={"LEASE_DURATION": 60})
 def test_leaving_with_a_connection_that_has_died_releases_all_the_same() -> None:
-    """KILL while nothing is asked, then ``close``: the next one has the partition at once, not after the lease."""
+    """The connection dies between two statements, then ``close`` runs. The next subscriber gets the partition at once.
+
+    It does not wait until the lease expires.
+    """
     publish(TOPIC, 1, key="k")
     subscription = Subscription(TOPIC, GROUP, name="a").open()
     consume(subscription, 1)

@@ -1,4 +1,7 @@
-"""Exceptions that cannot be told and policies that exit: no thread is lost, and the worker ends when it is told to."""
+"""Exceptions whose text cannot be read, and retry policies that exit.
+
+No thread is lost, and the worker stops in order.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 class Mute:
-    """Has no text: asking for it fails."""
+    """An object without a text: ``str`` and ``repr`` raise."""
 
     def __str__(self) -> str:
         raise ValueError("no text")
@@ -33,7 +36,7 @@ def exits(attempt: int) -> float:
     "error", [Reject(Mute()), Retry(Mute()), MuteError(), ValueError(Mute())], ids=lambda e: type(e).__name__  # type: ignore[arg-type]
 )  # fmt: skip
 def test_an_error_that_cannot_be_told_fails_its_message_and_nothing_else(error: Exception) -> None:
-    """The attempt has failed, its neighbours are handled by the same single thread, and draining ends."""
+    """The attempt fails. The same single thread handles the other messages, and draining ends."""
 
     def handle(message: Message) -> None:
         if message.payload == "bad":

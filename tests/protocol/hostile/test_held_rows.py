@@ -1,4 +1,4 @@
-"""Rows of a group that a caller has locked, in a transaction that stays open: they stop no other group, and no poll."""
+"""A caller locks rows of a group in a transaction that stays open. This stops no other group and no poll."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.support.transactions import PATIENCE, Background, HeldTransaction, wa
 pytestmark = pytest.mark.django_db(transaction=True)
 
 LASTING = {**FAST, "LEASE_DURATION": 600}
-"""Frequent renewals and heartbeats, of leases that outlast every transaction that holds them."""
+"""Frequent renewals and heartbeats. The leases last longer than every transaction that locks them."""
 
 HELD: dict[str, Callable[[], object]] = {
     "pause": lambda: pause("ta", "A"),
@@ -48,7 +48,7 @@ HELD: dict[str, Callable[[], object]] = {
 
 @contextmanager
 def worker() -> Iterator[Background[None]]:
-    """A worker's loop over the handlers of both topics, in a thread; told to stop at the end."""
+    """Run a worker's loop over the handlers of both topics in a thread. Stop it at the end."""
     runner = Runner(handlers(["ta:A", "tb:B"]), RunOptions(name="w", max_seconds=120))
     with Background(runner.run) as running:
         try:
@@ -59,7 +59,7 @@ def worker() -> Iterator[Background[None]]:
 
 
 def signs_of_life() -> tuple[int, int]:
-    """Of group B: when the first of its leases was renewed last, and when its worker has sent a heartbeat."""
+    """Return group B's oldest lease renewal and the time of its worker's last heartbeat."""
     leases = PartitionLease.objects.filter(consumer_group="B").order_by("lease_renewed_at")
     return leases[0].lease_renewed_at, SubscriberHeartbeat.objects.get(consumer_group="B").heartbeat_at
 
@@ -75,10 +75,10 @@ def lives_on() -> None:
 @pytest.mark.parametrize("what", HELD)
 @override_settings(MQUEUE=LASTING)
 def test_one_group_stops_no_other_group_of_its_process(what: str, caplog: pytest.LogCaptureFixture) -> None:
-    """A caller changes group A in a transaction that stays open. Group B of the same worker goes on meanwhile.
+    """A caller changes group A in a transaction that stays open. Group B of the same worker continues.
 
-    New messages of B arrive, in partitions old and new; its leases are renewed, its heartbeats sent. No statement of
-    the loop waits for a lock. When the caller's transaction ends, A gets its messages too.
+    B gets new messages in old and new partitions, renews its leases and sends heartbeats. No statement of the loop
+    waits for a lock. When the caller's transaction ends, A also gets its messages.
     """
     with registered("ta", a := Seen(), group="A"), registered("tb", b := Seen(), group="B"), worker():
         for topic in ("ta", "tb"):
@@ -100,9 +100,9 @@ def test_one_group_stops_no_other_group_of_its_process(what: str, caplog: pytest
 def test_an_ack_that_has_to_wait_stops_no_other_group(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A handler of A runs; a caller resets A in a transaction that stays open; the handler ends. Its ack has to wait.
+    """A handler of A runs. A caller resets A and does not commit. The handler ends, and its ack waits for a lock.
 
-    The loop gives up after a second, and B goes on. The caller's transaction is rolled back: the ack counts.
+    The loop stops waiting after a second, and B continues. The caller rolls back, and the ack counts.
     """
     monkeypatch.setattr(engine, "REST", 0.2)
     door = threading.Event()
@@ -129,7 +129,7 @@ def test_an_ack_that_has_to_wait_stops_no_other_group(
 
 @override_settings(MQUEUE=LASTING)
 def test_a_worker_starts_beside_a_group_that_is_being_subscribed() -> None:
-    """Group A is new, and its topic is locked: the worker joins B, and A when it can."""
+    """Group A is new, and its topic is locked. The worker joins B at once, and joins A when the lock ends."""
     subscribe("tb", "B")
     with (
         HeldTransaction(lambda: subscribe("ta", "another")) as held,
@@ -148,7 +148,10 @@ def test_a_worker_starts_beside_a_group_that_is_being_subscribed() -> None:
 @pytest.mark.parametrize("what", HELD)
 @override_settings(MQUEUE={**QUICK, "LEASE_DURATION": 600})
 def test_a_poll_never_waits(what: str) -> None:
-    """A: changes the group in a transaction that stays open. B: polls, with all that is due, and leaves the group."""
+    """A changes the group in a transaction that stays open.
+
+    B polls with all periodic work due, and closes its subscription. Neither waits for a lock.
+    """
     with Subscription("ta", "A", "w") as subscription:
         publish("ta", 0, key="k0")
         consume(subscription, 1)
@@ -165,7 +168,10 @@ def test_a_poll_never_waits(what: str) -> None:
 
 @override_settings(MQUEUE={**QUICK, "LEASE_DURATION": 600})
 def test_a_poll_does_not_wait_behind_a_pause_that_waits() -> None:
-    """A: publishes to the group in a transaction that stays open. B: pauses the group, and waits for A. C: polls."""
+    """A publishes to the group in a transaction that stays open. B pauses the group and waits for A.
+
+    C polls without waiting.
+    """
     with Subscription("ta", "A", "w") as subscription:
         publish("ta", 0, key="k0")
         consume(subscription, 1)
@@ -183,7 +189,10 @@ def test_a_poll_does_not_wait_behind_a_pause_that_waits() -> None:
 
 @override_settings(MQUEUE={**QUICK, "LEASE_DURATION": 600})
 def test_partitions_that_could_not_be_leased_are_found_by_the_next_discovery() -> None:
-    """A: pauses the group, does not commit. B: sees messages of a new partition, and cannot lease it. A: rolls back."""
+    """A pauses the group and does not commit. B sees a message of a new partition and cannot lease it. A rolls back.
+
+    B's next discovery leases the partition.
+    """
     with Subscription("ta", "A", "w") as subscription:
         publish("ta", 0, key="k0")
         consume(subscription, 1)

@@ -1,4 +1,7 @@
-"""Holes in the log's tail while a transaction stays open: other topics' messages, and offsets that never come."""
+"""Holes in the tail of the log while a transaction stays open.
+
+A hole has offsets of other topics, or offsets that are never used.
+"""
 
 from __future__ import annotations
 
@@ -23,21 +26,21 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 TOPIC, GROUP = "orders", "billing"
 MANY = 150
-"""Messages with a hole behind each: in most tests several times what one statement looks at."""
+"""Messages with a hole behind each. In most tests they are several times as many as one statement reads."""
 
 KINDS = ["other topics", "rolled back", "both"]
 
 
 @pytest.fixture
 def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many holes are soon too many for one statement, and each page of rows is small."""
+    """Lower the limits to 20 holes in one statement and 30 rows in one page."""
     monkeypatch.setattr(feed, "RANGES", 20)
     monkeypatch.setattr(feed, "ROWS", 30)
 
 
 @contextmanager
 def offered() -> Iterator[Counter[int]]:
-    """How often each offset is offered to a claim of undelivered messages."""
+    """Count how often each offset is offered to a claim of undelivered messages."""
     times: Counter[int] = Counter()
 
     def look(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
@@ -58,7 +61,7 @@ def offered() -> Iterator[Counter[int]]:
 
 
 def publish_with_holes(kind: str, count: int = MANY) -> None:
-    """``count`` messages, one committed transaction; each is followed by an offset that is not the topic's."""
+    """Publish ``count`` messages in one transaction. After each message comes an offset that the topic does not use."""
     with transaction.atomic():
         for n in range(count):
             publish(TOPIC, n, key=f"k{n % 10}")
@@ -75,7 +78,7 @@ def nothing(subscription: Subscription) -> bool:
 
 
 def look_twice(subscription: Subscription) -> None:
-    """Poll until at least two whole passes over the holes have been made. Nothing may be delivered."""
+    """Poll until the tail has completed at least two passes over the holes. Nothing may be delivered."""
     tail = engine_of(subscription).feed.tails[TOPIC]
     for _ in range(3):
         before = tail.sweep_at
@@ -90,9 +93,10 @@ def look_twice(subscription: Subscription) -> None:
 @pytest.mark.parametrize("strict", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
 def test_behind_an_open_transaction_nothing_is_claimed_in_vain(kind: str, strict: bool) -> None:
-    """One publish is held open, so nothing settles; more holes than one statement takes lie between the messages.
+    """One publish stays open, so nothing settles. Between the messages are more holes than one statement reads.
 
-    Each message is offered to a claim once, whatever is looked at again; the late one is delivered when it commits.
+    Each message is offered to a claim once, however often the tail is read. The late message is delivered when its
+    transaction commits.
     """
     subscribe(TOPIC, GROUP)
     with (
@@ -116,9 +120,10 @@ def test_behind_an_open_transaction_nothing_is_claimed_in_vain(kind: str, strict
 @pytest.mark.usefixtures("few_at_once")
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_late_commit_among_many_holes_is_delivered_once(kind: str) -> None:
-    """Transactions that began before, between and after the others' messages commit in another order.
+    """Transactions that began before, between and after the other messages commit in another order.
 
-    Passes over the holes are made between their commits; the oldest stays open to the end. Each is offered once.
+    The tail makes passes over the holes between their commits. The oldest transaction stays open until the end. Each
+    message is offered once.
     """
     subscribe(TOPIC, GROUP)
     with (
@@ -151,7 +156,7 @@ def test_each_late_commit_among_many_holes_is_delivered_once(kind: str) -> None:
 
 @pytest.mark.usefixtures("few_at_once")
 def test_a_late_commit_of_another_topic_is_nothing_to_this_one() -> None:
-    """Its offset lies among holes that were taken for done with; it is neither claimed nor in the way."""
+    """A late message of another topic has an offset among holes that are done. This topic ignores it and continues."""
     for topic in (TOPIC, "another"):
         subscribe(topic, GROUP)
     with (
@@ -174,7 +179,7 @@ def test_a_late_commit_of_another_topic_is_nothing_to_this_one() -> None:
 
 
 def cost_of_second_looks(subscription: Subscription) -> Cost:
-    """What is asked in half a second and more of idle polls, with at least one whole pass among them."""
+    """Return the cost of idle polls during at least 0.6 seconds, with at least one whole pass over the holes."""
     with counted() as cost:
         for _ in range(24):
             assert subscription.poll() == []
@@ -186,9 +191,9 @@ def cost_of_second_looks(subscription: Subscription) -> Cost:
 @pytest.mark.parametrize("kind", ["other topics", "rolled back"])
 @override_settings(MQUEUE={"DISCOVERY_INTERVAL": 60, "GC_INTERVAL": 60})
 def test_second_looks_do_not_grow_with_what_was_seen_behind_an_open_transaction(kind: str) -> None:
-    """With other topics' messages the holes are few once these were seen, and nobody reads those again.
+    """Offsets of other topics are read once. After that few holes remain, and those offsets are not read again.
 
-    Offsets that never come are looked at for themselves, a statement's worth at a time.
+    Offsets that are never used stay holes. Each statement reads a limited number of them.
     """
     subscribe(TOPIC, GROUP)
     count = 5 * feed.RANGES
@@ -212,7 +217,7 @@ def test_second_looks_do_not_grow_with_what_was_seen_behind_an_open_transaction(
 
 
 def seen_again(cost: Cost) -> int:
-    """How many offsets of all topics were asked for that had been looked through before."""
+    """Return how many offsets the statements read again in the log of all topics."""
     ranges = [
         re.search(r"\(PRIMARY\) WHERE `offset` BETWEEN (\d+) AND (\d+) ", sql) for sql in cost.statements
     ]

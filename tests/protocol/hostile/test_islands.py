@@ -1,4 +1,4 @@
-"""Groups and handlers of one process: none is stopped, held up or starved by what becomes of another."""
+"""Groups and handlers of one process. A problem of one does not stop, delay or starve the others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 class Four:
-    """Four handlers of group gb that run while ``lose`` is done to group ga; they end once that was noticed."""
+    """Four handlers of group gb run while ``lose`` changes group ga. They end when the worker has logged the loss."""
 
     def __init__(self, lose: Callable[[], object], caplog: pytest.LogCaptureFixture) -> None:
         self.lose, self.caplog = lose, caplog
@@ -58,7 +58,7 @@ def assert_gb_left_nothing_behind() -> None:
 def test_a_group_that_is_unsubscribed_does_not_stop_the_others_of_its_process(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Handlers of another group are running meanwhile: they are acked, and that group goes on with new messages."""
+    """Handlers of another group run meanwhile. They are acked, and their group continues with new messages."""
     seen = Four(lambda: unsubscribe("a", "ga"), caplog).run()
     assert sorted(seen.payloads) == ["early"] * 4 + ["late"] * 4
     assert {message.attempt for message in seen.messages} == {1}
@@ -70,7 +70,10 @@ def test_a_group_that_is_unsubscribed_does_not_stop_the_others_of_its_process(
 def test_a_group_whose_name_is_taken_throws_away_no_work_of_the_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The process says so when it ends; before that, what runs for another group ends and is acked, all is released."""
+    """Another subscriber takes the worker's name in ga. Handlers of gb end and are acked.
+
+    The process releases its leases, and raises an error only when it ends.
+    """
     taken: list[Subscription] = []
     four = Four(lambda: taken.append(Subscription("a", "ga", name="w").open()), caplog)
     try:
@@ -86,7 +89,7 @@ def test_a_group_whose_name_is_taken_throws_away_no_work_of_the_others(
 
 @override_settings(MQUEUE=FAST)
 def test_a_process_whose_groups_are_all_unsubscribed_ends() -> None:
-    """There is nothing left for it to do; it says so, and does not subscribe them again."""
+    """The process has no group left. It raises an error that names the group, and does not subscribe it again."""
     subscribe("a", "ga")
     publish("a", 1)
     with (
@@ -98,7 +101,10 @@ def test_a_process_whose_groups_are_all_unsubscribed_ends() -> None:
 
 
 def test_a_slow_handler_with_a_limit_leaves_the_other_threads_to_others() -> None:
-    """``concurrency=1``, eight messages, four threads: while its first one waits, another topic's ten are handled."""
+    """A handler with ``concurrency=1`` has eight messages, and its first one waits. Four threads run.
+
+    Meanwhile the other threads handle ten messages of another topic.
+    """
     others_done = threading.Event()
 
     def slow(message: Message) -> None:
@@ -124,9 +130,9 @@ def test_a_slow_handler_with_a_limit_leaves_the_other_threads_to_others() -> Non
 @pytest.mark.parametrize("change", ["subscribe", "unsubscribe"])
 @override_settings(MQUEUE=QUICK)
 def test_a_registration_in_an_open_transaction_holds_up_no_worker(change: str) -> None:
-    """Somebody subscribes, or unsubscribes, another group and does not commit: the topic's row stays locked.
+    """A caller subscribes or unsubscribes another group and does not commit, so the topic's row stays locked.
 
-    Messages are published, delivered, put back and acked meanwhile, new partitions found, all without a wait.
+    Meanwhile messages are published, delivered, nacked and acked in new partitions. Nothing waits for a lock.
     """
     for group in ("g", "leaving"):
         subscribe("t", group)
@@ -145,7 +151,7 @@ def test_a_registration_in_an_open_transaction_holds_up_no_worker(change: str) -
             first.nack()
             subscription.ack(others)
             consume(subscription, 1)
-            consume_rest(subscription)  # settling, renewal and watermarks have become due
+            consume_rest(subscription)  # Settling, renewal and watermarks are due.
 
         with HeldTransaction(changes[change]), Background(work) as working:
             working.result()
@@ -155,7 +161,10 @@ def test_a_registration_in_an_open_transaction_holds_up_no_worker(change: str) -
 def test_a_group_that_is_subscribed_again_goes_on_in_the_same_process(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Unsubscribed by another handler of the process, noticed, subscribed again: its new messages are handled."""
+    """Another handler of the process unsubscribes the group, waits for the log line, and subscribes it again.
+
+    The process handles the group's new messages.
+    """
 
     def lose_and_regain(message: Message) -> None:
         unsubscribe("a", "ga")

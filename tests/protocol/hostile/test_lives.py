@@ -1,4 +1,4 @@
-"""A group that is unsubscribed and subscribed again while its workers run: the new life owes nothing to the old one."""
+"""A group is unsubscribed and subscribed again while its workers run. The new registration starts with no old state."""
 
 from __future__ import annotations
 
@@ -29,14 +29,17 @@ KEPT = {**QUICK, "RETENTION": 3600}
 
 
 def subscribe_again() -> None:
-    """Between two looks of whoever is at work: nobody meets a group that is not registered."""
+    """Unsubscribe and subscribe the group between two polls. No worker sees the group unregistered."""
     assert unsubscribe(TOPIC, GROUP)
     assert subscribe(TOPIC, GROUP)
 
 
 @override_settings(MQUEUE=KEPT)
 def test_a_worker_with_memories_of_an_earlier_life_delivers_everything_again() -> None:
-    """It has done sixty messages, watermarks and all; its group begins anew behind its back."""
+    """A worker has acked sixty messages and moved its watermarks.
+
+    Its group is subscribed again without its knowledge.
+    """
     publish_many(TOPIC, [OutgoingMessage(n, key=f"k{n % 6}") for n in range(60)])
     with Subscription(TOPIC, GROUP) as worker:
         consume(worker, 60)
@@ -52,10 +55,10 @@ def test_a_worker_with_memories_of_an_earlier_life_delivers_everything_again() -
 
 @override_settings(MQUEUE=KEPT)
 def test_partitions_that_come_back_to_their_owner_of_an_earlier_life_are_read_anew() -> None:
-    """A has six partitions in memory; a new life begins, B joins it, leases some, handles one of each, and leaves.
+    """A has six partitions in memory. The group is subscribed again. B joins, handles some messages, and leaves.
 
-    So leases come back to A for partitions that it knew. Its watermarks of the first life must not cover the
-    second's: whatever it does then, collection finds nothing that was not delivered in this life.
+    A then leases partitions that it knew from the first registration. Its old watermarks must not cover messages of the
+    second registration: collection deletes only messages that were delivered in it.
     """
     publish_many(TOPIC, [OutgoingMessage(n, key=f"k{n % 6}") for n in range(60)])
     got: list[object] = []
@@ -85,8 +88,11 @@ def test_partitions_that_come_back_to_their_owner_of_an_earlier_life_are_read_an
 
 @override_settings(MQUEUE={**KEPT, "DISCOVERY_INTERVAL": 60})
 def test_before_it_has_noticed_a_worker_of_an_earlier_life_can_do_nothing() -> None:
-    """It looks at its group once a minute. Until then it neither claims nor answers nor moves a watermark."""
-    publish(f"{TOPIC}-before", 0)  # The log's very first message would hide a watermark that was moved.
+    """A worker reads its group's registration once a minute.
+
+    Until then it claims nothing, acks nothing and moves no watermark.
+    """
+    publish(f"{TOPIC}-before", 0)  # Without an earlier message, a moved watermark would stay hidden.
     publish_many(TOPIC, [OutgoingMessage(n, key="k") for n in range(5)])
     with ExitStack() as stack:
         worker = stack.enter_context(Subscription(TOPIC, GROUP, batch_size=5))

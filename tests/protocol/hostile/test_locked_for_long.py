@@ -1,4 +1,4 @@
-"""Rows of one group stay locked for longer than the group rests, or were paused at the wrong moment."""
+"""Rows of a group stay locked for longer than the group rests, or the group is paused at a critical moment."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @override_settings(MQUEUE={**FAST, "LEASE_DURATION": 600})
 def test_an_answer_that_stays_locked_keeps_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A handler of A has ended, and its ack is locked again after A's rest. B has work for many turns, and all threads.
+    """A handler of A has ended. Its ack is still locked after A's rest. B has many messages and uses all threads.
 
-    When the caller's transaction ends, A goes on.
+    When the caller's transaction ends, A continues.
     """
     monkeypatch.setattr(engine, "REST", 0.2)
     door = threading.Event()
@@ -56,7 +56,10 @@ def test_an_answer_that_stays_locked_keeps_no_thread(monkeypatch: pytest.MonkeyP
 
 @override_settings(MQUEUE=STILL)
 def test_a_pause_before_a_suspect_is_claimed_does_not_lose_it() -> None:
-    """A: has a message whose time is over. B: pauses the group. A: claims in vain. B: resumes. A: claims it."""
+    """A has a message whose visibility timeout is over. B pauses the group, and A's claim gets nothing.
+
+    B resumes the group, and A claims the message.
+    """
     publish(TOPIC, 1, key="k")
     with worker("a", visibility_timeout=0.01) as a:
         (first,) = claim(a)
@@ -71,12 +74,12 @@ def test_a_pause_before_a_suspect_is_claimed_does_not_lose_it() -> None:
 
 
 MUCH = "much"
-"""No consumer of the example shop has this topic."""
+"""A topic for which the example shop has no consumer."""
 
 
 @pytest.fixture
 def much(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A group with more behind it than one transaction of a removal takes."""
+    """A group with more rows than one transaction of a removal deletes."""
     monkeypatch.setattr(removal, "ROWS", 2)
     with override_settings(MQUEUE={**QUICK, "LEASE_DURATION": 600, "RETENTION": 3600}):
         publish_many(MUCH, range(5))
@@ -86,7 +89,7 @@ def much(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def running() -> Iterator[None]:
-    """A worker's loop over the group's handler, in a thread."""
+    """Run a worker's loop over the group's handler in a thread."""
     runner = Runner(handlers([f"{MUCH}:g"]), RunOptions(name="w", max_seconds=120))
     with Background(runner.run) as background:
         try:
@@ -116,7 +119,10 @@ def test_a_reset_with_autocommit_off_leaves_the_rest_to_workers() -> None:
 def test_a_worker_s_loop_removes_what_an_unsubscribed_group_left_piece_by_piece(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The process that unsubscribed its group died on the way. The worker registers it, and waits for no lock."""
+    """The process that unsubscribed its group died before it removed all rows. The worker registers the group again.
+
+    Its loop removes the rest and waits for no lock.
+    """
     with monkeypatch.context() as died:
         died.setattr("django_mqueue.service.removing.finish", lambda *arguments: None)
         unsubscribe(MUCH, "g")

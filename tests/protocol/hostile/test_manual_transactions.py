@@ -1,4 +1,4 @@
-"""Answers and polls on a connection whose autocommit was turned off: a transaction without an ``atomic`` block."""
+"""Acks and polls on a connection with autocommit turned off: a transaction without an ``atomic`` block."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOPIC, GROUP = "orders", "billing"
 
 @pytest.mark.parametrize("verb", ["ack", "nack", "reject", "postpone", "extend"])
 def test_answers_with_autocommit_turned_off_count_with_the_commit(verb: str) -> None:
-    """No ``atomic`` block, but a transaction all the same. The verb is True, and its effect is the commit's."""
+    """There is a transaction without an ``atomic`` block. The verb returns True, and takes effect with the commit."""
     publish(TOPIC, 1, key="k")
     with Subscription(TOPIC, GROUP) as subscription:
         (delivery,) = poll_until(subscription, 1)
@@ -37,7 +37,7 @@ def test_answers_with_autocommit_turned_off_count_with_the_commit(verb: str) -> 
 
 
 def test_polling_with_autocommit_turned_off_is_refused() -> None:
-    """What it delivers would be undone with the transaction; nothing is leased or claimed."""
+    """Poll raises, because a rollback would undo its claims. Nothing is leased or claimed."""
     publish(TOPIC, 1, key="k")
     with Subscription(TOPIC, GROUP) as subscription:
         connection.set_autocommit(False)
@@ -68,7 +68,7 @@ def answer(delivery: Delivery, verb: str) -> None:
 
 
 def ended_by(end: Callable[[], object], delivery: Delivery, verb: str) -> None:
-    """Answer in a transaction that is begun by turning autocommit off, and end it so."""
+    """Turn autocommit off, answer the delivery, and call ``end`` to end the transaction."""
     connection.set_autocommit(False)
     try:
         answer(delivery, verb)
@@ -107,7 +107,7 @@ def test_a_message_whose_answer_is_rolled_back_is_delivered_again(verb: str) -> 
 @pytest.mark.parametrize("end", COMMITS.values(), ids=COMMITS)
 @pytest.mark.parametrize("verb", ANSWERS)
 def test_an_answer_that_is_committed_is_known_at_the_next_poll(verb: str, end: Callable[[], object]) -> None:
-    """In strict order the next message of the key comes at once, or the same one if it was put back."""
+    """In strict order the next poll returns the next message of the key, or the same message after nack or postpone."""
     publish(TOPIC, 1, key="k")
     publish(TOPIC, 2, key="k")
     with Subscription(TOPIC, GROUP, strict=True) as subscription:
@@ -146,7 +146,7 @@ def test_polls_look_for_answers_only_after_such_a_transaction() -> None:
 
 
 def test_an_answer_after_a_raw_begin_commits() -> None:
-    """Django does not notice the BEGIN. The subscriber and the database agree that the message is done."""
+    """Django does not notice the BEGIN. The subscriber and the database agree that the message is acked."""
     publish(TOPIC, 1, key="k")
     publish(TOPIC, 2, key="k")
     with Subscription(TOPIC, GROUP, strict=True) as subscription:
@@ -161,7 +161,10 @@ def test_an_answer_after_a_raw_begin_commits() -> None:
 
 @pytest.mark.usefixtures("repeatable_read")
 def test_an_answer_after_a_raw_begin_is_refused_at_repeatable_read() -> None:
-    """The queue cannot set its isolation level there: the server says so, and nothing has changed."""
+    """The queue cannot set its isolation level in this transaction.
+
+    The server raises error 1568, and nothing has changed.
+    """
     publish(TOPIC, 1, key="k")
     publish(TOPIC, 2, key="k")
     with Subscription(TOPIC, GROUP, strict=True) as subscription:

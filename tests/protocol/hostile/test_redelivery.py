@@ -1,4 +1,4 @@
-"""What was put back, forgotten, paused or cannot be read: it comes when it is due, once, and holds up no other."""
+"""Messages that are postponed, unanswered, paused or undecodable. They come once, when due, and delay no others."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ TOPIC, GROUP = "orders", "billing"
 
 
 def test_retries_beyond_those_in_memory_come_in_their_turn() -> None:
-    """Sixty of one partition wait; a new owner reads the first fifty, which fail again and again.
+    """Sixty parked retries of one partition wait. A new owner reads the first fifty, and postpones each delivery again.
 
-    The last ten are due soon after the first ones, and come before any of those for a third time.
+    The last ten are due soon after the first ones. They come before any message comes a third time.
     """
     publish_many(TOPIC, [OutgoingMessage(n, key="k") for n in range(60)])
     with Subscription(TOPIC, GROUP) as first:
@@ -44,7 +44,7 @@ def test_retries_beyond_those_in_memory_come_in_their_turn() -> None:
 
 
 def test_nothing_grows_in_memory_behind_a_message_that_waits_for_long() -> None:
-    """One is put back for a day; each of a hundred that pass behind it looks at the partition, and finds it waiting."""
+    """One message is postponed for a day. A hundred later messages of its key pass. The list of timers stays short."""
     with Subscription(TOPIC, GROUP) as subscription:
         publish(TOPIC, "waits", key="k")
         poll_until(subscription, 1)[0].postpone(86_400)
@@ -75,7 +75,10 @@ def break_message(offset: int, how: str) -> None:
 def test_what_cannot_be_decoded_is_dead_lettered_and_its_neighbours_are_delivered(
     how: str, strict: bool
 ) -> None:
-    """A row in the middle of a batch is broken in the table. It is no attempt's fault, and nobody else's."""
+    """A row in the middle of a batch is damaged in the table and is dead-lettered.
+
+    The other messages are delivered once, with attempt 1.
+    """
     subscribe(TOPIC, GROUP)
     offsets = [publish(TOPIC, n, key="other" if n == 3 else "k").offset for n in range(4)]
     break_message(offsets[1], how)
@@ -90,7 +93,7 @@ def test_what_cannot_be_decoded_is_dead_lettered_and_its_neighbours_are_delivere
 
 
 def test_a_worker_goes_on_after_what_cannot_be_decoded() -> None:
-    """The same in ``runconsumer``, where an exception would end the process, and every one after it."""
+    """The same with ``runconsumer``, where an exception would end the process and every process started after it."""
     offsets = [publish("t", n, key="k").offset for n in range(3)]
     break_message(offsets[0], "no JSON")
     with registered("t", seen := Seen()):
@@ -101,7 +104,10 @@ def test_a_worker_goes_on_after_what_cannot_be_decoded() -> None:
 
 @pytest.mark.parametrize("strict", [True, False])
 def test_what_is_open_when_its_group_is_paused_stays_open(strict: bool) -> None:
-    """Paused between two looks, while a message is being handled and another waits; resumed; nothing is doubled."""
+    """The group is paused between two polls, while one message is in flight and another waits, and is then resumed.
+
+    Nothing is delivered twice.
+    """
     publish(TOPIC, "one", key="k")
     with Subscription(TOPIC, GROUP, strict=strict) as subscription:
         (one,) = poll_until(subscription, 1)
@@ -126,9 +132,10 @@ def pause(paused: bool) -> None:
 def test_a_forgotten_message_comes_beside_others_after_a_while(
     strict: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By hand, with something open at every moment: it does not wait for a moment that never comes.
+    """A subscriber that polls by hand always has another message open. An unanswered message still comes after a while.
 
-    Nor does the next of its key. Such a delivery is in company: the death of its worker would not be its doing.
+    The next message of its key also comes. This delivery does not run alone, so the death of its worker would not
+    count.
     """
     monkeypatch.setattr(solitude, "PATIENCE", 0.4)
     publish(TOPIC, "forgotten", key="k0")
@@ -137,7 +144,7 @@ def test_a_forgotten_message_comes_beside_others_after_a_while(
         Subscription(TOPIC, GROUP, visibility_timeout=0.3, strict=strict) as subscription,
         ExitStack() as stack,
     ):
-        poll_until(subscription, 1)  # and never answered
+        poll_until(subscription, 1)  # It is never answered.
         publish(TOPIC, "behind it", key="k0")
         open_now: list[Delivery] = []
         stack.callback(lambda: subscription.ack(open_now))
@@ -165,7 +172,7 @@ def test_a_forgotten_message_comes_beside_others_after_a_while(
 
 
 def test_a_forgotten_message_waits_that_long_for_company_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before that it comes only when nothing else is open, and then alone."""
+    """Before that time, the message comes only when no other message is open. It then runs alone."""
     monkeypatch.setattr(solitude, "PATIENCE", 3600)
     publish(TOPIC, "forgotten", key="k")
     with Subscription(TOPIC, GROUP, visibility_timeout=0.3) as subscription:

@@ -1,6 +1,6 @@
-"""What a worker's loop sends: each statement that locks rows skips those that another transaction has locked.
+"""Statements of a worker's loop. Each statement that locks rows skips rows that another transaction has locked.
 
-The others are listed here, with the reason. They wait for a second at most, and their group rests after that.
+The exceptions are listed here with a reason. They wait for at most a second. After that their group rests.
 """
 
 from __future__ import annotations
@@ -43,19 +43,22 @@ BRIEF = {
     "UPDATE queue_subscriber_heartbeats FORCE INDEX (queue_heartbeats_subscriber) SET incarnation": "the same",
     "INSERT INTO queue_subscriber_heartbeats": "the same",
 }
-"""Beginnings of statements that may wait for a lock, for a second at most."""
+"""Beginnings of statements that may wait for a lock, for at most a second."""
 
 UNDER = {
     "INSERT INTO queue_partition_leases": "queue_offsets",
     "INSERT INTO queue_delivery_state": "queue_partition_leases",
     "UPDATE queue_delivery_state s FORCE INDEX (PRIMARY) SET s.errors": "queue_partition_leases",
 }
-"""Rows of which table must be locked before rows are inserted, or claimed again; else of the same."""
+"""The table whose rows must be locked before the statement inserts or claims rows. By default it is the same table."""
 
 
 @dataclass
 class Sent:
-    """Statements of a connection. ``locked``: tables of which the transaction has locked rows, skipping others."""
+    """The statements of a connection.
+
+    ``locked`` has the tables in which the transaction has locked rows with SKIP LOCKED.
+    """
 
     all: list[tuple[str, Any]] = field(default_factory=list)
     refused: set[str] = field(default_factory=set)
@@ -87,7 +90,7 @@ class Sent:
 
 
 def handle(message: Message) -> None:
-    """What the payload asks for; the second attempt succeeds."""
+    """Settle the message as the payload says. The second attempt succeeds."""
     verb = message.payload
     if message.attempt == 1 and verb in ("retry", "aside"):
         raise Retry(delay=7200 if verb == "aside" else 0)
@@ -97,7 +100,7 @@ def handle(message: Message) -> None:
 
 @pytest.fixture
 def sent() -> Sent:
-    """All that the loop of a worker sends that has every kind of handler and every kind of message."""
+    """All statements of the loop of a worker that has every kind of handler and every kind of message."""
     sent = Sent()
     for topic in ("plain", "atomic", "batch", "strict"):
         subscribe(topic, "g")

@@ -1,4 +1,4 @@
-"""Leaving: beside a poll in another thread, inside a transaction, with a dead connection, with the database away."""
+"""A subscriber or worker leaves: during a poll, in a transaction, after its connection died, or without a database."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def assert_nothing_is_held(group: str = GROUP) -> None:
 
 
 class Watched:
-    """A lock that counts the threads that have asked for it."""
+    """A lock that counts how often threads have asked for it."""
 
     def __init__(self) -> None:
         self.lock, self.asked = threading.Lock(), 0
@@ -50,14 +50,14 @@ class Watched:
 
 
 def watch(subscription: Subscription) -> Watched:
-    """Replace the lock that keeps polls and the close of a subscription apart."""
+    """Replace the lock that separates the polls and the close of a subscription."""
     watched = Watched()
     vars(subscription)["_polling"] = watched
     return watched
 
 
 class Paused(Generic[Result]):
-    """Work in a thread that stops before its first statement that begins so, until it may go on."""
+    """Work in a thread that waits for ``go_on`` before its first statement that begins with ``beginning``."""
 
     def __init__(self, work: Callable[[], Result], beginning: str) -> None:
         self.there, self.go_on = threading.Event(), threading.Event()
@@ -76,7 +76,10 @@ class Paused(Generic[Result]):
 
 @override_settings(MQUEUE=QUICK)
 def test_closing_waits_for_a_poll_of_another_thread() -> None:
-    """``poll`` is in the middle of its claim when another thread closes: it ends first, then all is released."""
+    """Another thread closes the subscription while ``poll`` is in its claim.
+
+    The poll ends first, then all is released.
+    """
     publish(TOPIC, 1, key="k")
     subscription = Subscription(TOPIC, GROUP).open()
     consume(subscription, 1)
@@ -95,7 +98,7 @@ def test_closing_waits_for_a_poll_of_another_thread() -> None:
 
 @override_settings(MQUEUE=QUICK)
 def test_a_poll_that_waited_for_close_brings_nothing_back() -> None:
-    """``close`` is under way when another thread polls: that is refused, and no lease or heartbeat comes back."""
+    """Another thread polls while ``close`` runs. The poll raises, and creates no lease and no heartbeat."""
     publish(TOPIC, 1, key="k")
     subscription = Subscription(TOPIC, GROUP).open()
     consume(subscription, 1)
@@ -113,7 +116,10 @@ def test_a_poll_that_waited_for_close_brings_nothing_back() -> None:
 
 @pytest.mark.parametrize("kind", ["atomic", "autocommit off"])
 def test_closing_inside_a_transaction_keeps_no_publisher_waiting(kind: str) -> None:
-    """The gate's locks would last as long as the caller's transaction: others publish while that stays open."""
+    """The close must not lock the gate in the caller's transaction.
+
+    Others publish while that transaction stays open.
+    """
     publish(TOPIC, 1, key="k")
     subscription = Subscription(TOPIC, GROUP).open()
     consume(subscription, 1)
@@ -142,7 +148,10 @@ def other_connections() -> list[int]:
 
 
 def test_a_graceful_stop_whose_connection_has_died_releases_all() -> None:
-    """KILL while the worker is between two looks, then SIGTERM: with a lease of a minute, nothing stays leased."""
+    """The connection is killed while the worker is idle, then SIGTERM comes.
+
+    The leases last a minute, but all are released at once.
+    """
     with Workers({**FAST, "LEASE_DURATION": 60, "LEASE_RENEWAL_INTERVAL": 20}) as workers:
         before = set(other_connections())
         publish("orders", {"n": 1}, key="k")
@@ -158,7 +167,7 @@ def test_a_graceful_stop_whose_connection_has_died_releases_all() -> None:
 
 @override_settings(MQUEUE={**QUICK, "LEASE_DURATION": 60})
 def test_who_loses_the_connection_in_the_middle_of_leaving_leaves_by_a_new_one() -> None:
-    """When it is about to say that it is gone."""
+    """The connection dies before the statement that deregisters the subscriber."""
     publish(TOPIC, 1, key="k")
     subscription = Subscription(TOPIC, GROUP).open()
     consume(subscription, 1)
@@ -169,7 +178,7 @@ def test_who_loses_the_connection_in_the_middle_of_leaving_leaves_by_a_new_one()
 
 @override_settings(MQUEUE={**QUICK, "LEASE_DURATION": 60})
 def test_a_worker_that_loses_the_connection_in_the_middle_of_leaving_leaves_all_groups() -> None:
-    """The second of which is left after that."""
+    """The connection dies at the first of two groups. The worker then also leaves the second group."""
     publish(TOPIC, 1, key="k")
     publish("parcels", 1, key="k")
     with (
@@ -183,16 +192,19 @@ def test_a_worker_that_loses_the_connection_in_the_middle_of_leaving_leaves_all_
 
 
 def wait_until_its_handler_runs() -> None:
-    """A heartbeat after the claim's commit tells that the worker has heard of that, and has begun."""
+    """Wait for a heartbeat after the claim.
+
+    It shows that the worker knows of the commit and has started the handler.
+    """
     wait_until(lambda: DeliveryState.objects.filter(in_flight=True).exists(), "its message is claimed")
     before = SubscriberHeartbeat.objects.get().heartbeat_at
     wait_until(lambda: SubscriberHeartbeat.objects.get().heartbeat_at > before, "its handler runs")
 
 
 def test_a_stop_with_a_result_in_hand_and_the_database_away_ends(tmp_path: Path) -> None:
-    """A handler ends after the database went away; SIGTERM comes, and the database does not come back.
+    """A handler ends while the database is unreachable. SIGTERM comes, and the database stays unreachable.
 
-    The answer is tried until the lease has run out, when it would not be this worker's to give any more.
+    The worker retries the ack until the lease expires. After that it no longer owns the delivery.
     """
     file = tmp_path / "file"
     with Proxy() as proxy, Workers({**FAST, "LEASE_DURATION": 2}) as workers:
@@ -209,7 +221,7 @@ def test_a_stop_with_a_result_in_hand_and_the_database_away_ends(tmp_path: Path)
 
 
 def test_a_stop_with_a_result_in_hand_answers_it_when_the_database_comes_back(tmp_path: Path) -> None:
-    """Within the lease: the message is acked, and not handled a second time by anybody."""
+    """The database is reachable again before the lease expires. The message is acked, and is not handled twice."""
     file, mqueue = tmp_path / "file", {**FAST, "LEASE_DURATION": 600, "LEASE_RENEWAL_INTERVAL": 10}
     with Proxy() as proxy, Workers(mqueue) as workers:
         publish("orders", {"n": 1, "do": "wait_for_file", "file": str(file)}, key="k")

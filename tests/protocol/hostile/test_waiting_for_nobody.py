@@ -1,7 +1,7 @@
-"""Workers wait for no transaction of the application, however long it stays open: not for its rows, nor for the gate.
+"""Workers wait for no transaction of the application, however long it stays open.
 
-In small tables, and with long lists in large ones, servers like to read a whole table. A statement that locks what it
-reads then waits for rows that are none of its business.
+They wait neither for its rows nor for the gate. The server may choose to read a whole table if the table is small, or
+if a list of values is long. A statement that locks what it reads then waits for rows that it does not need.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TOPIC, OTHER = "orders", "letters"
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A statement that waits for a second fails, and is not tried again."""
+    """A statement that waits for a lock for a second fails, and is not retried."""
     monkeypatch.setattr(session, "ATTEMPTS", 1)
     with override_settings(MQUEUE={**QUICK, "LEASE_DURATION": 600, "GC_INTERVAL": 3600}):
         with connection.cursor() as cursor:
@@ -46,7 +46,10 @@ def publish_everywhere(many: int) -> None:
 def test_all_that_a_worker_does_beside_an_open_transaction_with_messages_in_every_partition(
     many: int,
 ) -> None:
-    """A (an application): has published to each partition, in two topics, and thinks. B (a worker): does everything."""
+    """A (an application) has published to each partition of two topics in a transaction that stays open.
+
+    B (a worker) does all its work.
+    """
     subscribe(TOPIC, "g")
     publish_everywhere(many)
     with (
@@ -79,7 +82,10 @@ def test_all_that_a_worker_does_beside_an_open_transaction_with_messages_in_ever
 
 
 def test_a_lease_beside_one_whose_delivery_is_acked_in_an_open_transaction() -> None:
-    """Its partition was given up, and an old snapshot keeps the server from purging the row. It is leased anew."""
+    """A's partition was given up. An old snapshot keeps the server from purging the lease row.
+
+    The partition is leased again while B's delivery is acked in an open transaction.
+    """
     subscribe(TOPIC, "g")
     with Subscription(TOPIC, "g", "w") as subscription, raw_connection() as old:
         publish_many(TOPIC, [OutgoingMessage(1, key=key) for key in ("A", "B")])
@@ -100,7 +106,7 @@ def test_a_lease_beside_one_whose_delivery_is_acked_in_an_open_transaction() -> 
 
 
 def test_publishers_do_not_wait_for_a_collection_under_way() -> None:
-    """A (collection): has deleted, and not committed. B (applications): publish to the same partitions."""
+    """A (collection) has deleted and not committed. B (applications) publish to the same partitions without waiting."""
     publish_everywhere(20)
     with Subscription(TOPIC, "g") as subscription:
         consume(subscription, 21)

@@ -10,6 +10,6 @@ from .workers import STILL
 
 @pytest.fixture
 def still() -> Iterator[None]:
-    """Nothing happens by itself: no look at the group, no renewal, no deletion."""
+    """Disable all periodic work: discovery, lease renewal and deletion run only when the test calls them."""
     with override_settings(MQUEUE=STILL):
         yield

@@ -1,4 +1,4 @@
-"""The other side of an interleaving: what it does while the first stands still, and quiet workers to do it with."""
+"""Helpers for the second side of an interleaving, which works while the first side is stopped."""
 
 from __future__ import annotations
 
@@ -15,17 +15,20 @@ from .steps import Stopped
 Result = TypeVar("Result")
 
 STILL: dict[str, Any] = {**QUICK, "GC_INTERVAL": 3600, "LEASE_DURATION": 600}
-"""For ``override_settings(MQUEUE=STILL)``: nothing is collected, and no lease runs out, but when the test says so."""
+"""For ``override_settings(MQUEUE=STILL)``: nothing is collected and no lease expires, unless the test does it."""
 
 
 def ends(work: Callable[[], Result]) -> Result:
-    """What ``work`` comes to in a thread of its own, while others stand still. Fails if it waits for them."""
+    """Run ``work`` in another thread and return its result. Fail if it waits for a stopped side."""
     with Background(work) as side:
         return side.result()
 
 
 def waits(first: Stopped[Any], work: Callable[[], Result]) -> Result:
-    """What ``work`` comes to once ``first`` has ended. Fails if it does not wait for a lock until then."""
+    """Run ``work`` in another thread, continue ``first``, and return the result of ``work``.
+
+    Fail if ``work`` does not wait for a lock until then.
+    """
     with Background(work) as side:
         wait_for_lock_wait(side)
         first.go()
@@ -33,19 +36,19 @@ def waits(first: Stopped[Any], work: Callable[[], Result]) -> Result:
 
 
 def move(subscription: Subscription) -> None:
-    """Move the watermarks now, as a worker does: holding the memory that its threads share."""
+    """Move the watermarks now. Hold the lock of the consumer state, as a worker does."""
     engine = engine_of(subscription)
     with engine.context.lock:
         engine.watermarks.tick(force=True)
 
 
 def collect_page(topic: str) -> bool:
-    """One transaction of a pass of garbage collection; whether there is more to do."""
+    """Run one transaction of garbage collection. Return whether more can be deleted."""
     return Collector("default", topic).page(0)
 
 
 def give_up(subscription: Subscription, partition: str) -> None:
-    """What a worker does with a partition that was drained for long: nobody leases it then."""
+    """Give up the lease of a partition, as a worker does when the partition has had no messages for long."""
     engine = engine_of(subscription)
     with engine.context.lock:
         engine.membership._give_up([partition])
@@ -53,7 +56,7 @@ def give_up(subscription: Subscription, partition: str) -> None:
 
 
 def finished(worker: Subscription, *payloads: object, key: str = "k") -> list[int]:
-    """Offsets of messages that the worker is done with, by its watermark: a collection would delete them."""
+    """Publish the payloads, consume them and move the watermark. Return offsets that a collection would delete."""
     offsets = [publish(worker.topic, payload, key=key).offset for payload in payloads]
     consume(worker, len(payloads))
     settle(worker)

@@ -1,4 +1,4 @@
-"""A side of an interleaving: work in a thread of its own that stops before a step until it is told to go on."""
+"""One side of an interleaving: work in a thread that stops before a step, until the test lets it continue."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ COMMIT = "COMMIT"
 
 
 class Stopped(Background[Result]):
-    """``work()`` that stops before the first statement that contains ``before``, or at its ``COMMIT``.
+    """``work()`` that stops before the first statement that contains ``before``, or before its ``COMMIT``.
 
-    As a context manager: entered once it stands there; left after it has gone on and ended. ``skip`` passes so many
-    such steps by first. What it locked until then stays locked while it stands.
+    ``skip`` is the number of matching steps to pass first. The context manager enters when the work has stopped, and
+    exits when it has ended. While it is stopped, it holds its locks.
     """
 
     def __init__(
@@ -47,12 +47,12 @@ class Stopped(Background[Result]):
         return self._on.is_set()
 
     def go(self) -> Result:
-        """Let it go on to its end: what the work returned; raises what it raised."""
+        """Continue until the work ends. Return its result, or raise its exception."""
         self.let_go()
         return self.result()
 
     def let_go(self) -> None:
-        """Let it go on, perhaps into a lock wait, and do not wait for it."""
+        """Continue, perhaps into a lock wait. Return at once."""
         self._on.set()
 
     def _do(self) -> None:

@@ -1,4 +1,4 @@
-"""An answer, and what else may happen to the same delivery at that moment: either one first."""
+"""An ack or another answer meets another step with the same delivery. Each test runs one order of the two."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ AFTER: dict[str, tuple[list[int], int]] = {
     "postpone": ([1], 0),
     "extend": ([2], 0),
 }
-"""By the answer that came first: the attempts that the next owner is given, and the failures counted."""
+"""For the answer that comes first: the attempts that the next owner gets, and the failure count."""
 
 
 def outcome() -> dict[str, Any]:
-    """What an answer leaves behind: one of them, or the traces of two."""
+    """Return the effects of the answers. A second answer must not change them."""
     row = state()
     return {
         "acked": row.acked,
@@ -51,10 +51,10 @@ def outcome() -> dict[str, Any]:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_theft_does_not_wait_for_an_answer(verb: str) -> None:
-    """A: answers, does not commit. B: would steal, takes nothing, ends. A: commits; the answer counts. B: steals.
+    """A answers and does not commit. B tries to take over, gets nothing, and returns. A commits. B takes over.
 
-    B goes on from the answer. It is given what A put back (a postponed one as if it had never been given to A), and
-    what A still had. (An answer that meets a theft not yet committed: ``protocol/fencing/test_races.py``.)
+    The answer counts. B gets what A put back and what A still had. A postponed message keeps its attempt number.
+    ``protocol/fencing/test_races.py`` tests an answer before the takeover commits.
     """
     publish(TOPIC, 1, key="k")
     with worker("a") as a, worker("b") as b:
@@ -72,9 +72,9 @@ def test_a_theft_does_not_wait_for_an_answer(verb: str) -> None:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_an_answer_waits_for_the_redelivery_and_is_refused(verb: str) -> None:
-    """B: has stolen, claims what A left unanswered, does not commit. A: answers: waits. B: commits. A: is refused.
+    """B has taken over, claims A's unanswered message, and does not commit. A answers and waits. B commits.
 
-    The message is B's alone, and A's answer has left no trace.
+    A's answer is refused and has no effect. The message belongs to B.
     """
     publish(TOPIC, 1, key="k")
     with worker("a") as a, worker("b") as b:
@@ -96,9 +96,9 @@ def test_an_answer_waits_for_the_redelivery_and_is_refused(verb: str) -> None:
 
 @pytest.mark.parametrize("verb", ENDING)
 def test_a_redelivery_by_the_same_worker_does_not_wait_for_a_late_answer(verb: str) -> None:
-    """A: answers what was not answered in time, does not commit. A's poll, another thread: would claim it again, ends.
+    """A answers an expired delivery and does not commit. A's poll, in another thread, does not claim it, and returns.
 
-    The answer commits and counts; the poll leaves the message alone before and after.
+    The answer commits and counts. The poll does not claim the message after the commit.
     """
     publish(TOPIC, 1, key="k")
     with worker("a", visibility_timeout=0.01) as a:
@@ -116,7 +116,7 @@ def test_a_redelivery_by_the_same_worker_does_not_wait_for_a_late_answer(verb: s
 
 
 def test_a_redelivery_that_was_skipped_is_tried_again_by_itself() -> None:
-    """A: acks what was not answered in time, does not commit, and dies. A's poll: gets the message after that."""
+    """A acks an expired delivery, does not commit, and rolls back. A's poll then gets the message."""
     publish(TOPIC, 1, key="k")
     with worker("a", visibility_timeout=0.01) as a:
         (delivery,) = claim(a)
@@ -130,9 +130,9 @@ def test_a_redelivery_that_was_skipped_is_tried_again_by_itself() -> None:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_late_answer_waits_for_the_redelivery_by_the_same_worker_and_is_refused(verb: str) -> None:
-    """A's poll: claims again what was not answered in time, does not commit. A, in another thread: answers: waits.
+    """A's poll claims an expired delivery again and does not commit. A answers in another thread, and waits.
 
-    The claim commits; the answer is refused, and leaves no trace.
+    The claim commits. The answer is refused and has no effect.
     """
     publish(TOPIC, 1, key="k")
     with worker("a", visibility_timeout=0.01) as a:
@@ -154,10 +154,10 @@ def test_a_late_answer_waits_for_the_redelivery_by_the_same_worker_and_is_refuse
 @pytest.mark.parametrize("second", ENDING)
 @pytest.mark.parametrize("first", ENDING)
 def test_two_answers_at_once(first: str, second: str) -> None:
-    """A: answers, does not commit. B, another thread with the same delivery: answers: waits. A: commits. B: goes on.
+    """A answers and does not commit. B, another thread with the same delivery, answers and waits. A commits.
 
-    The first counts, once. The second one is true if it says the same, and is refused if it says something else; either
-    way it changes nothing.
+    The first answer counts once. The second answer changes nothing. It returns True if it is the same verb. Otherwise
+    it is refused.
     """
     publish(TOPIC, 1, key="k")
     with worker("a") as a:
@@ -184,9 +184,9 @@ def test_two_answers_at_once(first: str, second: str) -> None:
 
 @pytest.mark.parametrize("first", ["nack", "postpone"])
 def test_a_refused_answer_hides_no_retry(first: str) -> None:
-    """A: puts back, commits, and stands before it takes note. B, another thread: acks: refused, and takes note. A: too.
+    """A puts a message back and commits, but has not yet updated memory. B, another thread, acks and is refused.
 
-    The worker does not forget that the message waits: it comes again.
+    B updates memory first, then A. The worker still knows the retry, and delivers the message again.
     """
     publish(TOPIC, 1, key="k")
     publish(TOPIC, 2, key="k")
@@ -210,7 +210,7 @@ def test_a_refused_answer_hides_no_retry(first: str) -> None:
 
 
 def alone_for_the_last_time(a: Any) -> Delivery:
-    """The delivery of a suspect whose next silence is its last: it runs alone, and its time has run out."""
+    """Return an expired delivery that ran alone. Without an answer, the next claim dead-letters the message."""
     claim(a)
     run_out(a)
     (delivery,) = claim_suspect(a)
@@ -219,9 +219,9 @@ def alone_for_the_last_time(a: Any) -> Delivery:
 
 
 def test_a_burial_does_not_wait_for_a_late_ack() -> None:
-    """A's poll: goes to dead-letter what was silent for the last time. A, another thread: acks it, does not commit.
+    """A acks a message after its last attempt expired, and does not commit. A's poll would dead-letter it.
 
-    A's poll: ends, and leaves it alone. The ack counts: it is done, and no dead letter.
+    The poll returns without a change. The ack counts, and there is no dead letter.
     """
     publish(TOPIC, 1, key="k")
     with worker("a", visibility_timeout=0.01, max_attempts=1) as a:
@@ -235,9 +235,9 @@ def test_a_burial_does_not_wait_for_a_late_ack() -> None:
 
 
 def test_a_late_ack_after_a_burial() -> None:
-    """A's poll: dead-letters what was silent for the last time, does not commit. A, another thread: acks: waits.
+    """A's poll dead-letters a message whose last attempt expired, and does not commit.
 
-    The burial commits; the ack is refused.
+    A acks in another thread, and waits. The poll commits. The ack is refused.
     """
     publish(TOPIC, 1, key="k")
     with worker("a", visibility_timeout=0.01, max_attempts=1) as a:
@@ -252,9 +252,9 @@ def test_a_late_ack_after_a_burial() -> None:
 
 
 def test_a_theft_does_not_wait_for_the_start_of_what_was_claimed_ahead() -> None:
-    """A: gives a handler what it had claimed ahead, does not commit. B: would steal, takes nothing. A: commits.
+    """A starts a handler for a message that was claimed ahead, and does not commit.
 
-    The handler starts. B: steals. That was an attempt, so B's is the second one.
+    B tries to take over and gets nothing. A commits, and its handler starts. B takes over and gets attempt 2.
     """
     publish(TOPIC, 1, key="k")
     with worker("a") as a, worker("b") as b:
@@ -270,9 +270,9 @@ def test_a_theft_does_not_wait_for_the_start_of_what_was_claimed_ahead() -> None
 
 
 def test_the_start_of_what_was_claimed_ahead_waits_for_a_theft() -> None:
-    """B: steals, does not commit. A: would give a handler what it had claimed ahead: waits. B: commits. A: must not.
+    """B takes over and does not commit. A tries to start a message that was claimed ahead, and waits. B commits.
 
-    B's is the first attempt. (With the theft long committed: ``protocol/guards/test_claimed_ahead.py``.)
+    A must not start it, and B gets attempt 1. ``protocol/guards/test_claimed_ahead.py`` tests a start after the commit.
     """
     publish(TOPIC, 1, key="k")
     with worker("a") as a, worker("b") as b:
@@ -288,6 +288,6 @@ def test_the_start_of_what_was_claimed_ahead_waits_for_a_theft() -> None:
 
 
 def start(subscription: Any, delivery: Delivery) -> bool:
-    """Whether a thread may have what was claimed ahead, as a runner asks."""
+    """Return whether a thread may start a delivery that was claimed ahead, as the runner asks."""
     engine_of(subscription).answering.ack([], starting=[delivery])
     return not delivery.hold.lost

@@ -1,4 +1,4 @@
-"""A claim, and the theft or the claim of another worker in the same partition: either one first."""
+"""A claim meets a takeover or another worker's claim in the same partition. Each test runs one order of the two."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .workers import GROUP, TOPIC, acquire, claim, claim_suspect, expire, owner,
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("still")]
 
 LEASE_CHECK = "SELECT l.partition_key FROM queue_offsets r"
-"""The first statement of a claim: by then memory has chosen."""
+"""The first statement of a claim. Before it, the subscriber has selected messages in memory."""
 
 
 def test_a_theft_between_choosing_and_claiming() -> None:
-    """A: chooses a message from memory. B: steals the partition, claims, commits. A: checks its lease, gets nothing.
+    """A selects a message in memory. B takes over the partition, claims and commits.
 
-    The message is B's, for the first time. (A claim that meets a theft not yet committed, and a theft that meets a
-    claim of a new message not yet committed: ``protocol/fencing/test_races.py``.)
+    A checks its lease and gets nothing. B gets attempt 1. ``protocol/fencing/test_races.py`` tests two more orders: a
+    claim while the takeover is not committed, and a takeover while the claim of a new message is not committed.
     """
     publish(TOPIC, 1, key="k")
     with worker("a") as a, worker("b") as b:
@@ -39,9 +39,9 @@ def test_a_theft_between_choosing_and_claiming() -> None:
 
 
 def test_a_former_owner_does_not_wait_for_the_new_ones_claim() -> None:
-    """A: chooses. B: has stolen, claims, does not commit. A: checks its lease, gets nothing, and ends. B: commits.
+    """A selects a message. B takes over, claims, and does not commit. A checks its lease, gets nothing and returns.
 
-    Nobody is held up: A ends while B stands still. B alone has the message.
+    A returns while B is stopped. B alone has the message.
     """
     publish(TOPIC, 1, key="k")
     with worker("a") as a, worker("b") as b:
@@ -58,10 +58,10 @@ def test_a_former_owner_does_not_wait_for_the_new_ones_claim() -> None:
 
 @pytest.mark.parametrize("strict", [True, False])
 def test_a_theft_does_not_wait_for_a_claim_of_one_of_several(strict: bool) -> None:
-    """A: claims the first of three, does not commit. B: would steal, takes nothing, ends. A: commits. B: steals.
+    """A claims the first of three messages and does not commit. B tries to take over, gets nothing, and returns.
 
-    B gets what A has claimed first, as a second attempt, and alone; then the others for the first time, in order.
-    A's answer is refused.
+    A commits, and B takes over. B gets A's message first, alone, with attempt 2. Then it gets the others in order, with
+    attempt 1. A's answer is refused.
     """
     for n in range(3):
         publish(TOPIC, n, key="k")
@@ -82,9 +82,9 @@ def test_a_theft_does_not_wait_for_a_claim_of_one_of_several(strict: bool) -> No
 
 
 def test_a_theft_does_not_wait_for_the_claim_of_a_retry() -> None:
-    """A: claims again what it had put back, does not commit. B: would steal, takes nothing. A: commits. B: steals.
+    """A claims its own retry and does not commit. B tries to take over and gets nothing. A commits. B takes over.
 
-    B's is the third attempt: each handler that was given it counts once.
+    B gets attempt 3: each claim that reached a handler counts once.
     """
     publish(TOPIC, 1, key="k")
     with worker("a") as a, worker("b") as b:
@@ -102,9 +102,9 @@ def test_a_theft_does_not_wait_for_the_claim_of_a_retry() -> None:
 
 
 def test_the_claim_of_a_retry_does_not_wait_for_a_theft() -> None:
-    """B: steals, does not commit. A: would claim again what it had put back, gets nothing, ends. B: commits.
+    """B takes over and does not commit. A tries to claim its own retry, gets nothing, and returns. B commits.
 
-    The retry is B's, and it is the second attempt.
+    B gets the retry with attempt 2.
     """
     publish(TOPIC, 1, key="k")
     with worker("a") as a, worker("b") as b:
@@ -120,7 +120,10 @@ def test_the_claim_of_a_retry_does_not_wait_for_a_theft() -> None:
 
 
 def test_a_claim_does_not_wait_for_a_theft_that_is_undone() -> None:
-    """B: steals, and dies before its commit. A: gets nothing meanwhile, then the message, which is nobody else's."""
+    """B takes over, and dies before its commit. Until then A gets nothing.
+
+    After that A gets the message, and only A.
+    """
     publish(TOPIC, 1, key="k")
     with worker("a") as a, worker("b") as b:
         expire()
@@ -136,9 +139,9 @@ def test_a_claim_does_not_wait_for_a_theft_that_is_undone() -> None:
 
 
 def test_a_suspect_that_its_former_owner_was_about_to_claim() -> None:
-    """A: goes to claim again what was not answered in time. B: steals, claims it, does not commit. A: gets nothing.
+    """A starts to claim an expired message. B takes over, claims it, and does not commit. A gets nothing.
 
-    A ends while B stands still. One second attempt, B's.
+    A returns while B is stopped. B alone gets attempt 2.
     """
     publish(TOPIC, 1, key="k")
     with worker("a", visibility_timeout=0.01) as a, worker("b") as b:
@@ -156,9 +159,10 @@ def test_a_suspect_that_its_former_owner_was_about_to_claim() -> None:
 
 
 def test_a_theft_does_not_wait_for_the_claim_of_a_suspect() -> None:
-    """A: claims a suspect, alone, does not commit. B: would steal, takes nothing. A: commits, is silent. B: steals.
+    """A claims a quarantined message alone and does not commit. B tries to take over and gets nothing.
 
-    B's is the third attempt; the second one ran alone and was left unanswered: one failure.
+    A commits and does not answer. B takes over and gets attempt 3. Attempt 2 ran alone unanswered, so it counts as a
+    failure.
     """
     publish(TOPIC, 1, key="k")
     with worker("a", visibility_timeout=0.01) as a, worker("b") as b:

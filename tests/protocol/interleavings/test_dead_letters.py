@@ -1,4 +1,4 @@
-"""Dead letters beside deletion, and beside another answer to the same message."""
+"""Dead-lettering meets deletion, or another answer to the same message."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TOPIC, DEAD = "orders", "orders_dlq"
 
 DONE, COPIED = "UPDATE queue_delivery_state", "INSERT INTO queue_messages"
 STATE_GOES, LOG_GOES = "DELETE s FROM", "DELETE m FROM"
-"""For steps between others that are tried in every run."""
+"""Statements before which a side stops."""
 
 
 @pytest.fixture(autouse=True)
@@ -53,13 +53,13 @@ def delivery(worker: Subscription) -> Delivery:
 
 
 def letters() -> list[tuple[str | None, str | None]]:
-    """(failed group, last error) of each dead letter."""
+    """Return (failed group, last error) of each dead letter."""
     rows = Message.objects.filter(topic=DEAD).order_by("failed_group")
     return list(rows.values_list("failed_group", "last_error"))
 
 
 def assert_buried_once() -> None:
-    """By the new owner, whatever the stale worker has said."""
+    """Assert that the new owner dead-lettered the message, and that the stale worker's answer changed nothing."""
     assert letters() == [("g", "died")]
     state = DeliveryState.objects.get()
     assert (state.acked, state.in_flight, state.failure_count) == (True, False, 1)
@@ -73,18 +73,18 @@ def other(worker: Subscription) -> Iterator[Subscription]:
 
 
 def steal(thief: Subscription) -> None:
-    """From now on the partition is the thief's, and what is in flight there is its own to bury."""
+    """Give the partition to ``thief``, which may then dead-letter messages in flight there."""
     holder = engine_of(thief).context.me.incarnation
     PartitionLease.objects.filter(partition_key="k").update(holder=holder)
 
 
 def bury(owner: Subscription, delivery: Delivery) -> bool:
-    """Dead-letter what a former owner has left unanswered once too often."""
+    """Dead-letter a message that a former owner has left unanswered too often."""
     return bool(engine_of(owner).answering.bury(delivery.hold.ticket, "died", 3))
 
 
 def refused(verb: str) -> AbstractContextManager[object]:
-    """A stale rejection of what is a dead letter by now may be told that it is one; any other answer is refused."""
+    """Expect ``StaleDelivery``. A stale reject of a message that is already a dead letter may also succeed."""
     return suppress(StaleDelivery) if verb == "reject" else pytest.raises(StaleDelivery)
 
 
@@ -93,7 +93,10 @@ class TestDeadLetterAndDeletion:
     def test_a_collection_begins_while_a_message_is_dead_lettered(
         self, worker: Subscription, delivery: Delivery, step: str
     ) -> None:
-        """B: rejects 1, stands. W and A (watermark, collection): leave 1, without a wait. B: commits. A: deletes 1."""
+        """B rejects 1 and stops. A watermark and a collection leave 1 and do not wait. B commits.
+
+        A collection deletes 1.
+        """
         with Stopped(lambda: delivery.reject("no"), step) as rejection:
             ends(lambda: move(worker))
             ends(lambda: collect_page(TOPIC))
@@ -108,7 +111,10 @@ class TestDeadLetterAndDeletion:
     def test_a_message_is_dead_lettered_while_its_neighbours_are_deleted(
         self, worker: Subscription, delivery: Delivery, step: str
     ) -> None:
-        """A (collection): deletes 1, stands. B: rejects 2 of the same partition, without a wait. A: leaves 2."""
+        """A (collection) deletes 1 and stops. B rejects 2 of the same partition without waiting.
+
+        A does not delete 2.
+        """
         delivery.ack()
         publish(TOPIC, 2, key="k")
         (second,) = poll_until(worker, 1)
@@ -122,8 +128,9 @@ class TestDeadLetterAndDeletion:
     def test_a_stale_worker_dead_letters_what_is_deleted_at_that_moment(
         self, worker: Subscription, delivery: Delivery
     ) -> None:
-        """1 went out again, and is done. A (collection): has deleted 1, stands at its COMMIT. B (a stale worker):
-        rejects 1, waits for A, and is refused. There is no letter, and no state.
+        """1 was delivered again and is acked. A (collection) deletes it and stops before COMMIT.
+
+        B (a stale worker) rejects 1, waits for A, and is refused. There is no dead letter and no state.
         """
         DeliveryState.objects.update(delivery_token=1, acked=True, in_flight=False)
         engine_of(worker).context.mark_dirty("k")
@@ -140,9 +147,9 @@ class TestTwoDeadLettersOfOneMessage:
     def test_the_stale_worker_comes_while_the_new_owner_buries(
         self, delivery: Delivery, other: Subscription, verb: str, step: str
     ) -> None:
-        """A (the new owner): buries 1, stands. B (the stale worker): answers 1, waits for A, and changes nothing.
+        """A (the new owner) dead-letters 1 and stops. B (the stale worker) answers 1, waits for A, and changes nothing.
 
-        The stale one against a theft: protocol/fencing/test_races.py.
+        The stale worker against a takeover: protocol/fencing/test_races.py.
         """
         steal(other)
         with Stopped(lambda: bury(other, delivery), step) as burial, refused(verb):
@@ -154,8 +161,9 @@ class TestTwoDeadLettersOfOneMessage:
     def test_the_new_owner_buries_before_the_stale_worker_goes_on(
         self, delivery: Delivery, other: Subscription, verb: str
     ) -> None:
-        """B (the stale worker): answers 1, stands before its first statement. A (the new owner): buries 1. B: changes
-        nothing.
+        """B (the stale worker) answers 1 and stops before its first statement. A (the new owner) dead-letters 1.
+
+        B continues and changes nothing.
         """
         with Stopped(getattr(delivery, verb), DONE) as answer, refused(verb):
             steal(other)
@@ -167,7 +175,10 @@ class TestTwoDeadLettersOfOneMessage:
     def test_the_owner_rejects_before_it_becomes_a_stale_one(
         self, delivery: Delivery, other: Subscription, step: str
     ) -> None:
-        """B (the owner): rejects 1, stands. A: takes the partition, and waits for B. B: commits. A: buries nothing."""
+        """B (the owner) rejects 1 and stops. A takes over the partition and waits for B. B commits.
+
+        A dead-letters nothing.
+        """
         with Stopped(lambda: delivery.reject("no"), step) as rejection:
             waits(rejection, lambda: steal(other))
             assert rejection.result()
@@ -177,7 +188,10 @@ class TestTwoDeadLettersOfOneMessage:
 
     @pytest.mark.parametrize("step", [COPIED, COMMIT])
     def test_one_answer_twice_at_once(self, delivery: Delivery, step: str) -> None:
-        """A and B: two threads reject 1. A: stands. B: waits for A, and finds it said already. There is one letter."""
+        """Two threads A and B reject 1. A stops. B waits for A, then changes nothing and returns True.
+
+        There is one dead letter.
+        """
         with Stopped(lambda: delivery.reject("one"), step) as rejection:
             assert waits(rejection, lambda: delivery.reject("two"))
             assert rejection.result()
@@ -186,9 +200,9 @@ class TestTwoDeadLettersOfOneMessage:
 
     @pytest.mark.parametrize("step", [DONE, COPIED, COMMIT])
     def test_two_groups_at_once(self, worker: Subscription, step: str) -> None:
-        """A: rejects 1 for g, stands. B: rejects 1 for h, without a wait. A: goes on. There are two letters.
+        """A rejects 1 for group g and stops. B rejects 1 for group h without waiting. A continues.
 
-        One after the other: features/dead_letters/test_dead_letters.py.
+        There are two dead letters. The same one after the other: features/dead_letters/test_dead_letters.py.
         """
         subscribe(TOPIC, "h")
         publish(TOPIC, 1, key="k")

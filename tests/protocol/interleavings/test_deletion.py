@@ -1,4 +1,4 @@
-"""Deletion beside all that touches the same rows: watermarks, late commits, claims, answers, another collection."""
+"""Deletion meets every step that uses the same rows: watermarks, late commits, claims, answers, another collection."""
 
 from __future__ import annotations
 
@@ -36,9 +36,7 @@ WATERMARKS_READ = "SELECT partition_key, consumer_group, offset_acked"
 STATE_GOES, LOG_GOES = "DELETE s FROM", "DELETE m FROM"
 EMPTY_READ, POSITIONS_GO = "SELECT p.partition_key, (SELECT m.`offset`", "SELECT o.id FROM queue_offsets o"
 STEPS = [GROUPS_READ, WATERMARKS_READ, STATE_GOES, LOG_GOES, EMPTY_READ, POSITIONS_GO, COMMIT]
-"""Of a collection, in their order: it stands before one of them."""
-
-"""For steps between others that are tried in every run."""
+"""Steps of a collection in their order. A test stops the collection before one of them."""
 
 MARK_LOCKED = "WHERE consumer_group = '' AND topic = %s AND partition_key = %s FOR UPDATE"
 FIRST_OPEN, POSITION_WRITTEN = "ORDER BY m.`offset` LIMIT 1", "INSERT INTO queue_offsets"
@@ -57,7 +55,7 @@ def worker() -> Iterator[Subscription]:
 
 
 def delivered(worker: Subscription, count: int) -> list[Delivery]:
-    """So many messages of key k, settled and out, none of them done."""
+    """Publish ``count`` messages of key k, and settle and deliver them. None is acked."""
     for n in range(count):
         publish(TOPIC, n, key="k")
     got = sorted(poll_until(worker, count), key=lambda delivery: delivery.offset)
@@ -68,9 +66,9 @@ def delivered(worker: Subscription, count: int) -> list[Delivery]:
 class TestWatermarkAndLateCommit:
     @pytest.mark.parametrize("step", [FIRST_OPEN, POSITION_WRITTEN, COMMIT])
     def test_a_commit_while_a_watermark_is_on_its_way(self, worker: Subscription, step: str) -> None:
-        """P: is handed 3. B: 1, 2 and 4 are acked; B looks how far all is done, and stands. P: commits 3. B: goes on.
+        """P has inserted offset 3 and not committed. 1, 2 and 4 are acked. B moves the watermark and stops.
 
-        B comes to 2: what is not settled is not passed, however it looks now. 3 is delivered.
+        P commits 3. B continues and moves the watermark to 2, because 3 was not settled when B began. 3 is delivered.
         The other order: protocol/settling/test_late_commits.py, test_a_late_commit_is_delivered.
         """
         one, two = delivered(worker, 2)
@@ -89,9 +87,10 @@ class TestWatermarkAndLateCommit:
 class TestWatermarkAndAck:
     @pytest.mark.parametrize("step", [FIRST_OPEN, POSITION_WRITTEN, COMMIT])
     def test_an_ack_commits_while_a_watermark_is_on_its_way(self, worker: Subscription, step: str) -> None:
-        """A (watermark): stands, 1 is acked. B: acks 2, and commits without a wait. A: goes on.
+        """1 is acked. A moves the watermark and stops. B acks 2 and commits without waiting. A continues.
 
-        B's note that the partition changed is not lost, though A had begun before: the next look comes to 2.
+        B marks the partition as changed. A began earlier and does not lose this mark: the next run moves the watermark
+        to 2.
         """
         one, two = delivered(worker, 2)
         one.ack()
@@ -105,7 +104,7 @@ class TestWatermarkAndAck:
         assert watermark(TOPIC, "g", "k") == two.offset
 
     def test_a_watermark_moves_while_an_ack_is_about_to_commit(self, worker: Subscription) -> None:
-        """B: acks 2, stands at its COMMIT. A (watermark): comes to 1, without a wait. B: commits. A: comes to 2."""
+        """B acks 2 and stops before COMMIT. A moves the watermark to 1 without waiting. B commits. A moves it to 2."""
         one, two = delivered(worker, 2)
         one.ack()
         with Stopped(two.ack, COMMIT) as ack:
@@ -119,9 +118,9 @@ class TestWatermarkAndAck:
 class TestDeletionAndRegistration:
     @pytest.mark.parametrize("step", [*STEPS[1:-2], GROUPS_READ, POSITIONS_GO, COMMIT])
     def test_a_group_registers_while_a_collection_is_under_way(self, worker: Subscription, step: str) -> None:
-        """A (collection): stands. B: subscribes, and waits for A. A: deletes 1, and commits. B: begins with 2.
+        """A (collection) stops. B subscribes and waits for A. A deletes 1 and commits. B's group begins with 2.
 
-        Whatever A has looked at, B is owed all that is left and nothing that goes. The other order:
+        At each step of A, B gets all messages that remain and no deleted message. The other order:
         features/groups/test_races.py, test_collection_leaves_a_topic_where_a_registration_is_under_way.
         """
         finished(worker, "gone")
@@ -136,7 +135,7 @@ class TestDeletionAndRegistration:
 class TestDeletionAndUnsubscribe:
     @pytest.fixture
     def both(self, worker: Subscription) -> list[int]:
-        """Two messages that g is done with; ``behind`` is done with the first."""
+        """Return two messages that g has acked. Group ``behind`` has acked only the first."""
         offsets = finished(worker, 1)
         with Subscription(TOPIC, "behind") as other:
             consume(other, 1)
@@ -148,9 +147,9 @@ class TestDeletionAndUnsubscribe:
         [WATERMARKS_READ, STATE_GOES, LOG_GOES, COMMIT],
     )
     def test_a_group_leaves_while_a_collection_is_under_way(self, both: list[int], step: str) -> None:
-        """A (collection): has read both groups, stands. B: unsubscribes the one behind, and waits. A: deletes 1 alone.
+        """A (collection) has read both groups and stops. B unsubscribes ``behind`` and waits. A deletes only 1.
 
-        B: leaves nothing behind; the next collection deletes 2.
+        B leaves no state. The next collection deletes 2.
         """
         with Stopped(lambda: collect_page(TOPIC), step) as collection:
             assert waits(collection, lambda: unsubscribe(TOPIC, "behind"))
@@ -164,7 +163,7 @@ class TestDeletionAndUnsubscribe:
         ["DELETE o FROM", "DELETE t FROM queue_subscriber_heartbeats", COMMIT],
     )
     def test_a_collection_begins_while_a_group_is_leaving(self, both: list[int], step: str) -> None:
-        """B: unsubscribes, stands. A (collection): leaves the topic alone, at once. B: commits. A: deletes 1 and 2."""
+        """B unsubscribes and stops. A (collection) skips the topic without waiting. B commits. A deletes 1 and 2."""
         with Stopped(lambda: unsubscribe(TOPIC, "behind"), step) as leaving:
             assert ends(lambda: collect_page(TOPIC)) is False
             assert in_log(TOPIC) == both
@@ -175,9 +174,9 @@ class TestDeletionAndUnsubscribe:
     def test_a_collection_between_two_transactions_of_leaving(
         self, worker: Subscription, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """B: is registered no more, some of its state still there; stands. A (collection): deletes 1 and 2. B: goes on.
+        """B has unregistered the group and stops while some of its state exists. A (collection) deletes 1 and 2.
 
-        No state is left of messages that are gone.
+        B continues. No state remains of deleted messages.
         """
         monkeypatch.setattr(removal, "ROWS", 1)
         finished(worker, 1, 2)
@@ -195,7 +194,7 @@ class TestDeletionAndUnsubscribe:
 class TestDeletionAndWatermark:
     @pytest.mark.parametrize("step", [STATE_GOES, LOG_GOES, EMPTY_READ, COMMIT])
     def test_a_watermark_moves_while_a_collection_is_under_way(self, worker: Subscription, step: str) -> None:
-        """A (collection): has read watermark 1, stands. B: moves it to 2, without a wait. A: deletes 1 alone."""
+        """A (collection) has read watermark 1 and stops. B moves it to 2 without waiting. A deletes only 1."""
         one, two = delivered(worker, 2)
         one.ack()
         move(worker)
@@ -212,7 +211,10 @@ class TestDeletionAndWatermark:
     def test_a_collection_begins_while_a_watermark_is_uncommitted(
         self, worker: Subscription, step: str
     ) -> None:
-        """B (watermark): stands. A (collection): deletes nothing, without a wait. B: commits. A: deletes both."""
+        """B moves the watermark and stops. A (collection) deletes nothing and does not wait.
+
+        B commits. A deletes both.
+        """
         deliveries = delivered(worker, 2)
         worker.ack(deliveries)
         with Stopped(lambda: move(worker), step) as watermarks:
@@ -226,7 +228,7 @@ class TestDeletionAndWatermark:
 class TestDeletionAndAck:
     @pytest.mark.parametrize("step", [STATE_GOES, LOG_GOES, COMMIT])
     def test_an_ack_while_a_collection_is_under_way(self, worker: Subscription, step: str) -> None:
-        """A (collection): deletes 1, stands. B: acks 2 of the same partition, without a wait."""
+        """A (collection) deletes 1 and stops. B acks 2 of the same partition without waiting."""
         finished(worker, 1)
         (two,) = delivered(worker, 1)
         with Stopped(lambda: collect_page(TOPIC), step) as collection:
@@ -235,7 +237,7 @@ class TestDeletionAndAck:
         assert in_log(TOPIC) == with_state(TOPIC, "g") == [two.offset]
 
     def test_a_collection_while_an_ack_is_about_to_commit(self, worker: Subscription) -> None:
-        """B: acks 2, stands at its COMMIT. A (collection): deletes 1, without a wait. B: commits."""
+        """B acks 2 and stops before COMMIT. A (collection) deletes 1 without waiting. B commits."""
         finished(worker, 1)
         (two,) = delivered(worker, 1)
         with Stopped(two.ack, COMMIT) as ack:
@@ -246,8 +248,10 @@ class TestDeletionAndAck:
         assert in_log(TOPIC) == with_state(TOPIC, "g") == []
 
     def test_an_ack_repeated_while_its_message_is_deleted(self, worker: Subscription) -> None:
-        """A (collection): has deleted 1 with its state, stands at its COMMIT. B: its ack of 1 was committed unseen, and
-        it repeats it: waits for A, and is told that there is nothing to answer. Nothing comes back.
+        """A (collection) has deleted 1 with its state and stops before COMMIT.
+
+        B does not know that its ack of 1 was committed. B repeats the ack, waits for A, and is refused. No row is
+        created again.
         """
         (one,) = delivered(worker, 1)
         one.ack()
@@ -261,9 +265,10 @@ class TestDeletionAndAck:
 class TestDeletionAndClaim:
     @pytest.mark.parametrize("step", ["SELECT m.`offset`, m.partition_key, m.id", COMMIT])
     def test_a_collection_meets_a_claim_of_what_is_done(self, worker: Subscription, step: str) -> None:
-        """B: to whom 1 is news though it is done, claims it; stands, with 1's state locked. A (collection): waits for
-        B. B: gets nothing, and commits. A: deletes 1. No state is left, nothing was delivered twice.
-        The other order: protocol/fencing/test_claims_of_deleted_messages.py.
+        """1 is acked, but B still has it as new. B claims it and stops with its state locked.
+
+        A (collection) waits for B. B gets nothing and commits. A deletes 1. No state remains, and nothing is delivered
+        twice. The other order: protocol/fencing/test_claims_of_deleted_messages.py.
         """
         (offset,) = finished(worker, 1)
 
@@ -286,7 +291,7 @@ class TestTwoCollections:
         [GROUPS_READ, STATE_GOES, POSITIONS_GO, COMMIT],
     )
     def test_a_second_worker_leaves_the_topic_to_the_first(self, worker: Subscription, step: str) -> None:
-        """A: collects, stands. B: collects, and ends at once with nothing done. A: deletes all."""
+        """A collects and stops. B collects, returns at once, and deletes nothing. A deletes all."""
         finished(worker, 1, 2)
         with Stopped(lambda: collect_page(TOPIC), step) as collection:
             assert ends(lambda: collect_page(TOPIC)) is False
@@ -297,7 +302,10 @@ class TestTwoCollections:
     def test_two_workers_take_turns_page_by_page(
         self, worker: Subscription, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Pages of one message. A: page 1, stands. B: nothing. A: commits. B: page 2, stands. A: nothing."""
+        """A page has one message. A collects page 1 and stops. B deletes nothing. A commits.
+
+        The same follows with page 2.
+        """
         offsets = finished(worker, 1, 2)
         monkeypatch.setattr(collecting, "PAGE", 1)
         for left in (offsets[1:], []):

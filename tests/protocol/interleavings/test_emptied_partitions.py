@@ -1,4 +1,7 @@
-"""Positions of partitions whose last message is deleted, beside those who publish to them and who own them."""
+"""The last message of a partition is deleted.
+
+Meanwhile others publish to the partition, own it or move its watermark.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 TOPIC = "orders"
 
 EMPTY_READ, POSITIONS_GO = "SELECT p.partition_key, (SELECT m.`offset`", "SELECT o.id FROM queue_offsets o"
-"""For steps between others that are tried in every run."""
+"""Statements before which a collection stops."""
 
 
 @pytest.fixture(autouse=True)
@@ -51,10 +54,10 @@ class TestEmptiedPartitions:
     def test_a_message_comes_while_its_partition_is_found_empty(
         self, worker: Subscription, begun: str, step: str, leased: bool
     ) -> None:
-        """A (collection): deletes 1, the only message of k, and finds k empty; stands. B: publishes 2 to k (or has been
-        handed 2 before), commits without a wait. A: goes on, perhaps deletes k's position. 2 is delivered, 1 is not.
+        """A (collection) deletes 1, the only message of k, and stops. B publishes 2 to k and commits without waiting.
 
-        Publisher open all the time: features/groups/test_collection_waits_for_nobody.py.
+        With ``begun="before"``, B inserted 2 before A began. A continues, and may delete k's position. Only 2 is
+        delivered. If the publisher stays open: features/groups/test_collection_waits_for_nobody.py.
         """
         finished(worker, 1)
         if not leased:
@@ -72,8 +75,9 @@ class TestEmptiedPartitions:
         assert in_log(TOPIC) == with_state(TOPIC, "g") == []
 
     def test_a_position_is_written_while_its_partition_is_found_empty(self, worker: Subscription) -> None:
-        """A (watermark of k): has written, stands at its COMMIT. B (collection): deletes k's last message, and leaves
-        k's position, which A has locked, without a wait. A: commits.
+        """A has written the watermark of k and stops before COMMIT. B (collection) deletes k's last message.
+
+        B does not wait, and leaves k's position, which A has locked. A commits.
         """
         finished(worker, 1)
         finished(worker, 2, key="other")
@@ -85,9 +89,10 @@ class TestEmptiedPartitions:
         assert Offset.objects.filter(consumer_group="g", partition_key="k").exists()
 
     def test_a_new_owner_moves_the_watermark_while_the_old_position_goes(self, worker: Subscription) -> None:
-        """A (collection): deletes k's last message and k's position; nobody leases k. Stands at its COMMIT.
-        B: publishes 2 to k, takes k, acks 2; its watermark stays, for A has the topic, and what B finds settled is
-        not told yet. A: commits. B: tells it, and writes a new position.
+        """A (collection) deletes the last message and the position of k, which has no lease, and stops before COMMIT.
+
+        B publishes 2 to k, leases k and acks 2. Its watermark does not move: A has the topic locked, so B cannot write
+        the settled offset. A commits. B writes the settled offset and a new position.
         """
         finished(worker, 1)
         give_up(worker, "k")
@@ -109,8 +114,9 @@ class TestEmptiedPartitions:
     def test_a_position_that_goes_under_its_new_owner_holds_up_no_other_one(
         self, worker: Subscription, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """A (collection): as before. B: publishes 2 to k and 3 to another partition, takes k, acks both. A: commits.
-        B: writes the other one's watermark at once, and reads k anew, for its position is gone.
+        """A (collection) does the same. B publishes 2 to k and 3 to another partition, leases both and acks. A commits.
+
+        B writes the watermark of the other partition at once. It reads k again, because k's position is deleted.
         """
         finished(worker, 1)
         give_up(worker, "k")

@@ -1,7 +1,7 @@
-"""A handler asks for more time in its transaction, which stays open: it keeps no lock on the lease, nor on its state.
+"""A handler extends its delivery in a transaction that stays open. It keeps no lock on the lease or the state.
 
-So its worker renews the lease, others take it over when it has run out, and it can be released. A former owner is
-refused: when it asks for more time, and at its acknowledgement.
+So its worker renews the lease, others take it over when it has expired, and it can be released. A former owner is
+refused when it extends, and when it acks.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LEVELS = ["READ COMMITTED", "REPEATABLE READ"]
 
 
 class Handler:
-    """An atomic handler in a thread: it reads, asks for more time, and stands in its transaction until ``go``."""
+    """An atomic handler in a thread. It writes a row, extends its delivery, and waits in its transaction for ``go``."""
 
     def __init__(self, delivery: Delivery, isolation: str = "") -> None:
         self.delivery, self.error = delivery, ""
@@ -52,7 +52,7 @@ class Handler:
         self.go()
 
     def go(self) -> str:
-        """Let it end: "" if its acknowledgement counts, else the error's name."""
+        """Let the handler end. Return "" if its ack counts, else the name of the error."""
         self._on.set()
         self._thread.join()
         return self._thread.result()
@@ -73,7 +73,7 @@ class Handler:
 
 @contextmanager
 def handling(isolation: str = "") -> Iterator[tuple[Subscription, Subscription, Handler]]:
-    """(A, B, A's handler): A has asked for more time in its transaction; B is another member of the group."""
+    """Yield A, B and A's handler. The handler has extended its delivery. B is another member of the group."""
     publish(TOPIC, 1, key="k")
     with worker("a") as a, worker("b") as b:
         (delivery,) = claim(a)
@@ -96,9 +96,9 @@ def test_it_leaves_no_lock_on_the_lease_nor_on_its_state(isolation: str) -> None
 @still
 @pytest.mark.parametrize("isolation", LEVELS)
 def test_a_takeover(isolation: str) -> None:
-    """A: has asked for more time; its lease runs out. B: takes the partition, and the message. A: its ack is refused.
+    """A extends, and its lease expires. B takes over the partition and the message. A's ack is refused.
 
-    What A has written is rolled back, and B's acknowledgement counts.
+    A's writes are rolled back, and B's ack counts.
     """
     with handling(isolation) as (_, b, handler):
         expire()
@@ -114,7 +114,7 @@ def test_a_takeover(isolation: str) -> None:
 
 @still
 def test_a_release() -> None:
-    """A: has asked for more time. Release: sets the lease free, at once. B: takes it, and the message."""
+    """A extends. A caller releases the lease at once. B leases the partition and gets the message."""
     with handling() as (_, b, handler):
         assert ends(lambda: release(TOPIC, GROUP, partition="k")) == Released(("k",), (), ())
         assert ends(lambda: acquire(b)) == 1
@@ -126,7 +126,10 @@ def test_a_release() -> None:
 
 @still
 def test_a_successor_of_the_same_name() -> None:
-    """A: has asked for more time. Another A starts: has the lease at once, and gets the message. A's ack is refused."""
+    """A extends. Another subscriber of the same name starts, leases at once, and gets the message.
+
+    A's ack is refused.
+    """
     with handling() as (_, _, handler), Subscription(TOPIC, GROUP, name="a") as successor:
         (again,) = wait_until(successor.poll, "the successor gets the message")
         assert again.attempt == 2
@@ -137,7 +140,7 @@ def test_a_successor_of_the_same_name() -> None:
 
 @still
 def test_a_renewal() -> None:
-    """A: has asked for more time; its lease has run out. A renews it, all the same. B: would take it, takes nothing."""
+    """A extends, and its lease expires. A can still renew it. B tries to take over and gets nothing."""
     with handling() as (a, b, handler):
         expire()
         engine_of(a).keep_up()
@@ -160,7 +163,10 @@ def test_a_renewal() -> None:
 @still
 @pytest.mark.parametrize("isolation", LEVELS)
 def test_a_former_owner_that_asks_changes_nothing(isolation: str, change: Callable[[], object]) -> None:
-    """A: begins its transaction, and reads. Then the delivery is another's. A: asks for more time, and is refused."""
+    """A begins its transaction and reads. Then the delivery ends or another worker owns it.
+
+    A extends and is refused.
+    """
     publish(TOPIC, 1, key="k")
     with worker("a") as a:
         (delivery,) = claim(a)
@@ -180,7 +186,10 @@ def test_a_former_owner_that_asks_changes_nothing(isolation: str, change: Callab
 
 @still
 def test_what_the_same_transaction_has_answered() -> None:
-    """Its own transaction has locked the state: it does not wait for itself."""
+    """The transaction acks first, and so locks the state.
+
+    The extension does not wait for the transaction's own lock, and is refused.
+    """
     publish(TOPIC, 1, key="k")
     with worker("a") as a:
         (delivery,) = claim(a)
@@ -193,7 +202,10 @@ def test_what_the_same_transaction_has_answered() -> None:
 
 @still
 def test_what_another_transaction_is_answering() -> None:
-    """B: acks the delivery in a transaction that stays open. A, in a transaction: asks for more time, in vain."""
+    """B acks the delivery in a transaction that stays open.
+
+    A extends in a transaction, and is refused without waiting.
+    """
     publish(TOPIC, 1, key="k")
     with worker("a") as a:
         (delivery,) = claim(a)
@@ -210,7 +222,10 @@ def test_what_another_transaction_is_answering() -> None:
 
 @still
 def test_asking_for_what_has_run_out_is_in_time_while_nobody_else_has_it() -> None:
-    """A: its time is over, and it asks in its transaction. A's poll, in another thread: does not deliver it again."""
+    """A extends in its transaction after its time has run out.
+
+    A's poll in another thread does not deliver the message again.
+    """
     publish(TOPIC, 1, key="k")
     with worker("a", visibility_timeout=0.01) as a:
         (delivery,) = claim(a)
@@ -223,9 +238,9 @@ def test_asking_for_what_has_run_out_is_in_time_while_nobody_else_has_it() -> No
 
 @override_settings(MQUEUE={**FAST, "LEASE_DURATION": 600})
 def test_a_healthy_worker_keeps_its_lease(caplog: pytest.LogCaptureFixture) -> None:
-    """Its atomic handler asks for more time, and runs on while the lease is renewed again and again.
+    """An atomic handler extends its delivery and runs while the lease is renewed again and again.
 
-    The lease is never taken anew, and the message is delivered once. Another member of the group looks on.
+    The worker keeps the same lease, and the message is delivered once. Another member of the group polls meanwhile.
     """
     taken: set[int] = set()
 
@@ -234,7 +249,7 @@ def test_a_healthy_worker_keeps_its_lease(caplog: pytest.LogCaptureFixture) -> N
         if message.payload == 2:
             return
         taken.add(lease().leased_at)
-        for _ in range(8):  # of 0.4 s each
+        for _ in range(8):  # 0.4 s each
             before = renewed()
             wait_until(lambda: renewed() > before, "the lease is renewed", every=0.1)  # noqa: B023
         taken.add(lease().leased_at)

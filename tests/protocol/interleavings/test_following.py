@@ -1,4 +1,4 @@
-"""Groups that read the log by themselves: their beginning beside a collection, and two readers at the same moment."""
+"""Groups that follow the log: they register during a collection, and two readers meet at the same moment."""
 
 from __future__ import annotations
 
@@ -47,7 +47,10 @@ def join(name: str) -> None:
 
 
 def test_a_reader_registers_while_a_collection_is_under_way() -> None:
-    """A (collection): has looked at the groups, stands. B: registers, and waits for A. It begins with what A left."""
+    """A (collection) has locked the topic and stops. B registers and waits for A.
+
+    B begins with the remaining messages.
+    """
 
     def lock_topic() -> None:
         with connection.cursor() as cursor:
@@ -65,7 +68,7 @@ def test_a_reader_registers_while_a_collection_is_under_way() -> None:
 @pytest.mark.parametrize("step", ["INSERT INTO queue_offsets (consumer_group", COMMIT])
 @override_settings(MQUEUE=STILL)
 def test_a_collection_begins_while_a_reader_registers(step: str) -> None:
-    """A: registers, stands. B (collection): neither waits for it, nor deletes what A is about to be owed."""
+    """A registers and stops. B (collection) does not wait, and deletes nothing that A's group must still read."""
     with Subscription(TOPIC, "billing") as worker:
         there = finished(worker, 1)
         with Stopped(follow, step) as newcomer:
@@ -76,7 +79,10 @@ def test_a_collection_begins_while_a_reader_registers(step: str) -> None:
 
 
 def test_two_become_the_reader_at_once() -> None:
-    """A: has seen nobody, stands. B: joins, and waits for A. A is the reader; B sees that it lives, and is refused."""
+    """A has found no other reader and stops. B joins and waits for A. A is the reader.
+
+    B sees its heartbeats and is refused.
+    """
     publish(TOPIC, 1)
     follow()
     with (
@@ -96,7 +102,7 @@ def test_two_become_the_reader_at_once() -> None:
 
 
 def test_two_processes_of_one_query_join_its_topics_at_once() -> None:
-    """A: is about to join the second topic, stands. B: joins, and waits for A. B is the reader of both."""
+    """A stops before it joins the second topic. B joins and waits for A. B becomes the reader of both topics."""
 
     def every(process: str) -> list[Holder]:
         return [Holder(GROUP, topic, f"{following.READER}q", process) for topic in ("orders", "payments")]
@@ -118,7 +124,7 @@ def test_two_processes_of_one_query_join_its_topics_at_once() -> None:
 
 
 def test_a_silent_reader_moves_while_its_place_is_taken() -> None:
-    """A: takes the place of B, which was silent for long, and stands. B: moves, and waits for A. It is told."""
+    """B has sent no heartbeat for long. A takes its place and stops. B moves, waits for A, and is refused."""
     offset = publish(TOPIC, 1).offset
     assert offset is not None
     place = follow()
@@ -139,7 +145,10 @@ def test_a_silent_reader_moves_while_its_place_is_taken() -> None:
 
 
 def test_a_reader_moves_while_its_group_is_registered_anew() -> None:
-    """A: moves, stands. B: registers the group anew, and waits for A. Its place is its own, not A's."""
+    """A moves and stops. B registers the group again and waits for A.
+
+    The new registration does not take A's position.
+    """
     offset = publish(TOPIC, 1).offset
     assert offset is not None
     place = follow()

@@ -1,4 +1,4 @@
-"""Steps that give, take, keep or leave a lease, two of them in one partition at once: either one first."""
+"""Two steps that acquire, take over, renew or release a lease meet in one partition. Each test runs one order."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def renew(subscription: Subscription) -> None:
 
 
 def has(subscription: Subscription) -> list[str]:
-    """The partitions that it believes to own."""
+    """Return the partitions that the subscriber has in memory."""
     return sorted(engine_of(subscription).context.partitions)
 
 
 def test_a_theft_does_not_wait_for_a_renewal_and_takes_nothing() -> None:
-    """A: renews the leases that have run out, does not commit. B: would steal, takes nothing, ends. A: commits."""
+    """A renews its expired leases and does not commit. B tries to take over, gets nothing and returns. A commits."""
     publish(TOPIC, 1, key="k")
     with worker("a") as a, worker("b") as b:
         expire()
@@ -51,7 +51,7 @@ def test_a_theft_does_not_wait_for_a_renewal_and_takes_nothing() -> None:
 
 
 def test_a_renewal_between_the_look_and_the_theft() -> None:
-    """B: sees that A's lease has run out. A: renews it, commits. B: locks what it saw, and takes nothing."""
+    """B reads that A's lease has expired. A renews it and commits. B locks the rows that it read, and gets nothing."""
     publish(TOPIC, 1, key="k")
     with worker("a") as a, worker("b") as b:
         expire()
@@ -64,7 +64,10 @@ def test_a_renewal_between_the_look_and_the_theft() -> None:
 
 
 def test_a_theft_between_the_look_and_the_theft() -> None:
-    """B: sees that a lease has run out. A: steals it, commits. B: locks what it saw, and takes nothing."""
+    """B reads that a lease has expired. A takes it over and commits.
+
+    B locks the rows that it read, and gets nothing.
+    """
     publish(TOPIC, 1, key="k")
     with worker("gone"), worker("a") as a, worker("b") as b:
         expire()
@@ -77,7 +80,10 @@ def test_a_theft_between_the_look_and_the_theft() -> None:
 
 
 def test_a_renewal_does_not_wait_for_a_theft_and_lets_go_at_the_next() -> None:
-    """B: steals, does not commit. A: renews what is not locked, ends. B: commits. A: renews, forgets the partition."""
+    """B takes over and does not commit. A renews its other leases and returns. B commits.
+
+    A renews again, and drops the partition from memory.
+    """
     publish(TOPIC, 1, key="k")
     with worker("a") as a, worker("b") as b:
         expire()
@@ -93,9 +99,9 @@ def test_a_renewal_does_not_wait_for_a_theft_and_lets_go_at_the_next() -> None:
 
 
 def test_a_renewal_does_not_wait_for_an_answer_in_an_open_transaction() -> None:
-    """A: acks in a transaction of its handler's, which stays open; renews its leases meanwhile: all but that one.
+    """A acks in its handler's transaction, which stays open. Meanwhile A renews its other lease.
 
-    B: would steal both, takes nothing: one is renewed, the other is locked.
+    B tries to take over both and gets nothing: one lease is renewed, and the other is locked.
     """
     publish(TOPIC, 1, key="k")
     publish(TOPIC, 2, key="l")
@@ -114,7 +120,7 @@ def test_a_renewal_does_not_wait_for_an_answer_in_an_open_transaction() -> None:
 
 @pytest.fixture
 def heir() -> Iterator[Subscription]:
-    """Another subscriber of the name "a", which has not said so yet: ``announce`` is its next step."""
+    """Another subscriber of the name "a" that is not yet announced. Its next step is ``announce``."""
     subscribe(TOPIC, GROUP)
     subscription = Subscription(TOPIC, GROUP, name="a")
     engine = Engine(TOPIC, GROUP, "a", subscription._options, Feed("default"), expires=True)
@@ -136,9 +142,10 @@ def leave(subscription: Subscription) -> None:
 
 
 def test_a_successor_does_not_wait_for_its_predecessors_claim(heir: Subscription) -> None:
-    """A: claims, does not commit. Another A starts: has its name, without a wait. A: commits. The other: its leases.
+    """A claims and does not commit. Another A starts without waiting. The first A commits.
 
-    What the first one claimed comes again, as a second attempt; the first one's answer is refused.
+    The second A takes its leases. The claimed message is delivered again with attempt 2. The first A's answer is
+    refused.
     """
     publish(TOPIC, 1, key="k")
     with worker("a") as a:
@@ -154,9 +161,9 @@ def test_a_successor_does_not_wait_for_its_predecessors_claim(heir: Subscription
 
 
 def test_a_claim_does_not_wait_for_a_successors_start_and_gets_nothing(heir: Subscription) -> None:
-    """Another A starts, does not commit. A: claims, gets nothing, ends. The other: commits. A: gets nothing.
+    """Another A starts and does not commit. The first A claims, gets nothing, and returns. The second A commits.
 
-    The message is the successor's, for the first time.
+    The second A gets the message with attempt 1.
     """
     publish(TOPIC, 1, key="k")
     with worker("a") as a:
@@ -170,7 +177,10 @@ def test_a_claim_does_not_wait_for_a_successors_start_and_gets_nothing(heir: Sub
 
 
 def test_a_successor_does_not_wait_for_its_predecessors_ack(heir: Subscription) -> None:
-    """A: acks, does not commit. Another A starts, without a wait. A: commits; the ack counts. The other: takes k."""
+    """A acks and does not commit. Another A starts without waiting. The first A commits, and its ack counts.
+
+    The second A leases k.
+    """
     publish(TOPIC, 1, key="k")
     with worker("a") as a:
         (delivery,) = claim(a)
@@ -183,7 +193,10 @@ def test_a_successor_does_not_wait_for_its_predecessors_ack(heir: Subscription) 
 
 
 def test_an_ack_waits_for_a_successors_start_and_is_refused(heir: Subscription) -> None:
-    """Another A starts, does not commit. A: acks: waits. The other: commits. A: is refused; the message comes again."""
+    """Another A starts and does not commit. The first A acks and waits. The second A commits.
+
+    The ack is refused, and the message is delivered again.
+    """
     publish(TOPIC, 1, key="k")
     with worker("a") as a:
         (delivery,) = claim(a)
@@ -198,7 +211,10 @@ def test_an_ack_waits_for_a_successors_start_and_is_refused(heir: Subscription) 
 
 
 def test_a_successor_waits_for_its_predecessors_end(heir: Subscription) -> None:
-    """A: leaves, does not commit. Another A starts: waits. A: commits. The other: is a member, and takes over."""
+    """A leaves and does not commit. Another A starts and waits. The first A commits.
+
+    The second A joins and takes over.
+    """
     publish(TOPIC, 1, key="k")
     with worker("a") as a:
         with Stopped(lambda: leave(a), COMMIT) as end, Background(lambda: announce(heir)) as starting:
@@ -212,7 +228,10 @@ def test_a_successor_waits_for_its_predecessors_end(heir: Subscription) -> None:
 
 
 def test_an_end_does_not_wait_for_the_successors_start_and_takes_nothing_from_it(heir: Subscription) -> None:
-    """Another A starts, does not commit. A: leaves, ends. The other: commits. Its row and its leases are its own."""
+    """Another A starts and does not commit. The first A leaves and returns. The second A commits.
+
+    The second A keeps its heartbeat and its leases.
+    """
     publish(TOPIC, 1, key="k")
     with worker("a") as a:
         with Stopped(lambda: announce(heir), COMMIT) as starting:
@@ -226,7 +245,7 @@ def test_an_end_does_not_wait_for_the_successors_start_and_takes_nothing_from_it
 
 
 def test_an_acquisition_does_not_wait_for_an_end() -> None:
-    """A: leaves, does not commit. B: would take the partition, takes nothing. A: commits. B: has it at once."""
+    """A leaves and does not commit. B tries to lease the partition and gets nothing. A commits. B leases it at once."""
     publish(TOPIC, 1, key="k")
     with worker("a") as a, worker("b") as b:
         with Stopped(lambda: leave(a), COMMIT) as end:
@@ -238,9 +257,9 @@ def test_an_acquisition_does_not_wait_for_an_end() -> None:
 
 
 def test_an_end_does_not_wait_for_an_acquisition_in_vain() -> None:
-    """B: would take the partition, finds it held, does not commit. A: leaves, ends. B: commits.
+    """B tries to lease the partition, finds it leased, and does not commit. A leaves and returns. B commits.
 
-    It is nobody's, and free: whoever looks next has it.
+    The lease is free, and the next subscriber that looks for work gets it.
     """
     publish(TOPIC, 1, key="k")
     with worker("a") as a, worker("b") as b:

@@ -1,4 +1,4 @@
-"""Partitions that find an owner, or lose theirs for want of work, while somebody else does something about it."""
+"""Workers lease partitions, or give up partitions without messages, while others publish to them or lease them."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from .workers import GROUP, STILL, TOPIC, acquire, claim, expire, owner, worker
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("still", "at_once")]
 
 LOOK, FORGET = "SELECT p.partition_key, (SELECT m.`offset`", "SELECT o.id FROM queue_offsets o"
-"""What giving up does after the lease is deleted: is the log empty? Then the position goes, too."""
+"""Steps after the lease is deleted: check that the log has no message, then delete the position."""
 
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What deadlocks fails, and is not run again."""
+    """Let a statement that deadlocks fail. It is not retried."""
     monkeypatch.setattr(session, "ATTEMPTS", 1)
 
 
 def test_two_take_a_new_partition() -> None:
-    """A: takes it, does not commit. B: takes it: waits. A: commits. B: has nothing. (The two are alike.)"""
+    """A leases it and does not commit. B leases it and waits. A commits. B gets nothing. (A and B are alike.)"""
     subscribe(TOPIC, GROUP)
     with worker("a") as a, worker("b") as b:
         publish(TOPIC, 1, key="k")
@@ -45,7 +45,7 @@ def test_two_take_a_new_partition() -> None:
 
 
 def test_two_take_a_new_partition_and_the_first_dies() -> None:
-    """A: takes it, and dies before its commit. B: takes it: waits, then has it."""
+    """A leases it and dies before its commit. B leases it, waits, and then gets it."""
     subscribe(TOPIC, GROUP)
     with worker("a") as a, worker("b") as b:
         publish(TOPIC, 1, key="k")
@@ -64,9 +64,10 @@ def test_two_take_a_new_partition_and_the_first_dies() -> None:
 @pytest.mark.parametrize("others", [("b", "a", "d"), ("d", "b", "a")])
 @pytest.mark.parametrize("ours", [("a", "c", "b"), ("a", "b", "c")])
 def test_two_steal_overlapping_sets_in_any_order(ours: Sequence[str], others: Sequence[str]) -> None:
-    """A third has c locked. A: steals a, b and c, does not commit. B: steals b, a and d, ends. A: commits.
+    """A third connection has c locked. A takes over a, b and c, and does not commit.
 
-    Nobody waits. A has a and b, B has d; c is taken when the third has let it go.
+    B takes over b, a and d, and returns. A commits. No side waits. A has a and b, and B has d. When the third
+    connection releases its lock, B takes c.
     """
     for key in "abcd":
         publish(TOPIC, key, key=key)
@@ -86,7 +87,7 @@ def test_two_steal_overlapping_sets_in_any_order(ours: Sequence[str], others: Se
 
 
 def test_two_take_overlapping_sets_of_new_partitions() -> None:
-    """A: takes a and b, does not commit. B: takes c, b and a: waits. A: commits. B: has c."""
+    """A leases a and b and does not commit. B leases c, b and a, and waits. A commits. B gets c."""
     subscribe(TOPIC, GROUP)
     with worker("a") as a, worker("b") as b:
         for key in "abc":
@@ -104,7 +105,7 @@ def test_two_take_overlapping_sets_of_new_partitions() -> None:
 
 @pytest.fixture(params=["an empty log", "a log that keeps it"])
 def drained(request: pytest.FixtureRequest) -> Iterator[Subscription]:
-    """The owner of a partition whose only message is done, and in the log no more, or still."""
+    """Yield the owner of a partition whose only message is acked. The log is empty, or still keeps the message."""
     empty = request.param == "an empty log"
     with override_settings(MQUEUE={**STILL, "RETENTION": 0 if empty else 3600}):
         publish(TOPIC, "old", key="k")
@@ -117,9 +118,9 @@ def drained(request: pytest.FixtureRequest) -> Iterator[Subscription]:
 
 
 def test_a_partition_is_given_up_before_a_publisher_commits(drained: Subscription) -> None:
-    """A (a publisher): publishes to it, does not commit. B: gives it up, and ends. A: commits. It finds an owner.
+    """A (a publisher) publishes to it and does not commit. B gives it up and returns. A commits.
 
-    Nobody waits: B ends while A stands still.
+    B returns while A is stopped. The new message is delivered.
     """
     with HeldTransaction(lambda: publish(TOPIC, "new", key="k")) as publisher:
         ends(lambda: give_up(drained, "k"))
@@ -131,9 +132,9 @@ def test_a_partition_is_given_up_before_a_publisher_commits(drained: Subscriptio
 
 @pytest.mark.parametrize("step", [LOOK, COMMIT])
 def test_a_message_comes_while_its_partition_is_given_up(drained: Subscription, step: str) -> None:
-    """B: gives it up: the lease is deleted, not committed. A (a publisher): publishes to it, and commits. B: commits.
+    """B deletes the lease and does not commit. A (a publisher) publishes to the partition and commits. B commits.
 
-    The publisher does not wait. The message finds an owner, with the position kept or gone.
+    The publisher does not wait. The message is delivered, whether the position is kept or deleted.
     """
     with Stopped(lambda: give_up(drained, "k"), step) as leaving:
         ends(lambda: publish(TOPIC, "new", key="k"))
@@ -145,9 +146,9 @@ def test_a_message_comes_while_its_partition_is_given_up(drained: Subscription, 
 
 
 def test_a_message_comes_between_the_look_and_the_deletion_of_a_position() -> None:
-    """B: gives up a partition, finds its log empty. A: publishes to it, and commits. B: deletes the position, commits.
+    """B gives up a partition and finds its log empty. A publishes to it and commits.
 
-    The message is found without one: by the group's start.
+    B deletes the position and commits. Without a position, the message is found from the group's start offset.
     """
     with override_settings(MQUEUE={**STILL, "RETENTION": 0}), worker("a") as a:
         publish(TOPIC, "old", key="k")
@@ -162,9 +163,9 @@ def test_a_message_comes_between_the_look_and_the_deletion_of_a_position() -> No
 
 
 def test_another_takes_a_partition_while_it_is_given_up(drained: Subscription) -> None:
-    """A: gives it up, does not commit. A message comes. B: would take the partition, takes nothing. A: commits.
+    """A gives it up and does not commit. A message is published. B tries to lease the partition and gets nothing.
 
-    B: has it. A, which hears of the message too, leaves it alone.
+    A commits, and B leases it. A also sees the message, but does not deliver it.
     """
     with worker("b") as b:
         with Stopped(lambda: give_up(drained, "k"), COMMIT) as leaving:
@@ -177,9 +178,9 @@ def test_another_takes_a_partition_while_it_is_given_up(drained: Subscription) -
 
 
 def test_a_partition_is_given_up_while_another_finds_it_held(drained: Subscription) -> None:
-    """A message comes. B: would take the partition, finds it A's, does not commit. A: gives it up, ends. B: commits.
+    """A message is published. B tries to lease the partition, finds it leased by A, and does not commit.
 
-    Nobody has it. The message finds an owner.
+    A gives it up and returns. B commits. The partition has no lease. The message is delivered.
     """
     with worker("b") as b:
         publish(TOPIC, "new", key="k")

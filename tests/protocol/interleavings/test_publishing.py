@@ -1,4 +1,4 @@
-"""Publishers beside those who settle, beside deletion, and beside publishers of the same ids."""
+"""Publishers meet settling, deletion, and publishers of the same ids."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def stored() -> dict[str, int]:
 
 class TestSettlingAndPublishing:
     def test_a_commit_between_noting_the_newest_and_looking_at_the_slots(self) -> None:
-        """P: is handed 1. A (settling): notes that 2 is the newest, stands. P: commits 1. A: finds all slots free.
+        """P has inserted 1. A (settling) reads that 2 is the newest offset and stops. P commits 1.
 
-        A says 2, and rightly: who reads from now on sees 1.
+        A finds all slots free. A reports 2 as settled. This is correct, because a later read sees 1.
         """
         settler = Settler("default", TOPIC)
         with HeldTransaction(lambda: publish(TOPIC, 1, key="k")) as publisher:
@@ -73,7 +73,10 @@ class TestSettlingAndPublishing:
         assert in_log(TOPIC) == [late, newest]
 
     def test_a_publisher_that_begins_after_the_newest_was_noted(self) -> None:
-        """A (settling): notes that 1 is the newest, stands. P: is handed 2. A: says 1, or nothing yet; never 2."""
+        """A (settling) reads that 1 is the newest offset and stops. P inserts 2.
+
+        A reports 1 or nothing, and never 2.
+        """
         settler = Settler("default", TOPIC)
         first = publish(TOPIC, 1, key="k").offset
         with Stopped(settler.advance, SLOTS) as settling:
@@ -86,9 +89,9 @@ class TestSettlingAndPublishing:
             wait_until(lambda: settler.advance() == max(in_log(TOPIC)), "all is settled")
 
     def test_a_publisher_waits_while_the_slots_are_looked_at(self) -> None:
-        """A (settling): holds the free slots, stands before its COMMIT. P: waits, and has used up no offset. A: says 1.
+        """A (settling) has locked the free slots and stops before COMMIT. P waits and has used no offset. A reports 1.
 
-        The slot locked before the offset is handed out: protocol/settling/test_gate.py.
+        The slot is locked before the offset is assigned: protocol/settling/test_gate.py.
         """
         settler = Settler("default", TOPIC)
         first = publish(TOPIC, 1, key="k").offset
@@ -98,7 +101,10 @@ class TestSettlingAndPublishing:
         assert second.offset > first
 
     def test_two_settle_at_once(self) -> None:
-        """A: holds the slots, stands. B: finds none of them free, says nothing, and does not wait. A: says 1. B too."""
+        """A has locked the slots and stops. B finds no free slot, reports nothing and does not wait.
+
+        A reports 1, then also B.
+        """
         subscribe(TOPIC, "g")
         one_settler, other = Settler("default", TOPIC), Settler("default", TOPIC)
         newest = publish(TOPIC, 1, key="k").offset
@@ -111,9 +117,10 @@ class TestSettlingAndPublishing:
 
     @pytest.mark.parametrize("step", [TOPIC_LOCKED, "SET offset_acked"])
     def test_the_older_finding_is_told_last(self, step: str) -> None:
-        """A: has found 1 settled, stands before it tells. P: commits 2. B: finds 2. A: tells. What is known is 2.
+        """A has found 1 settled, and stops before it writes that. P commits 2. B finds 2. A writes.
 
-        B tells it at once, unless A has the topic's row already; then with its next look.
+        The stored offset is 2 at the end. B writes at once, unless A has already locked the topic's row. In that case B
+        writes with its next run.
         """
         subscribe(TOPIC, "g")
         older, newer = Settler("default", TOPIC), Settler("default", TOPIC)
@@ -128,7 +135,7 @@ class TestSettlingAndPublishing:
         assert not newer.pending
 
     def test_a_commit_while_settling_and_then_a_watermark(self) -> None:
-        """P: is handed 2. A: notes 3, which is done, stands. P: commits. A: says 3. W (watermark): comes to 1."""
+        """P has inserted 2. A reads 3, which is acked, and stops. P commits. A reports 3. The watermark moves to 1."""
         with Subscription(TOPIC, "g") as worker:
             first = publish(TOPIC, 1, key="k").offset
             consume(worker, 1)
@@ -148,7 +155,7 @@ class TestSettlingAndPublishing:
 class TestDuplicatesAndDeletion:
     @pytest.fixture
     def first(self) -> Iterator[tuple[Subscription, Published]]:
-        """A message that its group is done with; nobody has deleted it yet."""
+        """A message that its group has acked and that is not deleted yet."""
         with Subscription(TOPIC, "g") as worker:
             published = one("mine", "first")
             consume(worker, 1)
@@ -159,10 +166,10 @@ class TestDuplicatesAndDeletion:
     def test_an_id_comes_again_while_its_message_is_deleted(
         self, first: tuple[Subscription, Published], again: Callable[[], Published]
     ) -> None:
-        """A (collection): has deleted the first, stands at its COMMIT. P: publishes its id again.
+        """A (collection) has deleted the first message and stops before COMMIT. P publishes its id again.
 
-        P stores a second message after A's commit, or says that the first is there, as it was when P looked; in no
-        case does it say "stored" of what is not. What it stores is delivered.
+        P either stores a second message after A's commit, or returns the first one, which was there when P read it. P
+        never returns "stored" for a message that is not stored. A message that P stores is delivered.
         """
         worker, published = first
         with Stopped(lambda: collect_page(TOPIC), COMMIT) as collection, Background(again) as publisher:
@@ -182,14 +189,15 @@ class TestDuplicatesAndDeletion:
     def test_a_collection_waits_for_no_publisher_who_was_told_of_a_duplicate(
         self, isolation: str, again: Callable[[], Published]
     ) -> None:
-        """P: begins, and thinks. Q: publishes an id, which is consumed. P: publishes it again, is told that it is
-        there, and does not commit. A (collection): ends, without a wait. P: commits. The message is deleted by now, or
-        with the next collection.
+        """P begins a transaction. Q publishes an id, and the message is consumed.
+
+        P publishes the id again and does not commit. P gets the existing message. A (collection) returns without
+        waiting. P commits. The message is deleted by this collection or by the next.
         """
         with Subscription(TOPIC, "g") as worker:
 
             def told() -> Published:
-                assert in_log(TOPIC) == []  # from here on REPEATABLE READ sees nothing that comes
+                assert in_log(TOPIC) == []  # Later rows are invisible in REPEATABLE READ.
                 began.set()
                 assert go_on.wait(PATIENCE)
                 return again()
@@ -212,8 +220,10 @@ class TestDuplicatesAndDeletion:
         assert in_log(TOPIC) == with_state(TOPIC, "g") == []
 
     def test_an_id_that_was_met_is_not_deleted_before_it_is_read(self) -> None:
-        """P: looks, finds no such id; its INSERT waits for Q, which stores it and commits; P stands before it asks
-        where. W: consumes Q's message, and collects: what P may meet is not settled. P: tells where.
+        """P finds no such id. Its INSERT waits for Q, which stores the id and commits.
+
+        P stops before it reads the offset. W consumes Q's message and collects. It deletes nothing, because the offsets
+        that P may read are not settled. P returns the right offset.
         """
         publisher = Stopped(lambda: many("mine", "yours"), "SELECT x.p, x.i", skip=1)
 
@@ -236,8 +246,9 @@ class TestDuplicatesAndDeletion:
 
 class TestCrossing:
     def test_in_a_callers_transaction_a_deadlock_is_raised_and_nothing_is_half_done(self) -> None:
-        """A: publishes x, stands. B: publishes y, then x, and waits for A. A: publishes y. One of them is raised a
-        deadlock and has published nothing; the other has published both.
+        """A publishes x and stops. B publishes y, then x, and waits for A. A publishes y.
+
+        One side gets a deadlock error and has published nothing. The other has published both.
         """
 
         def both(*ids: str) -> list[Published]:
@@ -256,7 +267,10 @@ class TestCrossing:
         assert [answer.created for answer in answers] == [True] * 4
 
     def test_in_their_own_transactions_a_deadlock_is_run_again(self) -> None:
-        """The same with ``publish_many`` of two statements each: both end, each id is stored once, and both name it."""
+        """The same with ``publish_many`` of two statements each.
+
+        Both return, each id is stored once, and both return its offset.
+        """
         a_ids, b_ids = [f"a-{n}" for n in range(499)], [f"b-{n}" for n in range(499)]
         with (
             Stopped(lambda: many("x", *a_ids, "y"), INSERTED, skip=1) as a,
@@ -271,9 +285,10 @@ class TestCrossing:
         assert sorted(answer.id for answer in answers if answer.created) == sorted(there)
 
     def test_two_wait_for_one_who_rolls_back(self) -> None:
-        """A: publishes x, stands. B and C: publish x, and wait. A: rolls back. One of them stores it, one is told.
+        """A publishes x and stops. B and C publish x and wait. A rolls back.
 
-        One at a time: features/publish/test_duplicates.py, test_a_publisher_of_the_same_id_is_waited_for.
+        One stores x, and the other gets it as a duplicate. With one waiting publisher:
+        features/publish/test_duplicates.py, test_a_publisher_of_the_same_id_is_waited_for.
         """
         with (
             HeldTransaction(lambda: one("x")) as a,
@@ -289,7 +304,10 @@ class TestCrossing:
         assert set(stored()) == {"w", "x", "z"}
 
     def test_who_was_told_of_a_duplicate_rolls_back(self) -> None:
-        """A: publishes x and commits. B: is told so, publishes another, rolls back. Nothing of B's is there."""
+        """A publishes x and commits. B publishes x, gets it as a duplicate, publishes y, and rolls back.
+
+        Only x is stored.
+        """
         first = one("x")
         with rolled_back():
             assert one("x") == Published(first.offset, "x", TOPIC, "k", False)

@@ -1,4 +1,4 @@
-"""Groups that register and leave: beside each other, and beside their own running workers."""
+"""Groups that subscribe and unsubscribe at the same time, or while their workers run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def still() -> Iterator[None]:
 
 @pytest.fixture
 def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Subscription]:
-    """One to whom the threads of the sides, each with a connection of its own, are no reason to read all anew."""
+    """A worker that does not read everything again for a new connection, because each side's thread opens one."""
     monkeypatch.setattr(session.Watched, "is_new", lambda watched: False)
     with Subscription(TOPIC, GROUP) as subscription:
         yield subscription
@@ -41,7 +41,7 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Subscription]:
 
 @pytest.fixture
 def deliveries(worker: Subscription) -> list[Delivery]:
-    """Two messages of key k, settled and out, none of them done."""
+    """Two messages of key k, settled and delivered. None is acked."""
     for n in range(2):
         publish(TOPIC, n, key="k")
     got = sorted(poll_until(worker, 2), key=lambda delivery: delivery.offset)
@@ -54,14 +54,17 @@ def registered() -> bool:
 
 
 def positions() -> list[str]:
-    """Partitions for which the group has written down how far it is."""
+    """Return the partitions for which the group has stored a position."""
     rows = Offset.objects.filter(consumer_group=GROUP).exclude(partition_key="")
     return list(rows.values_list("partition_key", flat=True))
 
 
 class TestRegisterAndUnregister:
     def test_a_group_leaves_while_it_registers(self) -> None:
-        """A: registers, stands at its COMMIT. B: unsubscribes, and waits for A. A: was new. B: has unregistered it."""
+        """A subscribes and stops before COMMIT. B unsubscribes and waits for A. A returns True.
+
+        B removes the registration.
+        """
         with Stopped(lambda: subscribe(TOPIC, GROUP), COMMIT) as registration:
             assert waits(registration, lambda: unsubscribe(TOPIC, GROUP))
             assert registration.result() is True
@@ -69,7 +72,7 @@ class TestRegisterAndUnregister:
 
     @pytest.mark.parametrize("step", [REGISTRATION_GOES, LEASES_GO, COMMIT])
     def test_a_group_registers_while_it_leaves(self, step: str) -> None:
-        """B: unsubscribes, stands. A: subscribes, and finds it registered still, without a wait: as if before B.
+        """B unsubscribes and stops. A subscribes without waiting, and finds the group still registered.
 
         Between the two steps of leaving: features/groups/test_races.py,
         test_an_unsubscribe_that_ends_late_takes_nothing_from_those_who_came_again.
@@ -81,7 +84,10 @@ class TestRegisterAndUnregister:
         assert not registered()
 
     def test_a_group_comes_and_goes_before_a_registration_goes_on(self) -> None:
-        """A: has found it not registered, stands. B: registers, works, unsubscribes. A: registers it anew, with all."""
+        """A finds the group not registered and stops. B subscribes, works and unsubscribes.
+
+        A registers the group again. The new registration gets all messages.
+        """
         publish(TOPIC, 1, key="k")
         with Stopped(lambda: subscribe(TOPIC, GROUP), TOPIC_ROW) as registration:
             with Subscription(TOPIC, GROUP) as other:
@@ -97,7 +103,10 @@ class TestRegisterAndUnregister:
 
 class TestTwoRegistrations:
     def test_the_second_of_one_group_finds_it_registered(self) -> None:
-        """A: registers at 2, stands at its COMMIT. B: registers at the earliest, and waits. The start is A's."""
+        """A registers at offset 2 and stops before COMMIT. B registers at the earliest offset and waits.
+
+        A's start counts.
+        """
         for n in range(2):
             second = publish(TOPIC, n, key="k").offset
         with Stopped(lambda: subscribe(TOPIC, GROUP, start=second), COMMIT, skip=2) as registration:
@@ -107,7 +116,10 @@ class TestTwoRegistrations:
             assert [delivery.payload for delivery in consume(worker, 1)] == [1]
 
     def test_the_first_rolls_back(self) -> None:
-        """A: registers on a topic that nobody knows. B and C: register the same, and wait. A: rolls back. One is."""
+        """A registers on a new topic. B and C register the same group and wait. A rolls back.
+
+        B or C registers the group.
+        """
         with (
             HeldTransaction(lambda: subscribe(TOPIC, GROUP)) as a,
             Background(lambda: subscribe(TOPIC, GROUP)) as b,
@@ -120,7 +132,10 @@ class TestTwoRegistrations:
         assert registered()
 
     def test_two_groups_of_a_new_topic(self) -> None:
-        """A: registers one, and with it the topic; stands. B: registers another, and waits for A. Both are there."""
+        """A registers one group and so creates the topic, and stops. B registers another and waits for A.
+
+        Both are registered.
+        """
         with Stopped(lambda: subscribe(TOPIC, GROUP), COMMIT) as registration:
             assert waits(registration, lambda: subscribe(TOPIC, "other"))
             assert registration.result()
@@ -136,8 +151,10 @@ def anew() -> bool:
 class TestSubscribedAgainUnderRunningWorkers:
     @pytest.mark.parametrize("step", ["INSERT INTO queue_delivery_state", COMMIT])
     def test_while_a_claim_is_under_way(self, worker: Subscription, step: str) -> None:
-        """A (worker): claims 1, stands. B: unsubscribes and subscribes again, and waits for A. A: delivers 1, of
-        the old life. B: has forgotten it. A: its ack is refused. The next worker gets 1.
+        """A (worker) claims 1 and stops. B unsubscribes and subscribes again, and waits for A. A delivers 1.
+
+        This delivery belongs to the old registration. B removes its state, and A's ack is refused. The next worker gets
+        the message.
         """
         publish(TOPIC, 0, key="k")
         consume(worker, 1)
@@ -152,7 +169,7 @@ class TestSubscribedAgainUnderRunningWorkers:
 
     @pytest.mark.parametrize("step", [LEASES_GO, COMMIT])
     def test_a_claim_while_the_group_is_leaving(self, worker: Subscription, step: str) -> None:
-        """B: unsubscribes, stands. A (worker): would claim 1, gets nothing, without a wait. B: commits."""
+        """B unsubscribes and stops. A (worker) tries to claim 1, and gets nothing without waiting. B commits."""
         publish(TOPIC, 0, key="k")
         consume(worker, 1)
         publish(TOPIC, 1, key="k")
@@ -166,7 +183,10 @@ class TestSubscribedAgainUnderRunningWorkers:
     def test_while_a_watermark_is_on_its_way(
         self, worker: Subscription, deliveries: list[Delivery], step: str
     ) -> None:
-        """A (watermark): stands. B: unsubscribes and subscribes again, and waits for A. A: commits. B: deletes it."""
+        """A moves the watermark and stops. B unsubscribes and subscribes again, and waits for A. A commits.
+
+        B deletes it.
+        """
         worker.ack(deliveries)
         with Stopped(lambda: move(worker), step) as watermarks:
             assert waits(watermarks, anew)
@@ -177,7 +197,7 @@ class TestSubscribedAgainUnderRunningWorkers:
     def test_a_watermark_while_the_group_is_leaving(
         self, worker: Subscription, deliveries: list[Delivery], step: str
     ) -> None:
-        """B: unsubscribes, stands. A (watermark): writes nothing, without a wait. B: commits, subscribes again."""
+        """B unsubscribes and stops. A's watermark writes nothing and does not wait. B commits and subscribes again."""
         worker.ack(deliveries)
         with Stopped(anew, step) as leaving:
             ends(lambda: move(worker))
@@ -188,9 +208,9 @@ class TestSubscribedAgainUnderRunningWorkers:
         assert_all_comes_again(2)
 
     def test_while_an_ack_is_about_to_commit(self, worker: Subscription, deliveries: list[Delivery]) -> None:
-        """A (worker): acks 1, stands at its COMMIT. B: unsubscribes and subscribes again, and waits for A's lease.
+        """A (worker) acks 1 and stops before COMMIT. B unsubscribes and subscribes again, and waits for A's lease.
 
-        A: is told that it is acked, and so it was, in the old life; B forgets it.
+        A's ack returns True, because it counted in the old registration. B removes its state.
         """
         with Stopped(deliveries[0].ack, COMMIT) as ack:
             assert waits(ack, anew)
@@ -200,15 +220,16 @@ class TestSubscribedAgainUnderRunningWorkers:
     def test_an_ack_while_the_group_is_leaving(
         self, worker: Subscription, deliveries: list[Delivery]
     ) -> None:
-        """B: unsubscribes, stands at its COMMIT. A (worker): acks 1, and waits for B. B: commits. A: is refused."""
+        """B unsubscribes and stops before COMMIT. A (worker) acks 1 and waits for B. B commits. A's ack is refused."""
         with Stopped(anew, COMMIT) as leaving, pytest.raises(StaleDelivery):
             waits(leaving, deliveries[0].ack)
         assert_all_comes_again(2)
 
     @pytest.mark.parametrize("step", [LEASES_GO, "DELETE t FROM queue_subscriber_heartbeats", COMMIT])
     def test_a_lease_is_taken_while_the_group_is_leaving(self, worker: Subscription, step: str) -> None:
-        """B: unsubscribes, stands. A (worker): would take k, takes nothing, without a wait. B: commits. No lease is
-        left of a group that is gone: its next workers would wait for it to run out.
+        """B unsubscribes and stops. A (worker) tries to lease k, and gets nothing without waiting. B commits.
+
+        No lease of the removed group remains. The group's next workers would have to wait until it expires.
         """
         engine = engine_of(worker)
 
@@ -224,6 +245,6 @@ class TestSubscribedAgainUnderRunningWorkers:
 
 
 def assert_all_comes_again(count: int) -> None:
-    """To a new worker of the group, from the beginning, each once."""
+    """Assert that a new worker of the group gets all messages from the beginning, each once."""
     with Subscription(TOPIC, GROUP, "next") as subscription:
         assert [delivery.offset for delivery in consume(subscription, count)] == in_log(TOPIC)

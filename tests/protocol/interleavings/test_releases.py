@@ -1,4 +1,4 @@
-"""A lease that is taken away by hand, and what else is done with it at that moment: either one first."""
+"""A caller releases a lease by hand while another step uses it. Each test runs one order of the two."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ FREE, LEFT, GONE = Released(("k",), (), ()), Released((), ("k",), ()), Released(
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who finds a lease locked does not wait."""
+    """Let a release that finds the lease locked return at once, without retries."""
     monkeypatch.setattr(releasing, "PATIENCE", 0.0)
 
 
 @pytest.fixture
 def pair() -> Iterator[tuple[Subscription, Subscription]]:
-    """Two members, of which A has the only partition."""
+    """Two members, A and B. A has the only partition."""
     publish(TOPIC, 1, key="k")
     with worker("a") as a, worker("b") as b:
         yield a, b
@@ -47,7 +47,10 @@ def renew(subscription: Subscription) -> None:
 
 
 def test_who_lost_it_can_do_nothing_and_another_goes_on(pair: tuple[Subscription, Subscription]) -> None:
-    """A: has a message in hand. Its lease is released. B: takes it, and the message. A: every answer is refused."""
+    """A has a message in flight. Its lease is released. B leases the partition and gets the message.
+
+    Every answer of A is refused.
+    """
     a, b = pair
     (held,) = claim(a)
     assert released() == FREE
@@ -98,7 +101,10 @@ def test_its_holder_may_take_it_again_and_knows_that_it_was_lost(
 
 
 def test_a_release_waits_for_a_claim(pair: tuple[Subscription, Subscription]) -> None:
-    """A: claims, does not commit. Release: finds the lease locked, tries again. A: commits. Release: sets it free."""
+    """A claims and does not commit. The release finds the lease locked and retries. A commits.
+
+    The release frees the lease.
+    """
     a, b = pair
     with Stopped(lambda: claim(a), COMMIT) as claiming, Background(released) as releasing_:
         assert releasing_.keeps_trying(LOCKING)
@@ -114,7 +120,10 @@ def test_a_release_waits_for_a_claim(pair: tuple[Subscription, Subscription]) ->
 def test_a_claim_does_not_wait_for_a_release_and_gets_nothing(
     pair: tuple[Subscription, Subscription],
 ) -> None:
-    """Release: has set it free, does not commit. A: claims, gets nothing, ends. Release: commits. A: gets nothing."""
+    """The release frees the lease and does not commit. A claims, gets nothing and returns.
+
+    The release commits. A still gets nothing.
+    """
     a, b = pair
     with Stopped(released, COMMIT) as releasing_:
         assert ends(lambda: claim(a)) == []
@@ -125,7 +134,10 @@ def test_a_claim_does_not_wait_for_a_release_and_gets_nothing(
 
 
 def test_a_release_waits_for_an_ack_which_counts(pair: tuple[Subscription, Subscription]) -> None:
-    """A: acks, does not commit. Release: tries again. A: commits. Release: sets it free; there is nothing to do."""
+    """A acks and does not commit. The release retries. A commits.
+
+    The release frees the lease. B leases the partition, and no message is left to deliver.
+    """
     a, b = pair
     (held,) = claim(a)
     with Stopped(held.ack, COMMIT) as ack, Background(released) as releasing_:
@@ -137,7 +149,7 @@ def test_a_release_waits_for_an_ack_which_counts(pair: tuple[Subscription, Subsc
 
 
 def test_an_ack_waits_for_a_release_and_is_refused(pair: tuple[Subscription, Subscription]) -> None:
-    """Release: has set it free, does not commit. A: acks: waits. Release: commits. A: is refused."""
+    """The release frees the lease and does not commit. A acks and waits. The release commits. A's ack is refused."""
     a, b = pair
     (held,) = claim(a)
     with Stopped(released, COMMIT) as releasing_, Background(held.ack) as ack:
@@ -153,7 +165,7 @@ def test_an_ack_waits_for_a_release_and_is_refused(pair: tuple[Subscription, Sub
 def test_a_release_leaves_what_an_open_transaction_has_answered(
     pair: tuple[Subscription, Subscription],
 ) -> None:
-    """A: acks in a transaction of its handler's, which stays open. Release: says so, and changes nothing."""
+    """A acks in its handler's transaction, which stays open. The release reports this and changes nothing."""
     a, _ = pair
     (held,) = claim(a)
     with HeldTransaction(held.ack) as handler:
@@ -176,7 +188,10 @@ def test_a_release_does_not_wait_in_a_transaction_of_the_callers(
 def test_a_renewal_does_not_wait_for_a_release_and_lets_go_at_the_next(
     pair: tuple[Subscription, Subscription],
 ) -> None:
-    """Release: has set it free, does not commit. A: renews what is not locked. Release: commits. A: lets go."""
+    """The release frees the lease and does not commit. A renews only unlocked leases. The release commits.
+
+    A renews again, and drops the partition from memory.
+    """
     a, _ = pair
     with Stopped(released, COMMIT) as releasing_:
         ends(lambda: renew(a))
@@ -189,7 +204,7 @@ def test_a_renewal_does_not_wait_for_a_release_and_lets_go_at_the_next(
 def test_a_renewal_between_the_look_and_the_release_saves_nothing(
     pair: tuple[Subscription, Subscription],
 ) -> None:
-    """It is not for having run out that the lease is taken."""
+    """The release also takes leases that have not expired."""
     a, _ = pair
     with Stopped(released, LOCKING) as releasing_:
         renew(a)
@@ -198,7 +213,7 @@ def test_a_renewal_between_the_look_and_the_release_saves_nothing(
 
 
 def test_a_theft_between_the_look_and_the_release(pair: tuple[Subscription, Subscription]) -> None:
-    """Release: has seen that A holds it. B: steals it. Release: leaves the new owner alone."""
+    """The release reads that A has the lease. B takes it over. The release leaves B's lease."""
     _, b = pair
     expire()
     with Stopped(released, LOCKING) as releasing_:
@@ -210,7 +225,10 @@ def test_a_theft_between_the_look_and_the_release(pair: tuple[Subscription, Subs
 
 
 def test_a_theft_does_not_wait_for_a_release(pair: tuple[Subscription, Subscription]) -> None:
-    """Release: has set it free, does not commit. B: would take it, takes nothing. Release: commits. B: has it."""
+    """The release frees the lease and does not commit. B tries to lease it and gets nothing. The release commits.
+
+    B then gets the lease.
+    """
     _, b = pair
     with Stopped(released, COMMIT) as releasing_:
         assert ends(lambda: acquire(b)) == 0
@@ -219,7 +237,10 @@ def test_a_theft_does_not_wait_for_a_release(pair: tuple[Subscription, Subscript
 
 
 def test_two_releases_of_one_lease(pair: tuple[Subscription, Subscription]) -> None:
-    """One: has set it free, does not commit. The other: tries again. One: commits. The other: has nothing to do."""
+    """The first release frees the lease and does not commit. The second retries. The first commits.
+
+    The second finds no lease to release.
+    """
     a, _ = pair
     (held,) = claim(a)
     with Stopped(released, COMMIT) as one, Stopped(released, LOCKING) as other:
@@ -243,7 +264,7 @@ def test_the_end_of_its_holder_between_the_look_and_the_release(
 
 
 def test_a_release_of_what_a_page_has_shown_long_ago(pair: tuple[Subscription, Subscription]) -> None:
-    """``holder`` is who was shown: its successor of the same name, and others, are left alone."""
+    """``holder`` names the incarnation that the page showed. A release leaves its successors and all other holders."""
     a, b = pair
     shown = engine_of(a).context.me.incarnation
     expire()

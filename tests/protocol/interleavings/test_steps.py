@@ -1,4 +1,4 @@
-"""The tool itself: it stops where it is told to, with its locks held, and goes on when it may."""
+"""``Stopped`` stops at the chosen step with its locks held, and continues when the test lets it."""
 
 from __future__ import annotations
 

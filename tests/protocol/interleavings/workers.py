@@ -1,4 +1,4 @@
-"""Two workers of one group that do nothing by themselves: each step of theirs is a call of the test."""
+"""Workers of one group without periodic work. The test calls each of their steps."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ STILL: dict[str, Any] = {
 
 @contextmanager
 def worker(name: str, **options: Any) -> Iterator[Subscription]:
-    """A member that has looked once at its group, and taken what nobody held. It has claimed nothing."""
+    """A subscriber that has run discovery once and leased free partitions. It has claimed nothing."""
     with Subscription(TOPIC, GROUP, name=name, **options) as subscription:
         engine_of(subscription).tick()
         yield subscription
 
 
 def acquire(subscription: Subscription, *keys: str) -> int:
-    """Take those that are free or expired, and read them into memory; how many."""
+    """Lease partitions that are free or expired and load them into memory. Return their number."""
     engine = engine_of(subscription)
     with engine.context.lock:
         return engine.membership._acquire(keys or ("k",))
 
 
 def expire() -> None:
-    """Every lease ran out, a moment ago or long before."""
+    """Let every lease expire."""
     PartitionLease.objects.update(lease_renewed_at=0)
 
 
 def hear(subscription: Subscription) -> None:
-    """Read what is new, and claim nothing of it."""
+    """Read the new rows of the log, and claim none of them."""
     engine_of(subscription).feed.tick()
 
 
@@ -59,7 +59,7 @@ def claim_suspect(subscription: Subscription) -> list[Delivery]:
 
 
 def run_out(subscription: Subscription) -> None:
-    """Wait until what the subscriber holds was not answered in time, and is a suspect of its own."""
+    """Wait until the subscriber's deliveries have expired, so that their messages are in its quarantine."""
     engine = engine_of(subscription)
 
     def is_suspect() -> bool:
@@ -71,10 +71,10 @@ def run_out(subscription: Subscription) -> None:
 
 
 def state() -> DeliveryState:
-    """The only message's."""
+    """Return the state of the only message."""
     return DeliveryState.objects.get(consumer_group=GROUP, topic=TOPIC)
 
 
 def owner(key: str = "k") -> str | None:
-    """The name in the partition's lease; None where there is no lease, '' where it is free."""
+    """Return the name in the partition's lease: None without a lease, '' if the lease is free."""
     return PartitionLease.objects.filter(partition_key=key).values_list("leased_by", flat=True).first()

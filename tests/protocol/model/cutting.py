@@ -1,4 +1,4 @@
-"""The server kills a connection in the middle of a call: before a statement of choice."""
+"""The server kills a connection before a chosen statement of a call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.transactions import wait_until
 
 @contextmanager
 def killed_before(statement: int | None, killer: RawConnection) -> Iterator[None]:
-    """Kill this thread's connection before that statement of the block (the first is 0); None: never."""
+    """Kill this thread's connection before the statement with this number, from 0. With None, never kill it."""
     seen = 0
 
     def count(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:
@@ -30,7 +30,7 @@ def killed_before(statement: int | None, killer: RawConnection) -> Iterator[None
 
 
 def kill(killer: RawConnection) -> None:
-    """End this thread's connection; returns once the server has done so."""
+    """End this thread's connection. Return once the server has ended it."""
     thread = connection.connection.thread_id()
     killer.execute(f"KILL {thread:d}")
 

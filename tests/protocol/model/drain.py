@@ -1,4 +1,4 @@
-"""The end of every story: all is well again, and what was promised to come has come."""
+"""The end of each story: all faults are repaired, and every group gets its remaining messages."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from .things import Breach
 from .time_passing import PERIODIC
 
 ROUNDS, PAUSE = 60, 0.01
-"""How often everybody polls before it counts as never: what SQL found not due by a hair comes 20 ms later."""
+"""The number of polls of each member before the test fails, and the seconds between two polls.
+
+SQL may find a message not yet due by a moment. The message then comes 20 ms later.
+"""
 
 
 def drain(driver: Operator) -> None:
-    """Held transactions commit; whoever was there leaves or is taken for dead; one healthy worker a group acks all."""
+    """Commit held transactions, remove all workers, and let one new worker of each group ack all messages."""
     driver.tell("the end")
     for held in list(driver.held):
         driver.end(held, commit=True)
@@ -36,7 +39,7 @@ def drain(driver: Operator) -> None:
 
 
 def _serve(driver: Operator, member: Member) -> None:
-    """Ack whatever comes until the group is owed nothing."""
+    """Ack all deliveries until the group has no remaining message."""
     group = member.worker.group
     for _ in range(ROUNDS):
         if _is_done(driver, member):
@@ -55,7 +58,7 @@ def _is_done(driver: Operator, member: Member) -> bool:
 
 
 def _forget(driver: Operator) -> None:
-    """Nobody needs anything any more: the log, the state and the positions are empty soon."""
+    """Poll, settle and collect until the log, the delivery state and the positions are empty."""
     for _ in range(ROUNDS):
         for member in driver.members:
             settle_and_collect(member.subscription)
@@ -69,7 +72,7 @@ def _forget(driver: Operator) -> None:
 
 
 def _left(driver: Operator) -> tuple[list[int], list[object], list[object]]:
-    """What there is of the log, of delivery state and of positions."""
+    """Return the remaining rows of the log, of the delivery state and of the positions."""
     state = DeliveryState.objects.filter(topic=driver.topic).values_list(
         "consumer_group", "message_offset", "acked"
     )

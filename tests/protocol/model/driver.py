@@ -1,4 +1,4 @@
-"""Drives the queue and tells the model what it did and what came of it."""
+"""Call the queue, and report each call and its result to the model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ VERBS: dict[str, Callable[[Delivery, float], object]] = {
 
 @dataclass(eq=False)
 class Member:
-    """A subscriber and the model's view of it. ``fenced``: a newer one has taken its name."""
+    """A subscriber and the model's view of it. ``fenced``: a newer subscriber has taken its name."""
 
     worker: Worker
     subscription: Subscription
@@ -43,7 +43,7 @@ class Member:
 
 @dataclass
 class Driver(Publisher):
-    """Groups, subscribers, deliveries."""
+    """The driver of groups, subscribers and deliveries."""
 
     members: list[Member] = field(default_factory=list)
     answers: list[tuple[Delivery, Handout]] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Driver(Publisher):
         self.members = [m for m in self.members if m.worker.group != group or not m.fenced]
 
     def open(self, group: str, name: str, *, strict: bool) -> None:
-        """Open a subscriber; one that has the name already is superseded."""
+        """Open a subscriber. It supersedes a subscriber that already has the name."""
         new = group not in self.model.groups
         self.tell(f"open {group}/{name}{' strict' if strict else ''}")
         subscription = Subscription(
@@ -89,7 +89,7 @@ class Driver(Publisher):
         self.model.gone(member.worker)
 
     def stall(self, member: Member, *, noticed: bool) -> None:
-        """It polls no more. ``noticed``: its leases and its heartbeat have run out, too."""
+        """Stop polling a subscriber. ``noticed``: its leases and its heartbeat have also expired."""
         self.tell(f"stall {self.name(member)}{', leases ran out' if noticed else ''}")
         self.members.remove(member)
         self.absent.append(member.worker)
@@ -101,14 +101,14 @@ class Driver(Publisher):
         self.expire(worker)
 
     def expire(self, worker: Worker) -> None:
-        """Its leases run out while it may still believe to have them."""
+        """Let the leases of a worker expire while it may still have them in memory."""
         self.tell(f"leases of {worker.group}/{worker.name} run out")
         time_passing.leases_pass(self.topic, worker.group, worker.name)
         for other in self._named(worker.group, worker.name):
             self.model.leases_ran_out(other)
 
     def _named(self, group: str, name: str) -> set[Worker]:
-        """Whoever has that name or had it."""
+        """Return all workers that have or had this name."""
         all_of_them = {h.worker for h in self.model.handouts} | {m.worker for m in self.members}
         return {worker for worker in all_of_them if (worker.group, worker.name) == (group, name)}
 
@@ -144,7 +144,7 @@ class Driver(Publisher):
         self._check_refusal(member, refused)
         if "renew" in due and not refused:
             worker.expired = False
-        self.look()  # What it dead-lettered, it did before.
+        self.look()  # The poll dead-letters messages before it returns deliveries.
         for delivery in got:
             alone = delivery.hold.alone
             handout = self.model.delivered(
@@ -168,7 +168,7 @@ class Driver(Publisher):
             self.members.remove(member)
 
     def _be_patient(self, member: Member) -> None:
-        """Ten seconds were too long for others to wait: what runs alone does so no more."""
+        """Let ten seconds pass for the member. A message that runs alone then no longer runs alone."""
         time_passing.ten_seconds_pass(member.subscription)
         for handout in self.model.open_of(member.worker):
             handout.alone = False
@@ -212,7 +212,7 @@ class Driver(Publisher):
         time_passing.visibility_passes(delivery)
         handout.ran_out = True
 
-    # What is periodic
+    # Periodic work
 
     def settle(self, member: Member) -> None:
         self.tell(f"settle by {self.name(member)}")
@@ -232,12 +232,12 @@ class Driver(Publisher):
         time_passing.hours_pass_idly(member.subscription)
 
     def look(self) -> None:
-        """Compare the log and the dead letters with the model's."""
+        """Compare the log and the dead letters with the model."""
         self.model.found_in_log(in_log(self.topic))
         self.model.found_letters(self.found_letters())
 
     def found_letters(self) -> list[tuple[int, str, int]]:
-        """(original offset, failed group, failures) of each dead letter."""
+        """Return (original offset, failed group, failures) of each dead letter."""
         letters = Message.objects.filter(topic=f"{self.topic}_dlq").values_list("message_id", "failure_count")
         found = []
         for id, count in letters:
@@ -246,7 +246,7 @@ class Driver(Publisher):
         return found
 
     def leave(self) -> None:
-        """End what is still open, whatever became of it."""
+        """Roll back transactions that are still open, and close the connection of the killer."""
         for held in self.held:
             held.transaction.rollback()
         self.killer.close()

@@ -1,4 +1,4 @@
-"""The model's dead letters: who died when, and what became of the letters."""
+"""The model's dead letters: which messages must die, and what redrive and purge must do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .things import Breach, Handout, Progress, Status, Stored
 
 @dataclass
 class Letters:
-    """What the model knows, and its dead letters: number of failures by (original offset, failed group)."""
+    """The state of the model. ``letters`` has the number of failures by (original offset, failed group)."""
 
     max_attempts: int = 3
     log: dict[int, Stored] = field(default_factory=dict)
@@ -29,9 +29,9 @@ class Letters:
         self.letters.setdefault((offset, group), failures)
 
     def found_letters(self, letters: Iterable[tuple[int, str, int]]) -> None:
-        """The dead letters that are there: (original offset, failed group, failure count).
+        """Check the dead letters that exist: (original offset, failed group, failure count).
 
-        One that no answer explains is right only for what was left unanswered until its attempts were used up.
+        A dead letter that no answer explains is right only if its message used up its attempts unanswered.
         """
         listed = list(letters)
         found = {(offset, group): count for offset, group, count in listed}
@@ -60,7 +60,10 @@ class Letters:
         )
 
     def _may_be_buried(self, group: str, offset: int, progress: Progress) -> bool:
-        """Left until its attempts were used up, and no letter shows it: there is one of the group's earlier life."""
+        """Return whether the message may be dead although no letter of its own shows it.
+
+        It used up its attempts unanswered, but the group had a letter from its earlier registration.
+        """
         if progress.doubtful and progress.status is Status.FLYING:
             return True
         handout = progress.handout
@@ -68,12 +71,15 @@ class Letters:
             return False
         return not handout.firm and progress.failures + handout.alone >= self.max_attempts
 
-    # Ways back, and away
+    # Redrive and purge
 
     def redriven(
         self, left: Iterable[tuple[int, str]], returned: Sequence[Stored], said: int, limit: int | None
     ) -> None:
-        """``redrive`` said so many; these letters are left, and these messages have come into the log, not told yet."""
+        """Check a ``redrive`` that returned ``said``, left the letters ``left``, and added the messages ``returned``.
+
+        The model does not know these messages yet.
+        """
         gone = self.letters.keys() - set(left)
         for _, group in gone:
             self.require(group in self.groups, f"a letter of {group} went back, which is not registered")

@@ -1,4 +1,4 @@
-"""Random operations of several groups and workers, each step held against the model."""
+"""Random operations of several groups and workers. Each step is compared with the model."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ KEYS = ("a", "b", None)
 IDS = ("x", "y")
 MOST_MEMBERS = 5
 UNTOLD = tuple(what for what in PERIODIC if what != "discover")
-"""All that is due but what tells a subscriber of a pause."""
+"""All periodic work except the step that reads a pause."""
 LAST = 4
-"""So many of the last deliveries are answered again, beside those that are open."""
+"""The number of last deliveries that may be answered again, in addition to the open ones."""
 
 numbers = itertools.count()
-"""Each story has a topic of its own: ids that were deleted a moment ago still make others wait."""
+"""Each story uses a new topic, because publishers may wait for ids that were deleted a moment ago."""
 
 names = st.sampled_from(NAMES)
 groups = st.sampled_from(GROUPS)
@@ -45,14 +45,14 @@ dues = st.one_of(
 whose = st.one_of(
     st.just([""] * 4), st.lists(st.sampled_from(("", "", "", 0, 0, 1, 1, GROUPS[0])), min_size=4, max_size=4)
 )
-"""For which groups: a number is one that is registered, if any is."""
+"""The group of each message. A number selects a registered group, if there is any."""
 cuts = st.one_of(st.none(), st.none(), st.none(), st.integers(0, 25))
 short_cuts = st.one_of(st.none(), st.none(), st.none(), st.integers(0, 3))
 verbs = st.sampled_from(("ack", "ack", "ack", "nack", "nack", "reject", "postpone", "extend"))
 
 
 class Machine(RuleBasedStateMachine):
-    """One topic. Every rule is one operation; most of them ask for what is there by an index."""
+    """One topic. Every rule is one operation. Most rules select an existing object by an index."""
 
     driver: Operator
 
@@ -71,7 +71,7 @@ class Machine(RuleBasedStateMachine):
     # Publishing
 
     def _free(self, wanted: list[tuple[str | None, str | None]]) -> list[tuple[str | None, str]]:
-        """The same with new ids for those that are to have one, or whose id an open transaction has published."""
+        """Return the items with new ids for None, and for ids that an open transaction has published."""
         return [
             (key, self.driver.new_id() if id is None or self.driver.is_pending(key, id) else id)
             for key, id in wanted
@@ -88,7 +88,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.driver.held) < 3)
     @rule(keys=st.lists(st.sampled_from(KEYS), min_size=1, max_size=3))
     def publish_and_hold(self, keys: list[str | None]) -> None:
-        """With new ids: who publishes one that was used holds up others that do."""
+        """Use new ids only: a held publisher of a used id would make other publishers of it wait."""
         self.driver.hold([(key, self.driver.new_id()) for key in keys])
 
     @precondition(lambda self: self.driver.held)
@@ -122,7 +122,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.driver.members)
     @rule(data=st.data(), noticed=st.booleans())
     def stall(self, data: Any, noticed: bool) -> None:
-        """It crashes, or hangs for long: its deliveries may still be answered."""
+        """Let a subscriber crash or hang for long. Its deliveries may still be answered."""
         member = self._member(data)
         self.driver.stall(member, noticed=noticed)
         if not noticed:
@@ -141,7 +141,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.driver.model.groups)
     @rule(data=st.data(), resumed=st.booleans())
     def pause(self, data: Any, resumed: bool) -> None:
-        """A group or all; and on again, sooner or later."""
+        """Pause a group or all groups. Resume them at once or in a later step."""
         group = data.draw(st.sampled_from((*sorted(self.driver.model.groups), None)))
         self.driver.stand_still(group, paused=True)
         if resumed:
@@ -160,7 +160,7 @@ class Machine(RuleBasedStateMachine):
     def reset(self, data: Any) -> None:
         group = data.draw(st.sampled_from(sorted(self.driver.model.groups)))
         places = ["latest", "earliest", *sorted(self.driver.model.log)[-LAST:]]
-        # By number: what the log holds depends on time, too, and a story must be told again as it was.
+        # Draw a number: the log also depends on time, and a story must be repeatable.
         self.driver.reset(group, places[data.draw(st.integers(0, LAST + 1)) % len(places)])
 
     @precondition(lambda self: self.driver.answers)
@@ -197,7 +197,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.driver.members)
     @rule(data=st.data(), count=st.integers(1, 5), verbs=st.lists(verbs, max_size=4), delay=st.booleans())
     def work(self, data: Any, count: int, verbs: list[str], delay: bool) -> None:
-        """Poll with everything due and nothing in the way, and answer the first of what comes."""
+        """Poll with all periodic work due and without a kill. Answer the first deliveries."""
         got = self.driver.poll(self._member(data), count, PERIODIC)
         answers = self.driver.answers[len(self.driver.answers) - len(got) :]
         for (delivery, handout), verb in zip(answers, verbs, strict=False):
@@ -218,7 +218,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.driver.members and self.driver.answers)
     @rule(data=st.data(), count=st.integers(1, 5), cut=short_cuts)
     def ack_many(self, data: Any, count: int, cut: int | None) -> None:
-        """The last deliveries of one subscriber, whatever has become of them."""
+        """Ack the last deliveries of one subscriber in any state."""
         mine: dict[Worker, list[tuple[Delivery, Handout]]] = {}
         for pair in self.driver.answers:
             mine.setdefault(pair[1].worker, []).append(pair)
@@ -234,7 +234,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: any(h.firm for _, h in self.driver.answers))
     @rule(data=st.data())
     def its_handlers_hang(self, data: Any) -> None:
-        """All that one subscriber has runs out, and comes to it again, one by one."""
+        """Let all deliveries of one subscriber expire. It gets them again one by one."""
         open_ones = [pair for pair in self.driver.answers if pair[1].firm]
         worker: Worker = data.draw(st.sampled_from([handout.worker for _, handout in open_ones]))
         for delivery, handout in open_ones:
@@ -246,7 +246,7 @@ class Machine(RuleBasedStateMachine):
                 return
 
     def _delivery(self, data: Any) -> tuple[Delivery, Handout]:
-        """One that is open, one that counts no more, or one of the last."""
+        """Select a delivery: open, void, or one of the last."""
         answers = self.driver.answers
         flying = [pair for pair in answers if not (pair[1].answer or pair[1].void)]
         void = [pair for pair in answers if pair[1].void and not pair[1].answer]
@@ -262,7 +262,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.driver.members)
     @rule(data=st.data(), what=st.sampled_from(("idle", "settle", "collect", "collect")))
     def upkeep(self, data: Any, what: str) -> None:
-        """What a worker does in its idle time."""
+        """Run the idle work of a worker."""
         member = self._member(data)
         if what == "idle":
             self.driver.idle(member)
@@ -278,7 +278,7 @@ class Machine(RuleBasedStateMachine):
         self.driver.look()
 
     def teardown(self) -> None:
-        """Everybody is well again and does what is left; unless a step has failed already."""
+        """Repair all faults and deliver the remaining messages, unless a step has already failed."""
         if not hasattr(self, "driver"):
             return
         failed = sys.exc_info()[1]

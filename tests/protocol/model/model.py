@@ -1,7 +1,7 @@
-"""The promises as a small model: what may be delivered to whom, as which attempt, and what must come of it.
+"""The promises of the queue as a small model: which deliveries and attempts are allowed, and what must follow.
 
-Pure: it knows no database and no clock. Whoever drives the queue tells it what was done and what came of that;
-it raises ``Breach`` where that is not what was promised. One topic, any number of groups.
+The model uses no database and no clock. A driver reports each operation and its result. The model raises ``Breach`` if
+the result breaks a promise. It has one topic and any number of groups.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from .things import ENDED, Breach, Expected, Handout, Progress, Status, Stored, 
 
 
 class Model(Letters):
-    """One topic: its log, the groups registered for it with their progress, the dead letters."""
+    """One topic: its log, its groups with their progress, and its dead letters."""
 
     # The log
 
     def stored(self, partition: str, id: str, group: str = "") -> Stored | None:
-        """The message of that id in the log, if it is there."""
+        """Return the message of this id in the log, or None."""
         named = (partition, id, group, False)
         return next((m for m in self.log.values() if (m.partition, m.id, m.group, m.returned) == named), None)
 
     def published(self, offset: int, partition: str, id: str, created: bool, group: str = "") -> None:
-        """One ``publish`` and what it said; the message is committed where it is a new one."""
+        """Check the result of one ``publish``. A new message is committed."""
         self.require(not group or group in self.groups, f"{id!r} was stored for {group}, which is unknown")
         there = self.stored(partition, id, group)
         self.require(
@@ -36,7 +36,7 @@ class Model(Letters):
             self.require(offset == there.offset, f"duplicate of {there} said offset {offset}")
 
     def committed(self, messages: Iterable[Stored]) -> None:
-        """A transaction that published these has committed."""
+        """Record that the transaction that published these messages has committed."""
         newest = self.newest
         for message in messages:
             self.require(message.offset not in self.log, f"offset {message.offset} was given out twice")
@@ -49,11 +49,11 @@ class Model(Letters):
                     progress[message.offset] = Progress()
 
     def undone(self, offsets: Iterable[int]) -> None:
-        """A transaction that published these has rolled back."""
+        """Record that the transaction that published these offsets has rolled back."""
         self.never.update(offsets)
 
     def found_in_log(self, offsets: Collection[int]) -> None:
-        """What the log holds now: all that was committed, but for what every group is done with."""
+        """Check the offsets in the log. Only messages that every group has finished may be missing."""
         found = set(offsets)
         for offset in found - self.log.keys():
             was = "rolled back" if offset in self.never else "never committed, or was deleted"
@@ -62,7 +62,7 @@ class Model(Letters):
             self.require(bool(self.groups), f"{offset} was deleted, and no group is registered")
             for group, progresses in self.groups.items():
                 if offset not in progresses:
-                    continue  # It is for another group.
+                    continue  # The message is for another group.
                 progress = progresses.pop(offset)
                 over = (
                     progress.status in ENDED
@@ -85,13 +85,13 @@ class Model(Letters):
         return {offset: Progress(optional=optional(offset)) for offset in mine}
 
     def reset(self, group: str, first: int | None) -> None:
-        """It begins anew with the offset ``first``, or (None) with what is published from now on."""
+        """Let the group start at the offset ``first``. With None, it starts with messages that are published later."""
         self.require(group in self.groups, f"{group} was moved, and is not registered")
         self.groups[group] = self._anew(group, lambda offset: first is None or offset < first)
         self._void(group)
 
     def paused_or_resumed(self, groups: Collection[str], changed: int, *, paused: bool) -> None:
-        """``pause`` or ``resume`` of these groups, and how many it said that it changed."""
+        """Check ``pause`` or ``resume`` of these groups, and the number of groups that it returned."""
         concerned = {group for group in groups if (group in self.paused) != paused}
         self.require(changed == len(concerned), f"{changed} groups changed, not {concerned}")
         self.paused = self.paused | concerned if paused else self.paused - concerned
@@ -103,40 +103,43 @@ class Model(Letters):
         self._void(group)
 
     def _void(self, group: str) -> None:
-        """What its workers have is theirs no more."""
+        """Make all deliveries of the group's workers void."""
         for handout in self.handouts:
             handout.void = handout.void or handout.worker.group == group
 
     # Workers and what happens to them
 
     def open_of(self, worker: Worker) -> list[Handout]:
-        """What the worker has and has not answered."""
+        """Return the worker's unanswered deliveries."""
         return [h for h in self._flying(worker.group) if h.worker is worker]
 
     def gone(self, worker: Worker) -> None:
-        """It closed: its leases are not its any more, for ever."""
+        """Record that the worker has closed. It loses its leases for ever."""
         worker.gone = True
         for handout in self.open_of(worker):
             handout.void = True
 
     def superseded(self, worker: Worker) -> None:
-        """A newer one took its name, and its leases are free. Until it is told it may take such as nobody has."""
+        """Record that a newer worker has taken the name, and that the leases are free.
+
+        Until the old worker notices this, it may lease free partitions.
+        """
         for handout in self.open_of(worker):
             handout.risky = True
 
     def leases_ran_out(self, worker: Worker) -> None:
-        """From now on others may take what it has; until they do, its answers count."""
+        """Record that the leases have expired. The worker's answers count until others take over its partitions."""
         worker.expired = True
         for handout in self.open_of(worker):
             handout.risky = True
 
     def are_waiting(self) -> bool:
-        """Whether anything was put back with a delay."""
+        """Return whether any message waits for its delay."""
         everything = [progress for progresses in self.groups.values() for progress in progresses.values()]
         return any(p.status is Status.WAITING and not p.due for p in everything)
 
     def waited(self) -> None:
-        """Every delay is over."""
+        """Make every delayed message due."""
         for progresses in self.groups.values():
             for progress in progresses.values():
                 progress.due = True
@@ -146,7 +149,10 @@ class Model(Letters):
     def delivered(
         self, worker: Worker, offset: int, attempt: int, *, alone: bool = False, beside: bool = False
     ) -> Handout:
-        """``poll`` gave a message. ``alone``: it said that this one runs alone; ``beside``: it waited long for that."""
+        """Check a delivery. ``alone``: the message runs alone.
+
+        ``beside``: the member waited ten seconds for others to end.
+        """
         what = f"{worker.group}/{worker.name} was given {offset} as attempt {attempt}"
         self.require(not worker.gone, f"{what}, after its end")
         self.require(offset not in self.never, f"{what}, which was rolled back")
@@ -181,7 +187,11 @@ class Model(Letters):
     def _check_company(
         self, what: str, worker: Worker, again: Handout | None, alone: bool, beside: bool
     ) -> None:
-        """What was left unanswered comes when its worker has nothing else, and nothing else comes beside it."""
+        """Check that no other delivery runs with a message that runs alone.
+
+        An unanswered message must be delivered alone, when its worker has no other open delivery. With the flag
+        ``beside``, other deliveries may be open.
+        """
         others = [h for h in self.open_of(worker) if h.firm and h is not again]
         lone = [h.offset for h in others if h.alone]
         self.require(not lone, f"{what}, beside {lone}, which should run alone")
@@ -190,7 +200,10 @@ class Model(Letters):
         self.require(alone or beside or again is None, f"{what} beside others, and it was left unanswered")
 
     def _check_strict(self, what: str, worker: Worker, offset: int, again: Handout | None) -> None:
-        """One of a key at a time, the lowest first: of those committed in order, or known to the group."""
+        """Check strict order: one message of a key at a time, the lowest offset first.
+
+        A late message that the group has not had yet may come later.
+        """
         partition, progresses = self.log[offset].partition, self.groups[worker.group]
         for other, progress in progresses.items():
             if other == offset or self.log[other].partition != partition:
@@ -214,7 +227,7 @@ class Model(Letters):
     # Answers
 
     def expects(self, handout: Handout, verb: str) -> Expected:
-        """What the verb must come to."""
+        """Return the result that the verb must have."""
         if handout.answer:
             return Expected.TRUE if handout.answer == verb else Expected.STALE
         if handout.void:
@@ -222,7 +235,10 @@ class Model(Letters):
         return Expected.EITHER if handout.risky or handout.ran_out else Expected.TRUE
 
     def answered(self, handout: Handout, verb: str, accepted: bool, *, delay: bool = False) -> None:
-        """A verb was called, and was accepted or was ``StaleDelivery``. ``delay``: it is not due at once."""
+        """Check the result of a verb: accepted, or refused with ``StaleDelivery``.
+
+        ``delay``: the message is not due at once.
+        """
         expected, said = self.expects(handout, verb), Expected.TRUE if accepted else Expected.STALE
         self.require(
             expected in (said, Expected.EITHER), f"{verb} of {handout} was {said.value}, not {expected.value}"
@@ -246,7 +262,7 @@ class Model(Letters):
     # The end
 
     def owed(self, group: str) -> list[int]:
-        """What the group must still be done with."""
+        """Return the offsets that the group must still finish."""
         return [
             offset
             for offset, progress in self.groups[group].items()

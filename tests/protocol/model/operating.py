@@ -1,4 +1,4 @@
-"""What operators do to groups and dead letters, and handlers that take effect in one commit with their ack."""
+"""Operations on groups and dead letters, and handlers that take effect in one commit with their ack."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from .things import Handout, Stored
 
 
 class Undo(Exception):
-    """A handler fails after its effect."""
+    """The exception of a handler that fails after its effect."""
 
 
 class Operator(Driver):
-    """A driver with hands."""
+    """A driver with the operations of an operator."""
 
     # Groups
 
     def stand_still(self, group: str | None, *, paused: bool) -> None:
-        """Pause or resume a group, or all (None)."""
+        """Pause or resume a group. With None, pause or resume all groups."""
         verb = pause if paused else resume
         self.tell(f"{verb.__name__} {group or 'all'}")
         groups = set(self.model.groups) if group is None else {group}
         self.model.paused_or_resumed(groups, verb(self.topic, group), paused=paused)
 
     def reset(self, group: str, first: int | str) -> None:
-        """Let a group begin with an offset, the earliest or the latest."""
+        """Reset a group to an offset, to the earliest or to the latest."""
         self.tell(f"reset {group} to {first}")
         above = reset(self.topic, group, first, force=True)  # type: ignore[arg-type]
         newest = self.model.newest
@@ -62,7 +62,7 @@ class Operator(Driver):
     # Effects
 
     def effect(self, delivery: Delivery, handout: Handout, *, fails: bool, cut: int | None = None) -> None:
-        """A handler that publishes, in one commit with the ack; or fails after that, and nothing stays."""
+        """Run a handler that publishes in one commit with the ack. If it fails after that, nothing must remain."""
         id, came, accepted = self.new_id(), list[Published](), list[bool]()
 
         def call() -> None:

@@ -1,4 +1,4 @@
-"""Publishes, and tells the model what came of it; in transactions of its own or in such as stay open."""
+"""Publish in own or in held transactions, and report the results to the model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def partition_of(key: str | None, id: str) -> str:
 
 @dataclass(eq=False)
 class Held:
-    """A transaction that has published and is still open."""
+    """An open transaction that has published."""
 
     transaction: HeldTransaction[list[Published]]
     messages: list[Stored]
@@ -33,7 +33,7 @@ class Held:
 
 @dataclass
 class Publisher:
-    """The topic, the model, and the story so far: a line for each step."""
+    """The topic, the model, and the story: one line for each step."""
 
     model: Model
     killer: RawConnection
@@ -46,7 +46,10 @@ class Publisher:
         self.story.append(line)
 
     def attempted(self, what: str, call: Callable[[], object], cut: int | None) -> bool:
-        """Whether the call went through; False if the connection was killed in it, and nothing came of it."""
+        """Return whether the call succeeded.
+
+        Return False if the connection was killed in the call, so that it had no effect.
+        """
         try:
             with killed_before(cut, self.killer):
                 call()
@@ -59,7 +62,7 @@ class Publisher:
         return True
 
     def is_pending(self, key: str | None, id: str) -> bool:
-        """Whether an open transaction has published that id: another publisher of it would wait."""
+        """Return whether an open transaction has published this id. Another publisher of the id would wait."""
         name = (partition_of(key, id), id)
         return any((m.partition, m.id) == name for held in self.held for m in held.messages)
 
@@ -73,7 +76,7 @@ class Publisher:
     def publish(
         self, items: Sequence[tuple[str | None, str]], cut: int | None = None, groups: Sequence[str] = ()
     ) -> None:
-        """One message by ``publish``, several by ``publish_many``. ``groups``: each one's own, '' for all."""
+        """Publish one message by ``publish``, or several by ``publish_many``. A group of '' means all groups."""
         groups = groups or [""] * len(items)
         got: list[Published] = []
         unknown = [group for group in groups if group and group not in self.model.groups]
@@ -103,7 +106,7 @@ class Publisher:
         return publish_many(self.topic, outgoing)
 
     def hold(self, items: Sequence[tuple[str | None, str]]) -> None:
-        """Publish in a transaction that stays open; none of the ids is in the log."""
+        """Publish in a transaction that stays open. None of the ids is in the log."""
         transaction = HeldTransaction(lambda: self._publish(items)).start()
         got = transaction.result()
         self.tell(f"hold {[(p.offset, p.key, p.id) for p in got]}")

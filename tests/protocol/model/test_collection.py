@@ -1,4 +1,4 @@
-"""What the model found: a collection that reads more of the log than it deletes waits for open publishers."""
+"""A bug that the model found: a collection waits for open publishers if it reads more of the log than it deletes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("topic", ["orders", "another"])
 @pytest.mark.parametrize("messages", [3, 9, 300])
 def test_a_collection_of_nearly_all_there_is_does_not_wait_for_a_publisher(topic: str, messages: int) -> None:
-    """A quick queue's log is nearly all done: it goes, though a transaction has put a message above it."""
+    """Nearly all messages of the log are acked.
+
+    A collection deletes them while an open transaction has published a message above them.
+    """
     with connection.cursor() as cursor:
         cursor.execute("SET SESSION innodb_lock_wait_timeout = 1")
     with override_settings(MQUEUE=QUICK):

@@ -1,4 +1,4 @@
-"""What the model found: answers that come after the visibility ran out, and before anybody else had the message."""
+"""Bugs that the model found: answers after the visibility timeout, before the message is delivered again."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def test_what_is_acked_late_is_no_dead_letter() -> None:
-    """It ran out while it ran alone, for the last time; its ack falls between that being noticed and its burial.
+    """The last attempt runs alone and expires. The ack counts, and there is no dead letter.
 
-    So it may be where another thread acks, where the poll failed half-way, and where a worker lost its lease to
-    itself while a handler ran.
+    The ack comes after the worker notices the timeout, and before it dead-letters the message. This happens if another
+    thread acks, or if a poll fails halfway. It also happens if a worker loses a lease and takes it again while a
+    handler runs.
     """
     with override_settings(MQUEUE=QUICK), Subscription("orders", "billing", max_attempts=1) as subscription:
         publish("orders", 1, key="k")
@@ -34,7 +35,7 @@ def test_what_is_acked_late_is_no_dead_letter() -> None:
 
 
 def test_an_answer_after_the_burial_is_stale() -> None:
-    """It ran out while it ran alone, for the last time, and is a dead letter: no verb says that it was heard."""
+    """The last attempt runs alone and expires, and the message becomes a dead letter. Every verb is refused."""
     with override_settings(MQUEUE=QUICK), Subscription("orders", "billing", max_attempts=1) as subscription:
         publish("orders", 1, key="k")
         (left,) = poll_until(subscription, 1)
@@ -49,7 +50,7 @@ def test_an_answer_after_the_burial_is_stale() -> None:
 
 
 def test_what_was_extended_late_is_not_delivered_again() -> None:
-    """Another message was open, so it had not been delivered again yet; extended, it stays its holder's."""
+    """An expired message waits while another is open. It is extended in that time, so it is not delivered again."""
     with override_settings(MQUEUE=QUICK), Subscription("orders", "billing") as subscription:
         for n in range(2):
             publish("orders", n, key="k")

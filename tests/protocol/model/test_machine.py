@@ -1,12 +1,12 @@
-"""Random stories of the queue against the model of its promises.
+"""Random stories of the queue, compared with the model of its promises.
 
-A run with ``--sample SEED`` plays stories of its own, which the seed chooses, and fewer long ones. A run without it
-plays the same stories each time. To play many others:
+With ``--sample SEED``, the seed selects the stories, and there are fewer long ones. Without it, every run plays the
+same stories. To play many others:
 
     MQUEUE_MODEL_EXAMPLES=5000 python -m pytest --sample anything tests/protocol/model/test_machine.py --timeout 0
 
-A failure prints the shortest story that fails, each operation as it was and what came of it; finding the shortest takes
-minutes. ``MQUEUE_MODEL_STORIES`` names a file that gets each failing story as soon as it was met.
+A failure prints the shortest story that fails, with each operation and its result. To find it takes minutes.
+``MQUEUE_MODEL_STORIES`` names a file that gets each failing story at once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ EXAMPLES = int(os.environ.get("MQUEUE_MODEL_EXAMPLES", "0"))
 
 @pytest.fixture(autouse=True)
 def hours_are_told(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Nothing happens by itself, and nobody waits for a held transaction to settle."""
+    """Disable all periodic work, and do not wait for a held transaction to settle."""
     monkeypatch.setattr(feed, "SETTLE_AT_START", 0.0)
     monkeypatch.setattr(registration, "SETTLE_FOR", 0.0)
     connection_created.connect(_wait_briefly)
@@ -46,7 +46,7 @@ def hours_are_told(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def _wait_briefly(connection: BaseDatabaseWrapper, **kwargs: object) -> None:
-    """Nothing here may wait for a lock at all: what does so fails soon."""
+    """Let a statement that waits for a lock fail soon. No statement of these tests may wait."""
     with connection.cursor() as cursor:
         cursor.execute("SET SESSION innodb_lock_wait_timeout = 1")
 

@@ -1,4 +1,4 @@
-"""The model itself, told short stories by hand: it takes what is promised and refuses what is not."""
+"""Test the model with short stories: it accepts what is promised and rejects the rest."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .things import Breach, Expected, Stored, Worker
 
 
 def story(*, strict: bool = False, count: int = 2, max_attempts: int = 2) -> tuple[Model, Worker]:
-    """One group, one worker, messages 1 to ``count`` of one key."""
+    """Return a model with one group and messages 1 to ``count`` of one key, and a worker."""
     model = Model(max_attempts)
     model.subscribed("g", True)
     for offset in range(1, count + 1):

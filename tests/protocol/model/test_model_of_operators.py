@@ -1,4 +1,4 @@
-"""The model itself, told of pauses, new beginnings, ways back and messages for one group: what it takes and refuses."""
+"""Test the model with pauses, resets, redrives and messages for one group."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BACK = Stored(9, "k", "id1", "g", returned=True)
 
 
 def dead_letter() -> tuple[Model, Worker]:
-    """The first of two messages was rejected."""
+    """Return a model where the first of two messages was rejected."""
     model, worker = story()
     model.answered(model.delivered(worker, 1, 1), "reject", True)
     return model, worker

@@ -1,4 +1,4 @@
-"""What the model speaks of: messages, workers, deliveries, and where a group is with a message."""
+"""The objects of the model: messages, workers, deliveries, and the progress of a group with a message."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class Breach(AssertionError):
-    """A promise was broken."""
+    """The queue broke a promise."""
 
 
 class Status(Enum):
@@ -22,9 +22,9 @@ ENDED = (Status.DONE, Status.DEAD)
 
 
 class Expected(Enum):
-    """What an answer must come to.
+    """The result that an answer must have.
 
-    ``EITHER``: its lease or its visibility ran out; whether others have the partition now cannot be seen from outside.
+    ``EITHER``: the lease or the visibility timeout expired. A test cannot see whether others have the partition now.
     """
 
     TRUE = "True"
@@ -34,9 +34,9 @@ class Expected(Enum):
 
 @dataclass(frozen=True)
 class Stored:
-    """One message of the log. ``late``: when it committed, a higher offset of the topic could be seen already.
+    """One message of the log. ``late``: a higher offset of the topic was already visible when it committed.
 
-    ``group``: the only one that it is for, '' for all. ``returned``: it was redriven; its row has an id of its own.
+    ``group``: the only group that gets it, or '' for all. ``returned``: it was redriven, and its row has a new id.
     """
 
     offset: int
@@ -49,7 +49,7 @@ class Stored:
 
 @dataclass(eq=False)
 class Worker:
-    """One life of one subscriber. ``expired``: its leases ran out and it has not renewed since."""
+    """One incarnation of a subscriber. ``expired``: its leases expired, and it has not renewed them since."""
 
     group: str
     name: str
@@ -61,7 +61,10 @@ class Worker:
 
 @dataclass(eq=False)
 class Handout:
-    """One delivery. ``risky``: its lease ran out; ``ran_out``: its visibility did; ``void``: it counts no more."""
+    """One delivery. ``risky``: its lease expired. ``ran_out``: its visibility timeout expired.
+
+    ``void``: it no longer counts.
+    """
 
     worker: Worker
     offset: int
@@ -74,15 +77,16 @@ class Handout:
 
     @property
     def firm(self) -> bool:
-        """Nobody else may have the message, and its worker knows that it has it."""
+        """Only its worker may have the message, and the worker knows it."""
         return not (self.risky or self.ran_out or self.void or self.answer)
 
 
 @dataclass
 class Progress:
-    """Where one group is with one message. ``optional``: it was there before a group that wants the latest only.
+    """The progress of one group with one message.
 
-    ``doubtful``: it may have been buried without a new letter, for there was one, which is gone now.
+    ``optional``: the group starts at the latest, and the message was there before. ``doubtful``: the message may be
+    dead without a new letter, because an older letter existed and is now gone.
     """
 
     optional: bool = False

@@ -1,6 +1,7 @@
-"""Time as the machine has it: nothing periodic happens by itself, everything happens when told.
+"""The machine's time: no periodic work runs by itself. The test decides when each step is due.
 
-Intervals are an hour long; a poll does what it is told is due. Leases, delays and visibility run out by an UPDATE.
+Intervals are an hour long. A poll runs only the periodic work that the test names. An UPDATE lets leases, delays and
+visibility timeouts expire.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ PERIODIC = ("discover", "renew", "sweep", "settle", "watermark", "collect")
 
 
 def make_due(subscription: Subscription, due: Collection[str]) -> None:
-    """Of what a poll does periodically, the next one does this and nothing else."""
+    """Let the next poll run only the periodic work in ``due``."""
     engine = engine_of(subscription)
     membership, tail = engine.membership, engine.feed.tails.get(subscription.topic)
 
@@ -48,7 +49,7 @@ def make_due(subscription: Subscription, due: Collection[str]) -> None:
 
 
 def ten_seconds_pass(subscription: Subscription) -> None:
-    """What runs alone has done so for long, and what waits for quiet has waited long. After ``make_due``."""
+    """Let ten seconds pass for a message that runs alone, or that waits to run alone. Call it after ``make_due``."""
     dispatch, alone = subscription._dispatch, engine_of(subscription).alone()
     assert dispatch is not None
     dispatch.solitude._quiet_since = -math.inf
@@ -56,13 +57,13 @@ def ten_seconds_pass(subscription: Subscription) -> None:
 
 
 def hours_pass_idly(subscription: Subscription) -> None:
-    """Partitions without work have been so for longer than two leases."""
+    """Make partitions without work look idle for longer than two leases."""
     for partition in engine_of(subscription).context.partitions.values():
         partition.idle_since = -math.inf
 
 
 def delays_pass(topic: str, subscriptions: Collection[Subscription]) -> None:
-    """Whatever was put back is due now; workers read it again, as they would have known."""
+    """Make every delayed message due. Workers read their parked retries again, to know the new time."""
     DeliveryState.objects.filter(topic=topic, acked=False, in_flight=False).update(invisible_until=0)
     for subscription in subscriptions:
         context = engine_of(subscription).context
@@ -70,7 +71,7 @@ def delays_pass(topic: str, subscriptions: Collection[Subscription]) -> None:
 
 
 def visibility_passes(delivery: Delivery) -> None:
-    """The delivery was not answered in time. Its subscriber finds out with its next poll."""
+    """Let the visibility timeout of a delivery expire. Its subscriber notices it with its next poll."""
     DeliveryState.objects.filter(message_offset=delivery.offset, consumer_group=delivery.group).filter(
         delivery_token=delivery.hold.ticket.token, in_flight=True
     ).update(invisible_until=0)

@@ -1,4 +1,4 @@
-"""One story of a commit that comes late, told by all tests here with other publishers."""
+"""One scenario of a late commit. All tests here run it with different publishers."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ TOPIC, GROUP, KEY = "orders", "billing", "customer-1"
 
 
 class LatePublisher(Protocol):
-    """Has been handed its offsets, and has not committed them. ``commit`` ends that."""
+    """A publisher that has offsets and has not committed them. ``commit`` commits them."""
 
     def commit(self) -> Any: ...
 
 
 @dataclass
 class Told:
-    """What the story came to: payloads in the order of their delivery, and what was left in the tables."""
+    """The result of the scenario: payloads in the order of delivery, and the remaining rows of the tables."""
 
     early: list[Any] = field(default_factory=list)
     late: list[Any] = field(default_factory=list)
@@ -48,10 +48,10 @@ def late_commit(
     patience: float = 20.0,
     early_id: str | None = None,
 ) -> Told:
-    """A is handed offsets; B publishes after it and commits; B is consumed, acked, settled and collected; A commits.
+    """A inserts its messages. B publishes after it and commits. B's message is acked, settled and collected.
 
-    Both publish under one key. The story ends when what is ``expected`` of A has come, or ``patience`` is over,
-    and all that can be collected has been. Needs ``override_settings(MQUEUE=QUICK)``: a retention of 0.
+    Then A commits. Both publish with one key. The scenario ends when the ``expected`` messages of A have come or
+    ``patience`` is over, and all is collected. It needs a retention of 0: ``override_settings(MQUEUE=QUICK)``.
     """
     told = Told()
     subscribe(TOPIC, GROUP)
@@ -86,7 +86,10 @@ def _consume_patiently(subscription: Subscription, count: int, patience: float) 
 
 
 def assert_nothing_lost(told: Told, expected: Sequence[Any]) -> None:
-    """A's messages came, once each and in order; nothing was forgotten before, and everything is forgotten after."""
+    """Assert that A's messages came once each and in order.
+
+    The log kept B's message until then, and is empty now.
+    """
     assert told.early == ["early"]
     assert told.early_offset in told.kept_meanwhile, "collected past an offset that could still commit"
     assert told.late == list(expected)

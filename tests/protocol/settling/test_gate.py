@@ -1,4 +1,4 @@
-"""The gate: publishers hold a slot of it from before they are handed an offset until their transaction ends."""
+"""The gate: a publisher locks a slot before it gets an offset, and until its transaction ends."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def lock_every_slot(topic: str) -> None:
 
 
 def publish_at(ms: int, topic: str) -> None:
-    """Publish as at another time of the server's clock, which chooses the slot."""
+    """Publish at another time of the server's clock. The time selects the slot."""
     with connection.cursor() as cursor:
         cursor.execute(f"SET timestamp = {1_000_000_000 + ms / 1000:.3f}")
         try:
@@ -73,7 +73,10 @@ def free_slots_of(topic: str) -> set[str]:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_slot_is_locked_before_the_offset_is_handed_out(way: str) -> None:
-    """While the gate is held against it, a publisher uses up no offset: those of another gate follow closely."""
+    """A publisher that waits for the gate uses no offset.
+
+    A topic of another gate gets two consecutive offsets meanwhile.
+    """
     with ExitStack() as stack:
         held = stack.enter_context(HeldTransaction(lambda: lock_every_slot(TOPIC)))
         before = publish(ELSEWHERE, 1).offset
@@ -86,7 +89,7 @@ def test_the_slot_is_locked_before_the_offset_is_handed_out(way: str) -> None:
 
 
 def test_a_dead_letter_goes_through_the_gate_too() -> None:
-    """The copy is a row of the dead-letter topic's log, and can be late like any other."""
+    """The copy is a row in the log of the dead-letter topic. It can also commit late."""
     publish(TOPIC, 1, key="k")
     subscribe(TOPIC, "billing")
     with Subscription(TOPIC, group="billing") as subscription, ExitStack() as stack:
@@ -104,7 +107,10 @@ def test_a_dead_letter_goes_through_the_gate_too() -> None:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ"])
 def test_a_publisher_holds_one_slot_until_its_transaction_ends(way: str, isolation: str) -> None:
-    """Whatever else it does meanwhile; and the collector that looks is never kept waiting."""
+    """The publisher holds exactly one slot, at both isolation levels. It holds no slot of another gate.
+
+    The connection that looks for free slots never waits.
+    """
     with HeldTransaction(WAYS[way], isolation=isolation) as publisher:
         assert len(free_slots_of(TOPIC)) == 1
         assert free_slots_of(ELSEWHERE) == set()
@@ -113,7 +119,7 @@ def test_a_publisher_holds_one_slot_until_its_transaction_ends(way: str, isolati
 
 
 def test_a_held_slot_is_found_however_many_are_asked_for() -> None:
-    """One, some or all slots: another access path to the same rows must see the same locks."""
+    """Ask for one, some or all slots. The server may read the rows by another path, and must see the same lock."""
     with HeldTransaction(WAYS["publish"]):
         (held,) = free_slots_of(TOPIC)
         others = sorted(gates.slots(gates.gate_of(TOPIC)) - {held})
@@ -123,7 +129,7 @@ def test_a_held_slot_is_found_however_many_are_asked_for() -> None:
 
 
 def test_both_sides_of_the_gate_use_the_same_index() -> None:
-    """A shared lock read from one index alone is no lock for who reads another one."""
+    """A shared lock that reads only one index locks nothing for a statement that reads another index."""
     looked: list[tuple[str, tuple[str, ...]]] = []
 
     def note(execute: Callable[..., object], sql: str, params: tuple[str, ...], *rest: object) -> object:
@@ -145,7 +151,7 @@ def test_both_sides_of_the_gate_use_the_same_index() -> None:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("mode", ["STRICT_TRANS_TABLES", ""])
 def test_without_its_gate_nothing_is_published(way: str, mode: str) -> None:
-    """A missing row fails the statement, also where the server is told to be lenient."""
+    """A missing gate row makes the statement fail, also with an empty SQL mode."""
     Offset.objects.filter(partition_key__in=gates.slots(gates.gate_of(TOPIC))).delete()
     with connection.cursor() as cursor:
         cursor.execute("SELECT @@SESSION.sql_mode")
@@ -161,7 +167,7 @@ def test_without_its_gate_nothing_is_published(way: str, mode: str) -> None:
 
 @pytest.mark.parametrize("command", [("flush", "--no-input"), ("migrate",)])
 def test_flush_and_migrate_bring_the_gate_back(command: tuple[str, ...]) -> None:
-    """Flushing empties the table; each ``migrate`` looks after the rows as well."""
+    """``flush`` empties the table. Each ``migrate`` also inserts missing gate rows."""
     everything = {name for gate in range(gates.GATES) for name in gates.slots(gate)}
     rows = Offset.objects.filter(consumer_group="", topic="")
     rows.filter(partition_key__endswith="7").delete()
@@ -171,7 +177,7 @@ def test_flush_and_migrate_bring_the_gate_back(command: tuple[str, ...]) -> None
 
 
 def test_migrate_does_not_wait_for_publishers() -> None:
-    """What is there is not touched, so a deployment never waits for an open transaction."""
+    """``migrate`` does not change existing gate rows. So a deployment never waits for an open transaction."""
     with (
         HeldTransaction(WAYS["publish"]),
         Background(lambda: call_command("migrate", verbosity=0)) as migration,
@@ -180,7 +186,7 @@ def test_migrate_does_not_wait_for_publishers() -> None:
 
 
 def test_settling_goes_on_under_steady_overlapping_transactions() -> None:
-    """There is never a moment without an open publisher, yet what was committed is settled within the overlap."""
+    """At every moment a publisher is open. A committed message is still settled within the overlap."""
     overlap: list[HeldTransaction[object]] = []
     settler = Settler("default", TOPIC)
     try:
@@ -221,7 +227,7 @@ def test_transactions_that_overlap_without_end_hold_back_no_other_topic() -> Non
 
 
 def test_half_a_minute_of_publishing_leaves_slots_for_those_that_follow() -> None:
-    """So a chain of such transactions, each begun before the last one ends, does not hold all slots at all times."""
+    """A chain of such transactions, each of which begins before the last one ends, does not always hold all slots."""
     with HeldTransaction(lambda: publish_steadily(TOPIC, 30_000)):
         before = free_slots_of(TOPIC)
         with HeldTransaction(lambda: publish_at(30_000, TOPIC)):
@@ -229,7 +235,7 @@ def test_half_a_minute_of_publishing_leaves_slots_for_those_that_follow() -> Non
 
 
 def test_what_is_settled_is_known_to_all_and_never_moves_back() -> None:
-    """One worker's finding serves the others; an older finding changes nothing."""
+    """All workers share a settled offset. An older offset does not replace it."""
     subscribe(TOPIC, "billing")
     earlier, newest = publish(TOPIC, 0), publish(TOPIC, 1).offset
     settler = Settler("default", TOPIC)
@@ -241,7 +247,10 @@ def test_what_is_settled_is_known_to_all_and_never_moves_back() -> None:
 
 
 def test_what_could_not_be_noted_is_noted_later() -> None:
-    """While the topic is locked nobody waits to tell what is settled; it is told afterwards, without new messages."""
+    """While the topic is locked, a worker does not wait to write the settled offset.
+
+    It writes later, without new messages.
+    """
     subscribe(TOPIC, "billing")
     with Subscription(TOPIC, group="billing") as subscription:
         with HeldTransaction(lambda: subscribe(TOPIC, "another")):
@@ -258,7 +267,7 @@ def test_what_could_not_be_noted_is_noted_later() -> None:
 
 
 def test_nothing_at_or_above_an_open_offset_is_settled() -> None:
-    """The settled offset stays below an open transaction's, however often one looks."""
+    """The settled offset stays below an open transaction's offset, however often the settler runs."""
     before = publish(TOPIC, 0).offset
     with HeldTransaction(lambda: publish(TOPIC, 1, key="k")) as publisher:
         after = publish(TOPIC, 2).offset

@@ -1,4 +1,4 @@
-"""A database that was set back behind a proxy that tells nobody: workers keep their connections, and what they know."""
+"""The database is restored to an earlier state behind a proxy. Workers keep their connections and their memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOPIC, GROUP = "orders", "billing"
 
 
 def hold_a_slot(held: RawConnection) -> None:
-    """One that publishers come to in sixteen seconds, and not before."""
+    """Lock a slot that publishers will use in sixteen seconds, and not before."""
     name = gates.slot_name(gates.gate_of(TOPIC), 0)[:-3]
     held.execute(
         "SELECT 1 FROM queue_offsets FORCE INDEX (queue_offsets_partition) WHERE consumer_group = '' AND topic = ''"
@@ -36,7 +36,10 @@ def publish_one(message: OutgoingMessage) -> None:
 
 @override_settings(MQUEUE=CALM)
 def test_two_of_a_strict_key_are_not_delivered_at_once() -> None:
-    """Where memory has one offset of each of two keys, and both are the second one's now."""
+    """The worker has one offset of each of two keys in memory.
+
+    After the restore, both offsets belong to the second key.
+    """
     keys = ("a", "b")
     with Subscription(TOPIC, GROUP, strict=True) as subscription:
         publish_many(TOPIC, [OutgoingMessage(0, key=key) for key in keys])
@@ -67,9 +70,12 @@ def test_two_of_a_strict_key_are_not_delivered_at_once() -> None:
 
 @override_settings(MQUEUE=CALM)
 def test_a_round_of_settling_is_of_no_use_where_the_same_is_published_again() -> None:
-    """With the same ids and in the same order, as after a set-back it is to be: each has the offset that it had. Slots
-    that were found free before are held now."""
-    # The first one's key is no neighbour of the others' in the index of ids: none waits for what it has locked there.
+    """After a restore, the same messages are published again in the same order.
+
+    Each gets the offset that it had before. Slots that were free in the round before the restore are now held, so that
+    round must not settle anything.
+    """
+    # The first message has another key. So its lock in the index of ids blocks no other message.
     again = [OutgoingMessage(n, key="k" if n > 5 else "a", id=f"id-{n}") for n in range(5, 10)]
     with Subscription(TOPIC, GROUP) as subscription:
         publish_many(TOPIC, [OutgoingMessage(n, key="b") for n in range(5)])

@@ -1,4 +1,4 @@
-"""A message whose transaction commits after later ones were consumed and collected is delivered all the same."""
+"""A message whose transaction commits after later messages were consumed and collected is still delivered."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def quick() -> Iterator[None]:
 
 
 class Publishers:
-    """Starts late publishers, and ends whatever a failed test left open."""
+    """Start late publishers, and end all that a failed test left open."""
 
     def __init__(self) -> None:
         self.open: list[HeldTransaction[object]] = []
@@ -48,7 +48,7 @@ def publishers() -> Iterator[Publishers]:
 
 
 class BehindADuplicate:
-    """A publisher that was handed its offset and waits for another one's uncommitted message with its id."""
+    """A publisher that has its offset, and waits for another uncommitted message with its id."""
 
     def __init__(self, publishers: Publishers) -> None:
         self.first = publishers.held(lambda: publish(TOPIC, "first", key=KEY, id="a"))
@@ -57,7 +57,7 @@ class BehindADuplicate:
         wait_for_lock_wait(self.second)
 
     def commit(self) -> None:
-        """The other one rolls back, so that this one commits."""
+        """Roll back the other publisher, so that this publisher commits."""
         self.first.rollback()
         assert self.second.result().created
         self.second.join()
@@ -65,7 +65,7 @@ class BehindADuplicate:
 
 @pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ"])
 def test_a_late_commit_is_delivered(publishers: Publishers, isolation: str) -> None:
-    """Whatever isolation the publisher's transaction has."""
+    """The publisher's transaction may have any isolation level."""
     told = late_commit(
         lambda: publishers.held(lambda: publish(TOPIC, "late", key=KEY), isolation), expected=["late"]
     )
@@ -74,7 +74,7 @@ def test_a_late_commit_is_delivered(publishers: Publishers, isolation: str) -> N
 
 @pytest.fixture
 def repeatable_read() -> Iterator[None]:
-    """A project that has asked for the servers' own default, for all of its connections."""
+    """Set REPEATABLE READ, the server's default, for all connections of the project."""
     options = connection.settings_dict["OPTIONS"]
     usual = options["isolation_level"]
     options["isolation_level"] = "repeatable read"
@@ -86,7 +86,7 @@ def repeatable_read() -> Iterator[None]:
 
 @pytest.mark.usefixtures("repeatable_read")
 def test_a_late_commit_is_delivered_where_everybody_reads_repeatably(publishers: Publishers) -> None:
-    """Workers as well as publishers: the queue's own transactions choose READ COMMITTED for themselves."""
+    """Workers and publishers connect with REPEATABLE READ. The queue's own transactions set READ COMMITTED."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT 1")
     assert connection.isolation_level == "repeatable read"  # type: ignore[attr-defined]
@@ -95,7 +95,7 @@ def test_a_late_commit_is_delivered_where_everybody_reads_repeatably(publishers:
 
 
 def test_a_commit_later_than_any_interval_is_delivered(publishers: Publishers) -> None:
-    """Open for three leases, many collections and settlings: time plays no part."""
+    """The publisher stays open for three leases and many collections and settlings. Time does not matter."""
     told = late_commit(
         lambda: publishers.held(lambda: publish(TOPIC, "late", key=KEY)), expected=["late"], open_for=3.5
     )
@@ -103,7 +103,7 @@ def test_a_commit_later_than_any_interval_is_delivered(publishers: Publishers) -
 
 
 def test_a_commit_later_than_the_gates_whole_cycle_is_delivered(publishers: Publishers) -> None:
-    """The slots come round again while the publisher still holds its own."""
+    """The cycle of slots starts again while the publisher still holds its slot."""
     cycle = gates.SLOTS * gates.SLOT_MS / 1000
     told = late_commit(
         lambda: publishers.held(lambda: publish(TOPIC, "late", key=KEY)),
@@ -114,7 +114,7 @@ def test_a_commit_later_than_the_gates_whole_cycle_is_delivered(publishers: Publ
 
 
 def test_a_late_multi_row_publish_is_delivered_whole(publishers: Publishers) -> None:
-    """All offsets of a multi-row INSERT are handed out at its start."""
+    """A multi-row INSERT gets all its offsets at its start."""
     payloads = [f"late-{n}" for n in range(700)]
     messages = [OutgoingMessage(payload, key=KEY) for payload in payloads]
     told = late_commit(lambda: publishers.held(lambda: publish_many(TOPIC, messages)), expected=payloads)
@@ -122,13 +122,13 @@ def test_a_late_multi_row_publish_is_delivered_whole(publishers: Publishers) -> 
 
 
 def test_a_publisher_that_waited_on_a_duplicate_id_is_delivered(publishers: Publishers) -> None:
-    """Its offset was handed out before it waited, and no row of it could be seen while it did."""
+    """The publisher got its offset before it waited. While it waited, its row was not visible."""
     told = late_commit(lambda: BehindADuplicate(publishers), expected=["late"], early_id="z")
     assert_nothing_lost(told, ["late"])
 
 
 def test_several_late_commits_in_whatever_order_are_delivered(publishers: Publishers) -> None:
-    """Three transactions overlap; the one that began last commits first, another one rolls back."""
+    """Three transactions overlap. The transaction that began last commits first, and another rolls back."""
 
     class Three:
         def __init__(self) -> None:
@@ -145,7 +145,7 @@ def test_several_late_commits_in_whatever_order_are_delivered(publishers: Publis
 
 
 class TestWithoutTheGuard:
-    """The same stories with every slot said to be free: the message is lost, so the guard is what saves it."""
+    """The same scenarios with every slot reported as free. The message is lost, so the gate is what protects it."""
 
     @pytest.fixture(autouse=True)
     def no_guard(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +169,7 @@ class TestWithoutTheGuard:
 
 
 def test_a_rolled_back_publisher_holds_nothing_back(publishers: Publishers) -> None:
-    """Its offset is a hole for ever; everything after it is settled and collected once it has rolled back."""
+    """Its offset stays a hole for ever. After the rollback, all later messages are settled and collected."""
 
     class RolledBack:
         def __init__(self) -> None:

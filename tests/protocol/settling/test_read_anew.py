@@ -1,4 +1,4 @@
-"""What happens while a worker reads all anew, as it does for each new connection."""
+"""A worker reads everything again for each new connection. Other events happen meanwhile."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TOPIC, GROUP = "orders", "billing"
 
 @dataclass
 class Witness:
-    """Hears of a topic besides its subscriber, after that one."""
+    """A second listener of a topic. It is called after the topic's subscriber."""
 
     seen: Callable[[], object] = lambda: None
     strict: bool = False
@@ -61,7 +61,10 @@ class Witness:
 
 @override_settings(MQUEUE=CALM)
 def test_what_commits_while_all_is_read_anew_comes_before_what_is_sent_then() -> None:
-    """In strict order, though others have settled it by the time that this worker goes on."""
+    """In strict order, a late message comes before a message that is published after it.
+
+    Another worker has settled the late message before this worker continues.
+    """
     with Subscription(TOPIC, GROUP, strict=True) as subscription:
         publish(TOPIC, 0, key="k")
         consume(subscription, 1)
@@ -85,7 +88,10 @@ def test_what_commits_while_all_is_read_anew_comes_before_what_is_sent_then() ->
 
 @override_settings(MQUEUE=QUICK)
 def test_what_a_handler_has_in_hand_is_its_own_though_it_is_told_as_news_again() -> None:
-    """As all is that is not settled: another publisher's transaction is open. The partition stays until it is done."""
+    """An open publisher prevents settling, so a message in flight is read again as new. Its delivery still counts.
+
+    The worker keeps the partition until the message is acked.
+    """
     with (
         HeldTransaction(lambda: publish(TOPIC, "open", key="other")),
         Subscription(TOPIC, GROUP, "z") as mine,
@@ -123,7 +129,10 @@ def test_what_a_handler_has_in_hand_is_its_own_though_it_is_told_as_news_again()
 
 @override_settings(MQUEUE={**QUICK, "LEASE_DURATION": 1})
 def test_a_drained_partition_is_given_up_by_who_has_many_connections() -> None:
-    """Reading it anew, a few times within the time after which it is given up, is no work on it."""
+    """The worker reads an idle partition again for each connection.
+
+    This does not count as work on it, so it is given up.
+    """
     with Subscription(TOPIC, GROUP) as subscription, patch.object(feed_module, "AGAIN_AFTER", 0.05):
         publish(TOPIC, 0, key="k")
         consume(subscription, 1)
@@ -141,7 +150,7 @@ def test_a_drained_partition_is_given_up_by_who_has_many_connections() -> None:
 
 @override_settings(MQUEUE=CALM)
 def test_threads_that_poll_in_turn_have_nothing_read_anew() -> None:
-    """Each has a connection of its own, which is new once."""
+    """Each thread uses a connection that is new only once."""
     with (
         Subscription(TOPIC, GROUP) as subscription,
         patch.object(feed_module, "AGAIN_AFTER", 0),
@@ -178,7 +187,10 @@ def test_what_is_left_unanswered_by_hand_is_not_told_of_each_time(caplog: pytest
 
 @override_settings(MQUEUE=CALM)
 def test_what_others_settle_and_delete_meanwhile_was_not_lost() -> None:
-    """This worker stands still between its look at the log and the one at what is settled."""
+    """This worker stops after it reads the log, and before it reads the settled offset.
+
+    Others settle and delete messages in between. The worker does not report lost messages.
+    """
     with Subscription(TOPIC, GROUP) as subscription:
         publish(TOPIC, 0, key="k")
         consume(subscription, 1)
@@ -205,7 +217,7 @@ def test_what_others_settle_and_delete_meanwhile_was_not_lost() -> None:
 
 @override_settings(MQUEUE=CALM)
 def test_dead_letters_that_are_taken_out_are_nothing_lost(caplog: pytest.LogCaptureFixture) -> None:
-    """The newest one was read, and was not settled yet."""
+    """The newest dead letter was read, but was not settled yet."""
     letters = f"{TOPIC}_dlq"
     with Subscription(TOPIC, GROUP) as subscription, Subscription(letters, "clerk") as clerk:
         witness = Witness()
@@ -227,8 +239,10 @@ def test_dead_letters_that_are_taken_out_are_nothing_lost(caplog: pytest.LogCapt
 
 @override_settings(MQUEUE={**CALM, "LEASE_RENEWAL_INTERVAL": 0.01})
 def test_reading_anew_outlasts_no_lease() -> None:
-    """Of a process with two groups, after an outage: before each part of what is read leases are renewed, and both
-    are seen to be alive. Between two parts as much time passes as a lease lasts.
+    """A process with two groups reads everything again after an outage, in parts.
+
+    Between two parts, as much time passes as a lease lasts. Before each part, both groups renew their leases and send
+    heartbeats.
     """
     publish_many(TOPIC, [OutgoingMessage(n, key=f"k{n}") for n in range(450)])
     feed = Feed("default")
@@ -265,8 +279,8 @@ LONG_AGO = 1
 
 
 def time_passes(other: RawConnection) -> None:
-    """So much that leases have run out, and heartbeats."""
+    """Let so much time pass that leases and heartbeats expire."""
     other.execute("UPDATE queue_partition_leases SET lease_renewed_at = %s", [LONG_AGO])
     other.execute("UPDATE queue_subscriber_heartbeats SET heartbeat_at = %s", [LONG_AGO])
     other.commit()
-    wait(0.02)  # It is time to renew.
+    wait(0.02)  # The next renewal is due.

@@ -1,6 +1,6 @@
-"""A database that loses its last commits under running workers, and gives their offsets to other messages.
+"""A database loses its last commits while workers run, and gives the same offsets to other messages.
 
-A failover to a server that was behind does that, and a power cut where commits are not flushed.
+The causes are a failover to a server that was behind, and a power cut without flushed commits.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def payloads(deliveries: object) -> list[int]:
 @pytest.mark.parametrize("mqueue", [QUICK, CALM], ids=["quick", "calm"])
 @pytest.mark.parametrize("strict", [False, True])
 def test_what_is_published_after_a_set_back_is_delivered(mqueue: dict[str, float], strict: bool) -> None:
-    """Also where a delivery is open all the time, whose answer is void then, and deletion is at work."""
+    """A delivery is open during the restore, and its ack is refused. With quick settings, deletion also runs."""
     with override_settings(MQUEUE=mqueue), Subscription(TOPIC, GROUP, strict=strict) as subscription:
         publish_many(TOPIC, five(0))
         assert payloads(consume(subscription, 5)) == [0, 1, 2, 3, 4]
@@ -72,7 +72,7 @@ def test_what_is_published_after_a_set_back_is_delivered(mqueue: dict[str, float
 
 @override_settings(MQUEUE=CALM)
 def test_a_watermark_that_is_remembered_is_not_written_over_an_earlier_one() -> None:
-    """Nobody polls between the set-back and the watermark: what memory knows is as it was."""
+    """No worker polls between the restore and the watermark, so memory still has the old state."""
     with Subscription(TOPIC, GROUP) as subscription:
         publish_many(TOPIC, five(0))
         consume(subscription, 5)
@@ -84,7 +84,7 @@ def test_a_watermark_that_is_remembered_is_not_written_over_an_earlier_one() -> 
         engine = engine_of(subscription)
         earlier.set_back()
         publish_many(TOPIC, five(20))
-        settler = Settler("default", TOPIC)  # Another worker, which has settled that already.
+        settler = Settler("default", TOPIC)  # Another worker that has already settled this.
         wait_until(lambda: settler.advance() >= in_log(TOPIC)[-1], "it is settled")
         engine.context.mark_dirty("k")
         settle(subscription)
@@ -95,7 +95,10 @@ def test_a_watermark_that_is_remembered_is_not_written_over_an_earlier_one() -> 
 
 @override_settings(MQUEUE=CALM)
 def test_a_watermark_goes_by_what_is_settled_now() -> None:
-    """Not by what was before the set-back: a publisher's transaction is open below that."""
+    """The watermark follows the settled offset after the restore, which is lower than before.
+
+    A publisher's transaction is open below the old settled offset.
+    """
     with Subscription(TOPIC, GROUP) as subscription:
         publish_many(TOPIC, five(0))
         consume(subscription, 5)
@@ -133,7 +136,10 @@ def test_an_idle_worker_hears_of_it_by_its_topic_s_row() -> None:
 
 @override_settings(MQUEUE=CALM)
 def test_a_log_that_ends_before_what_was_read_is_read_anew() -> None:
-    """What is settled has not moved for long, nor then: it was held up by an open transaction."""
+    """The settled offset has not moved for long, because an open transaction held it back.
+
+    The restore does not change it.
+    """
     with Subscription(TOPIC, GROUP) as subscription:
         publish_many(TOPIC, five(0))
         consume(subscription, 5)
@@ -151,7 +157,10 @@ def test_a_log_that_ends_before_what_was_read_is_read_anew() -> None:
 
 @override_settings(MQUEUE=CALM)
 def test_what_others_have_settled_meanwhile_is_found_by_a_new_connection() -> None:
-    """The topic's row is beyond what this worker remembers, and nothing of its partitions has moved."""
+    """The topic's stored settled offset is above this worker's memory.
+
+    None of the worker's own partitions has changed.
+    """
     with Subscription(TOPIC, GROUP) as subscription:
         publish(TOPIC, 0, key="k")
         consume(subscription, 1)
@@ -173,7 +182,7 @@ def test_what_others_have_settled_meanwhile_is_found_by_a_new_connection() -> No
 
 @override_settings(MQUEUE=CALM)
 def test_each_connection_that_is_lost_has_all_read_anew() -> None:
-    """Also soon after another one, as in a failover: in strict order what is known of the log before is no use."""
+    """This also holds soon after another loss, as in a failover. Strict order cannot use what was read before."""
     with Subscription(TOPIC, GROUP, strict=True) as subscription:
         publish_many(TOPIC, five(0))
         consume(subscription, 5)
@@ -195,7 +204,7 @@ def test_each_connection_that_is_lost_has_all_read_anew() -> None:
 
 @override_settings(MQUEUE=CALM)
 def test_a_round_of_settling_that_was_begun_before_tells_nothing() -> None:
-    """It noted an offset that is yet to be given: in the log that is there now nothing is known of it."""
+    """The round began with an offset that the restored log has not assigned yet. It must not settle that offset."""
     publish_many(TOPIC, five(0))
     with Subscription(TOPIC, GROUP) as subscription:
         consume(subscription, 5)
@@ -219,7 +228,7 @@ def test_a_round_of_settling_that_was_begun_before_tells_nothing() -> None:
 
 
 def test_telling_waits_for_nobody_who_has_the_newest_message_locked() -> None:
-    """It looks whether that message is there, and does so without locks."""
+    """The settler checks that the newest message exists. It reads it without a lock."""
     publish(TOPIC, 0)
     with Subscription(TOPIC, GROUP) as subscription:
         consume(subscription, 1)
@@ -233,7 +242,11 @@ def test_telling_waits_for_nobody_who_has_the_newest_message_locked() -> None:
 
 @override_settings(MQUEUE=CALM)
 def test_an_offset_that_is_another_partition_s_now_is_its_owner_s() -> None:
-    """What was read ahead, and is delivered before anything tells of the set-back."""
+    """The worker has read offsets ahead. After the restore they belong to another partition.
+
+    The worker claims them before it notices the restore, and gets nothing. The owner of the partition gets the
+    messages.
+    """
     with Subscription(TOPIC, GROUP, batch_size=1) as subscription:
         publish(TOPIC, 0, key="mine")
         consume(subscription, 1)
@@ -258,7 +271,7 @@ def test_an_offset_that_is_another_partition_s_now_is_its_owner_s() -> None:
 
 @override_settings(MQUEUE=QUICK)
 def test_a_new_connection_takes_nothing_from_handlers() -> None:
-    """A delivery that is open stays so, however long: it is not delivered a second time, and its answer counts."""
+    """An open delivery stays open for any time. It is not delivered twice, and its ack counts."""
     with patch.object(solitude, "PATIENCE", 0), Subscription(TOPIC, GROUP) as subscription:
         publish_many(TOPIC, five(0))
         left, *others = sorted(poll_until(subscription, 5), key=lambda delivery: delivery.offset)
@@ -275,7 +288,7 @@ def test_a_new_connection_takes_nothing_from_handlers() -> None:
 
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_workers_whose_database_is_set_back_go_on(is_killed: bool) -> None:
-    """Three processes, with and without a connection that is lost; none is started anew."""
+    """Three processes run, with or without a lost connection. None is restarted."""
     keys = [f"k{n}" for n in range(6)]
 
     def publish_some(number: int) -> None:
@@ -307,7 +320,7 @@ def test_workers_whose_database_is_set_back_go_on(is_killed: bool) -> None:
 
 
 def kill_others() -> None:
-    """Every connection but this one."""
+    """Kill every connection except this one."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT ID FROM information_schema.PROCESSLIST WHERE DB = DATABASE() AND ID <> CONNECTION_ID()"

@@ -1,4 +1,4 @@
-"""Publishers of every kind at once, against a consumer that settles and collects as fast as it can."""
+"""Publishers of every kind run at once. A consumer settles and collects as fast as it can."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Undo(Exception):
 
 
 class Publisher:
-    """Publishes in all ways at random, and remembers the offsets of what it committed."""
+    """Publish in all ways at random, and record the offsets of committed messages."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -75,7 +75,7 @@ class Publisher:
 
 
 def test_whatever_commits_is_delivered_once_and_what_does_not_never_is() -> None:
-    """Held, rolled back, multi-row, large and contested publishes: nothing is lost, doubled or left behind."""
+    """Publishes are held, rolled back, multi-row, large or contested. None is lost, doubled or left behind."""
     subscribe(TOPIC, GROUP)
     publishers = [Publisher(seed) for seed in range(4)]
     threads = [Background(publisher.run).start() for publisher in publishers]

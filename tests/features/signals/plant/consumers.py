@@ -1,4 +1,4 @@
-"""A handler, and receivers that do what the kind of a message says."""
+"""A handler, and a receiver that hangs or is slow if the message's kind says so."""
 
 from __future__ import annotations
 

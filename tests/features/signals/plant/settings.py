@@ -1,4 +1,4 @@
-"""Settings of worker processes with receivers; the rest is as in other tests."""
+"""Settings of worker processes with receivers. The other settings are the same as in other tests."""
 
 from __future__ import annotations
 
