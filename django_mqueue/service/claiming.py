@@ -87,6 +87,8 @@ class Claiming:
             if partition is None or not partition.suspects:
                 context.suspected.pop(name, None)
                 continue
+            if context.options.strict and partition.in_flight:
+                continue  # Another suspect of its key: a subscriber that was not strict left several.
             suspect = min(partition.suspects, key=lambda s: s.ticket.offset)
             failures = suspect.failures + suspect.alone
             got: list[Delivery] = []

@@ -171,6 +171,30 @@ def test_a_forgotten_message_comes_beside_others_after_a_while(
             assert [d.payload for d in came] == ["forgotten", "behind it"]
 
 
+def test_strict_order_takes_what_a_subscriber_without_it_left_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A subscriber without strict order leaves two deliveries of a key, and its strict successor has the first one.
+
+    Others may run beside it at once, and an unanswered message may come beside others at once. The second delivery
+    still waits until the first is answered, and a message of another key does not.
+    """
+    monkeypatch.setattr(solitude, "ALONE_FOR", 0.0)
+    monkeypatch.setattr(solitude, "PATIENCE", 0.0)
+    publish_many(TOPIC, [OutgoingMessage(payload, key="k") for payload in ("one", "two")])
+    with Subscription(TOPIC, GROUP) as subscription:
+        poll_until(subscription, 2)
+    with Subscription(TOPIC, GROUP, strict=True) as subscription:
+        (one,) = poll_until(subscription, 1)
+        publish(TOPIC, "other", key="other")
+        (other,) = poll_until(subscription, 1)
+        assert (one.payload, other.payload) == ("one", "other")
+        assert consume_rest(subscription) == []
+        one.ack()
+        (two,) = poll_until(subscription, 1)
+        assert (two.payload, two.attempt) == ("two", 2)
+
+
 def test_a_forgotten_message_waits_that_long_for_company_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before that time, the message comes only when no other message is open. It then runs alone."""
     monkeypatch.setattr(solitude, "PATIENCE", 3600)

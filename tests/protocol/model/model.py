@@ -208,6 +208,8 @@ class Model(Letters):
         for other, progress in progresses.items():
             if other == offset or self.log[other].partition != partition:
                 continue
+            if self._may_be_buried(worker.group, other, progress):
+                continue
             if (
                 progress.status is Status.FLYING
                 and progress.handout

@@ -97,6 +97,20 @@ def test_strict_takes_late_commits_when_they_come_and_the_rest_in_order() -> Non
     model.delivered(worker, 5, 2)
 
 
+def test_strict_goes_on_behind_a_message_that_may_be_dead_without_a_second_letter() -> None:
+    """Message 1 had a dead letter in the earlier registration of its group. It dies again in the new one."""
+    model, worker = story(strict=True, max_attempts=1)
+    model.answered(model.delivered(worker, 1, 1), "nack", True)
+    model.unsubscribed("g", True)
+    model.subscribed("g", True)
+    model.delivered(worker, 1, 1).ran_out = True
+    alone = model.delivered(worker, 1, 2, alone=True)
+    with pytest.raises(Breach):
+        model.delivered(worker, 2, 1)
+    alone.ran_out = True
+    model.delivered(worker, 2, 1)
+
+
 def test_what_the_latest_does_not_want_is_no_debt_and_holds_back_nothing() -> None:
     model, worker = story()
     model.subscribed("late", True, latest=True)

@@ -81,6 +81,15 @@ MUTATIONS: tuple[Mutation, ...] = (
         _LONG,
     ),
     mutation(
+        "in strict order, a suspect waits for another one of its key",
+        "two messages of a key are delivered at once",
+        "service/claiming.py",
+        "context.options.strict and partition.in_flight",
+        "False",
+        "protocol/hostile/test_redelivery.py::"
+        "test_strict_order_takes_what_a_subscriber_without_it_left_one_by_one",
+    ),
+    mutation(
         "suspects of a paused group are not waited for",
         "no other group of the process claims until it is resumed",
         "service/engine.py",
