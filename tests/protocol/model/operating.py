@@ -37,9 +37,9 @@ class Operator(Driver):
     # Dead letters
 
     def redrive(self, limit: int | None, cut: int | None = None) -> None:
+        """Redrive. A call that is killed has sent back all letters that it should, or none."""
         said: list[int] = []
-        if not self.attempted("redrive", lambda: said.append(redrive(self.topic, limit=limit)), cut):
-            return
+        finished = self.attempted("redrive", lambda: said.append(redrive(self.topic, limit=limit)), cut)
         rows = Message.objects.filter(topic=self.topic, original_id__isnull=False).exclude(
             offset__in=self.model.ever
         )
@@ -48,6 +48,10 @@ class Operator(Driver):
             for row in rows.order_by("offset")
         ]
         self.tell(f"redrive {limit}: {[(m.offset, m.id, m.group) for m in returned]}")
+        if not finished:
+            if not returned:
+                return
+            said = [len(returned)]
         self.model.redriven(self._letters(), returned, said[0], limit)
         self.model.committed(returned)
 

@@ -48,7 +48,7 @@ class Publisher:
     def attempted(self, what: str, call: Callable[[], object], cut: int | None) -> bool:
         """Return whether the call succeeded.
 
-        Return False if the connection was killed in the call, so that it had no effect.
+        Return False if the connection was killed in the call, so that its open transaction had no effect.
         """
         try:
             with killed_before(cut, self.killer):
