@@ -149,7 +149,8 @@ class Offset(models.Model):
 
     Partition '' of a group is its registration for the topic: start (``offset_acked``) and pause; ``scan_offset`` -1 if
     the group reads the log by itself, and nothing is delivered to it. With group ''
-    a row of topic '' is a gate slot, never updated; a row of a topic is the topic's own: its settled offset
+    a row of topic '' is a gate slot, never updated, or the installation's identity; a row of a topic is the topic's
+    own: its settled offset
     (``offset_acked``) and GC's cursor (``scan_offset``), and the lock of register, unsubscribe and GC.
     """
 

@@ -11,13 +11,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .archiving import Archive as Archive
-    from .archiving import archive as archive
-    from .archiving import compact as compact
-    from .archiving import verify as verify
+    from .archives import Archive as Archive
+    from .archives import archive as archive
+    from .archives import compact as compact
+    from .archives import erase as erase
+    from .archives import verify as verify
     from .collecting import collect_all as collect_all
     from .explaining import explained as explained
-    from .exporting import export as export
+    from .exports import export as export
     from .launching import session as session
     from .launching import settings_options as settings_options
     from .ordering import keep_order as keep_order
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
     from .source import MQueueDataSource as MQueueDataSource
 
 _HOME = {
-    "Archive": "archiving",
-    "archive": "archiving",
-    "compact": "archiving",
+    "Archive": "archives",
+    "archive": "archives",
+    "compact": "archives",
     "MQueueDataSource": "source",
     "Report": "reporting",
     "collect_all": "collecting",
@@ -38,11 +39,12 @@ _HOME = {
     "report": "reporting",
     "backfill": "replaying",
     "explained": "explaining",
-    "export": "exporting",
+    "erase": "archives",
+    "export": "exports",
     "replay": "replaying",
     "session": "launching",
     "settings_options": "launching",
-    "verify": "archiving",
+    "verify": "archives",
 }
 
 __all__ = [
@@ -53,6 +55,7 @@ __all__ = [
     "backfill",
     "collect_all",
     "compact",
+    "erase",
     "explained",
     "export",
     "keep_order",

@@ -32,7 +32,7 @@ class NoArchive(MQueueError):
 
 
 class ArchiveError(MQueueError):
-    """An archive cannot be written, or is not what its manifests say, or is of a newer version."""
+    """An archive cannot be written, or its files are not what its tables say, or it is of a newer version."""
 
 
 class ExportError(MQueueError):

@@ -16,6 +16,7 @@ _PYTHON = re.compile(
     r"^\s*((?:\w+\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Warning)): (.+)$", re.MULTILINE
 )
 _JAVA = re.compile(r"^(?:: |Caused by: )((?:\w+\.)+[A-Z]\w*): (.+)$", re.MULTILINE)
+_LOST = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
 _LONGEST = 600
 
 
@@ -48,6 +49,8 @@ def _of_spark(error: BaseException) -> str:
     if ours := raised(error):
         return ours[1]
     text = _told(error)
+    if _LOST in text:
+        return "Spark: an executor was lost, and with it a part of what was read: run this again"
     if found := _PYTHON.findall(text.partition("Driver stacktrace")[0]):
         return f"Spark: {found[-1][0]}: {found[-1][1]}"
     if found := _JAVA.findall(text):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -68,12 +69,29 @@ def plain_session(
     elif submitted():
         settings = dict(config)
     else:
-        os.environ.update(environment())
         builder = builder.master(master)
         settings = _settings(master, memory, config)
     for key, value in {ADAPTIVE_STREAMS: "false", **settings}.items():
         builder = builder.config(key, value)
-    return _started(builder.getOrCreate)
+    if remote or submitted():
+        return _started(builder.getOrCreate)
+    with _environ(environment()):
+        return _started(builder.getOrCreate)
+
+
+@contextmanager
+def _environ(values: Mapping[str, str]) -> Iterator[None]:
+    """With these variables in this process's environment. Spark hands them to Java, which keeps them."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def register(spark: SparkSession) -> None:

@@ -45,7 +45,10 @@ def ensure(cursor: CursorWrapper) -> None:
     at their own rows alone. Migrations replace them.
     """
     names = {slot_name(gate, slot) for gate in range(GATES) for slot in range(SLOTS)}
-    cursor.execute("SELECT partition_key FROM queue_offsets WHERE consumer_group = '' AND topic = ''")
+    cursor.execute(
+        "SELECT partition_key FROM queue_offsets"
+        " WHERE consumer_group = '' AND topic = '' AND partition_key LIKE 'gate-%'"
+    )
     found = {name for (name,) in cursor.fetchall()}
     missing = sorted(names - found)
     if missing and found <= names:

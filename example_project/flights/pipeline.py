@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 BATCHES = 5
-"""Of the archive's, so that there is something to put together. In earnest a batch is a million messages."""
+"""Batches of the archive run, so that there are files to join. By default a batch is a million messages."""
 
 LOOK_EVERY = 0.5
 PATIENCE = 120.0
@@ -130,7 +130,7 @@ class Pipeline:
         )
 
     def archive(self) -> None:
-        """All of the topic into Parquet files; and the answer from these."""
+        """All of the topic into Delta tables; and the answer from these."""
         rows = -(-self.run.flights // BATCHES)
         self._command("archive", "--topic", TOPIC, "--to", self.folder, "--batch-rows", str(rows))
         kept = Archive.open(self.folder)
@@ -148,14 +148,13 @@ class Pipeline:
         self.say(f"Log: the topic {TOPIC} is empty, all groups were done with it.")
 
     def compact(self) -> None:
-        """The archive alone has the flights now: its batches become one, and all of it is read and compared."""
+        """Only the archive has the flights now. Join its files, and read and check all of it."""
         (done,) = compact(self.spark, self.folder)
         (found,) = verify(self.spark, self.folder)
         self._compare(
-            f"Compacted and verified: {done.files} files of {done.manifests} batches are {done.files_now} of"
-            f" {done.manifests_now}; {found.rows:,} rows read",
+            f"Compacted and verified: {done.files} files are {done.files_now}; {found.rows:,} rows read",
             found.problems,
-            "as the manifests say",
+            "as the tables say",
         )
 
     def publish(self) -> None:

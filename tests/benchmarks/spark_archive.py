@@ -24,7 +24,7 @@ DESCRIPTION = """\
 Fills a topic on a private server; archives it, in turns, by django_mqueue.spark.archive, and by what one writes with
 format("jdbc") and MariaDB's connector: read in as many parts, sorted by offset, divided by topic and date, Parquet with
 zstd, and read back and counted. Tells the medians, and their ratio. Exit code 1: less than the target.
-What archive does beyond that (checksums, a look at each offset, history, manifest, group) is within its time.
+What archive does beyond that (checksums, a look at each offset, history, commits, group) is within its time.
 """
 
 
@@ -78,7 +78,7 @@ def run(options: argparse.Namespace, server: Served, folder: Path) -> int:
 
 
 def by_archive(spark: SparkSession, server: Served, options: argparse.Namespace, target: str) -> None:
-    from django_mqueue.spark.archiving import archive
+    from django_mqueue.spark.archives import archive
     from tests.benchmarks.long_topic import TOPIC
     from tests.benchmarks.race import connection
 

@@ -81,30 +81,25 @@ def run(options: argparse.Namespace, place: Path) -> int:
 
 def written(place: Path, rows: int) -> int:
     """Write one batch, as an archive run would leave it. Return the number of bytes in its rows."""
-    import pyarrow.parquet as pq
+    from django_mqueue.spark.archives.parquet import FileEntry, conformed
+    from django_mqueue.spark.archives.writing import arrow_schema
+    from django_mqueue.spark.options import Table
+    from tests.spark import archives
 
-    from django_mqueue.spark.archiving.layout import MARKER, data_path, manifest_path
-    from django_mqueue.spark.archiving.manifest import FileEntry, Manifest, Marker, Part, now_told
-
-    place.mkdir()
-    (place / MARKER).write_bytes(Marker("benchmark", "shop", now_told()).json())
+    archives.begin(place)
     size = 0
-    files: dict[Any, list[FileEntry]] = {"messages": [], "deliveries": []}
-    for number, first in enumerate(range(0, rows, CHUNK)):
+    files: dict[Table, list[FileEntry]] = {"deliveries": [], "messages": []}
+    for first in range(0, rows, CHUNK):
         count = min(CHUNK, rows - first)
-        for table, made in zip(files, (messages, deliveries), strict=True):
-            found = made(first, count, rows)
+        made: dict[Table, Any] = {
+            "deliveries": deliveries(first, count, rows), "messages": messages(first, count, rows),
+        }  # fmt: skip
+        for table, found in made.items():
             size += found.nbytes
-            path = data_path(table, TOPIC, "2025-11-25", 1, "benchmark", number)
-            (place / path).parent.mkdir(parents=True, exist_ok=True)
-            pq.write_table(found, place / path, compression="zstd")
-            files[table].append(
-                FileEntry(path, found.num_rows, first + 1, first + count, "2025-11-25", 0, "")
-            )
-    parts = {table: Part(0, rows, sum(e.rows for e in some), tuple(some)) for table, some in files.items()}
-    manifest = Manifest(TOPIC, "archive", 1, 1, rows, parts, {}, now_told())
-    (place / manifest_path(TOPIC, manifest.name)).parent.mkdir(parents=True)
-    (place / manifest_path(TOPIC, manifest.name)).write_bytes(manifest.json())
+            whole = conformed(found, arrow_schema(table))
+            files[table].append(archives.written(place, TOPIC, table, whole, "2025-11-25"))
+    for table, entries in files.items():
+        archives.add(place, TOPIC, entries, table=table, upto=rows)
     return size
 
 

@@ -1,25 +1,27 @@
-"""Run archive commands as processes that tests kill. Read an archive's content by its manifests, with pyarrow alone."""
+"""Run archive commands as processes that tests kill. Read the archive's tables with ``deltalake`` and pyarrow alone."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 from django.db import connection
 
 from django_mqueue.models import SubscriberHeartbeat
 
 from .commands import NO_DJANGO, SMALL, command
 from .crashing import Processes
-from .mounts import mount
+from .pausing import PAUSE_BEFORE
 from .streams import stands_at
 
 TOPIC, GROUP = "orders", "archive"
+TABLES = ("dead_letters", "deliveries", "messages")
 ARGUMENTS = {
     "host": "--host",
     "port": "--port",
@@ -31,89 +33,104 @@ ARGUMENTS = {
 
 @contextmanager
 def verb(
-    name: str, options: dict[str, str], place: Path, *arguments: str, hadoop: bool = False
+    name: str, options: dict[str, str], place: Path, *arguments: str, pause_before: str = ""
 ) -> Iterator[Processes]:
     """Run an archive verb as a process.
 
     Everything that it started is killed at the end. The heartbeats of earlier runs expire first, so the new run takes
-    over at once. With ``hadoop`` the verb reaches the folder through a mount.
+    over at once. ``pause_before``: the verb waits forever before it commits this table.
     """
     SubscriberHeartbeat.objects.filter(consumer_group=GROUP).update(heartbeat_at=0)
     database = [word for option, value in options.items() for word in (ARGUMENTS[option], value)]
-    environment = {**NO_DJANGO, "MQUEUE_PASSWORD": str(connection.settings_dict["PASSWORD"])}
+    environment = {
+        **NO_DJANGO,
+        "MQUEUE_PASSWORD": str(connection.settings_dict["PASSWORD"]),
+        PAUSE_BEFORE: pause_before,
+    }
     needs = database if name == "archive" else []
-    words = (name, "--topic", TOPIC, *arguments, *needs, *SMALL, "--master", "local[2,3]")
-    if hadoop:
-        key, value = mount("kills", place.parent)
-        words = (*words, "--to", f"viewfs://kills/mnt/{place.name}", "--conf", f"spark.hadoop.{key}={value}")
-    else:
-        words = (*words, "--to", str(place))
-    with command(("django_mqueue.spark",), words, environment) as worker:
+    words = (name, "--topic", TOPIC, *arguments, *needs, *SMALL, "--master", "local[2,3]", "--to", str(place))
+    program = "tests.spark.pausing" if pause_before else "django_mqueue.spark"
+    with command((program,), words, environment) as worker:
         yield Processes(worker)
 
 
-def manifests(place: Path) -> dict[str, dict[str, Any]]:
-    """Return the valid manifests by name, as the reference of the format defines them."""
-    paths = place.glob(f"manifests/{TOPIC}/*.json")
-    found = sorted((json.loads(path.read_bytes()) for path in paths), key=lambda each: -each["compaction"])
-    counted, replaced = {}, set[str]()
-    for manifest in found:
-        if manifest["name"] not in replaced:
-            counted[manifest["name"]] = manifest
-            replaced.update(manifest["replaces"])
-    return counted
+@dataclass(frozen=True)
+class File:
+    """A file as a table describes it."""
+
+    rows: int
+    first: int
+    last: int
+    bytes: int
 
 
-def named(place: Path) -> dict[str, dict[str, Any]]:
-    """Return the entries of all files that valid manifests name, by path."""
-    entries = [
-        entry
-        for manifest in manifests(place).values()
-        for part in manifest["tables"].values()
-        for entry in part["files"]
-    ]
-    assert len({entry["path"] for entry in entries}) == len(entries), "a file is named twice"
-    return {entry["path"]: entry for entry in entries}
+def delta(place: Path, table: str) -> DeltaTable | None:
+    """Return the table, or None if it does not exist yet."""
+    path = str(place / table)
+    return DeltaTable(path) if DeltaTable.is_deltatable(path) else None
+
+
+def named(place: Path) -> dict[str, File]:
+    """Return all files that the tables name, by path."""
+    found = {}
+    for table in TABLES:
+        if (each := delta(place, table)) is None:
+            continue
+        rows = pa.table(each.get_add_actions(flatten=True)).to_pylist()
+        files = {
+            f"{table}/{row['path']}": File(
+                row["num_records"], row["min.offset"], row["max.offset"], row["size_bytes"]
+            )
+            for row in rows
+        }
+        assert len(files) == len(rows), f"table {table} names a file twice"
+        found.update(files)
+    return found
 
 
 def written(place: Path) -> set[str]:
-    """Return the paths of all data files, named by a manifest or not."""
+    """Return the paths of all data files, named by a table or not."""
     return {path.relative_to(place).as_posix() for path in place.glob("*/*/*/*.parquet")}
 
 
+def unused(place: Path) -> set[str]:
+    """Return the paths of data files that no table names."""
+    there = written(place)  # First: a file may be committed meanwhile.
+    return there - set(named(place))
+
+
 def numbers(place: Path) -> list[int]:
-    """Return the payloads of all archived messages, sorted. Check each file against its manifest."""
+    """Return the payloads of all archived messages, sorted. Check each file against its table."""
     found: list[int] = []
-    for path, entry in named(place).items():
-        data = (place / path).read_bytes()
-        assert (len(data), hashlib.sha256(data).hexdigest()) == (entry["bytes"], entry["sha256"]), path
-        table = pq.ParquetFile(place / path).read()
+    for path, file in named(place).items():
+        assert (place / path).stat().st_size == file.bytes, path
+        table = pq.ParquetFile(place / path, page_checksum_verification=True).read()
         offsets = table.column("offset").to_pylist()
         assert offsets == sorted(offsets), path
-        assert (len(offsets), offsets[0], offsets[-1]) == (entry["rows"], entry["first"], entry["last"]), path
+        assert (len(offsets), offsets[0], offsets[-1]) == (file.rows, file.first, file.last), path
         if path.startswith("messages/"):
             found += [json.loads(payload) for payload in table.column("payload").to_pylist()]
     return sorted(found)
 
 
-def batches(place: Path) -> int:
-    """Return the number of the last batch that has a manifest."""
-    return max((manifest["batch"] for manifest in manifests(place).values()), default=0)
+def version(place: Path) -> int:
+    """Return how often the table of messages was changed: by each batch, and by each compaction."""
+    found = delta(place, "messages")
+    return 0 if found is None else int(found.version())
 
 
-def spark_writes(place: Path) -> bool:
-    """Return True if Spark has temporary files there, which have no final names yet."""
-    return any(place.glob(".writing/*/*/_temporary/**/*.parquet"))
+def number(place: Path, kind: str, table: str = "messages") -> int:
+    """Return a number of the topic's that a table keeps, or 0."""
+    found = delta(place, table)
+    return 0 if found is None else int(found.transaction_version(f"{kind}/{TOPIC}") or 0)
 
 
-def is_being_written(place: Path) -> bool:
-    """Return True if there are files of a batch without a manifest."""
-    last = batches(place)
-    return any(int(path.rpartition("/")[2][:10]) > last for path in written(place))
+def is_between_its_tables(place: Path) -> bool:
+    """Return True if the deliveries of a batch are committed, and its messages are not."""
+    return number(place, "upto", "deliveries") > number(place, "upto")
 
 
 def is_ahead_of_its_group(place: Path) -> bool:
-    """Return True if the last manifest exists and the group's offset is below its position."""
-    found = manifests(place)
-    position = max((manifest["position"] for manifest in found.values()), default=0)
+    """Return True if the last batch is committed and the group's offset is below its position."""
+    position = number(place, "position")
     return position > 0 and stands_at(GROUP, TOPIC) < position

@@ -1,139 +1,126 @@
-"""Small archives written by hand, as the reference of the format defines them."""
+"""Small archives, committed as an archive run commits them, but without a database and without Spark."""
 
 from __future__ import annotations
 
-import hashlib
 import os
+import uuid
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from django_mqueue.spark import Archive
-from django_mqueue.spark.archiving.layout import MARKER, data_path, manifest_path
-from django_mqueue.spark.archiving.manifest import FileEntry, Manifest, Marker, Part
+from django_mqueue.spark.archives.catalog import FORMAT, FORMAT_PROPERTY, GROUP, ID
+from django_mqueue.spark.archives.parquet import Days, FileEntry, conformed
+from django_mqueue.spark.archives.storage import storage_at
+from django_mqueue.spark.archives.tables import TABLES, Kind, created
+from django_mqueue.spark.archives.writing import arrow_schema
 from django_mqueue.spark.options import Table
 
 DAY = datetime(2026, 11, 21, 12, tzinfo=UTC)
+DATE = "2026-11-21"
 
 
 def begin(folder: Path) -> Path:
-    folder.mkdir()
-    (folder / MARKER).write_bytes(Marker("by-hand", "shop", DAY.isoformat()).json())
+    """Create the three tables of an archive, which holds no topic yet."""
+    for table in TABLES:
+        created(storage_at(folder), table, {FORMAT_PROPERTY: FORMAT, ID: uuid.uuid4().hex, GROUP: "archive"})
     return folder
 
 
 def data(
     folder: Path,
     topic: str,
-    batch: int,
     offsets: Sequence[int],
-    columns: int = 12,
-    name: Table = "messages",
+    *,
+    table: Table = "messages",
+    date: str = DATE,
+    columns: int | None = None,
+    **values: Any,
 ) -> FileEntry:
-    """Write a file of messages into the folder of the table ``name``.
+    """Write a file that the table does not name.
 
-    ``columns``: the number of columns, fewer than 12 for a file of an older version.
+    ``columns``: the number of columns, for a file of an older version. ``values``: the value of a column in all rows.
     """
-    table = pa.table(
-        {
-            "topic": [topic] * len(offsets),
-            "partition": ["ada"] * len(offsets),
-            "key": ["ada"] * len(offsets),
-            "offset": pa.array(offsets, pa.int64()),
-            "id": [f"id-{offset}" for offset in offsets],
-            "kind": [""] * len(offsets),
-            "encoding": ["json"] * len(offsets),
-            "payload": [b"1"] * len(offsets),
-            "headers": ["{}"] * len(offsets),
-            "target": [""] * len(offsets),
-            "published_at": pa.array([DAY] * len(offsets), pa.timestamp("us", "UTC")),
-            "created_at": pa.array([DAY] * len(offsets), pa.timestamp("us", "UTC")),
-        }
-    )
-    path = data_path(name, topic, "2026-11-21", batch, "hand", 0)
-    (folder / path).parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(table.select(range(columns)), folder / path, compression="zstd")
-    written = (folder / path).read_bytes()
-    digest = hashlib.sha256(written).hexdigest()
-    return FileEntry(path, len(offsets), offsets[0], offsets[-1], "2026-11-21", len(written), digest)
+    known: dict[str, Any] = {
+        "topic": topic, "partition": "ada", "key": "ada", "kind": "", "encoding": "json", "payload": b"1",
+        "headers": "{}", "target": "", "published_at": DAY, "created_at": DAY, "group": "billing",
+    }  # fmt: skip
+    all_rows = [{**known, "offset": offset, "id": f"id-{offset}", **values} for offset in offsets]
+    schema = pa.schema(list(arrow_schema(table))[:columns])
+    return written(folder, topic, table, pa.Table.from_pylist(all_rows, schema), date)
+
+
+def written(folder: Path, topic: str, table: Table, rows: pa.Table, date: str = DATE) -> FileEntry:
+    days = Days(storage_at(folder), table, topic, uuid.uuid4().hex, rows.schema)
+    with days:
+        days.put(date, rows)
+    (entry,) = days.entries
+    return entry
+
+
+def add(
+    folder: Path,
+    topic: str,
+    entries: Sequence[FileEntry],
+    *,
+    table: Table = "messages",
+    upto: int | None = None,
+    life: int = 1,
+) -> None:
+    """Commit files to a table as a batch of an archive run. ``upto``: the last offset, unless it is given."""
+    snapshot = Archive.open(folder).snapshots[table]
+    end = max(entry.last for entry in entries) if upto is None else upto
+    rows = snapshot.number("rows", topic) + sum(entry.rows for entry in entries)
+    numbers: dict[tuple[Kind, str], int] = {("upto", topic): end, ("rows", topic): rows}
+    if table == "messages":
+        numbers |= {("position", topic): end, ("life", topic): life}
+        numbers["lowest", topic] = snapshot.number("position", topic)
+    snapshot.commit(numbers, entries)
 
 
 def batch(
     folder: Path,
     topic: str,
-    number: int,
-    above: int,
     offsets: Sequence[int],
     *,
-    replaces: Sequence[str] = (),
-    since: int | None = None,
-    compaction: int = 0,
-    columns: int = 12,
-    life: int = 1,
     table: Table = "messages",
-) -> Manifest:
-    """Write a batch of messages and its manifest, or the manifest of a compaction.
-
-    ``table``: the table's name in the manifest.
-    """
-    entry = data(folder, topic, number, offsets, columns, table)
-    manifest = Manifest(
-        topic=topic,
-        group="archive",
-        batch=number,
-        life=life,
-        position=offsets[-1],
-        tables={table: Part(above, offsets[-1], len(offsets), (entry,))},
-        columns={},
-        created_at=DAY.isoformat(),
-        since=since,
-        replaces=tuple(replaces),
-        compaction=compaction,
-    )
-    place = folder / manifest_path(topic, manifest.name)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_bytes(manifest.json())
-    return manifest
+    life: int = 1,
+    columns: int | None = None,
+    **values: Any,
+) -> FileEntry:
+    """Write one file and commit it."""
+    entry = data(folder, topic, offsets, table=table, columns=columns, **values)
+    add(folder, topic, [entry], table=table, life=life)
+    return entry
 
 
 def copy_of(folder: Path, topic: str, tables: Mapping[Table, tuple[pa.Table, int]]) -> None:
-    """Write one batch from rows that were read from a topic. The last offset differs by table."""
-    parts: dict[Table, Part] = {}
+    """Archive rows that were read from a topic. The last offset differs by table."""
     for table, (rows, upto) in tables.items():
         found = rows.filter(pc.less_equal(rows["offset"], upto)).sort_by("offset")
         entries = []
         if found.num_rows:
-            path = data_path(table, topic, "2026-11-21", 1, "hand", 0)
-            (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            pq.write_table(found, folder / path, compression="zstd")
-            written = (folder / path).read_bytes()
-            first, last = (found["offset"][place].as_py() for place in (0, -1))
-            digest = hashlib.sha256(written).hexdigest()
-            entries = [FileEntry(path, found.num_rows, first, last, "2026-11-21", len(written), digest)]
-        parts[table] = Part(0, upto, found.num_rows, tuple(entries))
-    position = parts["messages"].upto
-    manifest = Manifest(topic, "archive", 1, 1, position, parts, {}, DAY.isoformat())
-    place = folder / manifest_path(topic, manifest.name)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_bytes(manifest.json())
+            entries = [written(folder, topic, table, conformed(found, arrow_schema(table)))]
+        add(folder, topic, entries, table=table, upto=upto)
 
 
-def rows(folder: Path) -> list[tuple[int, str]]:
-    """Return offsets and ids of all messages of ``orders``, read without Spark."""
+def rows(folder: Path, topic: str = "orders", table: Table = "messages") -> list[tuple[int, str]]:
+    """Return offsets and ids of a topic, or offsets and groups, in the order of the files, read without Spark."""
     return [
-        (row["offset"], row["id"])
-        for entry in Archive.open(folder).entries("orders")
+        (row["offset"], row["group" if table == "deliveries" else "id"])
+        for entry in Archive.open(folder).entries(topic, table)
         for row in pq.ParquetFile(folder / entry.path).read().to_pylist()
     ]
 
 
-def age(folder: Path) -> None:
-    """Make all files two hours older."""
+def age(folder: Path, hours: int = 25) -> None:
+    """Make all files older. A table knows by itself when it removed a file: this does not change that."""
     for path in folder.rglob("*"):
         if path.is_file():
-            then = path.stat().st_mtime - 7200
+            then = path.stat().st_mtime - hours * 3600
             os.utime(path, (then, then))

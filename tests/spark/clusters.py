@@ -86,22 +86,30 @@ def service(program: str, *arguments: str, **environment: str) -> Iterator[Servi
 
 @contextmanager
 def standalone(work: Path, environment: dict[str, str]) -> Iterator[tuple[str, list[Service]]]:
-    """Yield a master's URL and its two workers, each with one core.
+    """Yield a master's URL and its two workers, each with one core, and on a host of its own as far as Spark can tell.
 
     ``environment``: variables of the workers and their executors.
     """
     environment = {**environment, "SPARK_DAEMON_MEMORY": "200m"}
-    here = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+    ports = ("--port", "0", "--webui-port", "0")
     with ExitStack() as stack:
         master = stack.enter_context(
-            service("spark-class", "org.apache.spark.deploy.master.Master", *here, SPARK_DAEMON_MEMORY="200m")
+            service(
+                "spark-class",
+                "org.apache.spark.deploy.master.Master",
+                "--host",
+                "127.0.0.1",
+                *ports,
+                SPARK_DAEMON_MEMORY="200m",
+            )
         )
         url = master.says(r"Starting Spark master at (spark://\S+)")
         crew = [
             stack.enter_context(
                 service(
-                    "spark-class", "org.apache.spark.deploy.worker.Worker", *here, "--cores", "1",
-                    "--memory", "700m", "--work-dir", str(work / f"worker-{number}"), url, **environment,
+                    "spark-class", "org.apache.spark.deploy.worker.Worker", "--host", f"127.0.0.{number + 1}", *ports,
+                    "--cores", "1", "--memory", "700m", "--work-dir", str(work / f"worker-{number}"), url,
+                    **environment, SPARK_LOCAL_IP=f"127.0.0.{number + 1}", SPARK_PUBLIC_DNS=f"127.0.0.{number + 1}",
                 )
             )
             for number in range(2)

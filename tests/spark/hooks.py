@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
+from pathlib import Path
 
 TAKEN = 2
 
@@ -33,4 +35,24 @@ def hanging() -> dict[str, str]:
 
     if (task := TaskContext.get()) is not None and task.partitionId() == 1:
         threading.Event().wait()
+    return {}
+
+
+def stalling() -> dict[str, str]:
+    """Block the first attempt of the second task. A twin of it, on another host, goes on."""
+    from pyspark import TaskContext
+
+    if (task := TaskContext.get()) is not None and (task.partitionId(), task.attemptNumber()) == (1, 0):
+        threading.Event().wait()
+    return {}
+
+
+def losing() -> dict[str, str]:
+    """Kill the executor that runs the first attempt of the second task: Java, and with it all its tasks."""
+    from pyspark import TaskContext
+
+    if (task := TaskContext.get()) is not None and (task.partitionId(), task.attemptNumber()) == (1, 0):
+        daemon = os.getppid()
+        java = int(Path(f"/proc/{daemon}/stat").read_text().rpartition(")")[2].split()[1])
+        os.kill(java, signal.SIGKILL)
     return {}

@@ -1,272 +1,301 @@
-"""Compactions and cleanings of one topic at the same time: the archive stays whole if one is slow, paused or killed.
+"""Compactions, erasures, cleanings and archive runs at the same time: the archive stays whole.
 
 =====================================================  ================================================================
 The first process                                      and the second process meanwhile
 =====================================================  ================================================================
-two compactions start from the same state              each has written its files: one takes the number, one is too late
-a compaction has written its files, and pauses         another compaction finishes, and cleaning deletes these files
-the same                                               others finish, are replaced and cleaned: the number is free again
-the same                                               cleaning deletes its files, because no manifest names them
-a compaction is killed without a manifest, or with it  anything (in ``test_archive_kills_at_length``)
-verification has read everything                       a paused compaction finishes
-cleaning has found the unused files, and pauses        the same
-two cleanings start from the same state                one of them takes the number
-a run compacts or verifies several topics              another run has compacted and cleaned the second topic meanwhile
+two compactions start from the same state              each has written its files: one commits, one is refused
+a compaction has written its files, and pauses         another compaction finishes, and cleaning deletes what is unused
+a compaction has committed the first of two topics     another compaction finishes the second topic
+a compaction and an erasure start from the same state  each has written its files: one commits, one is refused
+two erasures start from the same state                 each has written its files: one commits, one is refused
+a compaction or erasure has written its files          an archive run adds files: both count
+an archive run has written its files                   a compaction or erasure finishes: both count
+verification has read everything                       an archive run and a compaction finish, and their files are old
+a compaction is killed                                 anything (in ``test_archive_kills_at_length``)
 =====================================================  ================================================================
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_mqueue.spark import Archive, compact, verify
-from django_mqueue.spark.archiving import checking, compacting
+from django_mqueue.spark import Archive, compact, erase, verify
+from django_mqueue.spark.archives import verifying
+from django_mqueue.spark.archives.storage import LocalStorage
+from django_mqueue.spark.archives.tables import Snapshot
 from django_mqueue.spark.errors import ArchiveError
 
-from .archives import age, batch, begin, rows
+from .archives import add, age, batch, begin, data, rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.once]
 
-LATE = "another compaction or cleaning of topic 'orders' was done meanwhile: this one has changed nothing"
 ALL = 1 << 30
-
-Seen = list[tuple[int, int]]
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """Yield an archive of three batches. Its rows must be the same at the end of the test."""
+def folder(tmp_path: Path) -> Path:
+    """Return an archive of seven messages in three files. Each file has messages of another key."""
     folder = begin(tmp_path / "archive")
-    for number, offsets in enumerate([[1, 2, 4], [5, 6], [8, 9]], 1):
-        batch(folder, "orders", number, [0, 4, 6][number - 1], offsets)
-    before = rows(folder)
-    yield folder
-    assert rows(folder) == before
+    for key, offsets in (("ada", [1, 2]), ("bob", [4, 5]), ("eve", [6, 8, 9])):
+        batch(folder, "orders", offsets, key=key)
+    return folder
 
 
 @pytest.fixture
 def first_two(folder: Path) -> int:
-    """Return the total bytes of the first two batches."""
+    """Return the total bytes of the first two files."""
     return sum(entry.bytes for entry in Archive.open(folder).entries("orders")[:2])
 
 
-def names(folder: Path) -> list[str]:
-    return [manifest.name for manifest in Archive.open(folder).manifests("orders")]
+def offsets(folder: Path, topic: str = "orders") -> list[int]:
+    return sorted(offset for offset, _ in rows(folder, topic))
 
 
-def cleaned(spark: SparkSession, folder: Path) -> int:
-    """Clean the archive, check that it has no problems, and return the number of deleted files."""
-    (found,) = verify(spark, str(folder), clean=True)
-    assert found.problems == []
-    return int(found.deleted)
+def check(spark: SparkSession, folder: Path) -> None:
+    """Clean the archive when all files are old. Check that it has no problem, and only files that it names."""
+    age(folder)
+    for found in verify(spark, str(folder), clean=True, keep_hours=0):
+        assert found.problems == []
+    archive = Archive.open(folder)
+    named = {folder / entry.path for topic in archive.topics() for entry in archive.entries(topic)}
+    assert set(folder.rglob("*.parquet")) == named
 
 
-def before_its_manifest(monkeypatch: pytest.MonkeyPatch, do: Callable[[], object]) -> None:
-    """Call ``do`` after the next compaction has written its files and before it writes its manifest."""
-    real, once = compacting._part, [do]
+def before_its_commit(monkeypatch: pytest.MonkeyPatch, do: Callable[[], object]) -> None:
+    """Call ``do`` when the next process has written its files and is about to commit them."""
+    real, once = Snapshot.commit, [do]
 
-    def meanwhile(*arguments: Any) -> Any:
+    def meanwhile(snapshot: Snapshot, *given: Any) -> Snapshot:
         if once:
             once.pop()()
-        return real(*arguments)
+        return real(snapshot, *given)
 
-    monkeypatch.setattr(compacting, "_part", meanwhile)
+    monkeypatch.setattr(Snapshot, "commit", meanwhile)
+
+
+def at_once(monkeypatch: pytest.MonkeyPatch, *works: Callable[[], object]) -> list[bool]:
+    """Let all commit at the same time. Return which of them were done; the others were refused."""
+    both, real = threading.Barrier(len(works), timeout=120), Snapshot.commit
+
+    def together(snapshot: Snapshot, *given: Any) -> Snapshot:
+        both.wait()
+        return real(snapshot, *given)
+
+    def attempt(work: Callable[[], object]) -> str:
+        try:
+            work()
+        except ArchiveError as error:
+            return str(error)
+        return "done"
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Snapshot, "commit", together)
+        with ThreadPoolExecutor(len(works)) as pool:
+            ends = list(pool.map(attempt, works))
+    assert all(end == "done" or "table messages was not changed: " in end for end in ends), ends
+    return [end == "done" for end in ends]
+
+
+def test_files_that_were_cleaned_away_before_they_are_named_are_not_named(
+    folder: Path, spark: SparkSession
+) -> None:
+    """A run has written a file and stops for hours. A cleaning deletes it. The run goes on."""
+    late = data(folder, "orders", [20])
+    age(folder)
+    verify(spark, str(folder), clean=True, keep_hours=1)
+    with pytest.raises(ArchiveError, match="was deleted since it was written"):
+        add(folder, "orders", [late])
+    check(spark, folder)
+    assert offsets(folder) == [1, 2, 4, 5, 6, 8, 9]
+
+
+def test_files_that_a_run_has_just_written_are_not_cleaned_away(folder: Path, spark: SparkSession) -> None:
+    """A run has written a file and not named it yet. Neither a cleaning nor an erasure deletes it."""
+    late = data(folder, "orders", [20])
+    verify(spark, str(folder), clean=True, keep_hours=0)
+    erase(spark, str(folder), "orders", where="offset = 1", keep_hours=0)
+    add(folder, "orders", [late])
+    assert offsets(folder) == [2, 4, 5, 6, 8, 9, 20]
 
 
 @pytest.mark.parametrize("alike", [True, False])
 def test_of_two_compactions_one_changes_something(
     folder: Path, first_two: int, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, alike: bool
 ) -> None:
-    """Run two compactions of the same batches, or of sets of batches that overlap."""
-    both, real = threading.Barrier(2, timeout=60), compacting._part
-
-    def together(*arguments: Any) -> Any:
-        both.wait()
-        return real(*arguments)
-
-    monkeypatch.setattr(compacting, "_part", together)
-
-    def try_it(bytes: int) -> str:
-        try:
-            compact(spark, str(folder), bytes=bytes)
-        except ArchiveError as error:
-            return str(error)
-        return "done"
-
-    with ThreadPoolExecutor(2) as pool:
-        ends = sorted(pool.map(try_it, [first_two, first_two if alike else ALL]))
-    assert ends[0].startswith(LATE)
-    assert ends[1] == "done"
-    assert names(folder)[0] == "compaction-0000000001"
-    age(folder)
-    assert cleaned(spark, folder) > 0
-    assert len(list(folder.glob("messages/**/*.parquet"))) == len(names(folder))
+    """Run two compactions of the same files, or of sets of files that overlap."""
+    before = rows(folder)
+    sizes = [first_two, first_two if alike else ALL]
+    done = at_once(
+        monkeypatch, *(lambda size=size: compact(spark, str(folder), bytes=size) for size in sizes)
+    )
+    assert sorted(done) == [False, True]
+    assert rows(folder) == before
+    assert len(Archive.open(folder).entries("orders")) == (1 if sizes[done.index(True)] == ALL else 2)
+    check(spark, folder)
+    assert rows(folder) == before
 
 
+@pytest.mark.parametrize("cleans", [False, True])
 def test_a_compaction_that_comes_later_than_another_one_changes_nothing(
-    folder: Path, first_two: int, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    folder: Path, first_two: int, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, cleans: bool
 ) -> None:
-    before_its_manifest(monkeypatch, lambda: compact(spark, str(folder), bytes=first_two))
-    with pytest.raises(ArchiveError, match=LATE):
-        compact(spark, str(folder))
-    assert names(folder) == ["compaction-0000000001", "0000000003"]
+    """Cleaning may have deleted its input files and its new files."""
+    before = rows(folder)
 
-
-def test_a_compaction_whose_number_is_free_again_changes_nothing(
-    folder: Path, first_two: int, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def others() -> None:
+    def other() -> None:
         compact(spark, str(folder), bytes=first_two)
+        if cleans:
+            check(spark, folder)
+
+    before_its_commit(monkeypatch, other)
+    with pytest.raises(ArchiveError, match=r"was not changed: |was deleted since"):
         compact(spark, str(folder))
-        age(folder)
-        cleaned(spark, folder)
-        assert not (folder / "manifests/orders/compaction-0000000001.json").exists()
-
-    before_its_manifest(monkeypatch, others)
-    with pytest.raises(ArchiveError, match=LATE):
-        compact(spark, str(folder), bytes=first_two)
-    assert (folder / "manifests/orders/compaction-0000000001.json").exists()
-    assert names(folder) == ["compaction-0000000002"]
-    age(folder)
-    assert cleaned(spark, folder) == 1
-    assert not (folder / "manifests/orders/compaction-0000000001.json").exists()
+    assert rows(folder) == before
+    assert len(Archive.open(folder).entries("orders")) == 2
+    assert compact(spark, str(folder))[0].files_now == 1, "it can be done again"
+    check(spark, folder)
 
 
-def test_a_compaction_whose_files_were_cleaned_away_changes_nothing(
+def test_a_topic_that_another_compaction_has_finished_is_not_compacted_from_an_older_plan(
     folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def clean() -> None:
-        age(folder)
-        assert cleaned(spark, folder) == 1
+    """The other one finishes before the first one reads the table again, which it has just changed."""
+    for offset in (1, 2):
+        batch(folder, "parcels", [offset])
+    real, once = Snapshot.reloaded, [True]
 
-    before_its_manifest(monkeypatch, clean)
-    with pytest.raises(ArchiveError, match=LATE):
+    def meanwhile(snapshot: Snapshot) -> Snapshot:
+        if once:
+            once.pop()
+            compact(spark, str(folder), topics="parcels")
+        return real(snapshot)
+
+    monkeypatch.setattr(Snapshot, "reloaded", meanwhile)
+    with pytest.raises(ArchiveError, match="another compaction or erasure has replaced the same files"):
         compact(spark, str(folder))
-    assert names(folder) == ["0000000001", "0000000002", "0000000003"]
-    assert compact(spark, str(folder))[0].manifests_now == 1, "it can be done again"
-    age(folder)
-    assert cleaned(spark, folder) > 0
-    assert len(list(folder.glob("manifests/orders/*"))) == 1
+    assert offsets(folder, "parcels") == [1, 2]
+    assert [len(Archive.open(folder).entries(topic)) for topic in ("orders", "parcels")] == [1, 1]
+    check(spark, folder)
 
 
-def test_a_compaction_that_took_its_time_is_done(
+def test_of_a_compaction_and_an_erasure_one_is_refused(
     folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The files are old, but no cleaning has run, so they still exist."""
-    before_its_manifest(monkeypatch, lambda: age(folder))
+    compacted, erased = at_once(
+        monkeypatch,
+        lambda: compact(spark, str(folder)),
+        lambda: erase(spark, str(folder), "orders", where="`offset` IN (2, 8)"),
+    )
+    assert compacted is not erased
+    assert offsets(folder) == ([1, 4, 5, 6, 9] if erased else [1, 2, 4, 5, 6, 8, 9])
+    erase(spark, str(folder), "orders", where="`offset` IN (2, 8)")
     compact(spark, str(folder))
-    assert names(folder) == ["compaction-0000000001"]
+    assert offsets(folder) == [1, 4, 5, 6, 9]
+    check(spark, folder)
 
 
-@pytest.mark.parametrize("place", ["_read", "_clean"])
-def test_cleaning_leaves_the_files_of_a_compaction_that_is_done_while_it_looks(
-    folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, place: str
-) -> None:
-    """The compaction finishes while cleaning reads the folder, or just before cleaning deletes unused files."""
-    may_go_on, cleaning = threading.Event(), threading.Event()
-    real = getattr(checking._Check, place)
-
-    def wait() -> None:
-        age(folder)
-        cleaning.set()
-        assert may_go_on.wait(60)
-
-    def meanwhile(*arguments: Any) -> Any:
-        if not may_go_on.is_set():
-            may_go_on.set()
-            slow.result(60)
-        return real(*arguments)
-
-    before_its_manifest(monkeypatch, wait)
-    monkeypatch.setattr(checking._Check, place, meanwhile)
-    with ThreadPoolExecutor(1) as pool:
-        slow = pool.submit(compact, spark, str(folder))
-        assert cleaning.wait(60)
-        assert cleaned(spark, folder) == 0
-    assert names(folder) == ["compaction-0000000001"]
-
-
-def test_of_two_cleanings_one_deletes(
+def test_of_two_erasures_one_is_refused(
     folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The number that a cleaning has taken does not harm the next compaction."""
-    for number in (1, 2):
-        (folder / f"messages/orders/2026-11-21/{number:010d}-killed-0.parquet").write_bytes(b"")
-    age(folder)
-    real, others = checking._Check._take_number, [True]
-
-    def meanwhile(check: Any, archive: Archive) -> bool:
-        if others:
-            others.pop()
-            assert cleaned(spark, folder) == 2
-        return bool(real(check, archive))
-
-    monkeypatch.setattr(checking._Check, "_take_number", meanwhile)
-    assert cleaned(spark, folder) == 0
-    assert compact(spark, str(folder))[0].manifests == 3
-    assert names(folder) == ["compaction-0000000002"]
+    """Each one removes one file of two rows and adds none, so both set the same numbers."""
+    keys = {"ada": [1, 2], "bob": [4, 5]}
+    done = at_once(
+        monkeypatch, *(lambda key=key: erase(spark, str(folder), "orders", key=key) for key in keys)
+    )
+    assert sorted(done) == [False, True]
+    gone = list(keys.values())[done.index(True)]
+    assert offsets(folder) == [offset for offset in [1, 2, 4, 5, 6, 8, 9] if offset not in gone]
+    for key in keys:
+        erase(spark, str(folder), "orders", key=key)
+    assert offsets(folder) == [6, 8, 9]
+    check(spark, folder)
 
 
-def compact_and_clean(spark: SparkSession, folder: Path) -> Callable[[int, int], None]:
-    """Return a progress function. At its first call it compacts and cleans ``parcels``."""
-    todo = [True]
+@pytest.mark.parametrize("erases", [False, True], ids=["compaction", "erasure"])
+@pytest.mark.parametrize("adds_last", [False, True])
+def test_what_an_archive_run_adds_meanwhile_counts(
+    folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, erases: bool, adds_last: bool
+) -> None:
+    def change() -> None:
+        if erases:
+            erase(spark, str(folder), "orders", key="bob")
+        else:
+            compact(spark, str(folder))
 
-    def progress(done: int, total: int) -> None:
-        if todo:
-            todo.pop()
-            assert compact(spark, str(folder), topics="parcels")[0].manifests == 2
+    def append() -> None:
+        add(folder, "orders", [entry])
+
+    entry = data(folder, "orders", [10, 11])
+    first, last = (change, append) if adds_last else (append, change)
+    before_its_commit(monkeypatch, first)
+    last()
+    assert offsets(folder) == [1, 2, *(() if erases else (4, 5)), 6, 8, 9, 10, 11]
+    assert Archive.open(folder).upto("orders") == 11
+    assert len(Archive.open(folder).entries("orders")) == (3 if erases else 2)
+    check(spark, folder)
+
+
+def test_a_commit_is_synced_though_another_one_follows_before_it_is_known(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, sync, once = Snapshot.reloaded, LocalStorage.sync, [True]
+    synced: list[str] = []
+
+    def meanwhile(snapshot: Snapshot) -> Snapshot:
+        if once:
+            once.pop()
+            batch(folder, "parcels", [1])
+            synced.clear()
+        return real(snapshot)
+
+    def syncing(storage: LocalStorage, path: str) -> None:
+        synced.append(path)
+        sync(storage, path)
+
+    monkeypatch.setattr(Snapshot, "reloaded", meanwhile)
+    monkeypatch.setattr(LocalStorage, "sync", syncing)
+    before = Archive.open(folder).snapshots["messages"].version
+    batch(folder, "orders", [10])
+    assert f"messages/_delta_log/{before + 1:020d}.json" in synced
+    assert Archive.open(folder).snapshots["messages"].version == before + 2
+
+
+def test_cleaning_leaves_what_was_committed_while_verification_was_reading(
+    folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading takes long. When cleaning begins, the new files are old enough to be deleted."""
+    killed = data(folder, "orders", [10])
+    real, once = verifying._twice, [True]
+
+    def meanwhile(*given: Any) -> Any:
+        if once:
+            once.pop()
+            batch(folder, "orders", [10])
+            compact(spark, str(folder))
             age(folder)
-            (found,) = verify(spark, str(folder), topics="parcels", clean=True)
-            assert (found.problems, found.deleted) == ([], 4)
+        return real(*given)
 
-    return progress
-
-
-@pytest.fixture
-def parcels(folder: Path) -> Path:
-    """Add a second topic, ``parcels``, which is processed last."""
-    for number in (1, 2):
-        batch(folder, "parcels", number, number - 1, [number])
-    return folder
+    monkeypatch.setattr(verifying, "_twice", meanwhile)
+    (found,) = verify(spark, str(folder), clean=True)
+    assert found.problems == []
+    assert not (folder / killed.path).exists()
+    assert offsets(folder) == [1, 2, 4, 5, 6, 8, 9, 10]
+    check(spark, folder)
 
 
-def test_a_topic_that_was_compacted_and_cleaned_before_its_turn_is_verified_as_it_is_then(
-    parcels: Path, spark: SparkSession
-) -> None:
-    seen: Seen = []
-    first = compact_and_clean(spark, parcels)
-
-    def progress(done: int, total: int) -> None:
-        seen.append((done, total))
-        first(done, total)
-
-    found = verify(spark, str(parcels), progress=progress)
-    assert [(each.topic, each.problems, each.files) for each in found] == [
-        ("orders", [], 3),
-        ("parcels", [], 1),
-    ]
-    assert seen == [(0, 5), (3, 5), (4, 4)]
-
-
-def test_a_topic_that_was_compacted_and_cleaned_before_its_turn_holds_up_no_other(
-    parcels: Path, spark: SparkSession
-) -> None:
-    orders, parcel = compact(spark, str(parcels), progress=compact_and_clean(spark, parcels))
-    assert (orders.manifests, parcel.manifests) == (3, 0)
-    assert verify(spark, str(parcels))[1].problems == []
-
-
-def test_a_damaged_topic_does_not_hold_up_those_before_it(parcels: Path, spark: SparkSession) -> None:
-    (parcels / "manifests/parcels/0000000001.json").unlink()
-    with pytest.raises(ArchiveError, match=r"topic 'parcels'.* missing"):
-        compact(spark, str(parcels))
-    assert names(parcels) == ["compaction-0000000001"]
+def test_a_damaged_topic_does_not_hold_up_those_before_it(folder: Path, spark: SparkSession) -> None:
+    for offset in (1, 2):
+        entry = batch(folder, "parcels", [offset])
+    (folder / entry.path).unlink()
+    with pytest.raises(ArchiveError, match="is missing"):
+        compact(spark, str(folder))
+    assert [len(Archive.open(folder).entries(topic)) for topic in ("orders", "parcels")] == [1, 2]

@@ -1,94 +1,85 @@
-"""Compaction loses and doubles nothing, and verification finds damage."""
+"""Compaction loses and doubles nothing. Verification finds damage, and deletes only what is not in use."""
 
 from __future__ import annotations
 
 import json
-import shutil
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 from django.core.management import CommandError, call_command
 
-from django_mqueue.spark.archiving.layout import data_path, manifest_path
+from django_mqueue.spark import Archive, compact
+from django_mqueue.spark import verify as verify_all
+from django_mqueue.spark.archives import parquet, verifying
+from django_mqueue.spark.archives.parquet import problem
+from django_mqueue.spark.archives.writing import arrow_schema
 from django_mqueue.spark.errors import ArchiveError, NoSuchTopic, OptionError
 
-from .archives import age, batch, begin, data, rows
+from .archives import add, age, batch, begin, data, rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from django_mqueue.spark.archiving import Archive
+    from django_mqueue.spark.archives import Verified
 
 pytestmark = [pytest.mark.spark, pytest.mark.once]
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Return an archive of seven messages in three batches."""
-    begin(tmp_path / "archive")
-    for number, offsets in enumerate([[1, 2, 4], [5, 6], [8, 9]], 1):
-        batch(tmp_path / "archive", "orders", number, [0, 4, 6][number - 1], offsets)
-    return tmp_path / "archive"
+    """Return an archive of seven messages in three files."""
+    folder = begin(tmp_path / "archive")
+    for offsets in ([1, 2, 4], [5, 6], [8, 9]):
+        batch(folder, "orders", offsets)
+    return folder
 
 
-def opened(folder: Path) -> Archive:
-    from django_mqueue.spark import Archive
-
-    return Archive.open(folder)
-
-
-def verify(spark: SparkSession, folder: Path, **more: Any) -> Any:
-    from django_mqueue.spark import verify
-
-    (found,) = verify(spark, str(folder), **more)
+def verify(spark: SparkSession, folder: Path, **more: Any) -> Verified:
+    (found,) = verify_all(spark, str(folder), **more)
     return found
 
 
-def test_batches_become_one_and_nothing_changes(folder: Path, spark: SparkSession) -> None:
-    from django_mqueue.spark import compact
+def data_files(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.parquet"))
 
-    before = rows(folder)
+
+def test_files_become_one_and_nothing_changes(folder: Path, spark: SparkSession) -> None:
+    before, version = rows(folder), Archive.open(folder).snapshots["messages"].version
     (done,) = compact(spark, str(folder))
-    assert (done.manifests, done.manifests_now, done.files, done.files_now, done.rows) == (3, 1, 3, 1, 7)
+    assert (done.topic, done.files, done.files_now, done.rows) == ("orders", 3, 1, 7)
     assert rows(folder) == before
-    (manifest,) = opened(folder).manifests("orders")
-    assert (manifest.name, manifest.position) == ("compaction-0000000001", 9)
-    assert opened(folder).upto("orders") == 9
-    (done,) = compact(spark, str(folder))
-    assert done.manifests == 0
-    found = verify(spark, folder, clean=True)
-    assert (found.problems, found.rows, len(found.orphans), found.deleted) == ([], 7, 6, 0)
-    age(folder)
-    assert verify(spark, folder).deleted == 0
-    assert verify(spark, folder, clean=True).deleted == 6
-    assert verify(spark, folder).orphans == []
-    assert len(list(folder.glob("manifests/orders/*"))) == 1
-    assert rows(folder) == before
-
-
-def test_what_was_compacted_is_compacted_again_with_what_came_since(
-    folder: Path, spark: SparkSession
-) -> None:
-    from django_mqueue.spark import compact
-
-    compact(spark, str(folder))
-    batch(folder, "orders", 4, 9, [11, 12])
-    compact(spark, str(folder))
-    (manifest,) = opened(folder).manifests("orders")
-    assert (manifest.name, manifest.since, manifest.batch) == ("compaction-0000000002", 1, 4)
-    (folder / manifest_path("orders", "compaction-0000000001")).unlink()
+    assert Archive.open(folder).upto("orders") == 9
+    was = Archive.open(folder, as_of=version)
+    assert [row.offset for row in was.frame(spark, "orders").orderBy("offset").collect()] == [
+        1,
+        2,
+        4,
+        5,
+        6,
+        8,
+        9,
+    ]
+    assert compact(spark, str(folder))[0].files == 0
+    found = verify(spark, folder)
+    assert (found.problems, found.rows, found.files, len(found.unused)) == ([], 7, 1, 3)
+    batch(folder, "orders", [11, 12])
+    assert compact(spark, str(folder))[0].files == 2, "what was compacted is compacted with what came since"
     assert [offset for offset, _ in rows(folder)] == [1, 2, 4, 5, 6, 8, 9, 11, 12]
+    assert verify(spark, folder).problems == []
 
 
-def test_batches_are_put_together_up_to_a_size(folder: Path, spark: SparkSession) -> None:
-    from django_mqueue.spark import compact
-
+def test_files_are_put_together_up_to_a_size(folder: Path, spark: SparkSession) -> None:
     before = rows(folder)
-    sizes = [entry.bytes for entry in opened(folder).entries("orders")]
-    compact(spark, str(folder), bytes=sum(sizes[:2]))
-    assert [m.name for m in opened(folder).manifests("orders")] == ["compaction-0000000001", "0000000003"]
+    entries = Archive.open(folder).entries("orders")
+    compact(spark, str(folder), bytes=sum(entry.bytes for entry in entries[:2]))
+    now = Archive.open(folder).entries("orders")
+    assert [entry.rows for entry in now] == [5, 2]
+    assert now[1] == entries[2]
     assert rows(folder) == before
     with pytest.raises(OptionError, match="bytes is 0"):
         compact(spark, str(folder), bytes=0)
@@ -96,190 +87,177 @@ def test_batches_are_put_together_up_to_a_size(folder: Path, spark: SparkSession
         compact(spark, str(folder), topics="order")
 
 
+def test_days_are_compacted_each_by_itself_into_files_of_a_bounded_size(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Around midnight, files of two days alternate."""
+    folder = begin(tmp_path / "archive")
+    for day, offsets in ((21, [1, 4]), (22, [2, 3]), (21, [5, 6]), (22, [7])):
+        entry = data(folder, "orders", offsets, date=f"2026-11-{day}")
+        add(folder, "orders", [entry], upto=max(offsets))
+    before = sorted(rows(folder))
+    monkeypatch.setattr(parquet, "ROWS_PER_GROUP", 1)
+    monkeypatch.setattr(parquet, "BYTES_PER_FILE", 1)
+    assert compact(spark, str(folder), topics=["orders"])[0].files == 4
+    found = Archive.open(folder).entries("orders")
+    assert {(entry.date, entry.first) for entry in found} >= {("2026-11-21", 1), ("2026-11-22", 2)}
+    assert all(f"/date={entry.date}/" in entry.path for entry in found)
+    assert sorted(rows(folder)) == before
+    assert verify(spark, folder).problems == []
+
+
 def test_older_files_get_the_columns_of_now(folder: Path, spark: SparkSession) -> None:
-    from django_mqueue.spark import compact
-    from django_mqueue.spark.archiving.writing import arrow_schema
-
-    batch(folder, "orders", 4, 9, [10], columns=7)
+    batch(folder, "orders", [10], columns=7)
     compact(spark, str(folder))
-    (entry,) = opened(folder).entries("orders")
-    import pyarrow.parquet as pq
-
+    (entry,) = Archive.open(folder).entries("orders")
     written = pq.ParquetFile(folder / entry.path).read()
     assert written.schema.names == arrow_schema("messages").names
     assert written.column("payload").to_pylist()[-2:] == [b"1", None]
 
 
-def test_deliveries_of_several_groups_are_sorted_together(folder: Path) -> None:
-    """The files of several groups overlap in one range. After compaction no files overlap."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from django_mqueue.spark.archiving.compacting import _merging, _Task
-    from django_mqueue.spark.archiving.files import files_at
-    from django_mqueue.spark.archiving.parquet import Days, problem
-    from django_mqueue.spark.archiving.writing import arrow_schema
-
-    schema, files = arrow_schema("deliveries"), files_at(folder)
-    entries = []
+def test_deliveries_of_several_groups_are_sorted_together(folder: Path, spark: SparkSession) -> None:
+    """The files of several groups overlap in one range. After compaction, no files overlap."""
     for group, offsets in (("a", [1, 2, 4]), ("b", [2, 3]), ("a", [5])):
-        empty = {field.name: pa.nulls(len(offsets), field.type) for field in schema}
-        given = {"offset": pa.array(offsets, pa.int64()), "group": pa.array([group] * len(offsets))}
-        with Days(files, "deliveries", "orders", 1, f"{group}{offsets[0]}", schema) as days:
-            days.put("2026-11-21", pa.table({**empty, **given}, schema=schema))
-        entries += days.entries
-    (one,) = _merging(str(folder))(_Task("orders", 1, "deliveries", "2026-11-21", tuple(entries)))
-    assert problem(files, one) is None
-    table = pq.ParquetFile(folder / one.path).read()
-    assert list(zip(table["offset"].to_pylist(), table["group"].to_pylist(), strict=True)) == [
-        (1, "a"), (2, "a"), (2, "b"), (3, "b"), (4, "a"), (5, "a"),
-    ]  # fmt: skip
+        batch(folder, "orders", offsets, table="deliveries", group=group)
+    compact(spark, str(folder))
+    archive = Archive.open(folder)
+    (entry,) = archive.entries("orders", "deliveries")
+    assert problem(archive.storage, entry) is None
+    assert rows(folder, table="deliveries") == [(1, "a"), (2, "a"), (2, "b"), (3, "b"), (4, "a"), (5, "a")]
+    assert verify(spark, folder).problems == []
+
+
+def first_file(folder: Path) -> Path:
+    return folder / Archive.open(folder).entries("orders")[0].path
 
 
 def spoil_a_byte(folder: Path) -> None:
-    path = next(iter(folder.glob("messages/**/*.parquet")))
+    path = first_file(folder)
     data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
+    data[100] ^= 1
     path.write_bytes(data)
 
 
 def cut_it_short(folder: Path) -> None:
-    path = next(iter(folder.glob("messages/**/*.parquet")))
+    path = first_file(folder)
     path.write_bytes(path.read_bytes()[:-1])
 
 
 def delete_a_file(folder: Path) -> None:
-    next(iter(folder.glob("messages/**/*.parquet"))).unlink()
+    first_file(folder).unlink()
 
 
-def delete_the_first_manifest(folder: Path) -> None:
-    (folder / manifest_path("orders", "0000000001")).unlink()
-
-
-def delete_a_manifest(folder: Path) -> None:
-    (folder / manifest_path("orders", "0000000002")).unlink()
-
-
-def cut_a_manifest_short(folder: Path) -> None:
-    path = folder / manifest_path("orders", "0000000002")
-    path.write_bytes(path.read_bytes()[:100])
-
-
-def change_a_manifest(name: str, value: Any) -> Callable[[Path], None]:
-    def change(folder: Path) -> None:
-        path = folder / manifest_path("orders", "0000000001")
-        manifest = json.loads(path.read_text())
-        manifest["tables"]["messages"]["files"][0][name] = value
-        if name == "rows":
-            manifest["tables"]["messages"]["rows"] = value
-        path.write_text(json.dumps(manifest))
-
-    return change
+def take_a_file_out(folder: Path) -> None:
+    """A commit that removes a file, and does not set the number ``erased``."""
+    archive = Archive.open(folder)
+    archive.snapshots["messages"].commit({}, remove=archive.entries("orders")[:1])
 
 
 def put_a_message_in_twice(folder: Path) -> None:
-    path = folder / manifest_path("orders", "0000000003")
-    manifest = json.loads(path.read_text())
-    entry = data(folder, "orders", 3, [8])
-    other = data_path("messages", "orders", "2026-11-21", 3, "again", 0)
-    shutil.copy(folder / entry.path, folder / other)
-    part = manifest["tables"]["messages"]
-    part["rows"] = 2
-    part["files"] = [{**vars(entry)}, {**vars(entry), "path": other}]
-    path.write_text(json.dumps(manifest))
+    add(folder, "orders", [data(folder, "orders", [8])], upto=9)
+
+
+def put_in_what_is_above_the_end(folder: Path) -> None:
+    add(folder, "orders", [data(folder, "orders", [10])], upto=9)
+
+
+def name_it(**wrong: Any) -> Callable[[Path], None]:
+    """A table that says something else of a file than is there."""
+
+    def name(folder: Path) -> None:
+        add(folder, "orders", [replace(data(folder, "orders", [10, 11]), **wrong)], upto=11)
+
+    return name
 
 
 @pytest.mark.parametrize(
     ("harm", "told"),
     [
-        (spoil_a_byte, "has another checksum than when it was written"),
+        (spoil_a_byte, "cannot be read: "),
         (cut_it_short, r"has \d+ bytes, not \d+"),
         (delete_a_file, "is missing"),
-        (
-            delete_the_first_manifest,
-            "0000000002 is the first, but begins above 4: those before it are missing",
-        ),
-        (
-            delete_a_manifest,
-            "0000000001 ends at offset 4, but 0000000003 begins above 6: one between them is missing",
-        ),
-        (cut_a_manifest_short, "0000000002.json: is not JSON"),
-        (change_a_manifest("rows", 4), "has 3 rows, not 4"),
-        (change_a_manifest("first", 2), "does not begin and end with offsets 2 and 4"),
+        (take_a_file_out, "messages: 7 rows were added and 0 erased, but 4 are there"),
         (put_a_message_in_twice, "offset 8 is there 2 times"),
+        (put_in_what_is_above_the_end, "there is offset 10, above 9"),
+        (name_it(rows=3), "has 2 rows, not 3"),
+        (name_it(first=9), "does not begin and end with offsets 9 and 11"),
     ],
 )
 def test_verification_finds(
     folder: Path, spark: SparkSession, harm: Callable[[Path], None], told: str
 ) -> None:
-    import re
-
-    assert verify(spark, folder).problems == []
+    """And then nothing is deleted, also of other topics."""
+    batch(folder, "parcels", [1])
+    killed = folder / data(folder, "orders", [1]).path
+    age(folder)
+    assert [each.problems for each in verify_all(spark, str(folder))] == [[], []]
     harm(folder)
-    orphan = folder / data_path("messages", "orders", "2026-11-21", 1, "killed", 0)
-    orphan.write_bytes(b"")
-    age(folder)
-    found = verify(spark, folder, clean=True)
-    assert re.search(told, "\n".join(found.problems)), found.problems
-    assert found.deleted == 0
-    assert orphan.exists()
+    orders, parcels = verify_all(spark, str(folder), clean=True, keep_hours=0)
+    assert re.search(told, "\n".join(orders.problems)), orders.problems
+    assert (orders.deleted, killed.exists(), parcels.problems) == (0, True, [])
+    assert verify(spark, folder, topics="parcels").problems == []
 
 
-def test_compaction_carries_no_harm_on(folder: Path, spark: SparkSession) -> None:
-    from django_mqueue.spark import compact
-
-    spoil_a_byte(folder)
-    with pytest.raises(ArchiveError, match="has another checksum"):
-        compact(spark, str(folder))
-    assert len(opened(folder).manifests("orders")) == 3
-
-
-def test_clean_leaves_what_a_run_may_be_about_to_name(folder: Path, spark: SparkSession) -> None:
-    date = "2026-11-21"
-    killed = folder / data_path("messages", "orders", date, 3, "killed", 0)
-    running = folder / data_path("messages", "orders", date, 4, "running", 0)
-    foreign = folder / "messages/orders/notes.txt"
-    beside = folder / "manifests/orders/.0000000004.json.abc"
-    for path in (killed, running, foreign, beside):
-        path.write_bytes(b"")
-    age(folder)
-    fresh = folder / data_path("messages", "orders", date, 2, "fresh", 0)
-    fresh.write_bytes(b"")
-    found = verify(spark, folder, clean=True)
-    assert (len(found.orphans), found.deleted) == (5, 2)
-    assert [path.exists() for path in (killed, running, foreign, beside, fresh)] == [
-        False,
-        True,
-        True,
-        False,
-        True,
+def test_deliveries_of_one_offset_are_no_duplicates(folder: Path, spark: SparkSession) -> None:
+    for group in ("a", "b"):
+        batch(folder, "orders", [1, 2], table="deliveries", group=group)
+    assert verify(spark, folder).problems == []
+    batch(folder, "orders", [2], table="deliveries", group="b")
+    assert verify(spark, folder).problems == [
+        "topic 'orders', deliveries: offset 2, group b is there 2 times"
     ]
 
 
-def test_clean_leaves_what_is_nobody_s_and_takes_what_a_killed_run_left_beside(
-    folder: Path, spark: SparkSession
+@pytest.mark.parametrize("harm", [spoil_a_byte, cut_it_short, delete_a_file])
+def test_a_damaged_file_is_not_carried_on(
+    folder: Path, spark: SparkSession, harm: Callable[[Path], None]
 ) -> None:
-    left = [".probe-1a2b", "..probe-1a2b.3c4d", ".mqueue-archive.json.5e6f"]
-    for name in (*left, ".gitkeep", "README"):
-        (folder / name).write_text("")
-    verify(spark, folder, clean=True)
-    assert {path.name for path in folder.iterdir()} > set(left), "a run may have just begun"
+    before = Archive.open(folder).entries("orders")
+    harm(folder)
+    there = data_files(folder)
+    with pytest.raises(ArchiveError, match=re.escape(before[0].path)):
+        compact(spark, str(folder))
+    assert Archive.open(folder).entries("orders") == before
+    assert data_files(folder) == there
+
+
+def test_clean_deletes_only_unused_files_that_are_old_enough(folder: Path, spark: SparkSession) -> None:
+    """A young file may be of a run that is about to commit it. A removed file may be in use by a reader."""
+    before = rows(folder)
+    old = folder / data(folder, "orders", [10]).path
     age(folder)
-    verify(spark, folder, clean=True)
-    assert {path.name for path in folder.iterdir() if path.is_file()} == {
-        "mqueue-archive.json", ".gitkeep", "README",
-    }  # fmt: skip
+    young = folder / data(folder, "orders", [10]).path
+    compact(spark, str(folder))
+    beside = folder / ".gitkeep"
+    beside.write_text("")
+    (used,) = Archive.open(folder).entries("orders")
+    for clean, deleted in ((False, 0), (True, 1), (True, 0)):
+        found = verify(spark, folder, clean=clean)
+        assert (found.problems, len(found.unused), found.deleted) == (
+            [],
+            5 - (clean and not deleted),
+            deleted,
+        )
+    assert (old.exists(), young.exists()) == (False, True)
+    age(folder)
+    found = verify(spark, folder, clean=True)
+    assert (len(found.unused), found.deleted) == (4, 1), "the three others were removed just now"
+    found = verify(spark, folder, clean=True, keep_hours=0)
+    assert (found.problems, found.deleted) == ([], 3)
+    assert data_files(folder) == [folder / used.path]
+    assert beside.exists()
+    assert verify(spark, folder).unused == []
+    assert rows(folder) == before
+    with pytest.raises(OptionError, match="keep_hours is -1"):
+        verify(spark, folder, clean=True, keep_hours=-1)
 
 
 def test_progress_is_told_by_files(
     folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Progress is reported during one long topic, and over two topics."""
-    from django_mqueue.spark import compact, verify
-    from django_mqueue.spark.archiving import checking
-
     for number in (1, 2):
-        batch(folder, "parcels", number, number - 1, [number])
+        batch(folder, "parcels", [number])
     seen: list[tuple[int, int]] = []
 
     def steps() -> list[tuple[int, int]]:
@@ -290,12 +268,12 @@ def test_progress_is_told_by_files(
     def progress(done: int, total: int) -> None:
         seen.append((done, total))
 
-    verify(spark, str(folder), progress=progress)
+    verify_all(spark, str(folder), progress=progress)
     assert steps() == [(0, 5), (3, 5), (5, 5)]
-    monkeypatch.setattr(checking, "BYTES_PER_ROUND", 1)
-    verify(spark, str(folder), progress=progress)
+    monkeypatch.setattr(verifying, "BYTES_PER_ROUND", 1)
+    verify_all(spark, str(folder), progress=progress)
     assert steps() == [(done, 5) for done in range(6)]
-    two = sum(entry.bytes for entry in opened(folder).entries("orders")[:2])
+    two = sum(entry.bytes for entry in Archive.open(folder).entries("orders")[:2])
     compact(spark, str(folder), bytes=two, progress=progress)
     assert steps() == [(0, 4), (2, 4), (4, 4)]
     compact(spark, str(folder), bytes=two, progress=progress)
@@ -303,24 +281,25 @@ def test_progress_is_told_by_files(
 
 
 def test_the_commands_tell(folder: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    progress: list[str] = []
+
     def said(*command: str) -> str:
         call_command("mqueue_spark", *command, "--to", str(folder))
         out, err = capsys.readouterr()
         progress.append(err)
         return out
 
-    progress: list[str] = []
     assert said("verify").startswith("orders: whole, 7 rows in 3 files of 0.0 MiB\n")
     assert "3 of 3 (100%) files, " in progress[-1]
-    assert said("compact") == "orders: 3 batches with 3 files are 1 with 1, 7 rows\n"
+    assert said("compact") == "orders: 3 files are 1, with 7 rows\n"
     assert "3 of 3 (100%) files, " in progress[-1]
     assert said("compact") == "orders: nothing to put together\n"
     assert "files" not in progress[-1]
-    assert "; 6 files belong to nothing" in said("verify", "--clean")
+    assert "; 3 files are not in use\n" in said("verify", "--clean")
+    assert "; 3 files are not in use, 3 of them deleted\n" in said("verify", "--clean", "--keep-hours", "0")
     assert json.loads(said("verify", "--json"))[0]["rows"] == 7
-    assert json.loads(said("compact", "--json"))[0]["manifests"] == 0
-    spoiled = next(iter(opened(folder).entries("orders")))
-    (folder / spoiled.path).write_bytes(b"")
+    assert json.loads(said("compact", "--json"))[0]["files"] == 0
+    first_file(folder).write_bytes(b"")
     with pytest.raises((CommandError, SystemExit)):
         said("verify")
     assert "NOT whole" in capsys.readouterr().out

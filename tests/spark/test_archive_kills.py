@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from contextlib import AbstractContextManager
 from functools import partial
@@ -18,14 +19,12 @@ from tests.support.subscribers import collect
 from .archive_crashing import (
     GROUP,
     TOPIC,
-    batches,
     is_ahead_of_its_group,
-    is_being_written,
-    named,
+    is_between_its_tables,
     numbers,
-    spark_writes,
+    unused,
     verb,
-    written,
+    version,
 )
 from .crashing import Processes, collecting, crash, finish
 from .streams import stands_at
@@ -39,58 +38,68 @@ ROWS, BATCH = 2000, "400"
 
 
 @override_settings(MQUEUE={"RETENTION": 0, "GC_INTERVAL": 0.01})
-@pytest.mark.parametrize("hadoop", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.exhaustive
 def test_a_killed_run_is_gone_on_with_and_each_message_counts_once(
-    options: dict[str, str], tmp_path: Path, spark: SparkSession, hadoop: bool
+    options: dict[str, str], tmp_path: Path, spark: SparkSession
 ) -> None:
     from django_mqueue.spark import verify
 
     place = tmp_path / "archive"
     published = 0
 
-    def run() -> AbstractContextManager[Processes]:
+    def run(pause_before: str = "") -> AbstractContextManager[Processes]:
         """Publish more messages, because the run before may have archived all of them, and start a run."""
         nonlocal published
         publish_many(TOPIC, range(published, published + ROWS))
         published += ROWS
-        return verb("archive", options, place, "--batch-rows", BATCH, hadoop=hadoop)
+        return verb("archive", options, place, "--batch-rows", BATCH, pause_before=pause_before)
 
-    def while_spark_writes(running: Processes) -> None:
-        running.kill_when(partial(spark_writes, place), "Spark writes")
+    def before_the_commits(running: Processes) -> None:
+        running.until(lambda: version(place) >= 1, "a batch is there")
+        known = unused(place)
+        running.kill_when(lambda: bool(unused(place) - known), "files are there that no table names")
 
-    def in_the_midst(running: Processes) -> None:
-        running.until(lambda: batches(place) >= 1, "a batch is there")
-        running.kill_when(partial(is_being_written, place), "files are there, and no manifest")
+    def before_the_messages(running: Processes) -> None:
+        running.kill_when(partial(is_between_its_tables, place), "deliveries are committed, and messages not")
 
     def before_the_move(running: Processes) -> None:
         ahead = partial(is_ahead_of_its_group, place)
-        running.kill_when(ahead, "a manifest is there, and the group behind", locked=TOPIC)
+        running.kill_when(ahead, "messages are committed, and the group is behind", locked=TOPIC)
+
+    def check_nothing_is_lost() -> None:
+        """Each message is in the archive or in the log."""
+        archived = numbers(place)
+        assert len(set(archived)) == len(archived)
+        payloads = Message.objects.filter(topic=TOPIC).values_list("payload", flat=True)
+        assert {*archived, *(json.loads(bytes(payload)) for payload in payloads)} == set(range(published))
 
     with collecting(TOPIC):
-        if hadoop:
-            crash(run, while_spark_writes)
-            assert spark_writes(place)
-        crash(run, in_the_midst)
-        assert set(named(place)) < written(place)
+        crash(run, before_the_commits)
+        assert unused(place)
+        assert not is_between_its_tables(place)
         assert not is_ahead_of_its_group(place)
         collect(TOPIC)
         held = Message.objects.filter(topic=TOPIC).count()
         assert 0 < held < published, "nothing was deleted behind it"
+        check_nothing_is_lost()
+        crash(lambda: run("messages"), before_the_messages)
+        assert is_between_its_tables(place)
+        assert not is_ahead_of_its_group(place)
+        check_nothing_is_lost()
         crash(run, before_the_move)
+        assert not is_between_its_tables(place)
         assert is_ahead_of_its_group(place)
+        check_nothing_is_lost()
         finish(run)
     assert numbers(place) == list(range(published))
     assert not is_ahead_of_its_group(place)
     collect(TOPIC)
     assert not Message.objects.filter(topic=TOPIC).exists()
     assert stands_at(GROUP) > 0
-    useless = written(place) - set(named(place))
-    assert useless, "nothing was left by the kills: this proves nothing about cleaning"
+    assert unused(place), "nothing was left by the kills: this proves nothing about cleaning"
     for path in place.rglob("*.*"):
         os.utime(path, (0, 0))  # Old files: no process uses them.
     (cleaned,) = verify(spark, str(place), clean=True)
     assert cleaned.problems == []
-    assert written(place) == set(named(place))
-    assert not spark_writes(place)
+    assert unused(place) == set()
     assert numbers(place) == list(range(published))

@@ -10,6 +10,7 @@ import random
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
@@ -23,13 +24,12 @@ from tests.support.subscribers import collect
 
 from .archive_crashing import (
     TOPIC,
-    batches,
     is_ahead_of_its_group,
-    is_being_written,
-    manifests,
-    named,
+    is_between_its_tables,
     numbers,
+    unused,
     verb,
+    version,
     written,
 )
 from .crashing import JAVA, TASKS, Processes, collecting, crash, finish, publishing
@@ -70,19 +70,24 @@ def tasks(run: Processes, place: Path) -> None:
         threading.Event().wait(0.4)
 
 
-def before_the_manifest(run: Processes, place: Path) -> None:
-    run.kill_when(partial(is_being_written, place), "files are there, and no manifest")
+def before_the_commits(run: Processes, place: Path) -> None:
+    known = unused(place)
+    run.kill_when(lambda: bool(unused(place) - known), "files are there that no table names")
+
+
+def before_the_messages(run: Processes, place: Path) -> None:
+    """The run waits forever at this moment of its first batch."""
+    run.kill_when(partial(is_between_its_tables, place), "deliveries are committed, and messages not")
 
 
 def before_the_move(run: Processes, place: Path) -> None:
-    run.kill_when(
-        partial(is_ahead_of_its_group, place), "a manifest is there, and the group behind", locked=TOPIC
-    )
+    ahead = partial(is_ahead_of_its_group, place)
+    run.kill_when(ahead, "messages are committed, and the group is behind", locked=TOPIC)
 
 
 WAYS: list[Way] = [
-    everything, before_the_manifest, tasks, before_the_move, the_jvm, before_the_manifest, tasks,
-    its_own_process, before_the_move, everything,
+    everything, before_the_commits, tasks, before_the_move, before_the_messages, the_jvm, before_the_commits, tasks,
+    before_the_messages, its_own_process, before_the_move, everything,
 ]  # fmt: skip
 
 
@@ -90,26 +95,26 @@ def is_compacting(place: Path, known: set[str]) -> bool:
     return bool(written(place) - known)
 
 
-def compact_and_be_killed(options: dict[str, str], place: Path, *, hadoop: bool) -> None:
+def compact_and_be_killed(options: dict[str, str], place: Path) -> None:
     known, counted = written(place), numbers(place)
     crash(
-        lambda: verb("compact", options, place, hadoop=hadoop),
+        lambda: verb("compact", options, place),
         lambda run: run.kill_when(partial(is_compacting, place, known), "a file of a compaction is there"),
     )
     assert numbers(place) == counted
 
 
-def test_two_compactions_at_once_one_of_which_is_killed_when_its_manifest_is_there(
+def test_two_compactions_at_once_one_of_which_is_killed_when_it_has_committed(
     options: dict[str, str], tmp_path: Path
 ) -> None:
-    """The other compaction is paused before it writes its manifest. No kill may need manual repair."""
+    """The other compaction is paused before it commits. No kill may need manual repair."""
     publish_many(TOPIC, range(3000))
     place = tmp_path / "archive"
     finish(lambda: verb("archive", options, place, "--batch-rows", "1000"))
-    known = written(place)
+    known, before = written(place), version(place)
 
     def is_done() -> bool:
-        return any(place.glob(f"manifests/{TOPIC}/compaction-*.json"))
+        return version(place) > before
 
     with verb("compact", options, place) as slow:
         slow.until(lambda: is_compacting(place, known), "it writes a file")
@@ -117,12 +122,13 @@ def test_two_compactions_at_once_one_of_which_is_killed_when_its_manifest_is_the
         assert not is_done()
         crash(
             lambda: verb("compact", options, place),
-            lambda run: run.kill_when(is_done, "its manifest is there"),
+            lambda run: run.kill_when(is_done, "it has committed"),
         )
         assert numbers(place) == list(range(3000))
         slow.send(signal.SIGCONT)
         assert slow.worker.wait(120) == 1
-        assert "this one has changed nothing" in slow.worker.output()
+        assert "table messages was not changed" in slow.worker.output()
+    assert version(place) == before + 1
     assert numbers(place) == list(range(3000))
     clean(options, place)
     finish(lambda: verb("compact", options, place))
@@ -130,47 +136,50 @@ def test_two_compactions_at_once_one_of_which_is_killed_when_its_manifest_is_the
     assert numbers(place) == list(range(3000))
 
 
-def clean(options: dict[str, str], place: Path, *, hadoop: bool = False) -> None:
+def clean(options: dict[str, str], place: Path) -> None:
+    """Delete all unused files."""
     for path in place.rglob("*.*"):
         os.utime(path, (0, 0))  # Old files: no process uses them.
-    finish(lambda: verb("verify", options, place, "--clean", hadoop=hadoop))
-    assert written(place) == set(named(place))
-    # A checksum file of Hadoop's may outlive its manifest, if the kill came between the two deletions.
-    left = {path.stem for path in place.glob(f"manifests/{TOPIC}/*") if path.suffix != ".crc"}
-    assert left == set(manifests(place))
+    finish(lambda: verb("verify", options, place, "--clean", "--keep-hours", "0"))
+    assert unused(place) == set()
 
 
-@pytest.mark.parametrize("hadoop", [False, True])
-def test_each_message_counts_once(options: dict[str, str], tmp_path: Path, hadoop: bool) -> None:
+def test_each_message_counts_once(options: dict[str, str], tmp_path: Path) -> None:
     seed = random.randrange(1_000_000)
     chance = random.Random(seed)
     print(f"seed {seed}")
     place = tmp_path / "archive"
+
+    def run(way: Way) -> AbstractContextManager[Processes]:
+        pause_before = "messages" if way is before_the_messages else ""
+        return verb("archive", options, place, "--batch-rows", BATCH, pause_before=pause_before)
+
     with publishing(TOPIC, ROWS), collecting(TOPIC):
         for way in WAYS:
-            goal = batches(place) + chance.randint(1, 2)
+            goal = version(place) + chance.randint(1, 2)
 
             def at_work(run: Processes, way: Way = way, goal: int = goal) -> None:
-                run.until(lambda: batches(place) >= goal, f"batch {goal} is there")
-                threading.Event().wait(chance.random())
+                if way is not before_the_messages:
+                    run.until(lambda: version(place) >= goal, f"batch {goal} is there")
+                    threading.Event().wait(chance.random())
                 way(run, place)
 
-            crash(lambda: verb("archive", options, place, "--batch-rows", BATCH, hadoop=hadoop), at_work)
+            crash(partial(run, way), at_work)
             print(
-                f"{way.__name__}: {batches(place)} batches, {Message.objects.filter(topic=TOPIC).count()} in the log"
+                f"{way.__name__}: {version(place)} batches, {Message.objects.filter(topic=TOPIC).count()} in the log"
             )
             counted = numbers(place)
             assert len(set(counted)) == len(counted), "twice"
-        compact_and_be_killed(options, place, hadoop=hadoop)
+        compact_and_be_killed(options, place)
     with collecting(TOPIC):
-        finish(lambda: verb("archive", options, place, "--batch-rows", BATCH, hadoop=hadoop), 600)
+        finish(lambda: verb("archive", options, place, "--batch-rows", BATCH), 600)
     assert numbers(place) == list(range(ROWS))
     collect(TOPIC)
     assert not Message.objects.filter(topic=TOPIC).exists()
-    assert written(place) > set(named(place)), "nothing was left by the kills"
-    finish(lambda: verb("compact", options, place, hadoop=hadoop))
-    assert len(manifests(place)) == 1
-    clean(options, place, hadoop=hadoop)
+    assert unused(place), "nothing was left by the kills"
+    finish(lambda: verb("compact", options, place))
+    clean(options, place)
+    assert 1 <= len(written(place)) <= 2, "a file for each day"
     assert numbers(place) == list(range(ROWS))
 
 
@@ -194,8 +203,8 @@ def test_a_run_that_stood_still_for_long_does_no_harm_to_the_one_that_took_its_p
     place = tmp_path / "archive"
     rows = ("--batch-rows", "1000")
     with collecting(TOPIC), verb("archive", options, place, *rows) as slow:
-        slow.until(lambda: batches(place) >= 2, "two batches are there")
-        slow.until(lambda: is_being_written(place), "a batch is under way")
+        slow.until(lambda: version(place) >= 2, "two batches are there")
+        slow.until(lambda: bool(unused(place)), "a batch is being written")
         slow.send(
             signal.SIGSTOP
         )  # The next verb starts half a minute later, as far as the heartbeats of its group show.

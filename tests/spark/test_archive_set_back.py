@@ -10,8 +10,8 @@ from django_mqueue import publish, publish_many
 from django_mqueue.exceptions import LogGap
 from django_mqueue.models import Message, Offset
 from django_mqueue.service import following
-from django_mqueue.spark.archiving.manifest import Last
-from django_mqueue.spark.archiving.standing import Standing, check, check_last, check_log, move, settle
+from django_mqueue.spark.archives.catalog import Last
+from django_mqueue.spark.archives.standing import Standing, check, check_last, check_log, move, settle
 from django_mqueue.store import offsets
 from tests.support.subscribers import in_log
 
@@ -36,7 +36,7 @@ def standing() -> Standing:
         GROUP,
         {"messages": row.offset},
         row.offset,
-        2,
+        True,
         begun.life,
         third,
         Last(row.offset, row.message_id),
@@ -94,7 +94,7 @@ def test_a_run_that_was_killed_before_it_moved_its_group_is_no_sign(standing: St
     look(standing)
 
 
-def test_manifests_of_earlier_versions_name_no_last_message(standing: Standing) -> None:
+def test_an_archive_whose_messages_were_erased_has_no_last_message(standing: Standing) -> None:
     look(replace(standing, last=None))
 
 

@@ -18,9 +18,9 @@ from django_mqueue.exceptions import GroupTaken, LogGap
 from django_mqueue.models import Message, SubscriberHeartbeat
 from django_mqueue.service import following
 from django_mqueue.service.finished import finished_upto
-from django_mqueue.spark.archiving import membership
-from django_mqueue.spark.archiving.membership import Membership
-from django_mqueue.spark.archiving.standing import Standing, check, move, settle, still
+from django_mqueue.spark.archives import membership
+from django_mqueue.spark.archives.membership import Membership
+from django_mqueue.spark.archives.standing import Standing, check, move, settle, still
 from django_mqueue.spark.connecting import Connecting, Line
 from tests.support.subscribers import QUICK, collect, in_log, poll_until
 from tests.support.subscribers import settle as settle_workers
@@ -40,15 +40,15 @@ def standing() -> Standing:
     publish_many("orders", range(3))
     third = in_log("orders")[-1]
     publish_many("orders", range(2))
-    found = settle(of(0, batch=0), "default")
+    found = settle(of(0, begun=False), "default")
     assert streams.settle("orders") == in_log("orders")[-1]
-    moved = Standing("orders", GROUP, {"messages": third}, third, 1, found.life)
+    moved = Standing("orders", GROUP, {"messages": third}, third, True, found.life)
     move(moved, "default")
     return moved
 
 
-def of(position: int, batch: int = 1, life: int = 1) -> Standing:
-    return Standing("orders", GROUP, {"messages": position}, position, batch, life)
+def of(position: int, life: int = 1, *, begun: bool = True) -> Standing:
+    return Standing("orders", GROUP, {"messages": position}, position, begun, life)
 
 
 def place() -> following.Place | None:
@@ -88,7 +88,7 @@ def test_a_run_goes_on_where_the_last_one_ended(standing: Standing) -> None:
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_a_group_that_does_not_fit_the_manifests_is_a_gap(
+def test_a_group_that_does_not_fit_the_archive_is_a_gap(
     standing: Standing, change: Callable[[], Any]
 ) -> None:
     change()
@@ -107,14 +107,14 @@ def test_a_group_that_was_changed_meanwhile_has_held_back_nothing(
 
 def test_an_archive_without_a_batch_is_of_a_group_that_has_read_nothing(standing: Standing) -> None:
     with pytest.raises(LogGap, match="another archive was written by this group"):
-        check(of(0, batch=0), place())
-    check(of(0, batch=0), None)
+        check(of(0, begun=False), place())
+    check(of(0, begun=False), None)
 
 
 def test_a_group_that_a_killed_run_has_not_moved_is_moved(standing: Standing) -> None:
-    """The killed run has written the manifest, and its messages are in the archive."""
+    """The killed run has committed the batch, so its messages are in the archive."""
     last = in_log("orders")[-1]
-    told = of(last, batch=2, life=standing.life)
+    told = of(last, standing.life)
     check(told, place())
     settled = settle(told, "default")
     assert (settled.position, stands_at(GROUP)) == (last, last)
@@ -133,7 +133,7 @@ def test_what_was_moved_is_deleted_and_nothing_else(standing: Standing) -> None:
 def test_a_group_that_is_not_registered_any_more_is_not_moved(standing: Standing) -> None:
     subscribe_again()
     with pytest.raises(LogGap, match="the batch itself is whole"):
-        move(of(in_log("orders")[-1], life=standing.life), "default")
+        move(of(in_log("orders")[-1], standing.life), "default")
     assert stands_at(GROUP) == 0
 
 

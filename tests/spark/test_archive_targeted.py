@@ -53,8 +53,8 @@ def test_one_that_is_gone_is_told(run: Runs, monkeypatch: pytest.MonkeyPatch) ->
     """Deletion waits for the archive, so a missing targeted message is an error like any other."""
     from typing import Any
 
-    from django_mqueue.spark.archiving import running
-    from django_mqueue.spark.archiving.jobs import spread
+    from django_mqueue.spark.archives import running
+    from django_mqueue.spark.archives.jobs import spread
 
     subscribe("orders", "billing")
     publish_many("orders", [OutgoingMessage(n, group="billing") for n in range(10)])
@@ -81,6 +81,6 @@ def test_batches_are_of_all_messages(run: Runs) -> None:
     publish_many("orders", range(10))
     (done,) = run(batch_rows=100, history_after=0)
     assert (done.rows["messages"], done.batches) == (1010, 11)
-    batches = Archive.open(run.place).manifests("orders")
-    assert [batch.tables["messages"].rows for batch in batches] == [100] * 10 + [10]
+    states = [Archive.open(run.place, as_of=version).entries("orders") for version in range(1, 12)]
+    assert [sum(entry.rows for entry in entries) for entries in states] == [*range(100, 1001, 100), 1010]
     assert run.offsets() == in_log("orders")

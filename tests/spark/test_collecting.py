@@ -22,8 +22,8 @@ pytestmark = pytest.mark.spark
 
 PACKAGE = Path(django_mqueue.spark.__file__).parent
 FLIGHTS = PACKAGE.parents[1] / "example_project" / "flights"
-MODULES = sorted({*PACKAGE.rglob("*.py"), *FLIGHTS.rglob("*.py")} - {PACKAGE / "archiving" / "walking.py"})
-"""All modules that may use a frame. ``walking`` uses streams of Java's."""
+MODULES = sorted({*PACKAGE.rglob("*.py"), *FLIGHTS.rglob("*.py")} - {PACKAGE / "archives" / "storage.py"})
+"""All modules that may use a frame. ``storage`` collects lists of an object store."""
 
 SHORT = {"collect", "toPandas"}
 """Methods of a frame whose result may lack rows without an exception."""

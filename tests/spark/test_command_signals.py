@@ -128,7 +128,7 @@ def test_of_a_verification_that_was_stopped_nobody_knows_whether_the_archive_is_
     from .archives import batch, begin
 
     folder = begin(tmp_path / "archive")
-    batch(folder, "orders", 1, 0, [1, 2])
+    batch(folder, "orders", [1, 2])
     job, out = stopped(VERB, "--to", str(folder), "--json")
     with pytest.raises(Stopped, match="not all was read"):
         VERB.run(job)
@@ -150,5 +150,5 @@ def test_which_verbs_go_on_with_the_next_run() -> None:
     from django_mqueue.spark.command import known_verbs
 
     assert {each.name for each in known_verbs() if not each.answers} == {
-        "archive", "compact", "replay", "backfill",
+        "archive", "compact", "erase", "replay", "backfill",
     }  # fmt: skip

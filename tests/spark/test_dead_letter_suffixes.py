@@ -13,7 +13,7 @@ from django.test import override_settings
 
 from django_mqueue import Subscription, publish, subscribe
 from django_mqueue.models import Offset
-from django_mqueue.spark.archiving.asking import asked
+from django_mqueue.spark.archives.requests import asked
 from django_mqueue.spark.errors import OptionError
 from django_mqueue.spark.launching import settings_options
 from django_mqueue.spark.options import read_options

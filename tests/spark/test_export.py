@@ -16,14 +16,13 @@ from django_mqueue.exceptions import LogGap
 from django_mqueue.models import Message
 from django_mqueue.spark import export
 from django_mqueue.spark.errors import ExportError, NoSuchTopic
-from django_mqueue.spark.exporting import Exported
+from django_mqueue.spark.exports import Exported
 from tests.support.subscribers import QUICK, in_log, poll_until, settle
 
 from . import hooks
 from .archive_crashing import ARGUMENTS
 from .commands import NO_DJANGO, SMALL, command
 from .crashing import Processes
-from .mounts import mounted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -157,16 +156,13 @@ def test_progress_counts_files(run: Export) -> None:
     assert told == [(0, 19), (16, 19), (19, 19)]
 
 
-@pytest.mark.parametrize("hadoop", [False, True])
-def test_a_folder_that_is_not_empty_is_left_as_it_is(
-    run: Export, spark: SparkSession, place: Path, hadoop: bool
-) -> None:
+def test_a_folder_that_is_not_empty_is_left_as_it_is(run: Export, place: Path) -> None:
     fill()
     run(topic="orders")
     before = {path: path.read_bytes() for path in place.iterdir()}
     holds = r"is not empty \(it holds _SUCCESS, part-00000"
-    with mounted(spark, place.parent) as uri, pytest.raises(ExportError, match=holds):
-        run(f"{uri}/{place.name}" if hadoop else place, topic="other")
+    with pytest.raises(ExportError, match=holds):
+        run(topic="other")
     assert {path: path.read_bytes() for path in place.iterdir()} == before
 
 
@@ -229,64 +225,22 @@ def test_an_export_that_is_stopped_leaves_nothing(run: Export, place: Path) -> N
     assert not list(place.iterdir())
 
 
-def test_where_only_hadoop_has_a_way_to_it_is_the_same(
-    run: Export, spark: SparkSession, place: Path, tmp_path: Path
-) -> None:
-    import pyarrow.parquet as pq
-
-    fill()
-    with mounted(spark, tmp_path) as uri:
-        with pytest.raises(NoSuchTopic):
-            run(f"{uri}/there", topic="nothing")
-        progress: list[tuple[int, int]] = []
-        done = run(
-            f"{uri}/there", topic="orders", includeHeaders="true", maxRecordsPerPartition="50",
-            progress=lambda *each: progress.append(each),
-        )  # fmt: skip
-    run(topic="orders", includeHeaders="true", maxRecordsPerPartition="50")
-    there = tmp_path / "there"
-    assert rows(there) == rows(place)
-    assert (done.rows, done.files) == (151, len(files(there)))
-    assert done.bytes == sum(path.stat().st_size for path in files(there))
-    told = json.loads((there / "_SUCCESS").read_bytes())
-    assert (told["rows"], [each["path"] for each in told["files"]]) == (
-        151,
-        [path.name for path in files(there)],
-    )
-    assert progress == [(0, 1), (1, 1)]
-    mine, theirs = (pq.ParquetFile(files(each)[0]).schema_arrow.remove_metadata() for each in (place, there))
-    assert [(field.name, field.type) for field in mine] == [(field.name, field.type) for field in theirs]
-
-
 @pytest.mark.parametrize("compression", ["zstd", "snappy", "gzip", "lz4", "none"])
-def test_compressions_are_the_same_either_way(
-    run: Export, spark: SparkSession, place: Path, tmp_path: Path, compression: str
+def test_spark_reads_each_compression(
+    run: Export, spark: SparkSession, place: Path, compression: str
 ) -> None:
     import pyarrow.parquet as pq
 
     publish_many("orders", range(10))
     run(topic="orders", compression=compression)
-    with mounted(spark, tmp_path) as uri:
-        run(f"{uri}/there", topic="orders", compression=compression)
-    codecs = set()
-    for each in (place, tmp_path / "there"):
-        assert spark.read.parquet(str(each)).count() == 10
-        codecs.add(pq.read_metadata(files(each)[0]).row_group(0).column(0).compression)
-    assert len(codecs) == 1
-
-
-def test_messages_deleted_meanwhile_are_the_same_error_where_only_hadoop_has_a_way_to(
-    run: Export, spark: SparkSession, tmp_path: Path
-) -> None:
-    publish_many("orders", range(10))
-    with mounted(spark, tmp_path) as uri, pytest.raises(LogGap, match="deleted since the read was planned"):
-        run(f"{uri}/there", topic="orders", connectionHook=f"{hooks.__name__}:deleting")
-    assert [path.name for path in (tmp_path / "there").iterdir() if not path.name.endswith(".crc")] == []
+    assert spark.read.parquet(str(place)).count() == 10
+    codec = pq.read_metadata(files(place)[0]).row_group(0).column(0).compression
+    assert codec == {"none": "UNCOMPRESSED"}.get(compression, compression.upper())
 
 
 def test_a_late_attempt_adds_nothing(run: Export, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A task was considered lost. It ends when the other files have their names, and when all is done."""
-    from django_mqueue.spark.exporting import running
+    from django_mqueue.spark.exports import running
 
     def late(folder: str) -> None:
         path = place / folder / "late" / "0.parquet"
@@ -316,7 +270,7 @@ def test_of_two_exports_into_one_folder_one_is_told(
     run: Export, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second export writes its files while the first one renames its own."""
-    from django_mqueue.spark.exporting import running
+    from django_mqueue.spark.exports import running
 
     publish_many("orders", range(10))
     publish_many("other", range(5))
@@ -344,17 +298,17 @@ def test_an_error_when_success_is_written(
     run: Export, place: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], lands: bool
 ) -> None:
     """If ``_SUCCESS`` exists, its files stay, even if an error follows. Without it no file stays."""
-    from django_mqueue.spark.archiving.files import LocalFiles
+    from django_mqueue.spark.archives.storage import LocalStorage
 
-    write = LocalFiles.write
+    write = LocalStorage.write
 
-    def written(self: LocalFiles, path: str, data: bytes) -> None:
+    def written(self: LocalStorage, path: str, data: bytes) -> None:
         if path != "_SUCCESS" or lands:
             write(self, path, data)
         if path == "_SUCCESS":
             raise error("no answer")
 
-    monkeypatch.setattr(LocalFiles, "write", written)
+    monkeypatch.setattr(LocalStorage, "write", written)
     publish_many("orders", range(10))
     if error is OSError and lands:
         assert run(topic="orders").rows == 10
@@ -387,7 +341,7 @@ def test_files_that_are_not_as_they_were_written(
     run: Export, place: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     """Each machine uses a separate disk under this path, or the disk has lost data."""
-    from django_mqueue.spark.exporting import running
+    from django_mqueue.spark.exports import running
 
     written = running.Run._written
 
@@ -412,30 +366,16 @@ def test_dead_letters_by_a_pattern_where_there_are_none(run: Export, place: Path
     assert (done.rows, done.files) == (0, 1)
 
 
-def test_a_store_that_arrow_knows(run: Export, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver uses the same class as for an object store."""
-    from pyarrow import fs
-
-    from django_mqueue.spark.archiving.files import StoreFiles
-
-    place.mkdir(parents=True)
-    files = StoreFiles(str(place), fs.LocalFileSystem(), str(place))
-    monkeypatch.setattr("django_mqueue.spark.archiving.files.files_at", lambda to, spark=None: files)
-    publish_many("orders", range(10))
-    assert run(topic="orders").rows == 10
-    assert sorted(int(row["payload"]) for row in rows(place)) == list(range(10))
-
-
 def test_long_ranges_become_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from django_mqueue.spark.archiving.files import LocalFiles
-    from django_mqueue.spark.exporting import writing
+    from django_mqueue.spark.archives.storage import LocalStorage
+    from django_mqueue.spark.exports import writing
 
     monkeypatch.setattr(writing, "BYTES_PER_FILE", 3)
     schema = pa.schema([("offset", pa.int64())])
-    with writing._Made(LocalFiles(str(tmp_path)), "mine", schema, "none") as made:
+    with writing._Made(LocalStorage(str(tmp_path)), "mine", schema, "none") as made:
         for number in range(3):
             made.add(pa.RecordBatch.from_pydict({"offset": [number]}, schema=schema))
     assert [(one.path, one.rows) for one in made.found] == [

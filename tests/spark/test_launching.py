@@ -81,6 +81,24 @@ def test_workers_run_the_python_of_this_process(spark: SparkSession) -> None:
     assert Path(package).parent == Path(launching.__file__).parents[1]
 
 
+def test_starting_spark_leaves_the_environment_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Java gets the variables. The process that starts it keeps its own."""
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    monkeypatch.setenv("PYTHONPATH", "/somewhere")
+    seen: dict[str, str] = {}
+
+    def start() -> None:
+        seen.update(os.environ)
+        raise NoSpark("it did not start")
+
+    monkeypatch.setattr(launching, "_started", lambda _: start())
+    before = dict(os.environ)
+    with pytest.raises(NoSpark, match="did not start"):
+        launching.session("another")
+    assert seen["PYSPARK_PYTHON"] == sys.executable
+    assert dict(os.environ) == before
+
+
 @pytest.mark.spark
 def test_the_password_is_in_no_plan_and_no_configuration(
     spark: SparkSession, options: dict[str, str], monkeypatch: pytest.MonkeyPatch

@@ -15,7 +15,7 @@ from django_mqueue.exceptions import LogGap
 from django_mqueue.models import Offset
 from django_mqueue.service import following
 from django_mqueue.spark import settling
-from django_mqueue.spark.archiving import standing
+from django_mqueue.spark.archives import standing
 from django_mqueue.spark.errors import ArchiveError, NoArchive, NoSuchTopic
 from django_mqueue.spark.replaying import originals
 from django_mqueue.spark.replaying.held import Held
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.django_db(transaction=True)]
 
 SPARK = cast("SparkSession", None)
-"""Only places that Hadoop alone reaches need a session."""
+"""No session: none of these functions uses it."""
 
 
 class Archived:
@@ -41,14 +41,13 @@ class Archived:
 
     def __init__(self, folder: Path) -> None:
         self.folder = archives.begin(folder)
-        self.batches = self.upto = 0
+        self.upto = 0
         publish_many("orders", range(3))
         self.life = following.follow("orders", "archive", 0, 0, using="default").life
 
     def batch(self) -> None:
         offsets = [offset for offset in in_log("orders") if offset > self.upto]
-        self.batches += 1
-        archives.batch(self.folder, "orders", self.batches, self.upto, offsets, life=self.life)
+        archives.batch(self.folder, "orders", offsets, life=self.life)
         self.upto = offsets[-1]
         settle("orders")
         following.move("orders", "archive", self.life, self.upto, using="default")
@@ -65,7 +64,7 @@ def archived(tmp_path: Path, options: dict[str, str]) -> Archived:
 
 def hold(archived: Archived, options: dict[str, str], *, path: Path | None = None, **more: Any) -> Originals:
     ways = {"group": "guard", "begun": False, "gap_is_error": True, **more}
-    return originals.hold("default", "orders", path or archived.folder, SPARK, options, **ways)
+    return originals.hold("default", "orders", path or archived.folder, options, **ways)
 
 
 def test_the_log_is_held_from_where_the_archive_ends(archived: Archived, options: dict[str, str]) -> None:
@@ -190,7 +189,7 @@ def test_an_archive_that_ends_below_the_guard_leaves_a_gap(
     archived: Archived, options: dict[str, str], tmp_path: Path
 ) -> None:
     older = archives.begin(tmp_path / "older")
-    archives.batch(older, "orders", 1, 0, [archived.upto - 1], life=archived.life)
+    archives.batch(older, "orders", [archived.upto - 1], life=archived.life)
     hold(archived, options)
     before = following.place("orders", "guard", using="default")
     with pytest.raises(
@@ -213,7 +212,7 @@ def test_a_guard_that_is_left_over_goes_back_to_where_this_archive_ends(
 
 
 def test_the_archive_of_another_database_is_told(archived: Archived, options: dict[str, str]) -> None:
-    archives.batch(archived.folder, "orders", 2, archived.upto, [archived.upto + 1000], life=archived.life)
+    archives.batch(archived.folder, "orders", [archived.upto + 1000], life=archived.life)
     with pytest.raises(ArchiveError, match="is the archive of another one"):
         hold(archived, options)
     assert following.place("orders", "guard", using="default") is None
@@ -225,7 +224,7 @@ def test_an_archive_that_lacks_the_topic_is_told_and_nothing_is_held(
     before = list(Offset.objects.order_by("pk").values())
     ways: dict[str, Any] = {"group": "guard", "begun": False, "gap_is_error": True}
     with pytest.raises(NoSuchTopic, match="has no topic 'orderz'; it has orders"):
-        originals.hold("default", "orderz", archived.folder, SPARK, options, **ways)
+        originals.hold("default", "orderz", archived.folder, options, **ways)
     assert list(Offset.objects.order_by("pk").values()) == before
 
 
@@ -235,14 +234,14 @@ def test_a_topic_that_never_was_is_told_and_nothing_is_held(options: dict[str, s
     before = list(Offset.objects.order_by("pk").values())
     ways: dict[str, Any] = {"group": "guard", "begun": False, "gap_is_error": True}
     with pytest.raises(NoSuchTopic, match=r"no topic 'orderz'.* Did you mean 'orders'"):
-        originals.hold("default", "orderz", None, SPARK, options, **ways)
+        originals.hold("default", "orderz", None, options, **ways)
     assert list(Offset.objects.order_by("pk").values()) == before
 
 
 def test_without_an_archive_all_is_the_log_s(options: dict[str, str]) -> None:
     publish_many("orders", range(3))
     ways: dict[str, Any] = {"group": "guard", "begun": False, "gap_is_error": True}
-    found = originals.hold("default", "orders", None, SPARK, options, **ways)
+    found = originals.hold("default", "orders", None, options, **ways)
     assert (found.archived, found.upto) == (0, newest())
     subscribe("orders", "others")
     reset("orders", "others", "latest")
@@ -255,5 +254,5 @@ def test_no_archive_is_told(options: dict[str, str], tmp_path: Path) -> None:
     publish_many("orders", range(3))
     ways: dict[str, Any] = {"group": "guard", "begun": False, "gap_is_error": True}
     with pytest.raises(NoArchive):
-        originals.hold("default", "orders", tmp_path, SPARK, options, **ways)
+        originals.hold("default", "orders", tmp_path, options, **ways)
     assert following.place("orders", "guard", using="default") is None

@@ -27,24 +27,30 @@ def open_to_all() -> Iterator[None]:
 
 
 def write(folder: Path) -> None:
-    from django_mqueue.spark.archiving.files import files_at
+    from django_mqueue.spark.archives.storage import storage_at
 
-    files_at(str(folder)).write("manifests/orders/1.json", b"{}")
+    storage_at(folder).write("export.json", b"{}")
 
 
 def create(folder: Path) -> None:
-    from django_mqueue.spark.archiving.files import files_at
+    from django_mqueue.spark.archives.storage import storage_at
 
-    with files_at(str(folder)).create("messages/orders/2026-11-21/1.parquet") as stream:
+    with storage_at(folder).create("messages/orders/2026-11-21/1.parquet") as stream:
         stream.write(b"rows")
 
 
 def move(folder: Path) -> None:
-    from django_mqueue.spark.archiving.files import files_at
+    from django_mqueue.spark.archives.storage import storage_at
 
-    files = files_at(str(folder))
-    files.write("one", b"rows")
-    files.move("one", "messages")
+    storage = storage_at(folder)
+    storage.write("one", b"rows")
+    storage.move("one", "messages")
+
+
+def make(folder: Path) -> None:
+    from django_mqueue.spark.archives.storage import storage_at
+
+    storage_at(folder).make("messages/_delta_log")
 
 
 def report_to_csv(folder: Path) -> None:
@@ -78,16 +84,26 @@ def test_modes(action: Action, tmp_path: Path) -> None:
     assert modes(folder) == ({0o600}, {0o700})
 
 
+def test_modes_of_an_archive(tmp_path: Path) -> None:
+    """The library that writes a table's log does not set its files' modes. Its folder is for this account only."""
+    from .archives import batch, begin
+
+    folder = begin(tmp_path / "to")
+    batch(folder, "orders", [1])
+    assert modes(folder)[1] == {0o700}
+    assert {path.stat().st_mode & 0o777 for path in folder.rglob("*.parquet")} == {0o600}
+
+
 @pytest.mark.parametrize(
     ("action", "link"),
     [
-        (write, "manifests"),
-        (write, "manifests/orders"),
-        (write, "manifests/orders/1.json"),
+        (write, "export.json"),
         (create, "messages"),
         (create, "messages/orders/2026-11-21"),
         (create, "messages/orders/2026-11-21/1.parquet"),
         (move, "messages"),
+        (make, "messages"),
+        (make, "messages/_delta_log"),
         (report_to_csv, "messages/topics.csv"),
         (report_to_files, "report.json"),
         (report_to_files, "report.html"),
@@ -117,7 +133,7 @@ def test_the_folder_itself_may_be_a_link(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "to").symlink_to(tmp_path / "disk")
     write(tmp_path / "to")
-    assert (tmp_path / "disk" / "manifests" / "orders" / "1.json").read_bytes() == b"{}"
+    assert (tmp_path / "disk" / "export.json").read_bytes() == b"{}"
 
 
 def test_a_file_that_is_there_is_not_replaced(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from django_mqueue.exceptions import LogGap, Superseded
 from django_mqueue.models import Message, Offset
 from django_mqueue.service import following
 from django_mqueue.spark import archive, replay
-from django_mqueue.spark.archiving import standing
+from django_mqueue.spark.archives import standing
 from django_mqueue.spark.errors import ArchiveError, ReplayBegun
 from django_mqueue.spark.replaying import guards, held, originals
 from django_mqueue.spark.replaying.replays import Replayed

@@ -163,7 +163,7 @@ def test_a_damaged_file_is_an_error_though_the_session_ignores_such(
 ) -> None:
     """Otherwise replays and reports would silently lack the file's messages."""
     folder = begin(tmp_path / "archive")
-    (entry,) = batch(folder, "orders", 1, 0, [1, 2]).tables["messages"].files
+    entry = batch(folder, "orders", [1, 2])
     (folder / entry.path).write_bytes(b"damaged")
     ignoring = {"spark.sql.files.ignoreCorruptFiles": "true", "spark.sql.files.ignoreMissingFiles": "true"}
     with configured(spark, ignoring), pytest.raises(Py4JJavaError, match=Path(entry.path).name):

@@ -14,13 +14,13 @@ import pytest
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from django_mqueue.exceptions import LogGap
-from django_mqueue.spark.archiving.jobs import spread
-from django_mqueue.spark.archiving.manifest import FileEntry
+from django_mqueue.spark.archives.jobs import spread
+from django_mqueue.spark.archives.parquet import FileEntry
 from django_mqueue.spark.errors import ArchiveError, OptionError
 
 pytestmark = pytest.mark.spark
 
-ENTRY = FileEntry("messages/orders/2026-11-21/a.parquet", 2, 1, 3, "2026-11-21", 100, "0" * 64)
+ENTRY = FileEntry("messages/orders-0123456789ab/2026-11-21/a.parquet", "orders", "2026-11-21", 2, 1, 3, 100)
 
 
 class Server:

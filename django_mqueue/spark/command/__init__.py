@@ -17,6 +17,7 @@ MODULES = (
     "archive",
     "compact",
     "verify",
+    "erase",
     "export",
     "report",
     "replay",

@@ -1,4 +1,4 @@
-"""``archive``: topics into Parquet files, and what is archived may be deleted from the log."""
+"""``archive``: topics into Delta tables, and what is archived may be deleted from the log."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from argparse import ArgumentParser
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ..archiving.asking import BATCH_ROWS, HISTORY_AFTER, asked
-from ..archiving.calls import archive
-from ..archiving.layout import by_arrow
-from ..archiving.places import check_place
+from ..archives.calls import archive
+from ..archives.places import check_place
+from ..archives.requests import BATCH_ROWS, HISTORY_AFTER, asked
 from .checking import whole
 from .choosing import add_topics
 from .verbs import Job, Verb
 
 if TYPE_CHECKING:
-    from ..archiving.running import Archived
+    from ..archives.running import Archived
 
 
 def arguments(parser: ArgumentParser) -> None:
@@ -25,7 +24,7 @@ def arguments(parser: ArgumentParser) -> None:
         "--to",
         required=True,
         metavar="PATH",
-        help="The archive's folder: a path, or a URI as s3a://bucket/folder.",
+        help="The archive's folder: a path, or a URI as s3://bucket/folder.",
     )
     parser.add_argument(
         "--group", default="archive", help="The consumer group that deletion waits for (default archive)."
@@ -48,6 +47,11 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--allow-gaps", action="store_true", help="Go on where messages may be missing; an error without it."
     )
+    parser.add_argument(
+        "--moved",
+        action="store_true",
+        help="The database is on another server now, and has taken the place of the one there.",
+    )
     parser.add_argument("--json", action="store_true", help="What was added, as JSON.")
 
 
@@ -69,6 +73,7 @@ def run(job: Job) -> int:
             batch_rows=given.batch_rows,
             history_after=given.history_after,
             fail_on_data_loss=not given.allow_gaps,
+            moved=given.moved,
             stopping=job.stopping,
             progress=progress,
         )
@@ -100,5 +105,5 @@ VERB = Verb(
     "Add to an archive what topics hold beyond it; the log may forget that then.",
     arguments,
     run,
-    light=lambda arguments: by_arrow(arguments.to),
+    light=True,
 )

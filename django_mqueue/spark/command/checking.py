@@ -29,6 +29,16 @@ def whole(text: str) -> int:
     return int(text)
 
 
+AS_OF = (
+    "The archive as it was then: a version of its table of messages, or a time; only without the live log."
+)
+
+
+def state(text: str) -> int | datetime:
+    """Of an argument that is a version of a table, or a time."""
+    return int(text) if re.fullmatch("[0-9]{1,15}", text) else moment(text)
+
+
 def moment(text: str) -> datetime:
     """Of an argument that is a time; in UTC, unless it says."""
     try:

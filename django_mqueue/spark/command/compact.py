@@ -6,9 +6,8 @@ import json
 from argparse import ArgumentParser
 from dataclasses import asdict
 
-from ..archiving.calls import compact
-from ..archiving.layout import by_arrow
-from ..archiving.places import check_place
+from ..archives.calls import compact
+from ..archives.places import check_place
 from .checking import whole
 from .verbs import Job, Verb
 
@@ -23,7 +22,7 @@ def arguments(parser: ArgumentParser) -> None:
         type=whole,
         default=1024,
         metavar="N",
-        help="Batches together have at most so much (default 1024).",
+        help="Files together have at most so much (default 1024).",
     )
     parser.add_argument("--json", action="store_true", help="What was done, as JSON.")
 
@@ -45,9 +44,8 @@ def run(job: Job) -> int:
     else:
         for each in done:
             job.tell(
-                f"{each.topic}: {each.manifests:,} batches with {each.files:,} files are {each.manifests_now:,} with"
-                f" {each.files_now:,}, {each.rows:,} rows"
-                if each.manifests
+                f"{each.topic}: {each.files:,} files are {each.files_now:,}, with {each.rows:,} rows"
+                if each.files
                 else f"{each.topic}: nothing to put together"
             )
     if job.stopping.is_set():
@@ -57,8 +55,8 @@ def run(job: Job) -> int:
 
 VERB = Verb(
     "compact",
-    "Put the small files of an archive's batches together.",
+    "Put the small files of an archive together.",
     arguments,
     run,
-    light=lambda arguments: by_arrow(arguments.to),
+    light=True,
 )

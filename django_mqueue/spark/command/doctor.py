@@ -194,6 +194,6 @@ VERB = Verb(
     "Say what Spark finds here: Java, PySpark, the database, its topics, and the same from an executor.",
     arguments,
     run,
-    light=lambda arguments: True,
+    light=True,
     answers=True,
 )

@@ -8,10 +8,9 @@ from dataclasses import asdict
 from datetime import datetime
 
 from ...policy import names
-from ..archiving.layout import by_arrow
-from ..archiving.places import check_place
-from ..exporting.asking import COMPRESSIONS, asked
-from ..exporting.calls import export
+from ..archives.places import check_place
+from ..exports.calls import export
+from ..exports.requests import COMPRESSIONS, asked
 from ..options import TOPIC_MAX
 from .checking import moment
 from .choosing import add_topics
@@ -126,6 +125,6 @@ VERB = Verb(
     "Write what topics hold into Parquet files, for other tools; the log stays as it is.",
     arguments,
     run,
-    light=lambda arguments: by_arrow(arguments.to),
+    light=True,
     answers=True,
 )

@@ -10,9 +10,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ...drawing.printing import on_a_line
+from ..archives.places import check_as_of
 from ..replaying.asking import check_replay
 from ..replaying.choice import Choice
-from .checking import checked, moment
+from .checking import AS_OF, checked, moment, state
 from .verbs import Job, Verb
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def arguments(parser: ArgumentParser) -> None:
         action="store_true",
         help="Also what the log holds above the archive; without --from that alone.",
     )
+    parser.add_argument("--as-of", type=state, metavar="STATE", help=AS_OF)
     parser.add_argument("--to", metavar="TOPIC", help="Where the copies go (default: the same topic).")
     parser.add_argument("--group", help="The only group that they are for (default: all groups).")
     parser.add_argument(
@@ -79,6 +81,7 @@ def run(job: Job) -> int:
     given = job.arguments
     ways: dict[str, Any] = {
         "source": given.source,
+        "as_of": given.as_of,
         "live": given.live,
         "to": given.to,
         "group": given.group,
@@ -97,6 +100,7 @@ def run(job: Job) -> int:
     )
     with checked():
         to = given.topic if given.to is None else given.to
+        check_as_of(given.as_of, given.source, live=given.live)
         check_replay(given.topic, given.name, choice, given.source, to, given.group, given.rate, job.options)
     with checked(), job.progress(None, "messages") as bar:
         watch = Watch(bar)

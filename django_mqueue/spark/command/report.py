@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from .. import private
 from ..errors import OptionError
 from ..reporting.asking import STEPS, Wanted, wanted
-from .checking import moment
+from .checking import AS_OF, moment, state
 from .verbs import BadArguments, Job, Stopped, Verb
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ def arguments(parser: ArgumentParser) -> None:
     topics.add_argument("--topic", action="append", metavar="NAME", help="A topic; as often as needed.")
     topics.add_argument("--pattern", metavar="REGEX", help="All topics that it matches as a whole.")
     parser.add_argument("--from-archive", metavar="PATH", help="Also what this archive holds.")
+    parser.add_argument("--as-of", type=state, metavar="STATE", help=AS_OF)
     parser.add_argument(
         "--live", action=BooleanOptionalAction, default=True, help="Also the log itself (default: yes)."
     )
@@ -76,7 +77,7 @@ def _asked(job: Job) -> Wanted:
     try:
         return wanted(
             given.topic, given.pattern, given.from_archive, given.live, given.since, given.until, given.by, given.top,
-            job.options if given.live else {}, not given.allow_gaps,
+            job.options if given.live else {}, not given.allow_gaps, given.as_of,
         )  # fmt: skip
     except OptionError as error:
         raise BadArguments(str(error)) from error

@@ -152,7 +152,7 @@ def _config(arguments: Namespace) -> dict[str, str]:
     if submitted():
         return {"spark.log.level": arguments.spark_log, **given}
     ours = f'"-Dlog4j2.configurationFile={_LOG}" -Dmqueue.log={arguments.spark_log}'
-    light = _LIGHT if arguments.light(arguments) else ""
+    light = _LIGHT if arguments.light else ""
     return {**given, _JAVA_OPTIONS: " ".join(filter(None, [ours, light, given.get(_JAVA_OPTIONS)]))}
 
 

@@ -90,8 +90,8 @@ class Job:
 class Verb:
     """``arguments`` adds the verb's own to its parser; ``run`` returns the exit code.
 
-    Errors of the queue's own that ``run`` raises become one line and exit code 1. ``light``: whether, with these
-    arguments, Spark's Java only says who does what: then it is started so that it costs little. ``answers``: whether
+    Errors of the queue's own that ``run`` raises become one line and exit code 1. ``light``: whether Spark's
+    Java only says who does what: then it is started so that it costs little. ``answers``: whether
     it is run for what it says, and not for what it does, with which the next run would go on.
     """
 
@@ -99,5 +99,5 @@ class Verb:
     help: str
     arguments: Callable[[ArgumentParser], Any]
     run: Callable[[Job], int]
-    light: Callable[[Namespace], bool] = lambda arguments: False
+    light: bool = False
     answers: bool = False

@@ -1,4 +1,4 @@
-"""``verify``: whether an archive is what its manifests say."""
+"""``verify``: whether an archive's files are what its tables say."""
 
 from __future__ import annotations
 
@@ -7,37 +7,50 @@ from argparse import ArgumentParser
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from ..archiving.calls import verify
-from ..archiving.layout import by_arrow
-from ..archiving.places import check_place
+from ..archives.calls import KEEP_HOURS, check_keep, verify
+from ..archives.places import check_place
 from .verbs import Job, Stopped, Verb
 
 if TYPE_CHECKING:
-    from ..archiving.checking import Verified
-
-SHOWN = 10
-"""Files of a topic that are told with why they are kept."""
+    from ..archives.verifying import Verified
 
 
 def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--to", required=True, metavar="PATH", help="The archive's folder.")
     parser.add_argument("--topic", action="append", help="Only this topic; as often as needed.")
     parser.add_argument(
-        "--clean", action="store_true", help="Delete files that have belonged to nothing for an hour."
+        "--clean", action="store_true", help="Delete files that no table names, if they are old enough."
+    )
+    add_keep_hours(parser)
+    parser.add_argument(
+        "--log", action="store_true", help="Also compare with what the log still holds; needs the database."
     )
     parser.add_argument("--json", action="store_true", help="What was found, as JSON.")
+
+
+def add_keep_hours(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--keep-hours",
+        type=float,
+        default=KEEP_HOURS,
+        metavar="N",
+        help=f"Keep files that were in use so many hours ago (default {KEEP_HOURS:.0f}): somebody may be reading them.",
+    )
 
 
 def run(job: Job) -> int:
     """1 if anything is wrong."""
     given = job.arguments
     check_place(given.to)
+    check_keep(given.keep_hours)
     with job.counted("files") as progress:
         found = verify(
             job.spark,
             given.to,
             topics=given.topic,
             clean=given.clean,
+            keep_hours=given.keep_hours,
+            log=job.options if given.log else None,
             stopping=job.stopping,
             progress=progress,
         )
@@ -54,26 +67,22 @@ def run(job: Job) -> int:
 
 
 def _tell(job: Job, found: Verified) -> None:
-    orphans = f"; {len(found.orphans):,} files belong to nothing" if found.orphans else ""
+    erased = f", {found.erased:,} erased" if found.erased else ""
+    unused = f"; {len(found.unused):,} files are not in use" if found.unused else ""
     deleted = f", {found.deleted:,} of them deleted" if found.deleted else ""
-    kept = f", {len(found.kept):,} kept for what is in them" if found.kept else ""
     job.tell(
-        f"{found.topic}: {'NOT whole' if found.problems else 'whole'}, {found.rows:,} rows in {found.files:,} files of"
-        f" {found.bytes / 1_048_576:,.1f} MiB{orphans}{deleted}{kept}"
+        f"{found.topic}: {'NOT whole' if found.problems else 'whole'}, {found.rows:,} rows{erased} in {found.files:,}"
+        f" files of {found.bytes / 1_048_576:,.1f} MiB{unused}{deleted}"
     )
     for problem in found.problems:
         job.tell(f"  {problem}")
-    for kept_for in found.kept[:SHOWN]:
-        job.tell(f"  {kept_for}")
-    if len(found.kept) > SHOWN:
-        job.tell(f"  and {len(found.kept) - SHOWN:,} more, which --json tells")
 
 
 VERB = Verb(
     "verify",
-    "Read an archive and say whether it is what its manifests tell.",
+    "Read an archive and say whether its files are what its tables tell.",
     arguments,
     run,
-    light=lambda arguments: by_arrow(arguments.to),
+    light=True,
     answers=True,
 )

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from ...policy import names
 from ...policy.copies import NAME_MAX
 from ...service import registration
-from ..archiving.places import check_place
+from ..archives.places import check_place
 from ..connecting import connecting
 from ..options import TOPIC_MAX
 from ..suffixes import suffixes_of

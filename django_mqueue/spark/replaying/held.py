@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from datetime import datetime
 from functools import cached_property
 from hashlib import blake2b
 from typing import TYPE_CHECKING
@@ -26,21 +27,25 @@ class Held:
         source: str | os.PathLike[str] | None,
         options: Mapping[str, str],
         guard: str,
+        as_of: int | datetime | None = None,
     ) -> None:
         self.spark, self.topic, self.source, self.options, self.guard = spark, topic, source, options, guard
+        self.as_of = as_of
         self.how = connecting({name.lower(): value for name, value in options.items()})
         self.line = Line(self.how)
 
     @cached_property
     def archive_id(self) -> str:
-        """Of the archive, wherever it has been moved to. Raises ``NoArchive``."""
-        archive = opened(self.source, self.spark)
-        return archive.marker.id if archive else "none"
+        """Of the archive and its state, wherever it has been moved to. Raises ``NoArchive``."""
+        archive = opened(self.source, self.as_of)
+        if archive is None:
+            return "none"
+        return archive.id if self.as_of is None else f"{archive.id} as of {self.as_of}"
 
     def look(self, *, live: bool) -> Originals:
         """Where they are now; nothing is changed."""
         return self.line.run(
-            lambda using: look(using, self.topic, self.source, self.spark, self.options, live=live)
+            lambda using: look(using, self.topic, self.source, self.options, live=live, as_of=self.as_of)
         )
 
     def hold(self, fail_on_data_loss: bool, *, begun: bool) -> Originals:
@@ -53,7 +58,6 @@ class Held:
                 using,
                 self.topic,
                 self.source,
-                self.spark,
                 self.options,
                 group=self.guard,
                 begun=begun,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from ...exceptions import LogGap
@@ -19,7 +20,7 @@ from ..settling import settled
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ..archiving import Archive
+    from ..archives import Archive
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Originals:
             log = spark.read.format("mqueue").options(**options, **more).load()
             found = log if found is None else found.unionByName(log)
         if found is None:
-            from ..archiving.catalog import schema
+            from ..archives.writing import schema
 
             return spark.createDataFrame([], schema("messages"))
         return found
@@ -65,13 +66,13 @@ def look(
     using: str,
     topic: str,
     path: str | os.PathLike[str] | None,
-    spark: SparkSession,
     options: Mapping[str, str],
     *,
     live: bool,
+    as_of: int | datetime | None = None,
 ) -> Originals:
     """Where they are now, changing nothing. Raises ``NoArchive``, ``NoSuchTopic``, ``ArchiveError``."""
-    archive = opened(path, spark)
+    archive = opened(path, as_of)
     archived = archive.upto(topic) if archive else 0
     if not archived and archive is not None:
         archive.chosen(topic)  # Mistyped, perhaps: that is said before anything is registered for it.
@@ -94,7 +95,6 @@ def hold(
     using: str,
     topic: str,
     path: str | os.PathLike[str] | None,
-    spark: SparkSession,
     options: Mapping[str, str],
     *,
     group: str,
@@ -111,14 +111,14 @@ def hold(
 
     Raises ``LogGap`` where nobody has, unless that is allowed.
     """
-    first = look(using, topic, path, spark, options, live=True)
+    first = look(using, topic, path, options, live=True)
     if begun and gap_is_error:
         _check_still(following.place(topic, group, using=using), topic, group, first.archived)
     life = following.follow(topic, group, first.archived, first.settled, using=using, lower=True).life
-    archive = opened(path, spark)
+    archive = opened(path)
     archived = archive.upto(topic) if archive else 0
     if archive is not None and not begun and gap_is_error:
-        from ..archiving.standing import check_held
+        from ..archives.standing import check_held
 
         try:
             check_held(using, archive, topic, archived)
@@ -148,8 +148,8 @@ def settle(using: str, topic: str, options: Mapping[str, str]) -> int:
     return settled(using, topic, read_options({**options, "topic": topic}))
 
 
-def opened(path: str | os.PathLike[str] | None, spark: SparkSession) -> Archive | None:
+def opened(path: str | os.PathLike[str] | None, as_of: int | datetime | None = None) -> Archive | None:
     """The archive, opened anew. Raises ``NoArchive``."""
-    from ..archiving import Archive  # Arrow, without which this can be named.
+    from ..archives import Archive  # Arrow, without which this can be named.
 
-    return None if path is None else Archive.open(path, spark)
+    return None if path is None else Archive.open(path, as_of=as_of)

@@ -17,6 +17,7 @@ from ...service import copying, following, registration
 from ...service.copying import Run
 from ...store import session
 from ...store.copies import Mark
+from ..archives.places import check_as_of
 from ..errors import ArchiveError, ReplayBegun
 from . import guards
 from .asking import check_replay
@@ -54,6 +55,7 @@ def replay(
     name: str,
     *,
     source: str | os.PathLike[str] | None = None,
+    as_of: int | datetime | None = None,
     live: bool = False,
     to: str | None = None,
     group: str | None = None,
@@ -77,6 +79,8 @@ def replay(
     the ``kinds``, and fit ``where``, a condition of SQL over the columns of ``format("mqueue")`` and ``value``, the
     payload as text. Messages that were for one group alone only if ``targeted``. At most ``rate`` a second are stored.
 
+    ``as_of``: the archive as it was then, by a version of its table of messages or by a time; only without the log.
+
     ``name`` says which replay it is: run again under its name, it goes on where it was, whatever has happened to its
     messages since. ``dry_run`` changes nothing, and tells what would be stored. ``stopping`` ends a run early;
     ``watch`` is called every second with how many are stored.
@@ -89,8 +93,16 @@ def replay(
     given, to = dict(options or {}), topic if to is None else to
     choice = Choice(since, until, keys, kinds, where, targeted, group or "")
     check_replay(topic, name, choice, source, to, group, rate, given)
+    check_as_of(as_of, source, live=live)
     one = _Replay(
-        spark, topic, source, live or source is None, choice, given, Run(KIND, name, to, group=group or "")
+        spark,
+        topic,
+        source,
+        as_of,
+        live or source is None,
+        choice,
+        given,
+        Run(KIND, name, to, group=group or ""),
     )
     try:
         if dry_run:
@@ -106,12 +118,13 @@ class _Replay(Held):
         spark: SparkSession,
         topic: str,
         source: str | os.PathLike[str] | None,
+        as_of: int | datetime | None,
         live: bool,
         choice: Choice,
         options: Mapping[str, str],
         run: Run,
     ) -> None:
-        super().__init__(spark, topic, source, options, guards.of_replay(run.name, topic, run.topic))
+        super().__init__(spark, topic, source, options, guards.of_replay(run.name, topic, run.topic), as_of)
         self.live, self.choice, self.run = live, choice, run
 
     @cached_property

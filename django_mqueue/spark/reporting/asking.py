@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from ...policy import names
-from ..archiving.places import check_place
+from ..archives.places import check_as_of, check_place
 from ..errors import OptionError
 from ..options import TOPIC_MAX
 from ..suffixes import fixed
@@ -35,6 +35,7 @@ class Wanted:
     top: int
     options: Mapping[str, str]
     strict: bool = True
+    as_of: int | datetime | None = None
 
     @property
     def step(self) -> int:
@@ -55,6 +56,7 @@ def wanted(
     top: int,
     options: Mapping[str, str] | None,
     strict: bool = True,
+    as_of: int | datetime | None = None,
 ) -> Wanted:
     """Raises ``OptionError`` naming what is wrong."""
     if (topics is None) == (pattern is None):
@@ -74,6 +76,7 @@ def wanted(
             raise OptionError(f"pattern {pattern!r} is no regular expression of Python's: {error}") from None
     if not live and archive is None:
         raise OptionError("there is nothing to read: give an archive, or let the live log be read")
+    check_as_of(as_of, archive, live=live)
     begin, end = _moment("since", since), _moment("until", until)
     if begin is not None and end is not None and begin >= end:
         raise OptionError(f"since ({since}) must be before until ({until})")
@@ -83,7 +86,7 @@ def wanted(
         raise OptionError(f"top must be a whole number from 1 to {TOP_MAX}, not {top!r}")
     place = None if archive is None else check_place(archive)
     told = fixed(options or {}) if live else {}
-    return Wanted(tuple(sorted(set(chosen))), pattern, place, live, begin, end, by, top, told, strict)
+    return Wanted(tuple(sorted(set(chosen))), pattern, place, live, begin, end, by, top, told, strict, as_of)
 
 
 def _moment(name: str, value: datetime | None) -> int | None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from ..configuring import configured
 from .asking import Wanted, wanted
 from .figures import (
     ACCURACY,
@@ -46,6 +47,7 @@ def report(
     *,
     pattern: str | None = None,
     archive: str | os.PathLike[str] | None = None,
+    as_of: int | datetime | None = None,
     live: bool = True,
     since: datetime | None = None,
     until: datetime | None = None,
@@ -56,16 +58,18 @@ def report(
 ) -> Report:
     """What happened on topics: of the live log, of an archive (``live=False``), or of both as one.
 
-    ``pattern``: a regular expression, in place of names. ``since`` and ``until`` bound what is counted, by the moment
-    when it happened. ``by``: ``"hour"`` or ``"day"``, of UTC. ``top``: so many errors of each group, and keys of each
-    topic. ``options``: how ``format("mqueue")`` reaches the database.
-    ``fail_on_data_loss``: whether it is an error that messages above the archive may be deleted; else a note says so.
+    ``pattern``: a regular expression, in place of names. ``as_of``: the archive as it was then, by a version of its
+    table of messages or by a time; only without the live log. ``since`` and ``until`` bound what is counted, by the
+    moment when it happened. ``by``: ``"hour"`` or ``"day"``, of UTC. ``top``: so many errors of each group, and keys of
+    each topic. ``options``: how ``format("mqueue")`` reaches the database. ``fail_on_data_loss``: whether it is an
+    error that messages above the archive may be deleted; else a note says so.
 
     Counts and what is called exact is exact; see docs/reference/report.md. Raises ``OptionError``, ``NoSuchTopic``,
     ``NoConnection``, ``NoArchive``, and ``LogGap`` if the archive went on while this read, or messages may be missing.
     """
     return made(
-        spark, wanted(topics, pattern, archive, live, since, until, by, top, options, fail_on_data_loss)
+        spark,
+        wanted(topics, pattern, archive, live, since, until, by, top, options, fail_on_data_loss, as_of),
     )
 
 
@@ -74,23 +78,15 @@ def made(spark: SparkSession, asked: Wanted, step: Callable[[], None] = lambda: 
     from .counting import counted
 
     found = read(spark, asked, step)
-    try:
-        with _shuffles_for(spark, found.rows):
-            counts = counted(spark, found, asked, step)
-        return _Making(asked, found, counts).report()
-    finally:
-        found.release()
+    with _shuffles_for(spark, found.rows):
+        counts = counted(spark, found, asked, step)
+    return _Making(asked, found, counts).report()
 
 
-@contextmanager
-def _shuffles_for(spark: SparkSession, rows: int) -> Iterator[None]:
+def _shuffles_for(spark: SparkSession, rows: int) -> AbstractContextManager[None]:
     """No more parts than so many rows need: Spark's 200 cost more than all the counting of a small log."""
-    before = spark.conf.get(SHUFFLES)
-    spark.conf.set(SHUFFLES, str(min(int(before or 200), max(2, rows // ROWS_IN_PART))))
-    try:
-        yield
-    finally:
-        spark.conf.set(SHUFFLES, before or "200")
+    most = int(spark.conf.get(SHUFFLES) or 200)
+    return configured(spark, {SHUFFLES: str(min(most, max(2, rows // ROWS_IN_PART)))})
 
 
 class _Making:

@@ -31,7 +31,7 @@ from .both import completed
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ..archiving import Archive
+    from ..archives import Archive
 
 TABLES: tuple[Table, ...] = ("dead_letters", "deliveries", "messages")
 """In the order in which they are read: what is deleted meanwhile then never seems undone."""
@@ -120,73 +120,60 @@ class Read:
     extents: dict[str, Extent]
     at: int | None
     tables: dict[Table, DataFrame]
-    kept: list[DataFrame]
     rows: int = 0
     apart: Apart = field(default_factory=Apart)
     gaps: list[str] = field(default_factory=list)
     held: dict[Table, DataFrame] = field(default_factory=dict)
 
-    def release(self) -> None:
-        for frame in self.kept:
-            frame.unpersist()
-
 
 def read(spark: SparkSession, wanted: Wanted, step: Callable[[], None]) -> Read:
     """Raises ``NoSuchTopic``, ``NoArchive``, ``NoConnection``; ``LogGap`` if what is read was archived meanwhile, or
     something may be missing."""
-    archive, apart = _archive(spark, wanted), Apart()
+    archive, apart = _archive(wanted), Apart()
     extents, at = _extents(wanted, archive, apart)
     gaps = _gaps(wanted, archive, extents)
     rows = 0
-    kept: list[DataFrame] = []
     tables: dict[Table, DataFrame] = {}
     there: dict[Table, DataFrame] = {}
-    try:
-        for table in TABLES:
-            held = _live(spark, wanted, table, _HELD, extents, Extent.held) if table in _HELD else []
-            frames = _live(spark, wanted, table, _COLUMNS, extents, Extent.above)
-            # Read once: what is counted in one way must be what is counted in another.
-            for frame in (*held, *frames):
-                kept.append(frame.persist())
-                rows += frame.count()
-            if held:
-                there[table] = _together(held)
-            parts = [frame.selectExpr("*", "false AS archived") for frame in frames]
-            if archive is not None:
-                topics = [topic for topic, extent in extents.items() if extent.archived.get(table)]
-                if topics:
-                    rows += sum(entry.rows for topic in topics for entry in archive.entries(topic, table))
-                    frame = archive.frame(spark, topics, table).selectExpr(*_COLUMNS[table][1])
-                    frame = frame.selectExpr("*", "true AS archived")
-                    if held and table == "deliveries":
-                        frame = completed(frame, there[table])
-                    parts.append(frame)
-            if not parts:
-                empty = spark.createDataFrame([], _COLUMNS[table][0])
-                parts = [empty.selectExpr(*_COLUMNS[table][1], "false AS archived")]
-            tables[table] = _together(parts)
-            step()
-        if wanted.live:
-            apart.look_again(wanted, extents)
-        if archive is not None and wanted.live:
-            _check_unmoved(_archive(spark, wanted), extents)
-            gaps = _gaps(wanted, archive, extents)  # What was held back until now was there.
-    except BaseException:
-        Read({}, None, {}, kept).release()
-        raise
-    return Read(extents, at, tables, kept, rows, apart, gaps, there)
+    for table in TABLES:
+        held = _live(spark, wanted, table, _HELD, extents, Extent.held) if table in _HELD else []
+        frames = _live(spark, wanted, table, _COLUMNS, extents, Extent.above)
+        rows += sum(frame.count() for frame in (*held, *frames))
+        if held:
+            there[table] = _together(held)
+        parts = [frame.selectExpr("*", "false AS archived") for frame in frames]
+        if archive is not None:
+            topics = [topic for topic, extent in extents.items() if extent.archived.get(table)]
+            if topics:
+                rows += sum(entry.rows for topic in topics for entry in archive.entries(topic, table))
+                frame = archive.frame(spark, topics, table).selectExpr(*_COLUMNS[table][1])
+                frame = frame.selectExpr("*", "true AS archived")
+                if held and table == "deliveries":
+                    frame = completed(frame, there[table])
+                parts.append(frame)
+        if not parts:
+            empty = spark.createDataFrame([], _COLUMNS[table][0])
+            parts = [empty.selectExpr(*_COLUMNS[table][1], "false AS archived")]
+        tables[table] = _together(parts)
+        step()
+    if wanted.live:
+        apart.look_again(wanted, extents)
+    if archive is not None and wanted.live:
+        _check_unmoved(_archive(wanted), extents)
+        gaps = _gaps(wanted, archive, extents)  # What was held back until now was there.
+    return Read(extents, at, tables, rows, apart, gaps, there)
 
 
 def _together(parts: Sequence[DataFrame]) -> DataFrame:
     return reduce(lambda one, other: one.unionByName(other), parts)
 
 
-def _archive(spark: SparkSession, wanted: Wanted) -> Archive | None:
+def _archive(wanted: Wanted) -> Archive | None:
     if wanted.archive is None:
         return None
-    from ..archiving import Archive
+    from ..archives import Archive
 
-    return Archive.open(wanted.archive, spark)
+    return Archive.open(wanted.archive, as_of=wanted.as_of)
 
 
 def _extents(wanted: Wanted, archive: Archive | None, apart: Apart) -> tuple[dict[str, Extent], int | None]:
@@ -221,7 +208,7 @@ def _gaps(wanted: Wanted, archive: Archive | None, extents: Mapping[str, Extent]
     """
     if archive is None or not wanted.live:
         return []
-    from ..archiving.standing import check_held
+    from ..archives.standing import check_held
 
     gaps = []
     with _connected(wanted) as using:
@@ -281,7 +268,11 @@ def _live(
     extents: Mapping[str, Extent],
     bounds: Callable[[Extent, Table], tuple[int, int]],
 ) -> list[DataFrame]:
-    """Of the live log what lies between bounds. Names with commas cannot stand in a list of names."""
+    """Of the live log what lies between bounds. Names with commas cannot stand in a list of names.
+
+    It is read once: what is counted in one way must be what is counted in another. If an executor is lost that has some
+    of it, the report fails. Reading it again would mix two states of the log.
+    """
     stretches = {topic: bounds(extent, table) for topic, extent in extents.items()}
     topics = [topic for topic, (above, upto) in stretches.items() if upto > above]
     listed = [topic for topic in topics if "," not in topic]
@@ -300,7 +291,8 @@ def _live(
             "endingOffsets": json.dumps({topic: stretches[topic][1] + 1 for topic in some}),
         }
         read_options(options, streaming=False)
-        found.append(spark.read.format("mqueue").options(**options).schema(schema).load().selectExpr(*made))
+        frame = spark.read.format("mqueue").options(**options).schema(schema).load().selectExpr(*made)
+        found.append(frame.localCheckpoint())
     return found
 
 

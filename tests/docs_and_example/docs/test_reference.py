@@ -95,8 +95,8 @@ def test_every_function_and_class_with_arguments_has_its_signature() -> None:
         "pause", "resume", "reset", "scheduled", "cancel", "reschedule", "messages", "remove", "send_to_front",
         "counts", "groups", "release", "partitions", "deliveries", "preview_reset", "topics", "group_figures",
         "topic_figures", "rates", "latency", "lag", "holds", "subscribers", "request", "arequest",
-        "session", "settings_options", "keep_order", "report", "replay", "backfill", "archive", "compact", "verify",
-        "export", "collect_all",
+        "session", "settings_options", "keep_order", "report", "replay", "backfill", "archive", "compact", "erase",
+        "verify", "export", "collect_all",
     }  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from django.db import connection
 from django_mqueue import Delivery, OutgoingMessage, Subscription, publish, publish_many, subscribe
 from django_mqueue.models import DeliveryState, Message, Offset
 from django_mqueue.policy import solitude
+from tests.protocol.model.time_passing import visibility_passes
 from tests.support.processes import database_ms
 from tests.support.running import Seen, registered, run
 from tests.support.subscribers import consume, consume_rest, engine_of, poll_until
@@ -141,18 +142,22 @@ def test_a_forgotten_message_comes_beside_others_after_a_while(
     publish(TOPIC, "forgotten", key="k0")
     came: list[Delivery] = []
     with (
-        Subscription(TOPIC, GROUP, visibility_timeout=0.3, strict=strict) as subscription,
+        Subscription(TOPIC, GROUP, strict=strict) as subscription,
         ExitStack() as stack,
     ):
-        poll_until(subscription, 1)  # It is never answered.
+        (forgotten,) = poll_until(subscription, 1)  # It is never answered.
         publish(TOPIC, "behind it", key="k0")
         open_now: list[Delivery] = []
         stack.callback(lambda: subscription.ack(open_now))
         turn = iter(range(10_000))
+        expired: list[int] = []
 
         def both_came() -> bool:
             n = next(turn)
             publish(TOPIC, n, key=f"k{1 + n % 5}")
+            if open_now and not expired:
+                visibility_passes(forgotten)
+                expired.append(n)
             for delivery in subscription.poll():
                 if isinstance(delivery.payload, str):
                     came.append(delivery)

@@ -12,7 +12,7 @@ from django_mqueue.models import Offset, PartitionLease
 from django_mqueue.service.registration import is_registered
 from django_mqueue.store import session
 from tests.support.subscribers import consume, engine_of, in_log, poll_until, settle, watermark, with_state
-from tests.support.transactions import Background, HeldTransaction, wait_for_lock_wait
+from tests.support.transactions import Background, HeldTransaction, wait_for_lock_wait, wait_until
 
 from .sides import STILL, ends, move, waits
 from .steps import COMMIT, Stopped
@@ -159,7 +159,14 @@ class TestSubscribedAgainUnderRunningWorkers:
         publish(TOPIC, 0, key="k")
         consume(worker, 1)
         publish(TOPIC, 1, key="k")
-        with Stopped(worker.poll, step) as claim:
+        engine = engine_of(worker)
+
+        def has_heard() -> bool:
+            engine.feed.tick()
+            return engine.has_work
+
+        wait_until(has_heard, "the worker knows message 1")  # So that the claim's COMMIT is the first one.
+        with Stopped(lambda: engine.claim(1, 1), step) as claim:
             assert waits(claim, anew)
             (delivery,) = claim.result()
         assert with_state(TOPIC, GROUP) == []

@@ -66,7 +66,7 @@ class Lane:
         It takes half a gigabyte, and this command never installs into an environment that other lanes use.
         """
         if self.spark:
-            extras = ("example", "spark", "spark-connect", "test")
+            extras = ("example", "spark", "spark-connect", "spark-test", "test")
             pins = OLDEST_SPARK if self.old_spark else None
             return VirtualEnvironment(self.interpreter, self.django, extras, LOCAL / "spark-venvs", pins)
         return VirtualEnvironment(self.interpreter, self.django, ("dev", "example", "test"))

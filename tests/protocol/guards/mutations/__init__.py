@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from . import (
-    archiving,
+    archives,
     attempts,
     copying,
-    exporting,
+    exports,
     fencing,
     following,
     groups,
@@ -42,8 +42,8 @@ PARTS: dict[str, tuple[Mutation, ...]] = {
     "Listeners": listeners.MUTATIONS,
     "Request and reply": requests.MUTATIONS,
     "Reading the log": following.MUTATIONS + reading.MUTATIONS,
-    "Archives": archiving.MUTATIONS,
-    "Exports": exporting.MUTATIONS,
+    "Archives": archives.MUTATIONS,
+    "Exports": exports.MUTATIONS,
     "Storing the past": copying.MUTATIONS,
     "Rows and connections of Spark": sending.MUTATIONS,
 }

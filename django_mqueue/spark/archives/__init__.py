@@ -1,0 +1,47 @@
+"""Topics kept as Delta tables, which other tools read, too; see docs/reference/archive.md."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .calls import archive as archive
+    from .calls import compact as compact
+    from .calls import erase as erase
+    from .calls import verify as verify
+    from .catalog import Archive as Archive
+    from .rewriting import Compacted as Compacted
+    from .rewriting import Erased as Erased
+    from .running import Archived as Archived
+    from .verifying import Verified as Verified
+
+_HOME = {
+    "Archive": "catalog",
+    "Archived": "running",
+    "Compacted": "rewriting",
+    "Erased": "rewriting",
+    "Verified": "verifying",
+    "archive": "calls",
+    "compact": "calls",
+    "erase": "calls",
+    "verify": "calls",
+}
+
+__all__ = [
+    "Archive",
+    "Archived",
+    "Compacted",
+    "Erased",
+    "Verified",
+    "archive",
+    "compact",
+    "erase",
+    "verify",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_HOME[name]}", __name__), name)

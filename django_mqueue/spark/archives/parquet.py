@@ -1,0 +1,271 @@
+"""Files of one table: written by offset, one for each day, and read again to see that they are what they should be."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ..errors import ArchiveError
+from ..options import Table
+from .storage import Storage
+
+BYTES_PER_FILE = 512 * 1_048_576
+OPEN_DAYS = 2
+"""Days whose files are open at once: around midnight messages of two days alternate."""
+
+ROWS_PER_GROUP = 100_000
+BYTES_PER_GROUP = 64 * 1_048_576
+"""A group of rows is compressed as a whole: with its columns it is what a writer holds in memory."""
+
+REPEATED = (
+    "topic", "partition", "key", "kind", "encoding", "target", "original_topic", "failed_group", "last_error",
+    "group", "delivered_to",
+)  # fmt: skip
+"""Columns with values that come again, kept once in each group of rows."""
+
+WITH_BOUNDS = ("offset", "published_at", "created_at", "failed_at", "delivered_at", "done_at")
+"""Columns whose bounds stand in each group of rows, so that readers can leave groups out."""
+
+_DAY = 86_400_000_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """A file of an archive: ``path`` relative to the archive, offsets of its first and last row, ``date`` in UTC."""
+
+    path: str
+    topic: str
+    date: str
+    rows: int
+    first: int
+    last: int
+    bytes: int
+
+
+def folder_of(topic: str) -> str:
+    """The name of a topic's folder: for people, and with a digest that makes it another one for each topic.
+
+    It holds nothing that a URL quotes: tools disagree about quoted paths of Delta tables.
+    """
+    name = re.sub("[^A-Za-z0-9]+", "-", topic).strip("-")[:60]
+    return f"{name}-{blake2b(topic.encode(), digest_size=6).hexdigest()}".lstrip("-")
+
+
+class Days:
+    """The files that one task makes of rows that come in the order of their offsets.
+
+    ``schema`` is what is written of them. ``unique`` is another for each attempt of each task. A context: ends with all
+    files closed, durable and read back (an ``ArchiveError`` if one is not what was written), or, after an error, as
+    good as possible without them.
+    """
+
+    def __init__(self, storage: Storage, table: Table, topic: str, unique: str, schema: pa.Schema) -> None:
+        self._storage, self._table, self._topic = storage, table, topic
+        self._unique, self._schema = unique, schema
+        self._open: dict[str, _File] = {}
+        self._number = 0
+        self.entries: list[FileEntry] = []
+
+    def __enter__(self) -> Days:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            for date in list(self._open):
+                self._close(date)
+            return
+        for file in self._open.values():
+            file.abandon()
+        for entry in self.entries:
+            with suppress(OSError):
+                self._storage.delete(entry.path)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add rows that have ``published_at``, by which they are divided."""
+        days = pc.divide(batch.column("published_at").cast(pa.int64()), _DAY)
+        bounds = pc.min_max(days).as_py()
+        if bounds["min"] == bounds["max"]:
+            self.put(_date(bounds["min"]), batch)
+            return
+        for day in pc.unique(days).to_pylist():
+            self.put(_date(day), batch.filter(pc.equal(days, day)))
+
+    def put(self, date: str, rows: pa.RecordBatch | pa.Table) -> None:
+        """Add rows of one day."""
+        if date in self._open and self._open[date].size > BYTES_PER_FILE:
+            self._close(date)
+        if date not in self._open:
+            if len(self._open) == OPEN_DAYS:
+                self._close(next(iter(self._open)))
+            # Polars takes the values of partitions from such names, if a folder has one.
+            folder = f"{self._table}/{folder_of(self._topic)}/date={date}"
+            path = f"{folder}/{self._unique}-{self._number}.parquet"
+            self._number += 1
+            self._open[date] = _File(self._storage, path, self._topic, date, self._schema)
+        self._open[date].add(rows.select(self._schema.names))
+
+    def _close(self, date: str) -> None:
+        """Close a file and read it back: a round of tasks for that alone would cost more than the reading."""
+        file = self._open.pop(date)
+        try:
+            entry = file.close()
+            if found := problem(self._storage, entry):
+                raise ArchiveError(f"read back from {self._storage.uri}: {found}")
+        except BaseException:
+            file.abandon()
+            raise
+        self.entries.append(entry)
+
+
+def _date(day: int) -> str:
+    return (_EPOCH + timedelta(days=day)).date().isoformat()
+
+
+class _File:
+    def __init__(self, storage: Storage, path: str, topic: str, date: str, schema: pa.Schema) -> None:
+        self._storage, self._path, self._topic, self._date = storage, path, topic, date
+        self._stack = ExitStack()
+        self._output = self._stack.enter_context(storage.create(path))
+        self._groups = RowGroups(self._output, schema)
+        self._first = self._last = 0
+
+    @property
+    def size(self) -> int:
+        return int(self._output.bytes)
+
+    def add(self, rows: pa.RecordBatch | pa.Table) -> None:
+        self._first = self._first or rows.column("offset")[0].as_py()
+        self._last = rows.column("offset")[-1].as_py()
+        self._groups.add(rows)
+
+    def close(self) -> FileEntry:
+        self._groups.close()
+        self._stack.close()
+        return FileEntry(
+            self._path, self._topic, self._date, self._groups.rows, self._first, self._last, self.size
+        )
+
+    def abandon(self) -> None:
+        """After an error: write no more of it, and delete the file, if that can be done."""
+        with suppress(OSError, pa.ArrowException):
+            self._groups.abandon()
+        with suppress(OSError, pa.ArrowException, Abandoned), self._stack:
+            raise Abandoned
+        with suppress(OSError):
+            self._storage.delete(self._path)
+
+
+class RowGroups:
+    """Writes rows that come by offset, in pieces of any size. The file is whole after ``close``."""
+
+    def __init__(self, stream: Any, schema: pa.Schema, compression: str = "zstd") -> None:
+        place = schema.get_field_index("offset")
+        self._writer = pq.ParquetWriter(
+            stream,
+            schema,
+            compression=compression,
+            use_dictionary=[name for name in REPEATED if name in schema.names],
+            write_statistics=[name for name in WITH_BOUNDS if name in schema.names],
+            write_page_checksum=True,
+            sorting_columns=[pq.SortingColumn(place)] if place >= 0 else None,
+        )
+        self._held: list[pa.RecordBatch] = []
+        self._held_rows = self._held_bytes = 0
+        self.rows = 0
+
+    def add(self, rows: pa.RecordBatch | pa.Table) -> None:
+        self.rows += rows.num_rows
+        self._held += rows.to_batches() if isinstance(rows, pa.Table) else [rows]
+        self._held_rows += rows.num_rows
+        self._held_bytes += rows.nbytes
+        if self._held_rows >= ROWS_PER_GROUP or self._held_bytes >= BYTES_PER_GROUP:
+            self._flush()
+
+    def close(self) -> None:
+        self._flush()
+        self._writer.close()
+
+    def abandon(self) -> None:
+        """Close the file without the rows that are held."""
+        self._writer.close()
+
+    def _flush(self) -> None:
+        if self._held:
+            # A table's groups are as large as it is, at most a million rows.
+            self._writer.write_table(pa.Table.from_batches(self._held), row_group_size=self._held_rows)
+            self._held, self._held_rows, self._held_bytes = [], 0, 0
+
+
+class Abandoned(Exception):
+    """Ends the context of a file that is not to be kept."""
+
+
+def problem(storage: Storage, entry: FileEntry) -> str | None:
+    """What is wrong with a file: all of it is read, with its checksums. None: nothing."""
+    try:
+        with storage.open(entry.path) as stream:
+            if (size := stream.size()) != entry.bytes:
+                return f"{entry.path} has {size} bytes, not {entry.bytes}"
+            found = offsets_of(stream, several=entry.path.startswith("deliveries/"))
+    except FileNotFoundError:
+        return f"{entry.path} is missing"
+    except (OSError, ValueError, pa.ArrowException) as error:
+        return f"{entry.path} cannot be read: {error}"
+    if found.rows != entry.rows:
+        return f"{entry.path} has {found.rows} rows, not {entry.rows}"
+    if (found.first, found.last) != (entry.first, entry.last):
+        return f"{entry.path} does not begin and end with offsets {entry.first} and {entry.last}"
+    return None if found.are_sorted else f"{entry.path} is not sorted by offset"
+
+
+@dataclass(frozen=True)
+class Offsets:
+    """Of the rows of a file, as they come; without any, 0 is the first and the last."""
+
+    rows: int
+    first: int
+    last: int
+    are_sorted: bool
+
+
+def offsets_of(stream: Any, *, several: bool) -> Offsets:
+    """Read all columns, one group of rows after the other. ``several``: rows may have the same offset."""
+    sorts, step = (pc.less_equal, 0) if several else (pc.less, 1)
+    rows, first, last, are_sorted = 0, 0, 0, True
+    for group in row_groups(stream):
+        some = group.column("offset").combine_chunks()
+        begin, end = some[0].as_py(), some[-1].as_py()
+        are_sorted &= pc.all(sorts(some[:-1], some[1:]), min_count=0).as_py()
+        are_sorted &= not rows or begin >= last + step
+        rows, first, last = rows + len(some), first if rows else begin, end
+    return Offsets(rows, first, last, are_sorted)
+
+
+def row_groups(stream: Any, schema: pa.Schema | None = None) -> Iterator[pa.Table]:
+    """The rows of a file, one group after the other, with checksums compared. ``schema``: with these columns."""
+    file = pq.ParquetFile(stream, page_checksum_verification=True)
+    for number in range(file.num_row_groups):
+        found = file.read_row_group(number)
+        if found.num_rows:
+            yield found if schema is None else conformed(found, schema)
+
+
+def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The rows with these columns: null where an older file has none."""
+    columns = [
+        table.column(field.name).cast(field.type)
+        if field.name in table.schema.names
+        else pa.nulls(table.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)

@@ -1,0 +1,92 @@
+"""What may be given as an archive's place: a path, or a URI without keys, for it is shown and written down."""
+
+from __future__ import annotations
+
+import os
+import re
+from datetime import datetime
+from urllib.parse import unquote
+
+from ..errors import OptionError
+
+SCHEMES = {
+    "s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": "az", "abfs": "abfs", "abfss": "abfss",
+}  # fmt: skip
+"""Schemes of object stores, and what ``object_store`` calls them."""
+
+_BUCKETS = ("s3", "s3a", "s3n", "gs", "gcs")
+"""Schemes of which no port is known."""
+
+_SECRET = re.compile(r"key|secret|passw|pwd|token|credentials?$|^sig$|^sas$|signature", re.IGNORECASE)
+"""In the names of what stands in a query."""
+
+
+def check_place(to: str | os.PathLike[str]) -> str:
+    """The place: an absolute path, or a URI as ``object_store`` has it.
+
+    Raises ``OptionError`` for none, for one that cannot be, and for one that holds keys, which it does not repeat.
+    """
+    place = os.fspath(to)
+    if not place:
+        raise OptionError("the archive's place is empty: give a folder, or a URI such as s3://bucket/folder")
+    if re.match("file:/(?!/)", place):  # As Hadoop writes it.
+        place = place.removeprefix("file:")
+    scheme, separator, rest = place.partition("://")
+    if not separator or scheme == "file":
+        folder = os.path.abspath(rest if separator else place)
+        if re.search(r"\\|%[0-9A-Fa-f]{2}", folder):
+            raise OptionError(
+                f"{folder}: a folder with a backslash or a % in its name cannot hold Delta tables"
+            )
+        return folder
+    _check_keys(scheme, rest)
+    if scheme not in SCHEMES:
+        raise OptionError(
+            f"{place}: {scheme}:// is not supported: give a path that all machines share, or a URI that begins with"
+            f" {', '.join(f'{name}://' for name in SCHEMES)}"
+        )
+    if "?" in rest or "#" in rest:  # What follows would be left out.
+        raise OptionError(f"{place}: a folder of an object store cannot have a ? or # in its name")
+    return f"{SCHEMES[scheme]}://{rest.rstrip('/')}"
+
+
+def _check_keys(scheme: str, rest: str) -> None:
+    """Raise ``OptionError`` for a URI that holds keys."""
+    if _has_keys(scheme.lower(), rest):
+        after = rest.rpartition("@")[2].partition("?")[0]
+        raise _keys(f"{scheme}://…@{after}" if "@" in rest else f"{scheme}://…")
+    for part in re.split("[&;]", rest.partition("?")[2]):
+        name, _, value = map(unquote, part.partition("="))
+        if _SECRET.search(name) or ":" in value.rpartition("@")[0]:
+            raise _keys(f"{scheme}://…?{name}=…")
+
+
+def check_as_of(as_of: int | datetime | None, archive: object, *, live: bool) -> None:
+    """Raise ``OptionError`` for a state of an archive that cannot be read; the log goes on only above the newest."""
+    if as_of is None:
+        return
+    if isinstance(as_of, bool) or not isinstance(as_of, int | datetime):
+        raise OptionError(f"as_of is {as_of!r}, but must be a version, or a datetime with a time zone")
+    if archive is None or live:
+        raise OptionError(
+            f"as_of is {as_of}, which is a state of an archive: give the archive, and do not read the live log with it"
+        )
+    if isinstance(as_of, datetime) and as_of.tzinfo is None:
+        raise OptionError(f"as_of is {as_of}, without a time zone: give an aware datetime, or a version")
+
+
+def _has_keys(scheme: str, rest: str) -> bool:
+    """Whether an account's name and key stand before the ``@``: keys may hold a slash, or what else ends a host."""
+    authority = re.split("[/?#]", rest, maxsplit=1)[0]
+    user, at, _ = unquote(authority).rpartition("@")
+    if at:
+        return ":" in user
+    port = re.sub(r"\[.*\]", "", authority).partition(":")[2]
+    return bool(port) and (not port.isdecimal() or (scheme in _BUCKETS and "@" in rest))
+
+
+def _keys(shown: str) -> OptionError:
+    return OptionError(
+        f"{shown}: keys do not belong into the archive's place, which is shown and written down: give them by the"
+        " environment"
+    )

@@ -1,0 +1,104 @@
+"""What an archive run was asked for, and how it reads the log."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ...policy import names
+from ..connecting import CONNECTION_OPTIONS
+from ..errors import OptionError
+from ..options import ROWS_PER_PARTITION, TOPIC_MAX, ReadOptions, Table, read_options
+from ..suffixes import OPTION
+
+BATCH_ROWS = 1_000_000
+HISTORY_AFTER = 3600.0
+"""Seconds."""
+
+Progress = Callable[[int, int], object]
+"""Called with (done, of all): an archive run counts offsets; the other operations count files."""
+
+
+def quiet(done: int, total: int) -> None:
+    """Progress that nobody asked for."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """``strict``: what may be missing is an error. ``history_age_ms``: of messages whose history waits for nobody.
+
+    ``moved``: the database may be on another server than when the archive was last written.
+    """
+
+    options: ReadOptions
+    group: str
+    batch_rows: int
+    history_age_ms: int
+    strict: bool
+    moved: bool = False
+
+    def tables(self, cores: int) -> dict[Table, ReadOptions]:
+        """How each table is read by tasks of which ``cores`` run at once: all have as much to do."""
+        rounds = math.ceil(self.batch_rows / (ROWS_PER_PARTITION * cores))
+        each = math.ceil(self.batch_rows / (rounds * cores))
+        options = replace(self.options, max_records_per_partition=each, min_partitions=cores)
+        return {
+            "messages": replace(options, targeted=True),
+            "dead_letters": replace(options, table="dead_letters"),
+            "deliveries": replace(options, table="deliveries"),
+        }
+
+
+def asked(
+    options: Mapping[str, str],
+    topics: str | Sequence[str] | None,
+    pattern: str | None,
+    group: str,
+    batch_rows: int,
+    history_after: float,
+    *,
+    strict: bool,
+    moved: bool = False,
+) -> Asked:
+    """Raises ``OptionError`` for what cannot be."""
+    try:
+        names.check_name("group", group, names.GROUP_MAX)
+    except (TypeError, ValueError) as error:
+        raise OptionError(str(error)) from None
+    if batch_rows < 1:
+        raise OptionError(f"batch_rows is {batch_rows}, but must be at least 1")
+    if not 0 <= history_after <= 10 * 365 * 86_400:
+        raise OptionError(f"history_after is {history_after}, but must be seconds, from 0 to ten years")
+    reading = _reading(options, topics, pattern, strict)
+    return Asked(reading, group, batch_rows, int(history_after * 1000), strict, moved)
+
+
+def _reading(
+    options: Mapping[str, str], topics: str | Sequence[str] | None, pattern: str | None, strict: bool
+) -> ReadOptions:
+    """How the log is read. Raises ``OptionError``."""
+    known = {name.lower() for name in CONNECTION_OPTIONS | {OPTION}}
+    for name in options:
+        if name.lower() not in known and name.lower() != "password":
+            raise OptionError(
+                f"option {name!r} is {options[name]!r}, but an archive run takes those of the connection alone, and"
+                f" {OPTION}"
+            )
+    if (topics is None) == (pattern is None):
+        raise OptionError("give either topics, or a pattern that they match")
+    found = read_options(
+        {**options, "includeHeaders": "true", "subscribePattern": ".*" if pattern is None else pattern}
+    )
+    found = replace(found, fail_on_data_loss=strict)
+    if topics is None:
+        return found
+    wanted = (topics,) if isinstance(topics, str) else tuple(topics)
+    for topic in wanted:
+        try:
+            names.check_topic(topic, TOPIC_MAX)
+        except (TypeError, ValueError) as error:
+            raise OptionError(f"topic {topic!r} cannot be one: {error}") from None
+    if not wanted:
+        raise OptionError("topics is empty: name one, or give a pattern")
+    return replace(found, pattern=None, topics=tuple(sorted(set(wanted))))

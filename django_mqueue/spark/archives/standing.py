@@ -1,0 +1,181 @@
+"""Where a topic stands: what its archive says, and what its group says, and whether both fit together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ...exceptions import LogGap, NotRegistered
+from ...service import following
+from ...service.following import Place
+from ...store import bulk, log, offsets
+from ...store.leases import Holder
+from ..options import Table
+from .catalog import GROUP, Last
+from .tables import TABLES
+
+if TYPE_CHECKING:
+    from .catalog import Archive
+
+WAYS_OUT = "failOnDataLoss set to false (--allow-gaps) goes on with what is there"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """``upto``: what each table of the archive reaches. ``position``: where the group is, or is to be moved to.
+
+    ``begun``: whether the archive has a batch of the topic. ``life`` is that of the group's registration, 0 before
+    there is one. ``lowest``: where the group is at least; a run that was killed may not have come to move it for its
+    last batch, but did so for the one before. ``last``: the last message of the archive.
+    """
+
+    topic: str
+    group: str
+    upto: dict[Table, int]
+    position: int = 0
+    begun: bool = False
+    life: int = 0
+    lowest: int = 0
+    last: Last | None = None
+
+
+def told(archive: Archive | None, topic: str, group: str) -> Standing:
+    """By the archive."""
+    if archive is None:
+        return Standing(topic, group, dict.fromkeys(TABLES, 0))
+    messages = archive.snapshots["messages"]
+    upto: dict[Table, int] = {table: archive.upto(topic, table) for table in TABLES}
+    return Standing(
+        topic, group, upto, messages.number("position", topic), messages.knows(topic),
+        messages.number("life", topic), messages.number("lowest", topic), archive.last(topic),
+    )  # fmt: skip
+
+
+def check(standing: Standing, found: Place | None) -> None:
+    """Raise ``LogGap`` if messages above the archive's end may have been deleted: ``found`` is the group's place."""
+    topic, group = standing.topic, standing.group
+    if not standing.begun:
+        if found is not None and found.above > 0:
+            raise LogGap(
+                f"group {group!r} is done with topic {topic!r} up to offset {found.above}, but this archive holds"
+                f" nothing of it: another archive was written by this group. Give that one's folder, or a group of its"
+                f" own; {WAYS_OUT}"
+            )
+        return
+    if found is None or found.life != standing.life:
+        raise LogGap(
+            f"group {group!r} was unsubscribed from topic {topic!r}, reset, or registered anew since the archive's last"
+            f" batch: messages above offset {standing.position} may be deleted; {WAYS_OUT}"
+        )
+    if found.above > standing.position:
+        raise LogGap(
+            f"group {group!r} is done with topic {topic!r} up to offset {found.above}, but this archive lets it only be"
+            f" at {standing.position}: this is an older copy of the archive, or another archive is written by this"
+            f" group, and what lies between may be deleted; {WAYS_OUT}"
+        )
+
+
+def check_log(standing: Standing, found: Place | None, using: str) -> None:
+    """Raise ``LogGap`` if the log went back in time since it was archived: it gives offsets that it gave before.
+
+    What it has at those now is not what the archive has there, and no run would ever look at it. ``found`` is the
+    group's place, after ``check``.
+    """
+    if not standing.begun:
+        return
+    end, known = standing.upto["messages"], offsets.settled(using, standing.topic)
+    if known < end:  # A run notes what is settled before it archives that, and nobody takes it back.
+        known = max(known, log.newest(using, standing.topic))
+    if known < end:
+        raise _went_back(standing, f"nothing above offset {known} was ever settled here")
+    if found is not None and found.above < standing.lowest:
+        raise _went_back(
+            standing,
+            f"group {standing.group!r} is at offset {found.above}, but was at {standing.lowest} before",
+        )
+    if standing.last is not None:
+        row = bulk.name_at(using, standing.last.offset)
+        if row is not None and row != (standing.topic, standing.last.id):
+            raise _went_back(
+                standing,
+                f"offset {standing.last.offset} was that of id {standing.last.id!r} when it was archived, but is that"
+                f" of id {row[1]!r} in topic {row[0]!r}",
+            )
+
+
+def _went_back(standing: Standing, why: str) -> LogGap:
+    end = standing.upto["messages"]
+    return LogGap(
+        f"topic {standing.topic!r} is not as it was when it was archived up to offset {end}: {why}. The database was"
+        " set back (by a backup, or by a failover to a server that was behind): messages that it has since then at"
+        f" offsets up to {end} are not in the archive, and could not be added. Begin another archive, in a folder and"
+        " with a group of its own, which takes all that is in the log, and keep this one;"
+        f" {WAYS_OUT}, above that offset"
+    )
+
+
+def settle(standing: Standing, using: str) -> Standing:
+    """Registered, and at the position that the archive tells: a run that was killed may not have come to that.
+
+    As far as that is settled: by what is written down, since the database may be another one than a moment ago.
+    """
+    settled = offsets.settled(using, standing.topic)
+    place = following.follow(standing.topic, standing.group, standing.position, 0, using=using)
+    if place.above < standing.position <= settled:
+        following.move(standing.topic, standing.group, place.life, standing.position, using=using)
+    return replace(standing, life=place.life, position=max(place.above, standing.position))
+
+
+def check_last(standing: Standing, using: str) -> None:
+    """Raise ``LogGap`` unless the log holds the batch's last message: the group has held it back until now."""
+    last = standing.last
+    if last is not None and bulk.name_at(using, last.offset) != (standing.topic, last.id):
+        raise LogGap(
+            f"topic {standing.topic!r} has not id {last.id!r} at offset {last.offset} any more, though deletion was"
+            " held back while it was archived: it was deleted by hand, or the database was set back. Nothing of this"
+            " batch was added. Run it again: what is missing then is told"
+        )
+
+
+def still(standing: Standing, using: str) -> None:
+    """Raise ``LogGap`` unless the group is where this run has left it: it alone has held back deletion."""
+    found = following.place(standing.topic, standing.group, using=using)
+    if found is None or found.life != standing.life or found.above > standing.position:
+        raise LogGap(
+            f"group {standing.group!r} was unsubscribed from topic {standing.topic!r}, reset, or moved while this was"
+            " archived: some of it may have been deleted before it was read. Nothing of this batch was added"
+        )
+
+
+def move(standing: Standing, using: str, me: Holder | None = None) -> None:
+    """Let what is archived be deleted. Raises ``GroupTaken`` if ``me`` is the group's reader no more."""
+    try:
+        following.move(standing.topic, standing.group, standing.life, standing.position, using=using, me=me)
+    except NotRegistered as error:
+        raise LogGap(
+            f"group {standing.group!r} was unsubscribed from topic {standing.topic!r}, or reset, while this was"
+            f" archived; the batch itself is whole, up to offset {standing.upto['messages']}"
+        ) from error
+
+
+def check_held(using: str, archive: Archive, topic: str, upto: int) -> None:
+    """Raise ``LogGap`` if messages above ``upto``, where the archive ends, may be deleted: nobody held that back."""
+    group = archive.properties[GROUP]
+    standing = told(archive, topic, group)
+    if not standing.begun:
+        return
+    place = following.place(topic, group, using=using)
+    if place is not None and place.life == standing.life and place.above <= upto:
+        check_log(standing, place, using)
+        return
+    problem = (
+        "is not registered"
+        if place is None
+        else f"was moved to offset {place.above}"
+        if place.life == standing.life
+        else "was registered anew since"
+    )
+    raise LogGap(
+        f"the archive holds topic {topic!r} up to offset {upto}, but its group {group!r} {problem}: messages"
+        " above that may be deleted. Archive the topic again first; or allow the gap, and go on with what is there"
+    )

@@ -1,0 +1,326 @@
+"""The Delta tables of an archive: snapshots of them, and commits to them, through ``deltalake``.
+
+Only the driver is here. A commit adds files, removes files, and sets numbers by name (``txn`` actions of the Delta
+protocol), all or nothing. Of two commits that begin from one snapshot and set the same number, the second is refused.
+A commit that begins from a later snapshot is not: so whoever commits compares the number in the snapshot first.
+
+``deltalake`` does not refuse the second of two commits that remove the same file. So each commit that removes files
+sets the number ``maintenance``. For the same reason ``DeltaTable.optimize`` is never called: it duplicates rows.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import textwrap
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+from ..errors import ArchiveError, NoSpark
+from ..options import Table
+from .parquet import FileEntry
+from .storage import Storage
+from .writing import arrow_schema
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+TABLES: tuple[Table, ...] = ("dead_letters", "deliveries", "messages")
+"""In the order in which a batch is committed."""
+
+PARTITIONS = ["topic", "date"]
+
+Kind = Literal["upto", "rows", "erased", "position", "lowest", "life"]
+"""Numbers of a topic. ``upto``: the table has all up to this offset. ``rows``: how many rows were ever added, and
+``erased``: of these taken out. The table of messages has three more, of the archive's group: ``position`` is where it
+is to be, ``lowest`` where it is at least, and ``life`` its registration."""
+
+MAINTENANCE = "maintenance"
+"""The number of commits that have removed files."""
+
+
+def schema_of(table: Table) -> pa.Schema:
+    """The columns of a table: those of its files, and the date, which its files do not have."""
+    return arrow_schema(table).append(pa.field("date", pa.date32()))
+
+
+class Snapshot:
+    """One state of one table."""
+
+    def __init__(self, storage: Storage, table: Table, delta: DeltaTable) -> None:
+        self.table: Table = table
+        self._storage, self._delta = storage, delta
+
+    @property
+    def version(self) -> int:
+        return int(self._delta.version())
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        return {name: str(value) for name, value in self._delta.metadata().configuration.items()}
+
+    def committed_at(self) -> datetime | None:
+        """When this version was committed; None where the table's log does not tell any more."""
+        return commit_times(self._storage, self.table).get(self.version)
+
+    def number(self, kind: Kind, topic: str) -> int:
+        return self._number(f"{kind}/{topic}") or 0
+
+    def knows(self, topic: str) -> bool:
+        """Whether anything was archived of the topic."""
+        return self._number(f"upto/{topic}") is not None
+
+    @cached_property
+    def files(self) -> Mapping[str, list[FileEntry]]:
+        """The files of each topic, by offset."""
+        found: dict[str, list[FileEntry]] = defaultdict(list)
+        for row in pa.table(self._delta.get_add_actions(flatten=True)).to_pylist():
+            self._check_within(row["path"])
+            entry = FileEntry(
+                f"{self.table}/{row['path']}", row["partition.topic"], row["partition.date"].isoformat(),
+                row["num_records"], row["min.offset"], row["max.offset"], row["size_bytes"],
+            )  # fmt: skip
+            found[entry.topic].append(entry)
+        for entries in found.values():
+            entries.sort(key=lambda entry: (entry.first, entry.path))
+        return found
+
+    def commit(
+        self,
+        numbers: Mapping[tuple[Kind, str], int],
+        add: Sequence[FileEntry] = (),
+        remove: Sequence[FileEntry] = (),
+    ) -> Snapshot:
+        """Commit, durably; the state behind it. Raises ``ArchiveError`` if others have changed the same meanwhile.
+
+        After an error of which nobody knows what it means, the table tells whether this was committed.
+        """
+        from deltalake import CommitProperties, Transaction
+
+        named = {f"{kind}/{topic}": number for (kind, topic), number in numbers.items()}
+        # This snapshot may be later than the one from which the caller has planned.
+        if len(self._named(remove)) < len(remove):
+            raise ArchiveError(
+                f"{self._storage.uri}: table {self.table} was not changed: another compaction or erasure has replaced"
+                " the same files. Run this again"
+            )
+        self.check_there(add)
+        if remove:
+            named[MAINTENANCE] = (self._number(MAINTENANCE) or 0) + 1
+        actions = [*map(self._removed, remove), *(self._added(entry, changes=not remove) for entry in add)]
+        transactions = [Transaction(name, number) for name, number in named.items()]
+        try:
+            self._delta.create_write_transaction(
+                actions, "append", self._delta.schema(), PARTITIONS,
+                commit_properties=CommitProperties(app_transactions=transactions),
+            )  # fmt: skip
+        except Exception as error:
+            found = self.reloaded()
+            if not found.has(named, add, remove):
+                raise ArchiveError(
+                    f"{self._storage.uri}: table {self.table} was not changed: {reason(error)}. If another run works on"
+                    " the same topic, let it end; then run this again"
+                ) from error
+        else:
+            found = self.reloaded()
+        for version in range(self.version + 1, found.version + 1):  # Others may have committed, too.
+            self._storage.sync(f"{self.table}/_delta_log/{version:020d}.json")
+        return found
+
+    def has(self, named: Mapping[str, int], add: Sequence[FileEntry], remove: Sequence[FileEntry]) -> bool:
+        """Whether the table is as a commit of these numbers and files has left it."""
+        are_set = all(self._number(name) == number for name, number in named.items())
+        return are_set and len(self._named(add)) == len(add) and not self._named(remove)
+
+    def with_columns_of_now(self) -> Snapshot:
+        """The table, which gets the columns that newer files have; older files have null there."""
+        there = {field.name for field in self._delta.schema().fields}
+        if missing := [field for field in schema_of(self.table) if field.name not in there]:
+            from deltalake import Schema
+
+            with _told(self._storage, self.table, "changed"):
+                self._delta.alter.add_columns(Schema.from_arrow(pa.schema(missing)).fields)
+            return self.reloaded()
+        return self
+
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        with _told(self._storage, self.table, "changed"):
+            self._delta.alter.set_table_properties(dict(properties), raise_if_not_exists=False)
+
+    def unused(self) -> set[str]:
+        """The paths of files that are there, and that this version does not name."""
+        there = {each.path for each in self._storage.list(self.table)}
+        named = {entry.path for entries in self.files.values() for entry in entries}
+        return {path for path in there - named if not path.startswith(f"{self.table}/_delta_log/")}
+
+    def vacuum(self, keep_hours: float, *, full: bool) -> None:
+        """Delete files that were taken out of the table more than ``keep_hours`` ago.
+
+        ``full``: also files of that age that no version has ever named. These are at least an hour old: a run may be
+        about to name them.
+        """
+        delta, hours = self.reloaded()._delta, math.ceil(keep_hours)
+        with _told(self._storage, self.table, "cleaned"):
+            delta.vacuum(hours, dry_run=False, enforce_retention_duration=False)
+            if full:
+                delta.vacuum(max(hours, 1), dry_run=False, enforce_retention_duration=False, full=True)
+
+    def check_there(self, entries: Sequence[FileEntry]) -> None:
+        """Raise ``ArchiveError`` unless all files are there: a run may take longer than cleaning leaves files."""
+        for entry in entries:
+            if not self._storage.exists(entry.path):
+                raise ArchiveError(
+                    f"{self._storage.uri}: {entry.path} was deleted since it was written, by a cleaning that keeps"
+                    " files for less time than this took. Nothing was let go from the log. Clean with a longer"
+                    " keep_hours, and run this again"
+                )
+
+    def reloaded(self) -> Snapshot:
+        found = opened(self._storage, self.table)
+        assert found is not None
+        return found
+
+    def _check_within(self, path: str) -> None:
+        """Raise ``ArchiveError`` for a file elsewhere: who can write the table's log could have it read, or deleted."""
+        parts = path.split("/")
+        if len(parts) != 3 or any(part in ("", ".", "..") or "\\" in part for part in parts):
+            raise ArchiveError(
+                f"{self._storage.uri}: table {self.table} names the file {path[:200]!r}, which is not of this archive"
+            )
+
+    def _named(self, entries: Sequence[FileEntry]) -> list[FileEntry]:
+        """Those of the files that this version names."""
+        there = {
+            entry.path for topic in {each.topic for each in entries} for entry in self.files.get(topic, ())
+        }
+        return [entry for entry in entries if entry.path in there]
+
+    def _number(self, name: str) -> int | None:
+        found = self._delta.transaction_version(name)
+        return None if found is None else int(found)
+
+    def _added(self, entry: FileEntry, *, changes: bool) -> Any:
+        from deltalake.transaction import AddAction
+
+        statistics = {
+            "numRecords": entry.rows,
+            "minValues": {"offset": entry.first},
+            "maxValues": {"offset": entry.last},
+            "nullCount": {"offset": 0},
+        }
+        return AddAction(
+            self._within(entry), entry.bytes, {"topic": entry.topic, "date": entry.date}, _now(), changes,
+            json.dumps(statistics),
+        )  # fmt: skip
+
+    def _removed(self, entry: FileEntry) -> Any:
+        from deltalake.transaction import RemoveAction
+
+        values = {"topic": entry.topic, "date": entry.date}
+        return RemoveAction(self._within(entry), False, _now(), entry.bytes, values)
+
+    def _within(self, entry: FileEntry) -> str:
+        return entry.path.removeprefix(f"{self.table}/")
+
+
+def opened(storage: Storage, table: Table, at: int | datetime | None = None) -> Snapshot | None:
+    """The table as it is, or as it was at a version or a time; None if there is no table.
+
+    Raises ``ArchiveError`` where it cannot be read, or knows nothing of that time.
+    """
+    try:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import TableNotFoundError
+    except ModuleNotFoundError as error:
+        raise NoSpark(f"{error.name} is not installed: pip install 'django-mqueue[spark]'") from error
+    try:
+        with _told(storage, table, "read", TableNotFoundError):
+            delta = DeltaTable(_uri(storage, table))
+    except TableNotFoundError:
+        return None
+    if at is not None:
+        with _told(storage, table, f"read as it was at {at}"):
+            times = commit_times(storage, table)
+            known = [version for version, time in times.items() if version == at or _is_by(time, at)]
+            if known:
+                delta.load_as_version(max(known))
+        if not known:
+            raise ArchiveError(
+                f"{storage.uri}: the log of table {table} does not tell any more how it was at {at}, or there was none"
+                " yet"
+            )
+    return Snapshot(storage, table, delta)
+
+
+def commit_times(storage: Storage, table: Table) -> dict[int, datetime]:
+    """When each version was committed that the table's log still knows, by the clock of the one that committed.
+
+    ``deltalake`` itself goes by the times of files, which a copy of the archive does not keep. And a table that it has
+    loaded as of an earlier version gives that version the times of the newest commits.
+    """
+    from deltalake import DeltaTable
+
+    history = DeltaTable(_uri(storage, table)).history()
+    return {each["version"]: datetime.fromtimestamp(each["timestamp"] / 1000, UTC) for each in history}
+
+
+def _is_by(time: datetime, at: int | datetime) -> bool:
+    return isinstance(at, datetime) and time <= at
+
+
+def created(storage: Storage, table: Table, properties: Mapping[str, str]) -> None:
+    """Create a table. Raises ``ArchiveError`` if another process has just created it.
+
+    ``DeltaTable.create`` does not: it then commits a second time. So it makes the table elsewhere, and its first commit
+    is written as a file that must not be there.
+    """
+    from deltalake import DeltaTable
+
+    path = f"_delta_log/{0:020d}.json"
+    with _told(storage, table, "created"), TemporaryDirectory() as folder:
+        DeltaTable.create(
+            folder, schema_of(table), partition_by=PARTITIONS, name=table, configuration=dict(properties),
+            raise_if_key_not_exists=False,
+        )  # fmt: skip
+        data = Path(folder, path).read_bytes()
+        storage.make(f"{table}/_delta_log")
+        try:
+            storage.write(f"{table}/{path}", data)
+        except FileExistsError:  # Perhaps this very one, of which the answer was lost.
+            if storage.read(f"{table}/{path}") != data:
+                raise ArchiveError("another run has begun an archive there just now") from None
+
+
+@contextmanager
+def _told(storage: Storage, table: Table, what: str, *besides: type[Exception]) -> Iterator[None]:
+    """Raise ``ArchiveError`` for what cannot be done with a table. Errors of the kinds ``besides`` come through."""
+    try:
+        yield
+    except besides:
+        raise
+    except Exception as error:
+        raise ArchiveError(f"{storage.uri}: table {table} cannot be {what}: {reason(error)}") from error
+
+
+def reason(error: Exception) -> str:
+    """What an error of ``deltalake`` says: in one line, without what it has for terminals and for developers."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).partition("Debug source:")[0]
+    return textwrap.shorten(text, 600, placeholder=" …")
+
+
+def _uri(storage: Storage, table: Table) -> str:
+    return f"{storage.uri}/{table}"
+
+
+def _now() -> int:
+    return int(time.time() * 1000)

@@ -1,0 +1,188 @@
+"""Verification: whether an archive's files are what its tables say; and deleting files that no table names."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..collecting import collect_all
+from ..launching import register
+from ..options import Table
+from .catalog import Archive, frame
+from .jobs import parallelism, spread
+from .parquet import FileEntry, folder_of, problem
+from .requests import Progress
+from .storage import storage_at
+from .tables import TABLES
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FILES_PER_TASK = 4
+FILES_PER_ROUND, BYTES_PER_ROUND = 128, 1 << 30
+"""That each core reads before there is progress to tell."""
+
+
+@dataclass
+class Verified:
+    """Of one topic. ``problems`` are sentences. ``erased``: rows that were taken out.
+
+    ``unused``: files that the tables do not name, or not any more; ``deleted``: how many of these are gone now.
+    """
+
+    topic: str
+    files: int = 0
+    rows: int = 0
+    bytes: int = 0
+    erased: int = 0
+    problems: list[str] = field(default_factory=list)
+    unused: list[str] = field(default_factory=list)
+    deleted: int = 0
+
+
+def verified(
+    spark: SparkSession,
+    archive: Archive,
+    topics: Sequence[str] | None,
+    *,
+    clean: bool,
+    keep_hours: float,
+    log: Mapping[str, str] | None,
+    stopping: threading.Event,
+    progress: Progress,
+) -> list[Verified]:
+    """Topic by topic, until ``stopping`` is set. Nothing is deleted if a topic has a problem.
+
+    ``log``: options to read the log with, which is then compared, too.
+    """
+    wanted = archive.chosen(topics)
+    total = sum(len(archive.entries(topic, table)) for topic in wanted for table in TABLES)
+    read = 0
+
+    def step(files: int) -> None:
+        nonlocal read
+        read += files
+        progress(read, total)
+
+    step(0)
+    found: list[Verified] = []
+    for topic in wanted:
+        if stopping.is_set():
+            return found
+        found.append(_verified(spark, archive, topic, step))
+        if log is not None:
+            found[-1].problems += _only_in_log(spark, archive, topic, log)
+    unused = {path for snapshot in archive.snapshots.values() for path in snapshot.unused()}
+    left = unused
+    if clean and not any(each.problems for each in found):
+        for snapshot in archive.snapshots.values():
+            snapshot.vacuum(keep_hours, full=True)
+        left = {path for snapshot in archive.snapshots.values() for path in snapshot.unused()}
+    for each in found:
+        mine = tuple(f"{table}/{folder_of(each.topic)}/" for table in TABLES)
+        each.unused = sorted(path for path in unused if path.startswith(mine))
+        each.deleted = sum(path not in left for path in each.unused)
+    return found
+
+
+def _verified(spark: SparkSession, archive: Archive, topic: str, step: Callable[[int], None]) -> Verified:
+    found = Verified(topic)
+    for table in TABLES:
+        entries, snapshot = archive.entries(topic, table), archive.snapshots[table]
+        rows, erased = sum(entry.rows for entry in entries), snapshot.number("erased", topic)
+        found.files += len(entries)
+        found.rows += rows
+        found.bytes += sum(entry.bytes for entry in entries)
+        found.erased += erased
+        found.problems += _read(spark, archive, entries, step)
+        if rows + erased != (added := snapshot.number("rows", topic)):
+            found.problems.append(
+                f"topic {topic!r}, {table}: {added:,} rows were added and {erased:,} erased, but {rows:,} are there"
+            )
+        if entries and (last := max(entry.last for entry in entries)) > archive.upto(topic, table):
+            found.problems.append(
+                f"topic {topic!r}, {table}: there is offset {last}, above {archive.upto(topic, table)}"
+            )
+        if not found.problems:
+            found.problems += _twice(spark, archive, topic, table, entries)
+    return found
+
+
+def _read(
+    spark: SparkSession, archive: Archive, entries: Sequence[FileEntry], step: Callable[[int], None]
+) -> Iterator[str]:
+    uri, cores = archive.storage.uri, parallelism(spark)
+
+    def look(some: Sequence[FileEntry]) -> list[str]:
+        storage = storage_at(uri)
+        return [found for entry in some if (found := problem(storage, entry))]
+
+    for some in rounds(entries, FILES_PER_ROUND * cores, BYTES_PER_ROUND * cores):
+        each = max(1, min(FILES_PER_TASK, len(some) // cores))
+        tasks = [some[at : at + each] for at in range(0, len(some), each)]
+        for told in spread(spark, look, tasks, str):
+            yield from told
+        step(len(some))
+
+
+def _only_in_log(
+    spark: SparkSession, archive: Archive, topic: str, options: Mapping[str, str]
+) -> Iterator[str]:
+    """Messages up to the archive's end that the log holds and the archive does not, but for as many as were erased."""
+    upto, erased = archive.upto(topic), archive.snapshots["messages"].number("erased", topic)
+    wanted = {
+        **options, "topic": topic, "includeTargeted": "true", "failOnDataLoss": "false",
+        "startingOffsets": "earliest", "endingOffsets": str(upto + 1),
+    }  # fmt: skip
+    register(spark)
+    reader = spark.read.format("mqueue").options(**wanted).schema("`offset` BIGINT, id STRING")
+    lacking = reader.load().join(archive.frame(spark, topic), ["offset", "id"], "left_anti")
+    count, first = collect_all(lacking.selectExpr("count(*)", "min(`offset`)"))[0]
+    if count > erased:
+        yield (
+            f"topic {topic!r}: the log holds {count:,} messages up to offset {upto} that the archive does not have, the"
+            f" first at offset {first}; {erased:,} were erased"
+        )
+
+
+def _twice(
+    spark: SparkSession, archive: Archive, topic: str, table: Table, entries: Sequence[FileEntry]
+) -> Iterator[str]:
+    """Rows that are in two files, of those whose offsets overlap."""
+    doubtful = overlapping(entries)
+    if not doubtful:
+        return
+    by = ["offset", "group"] if table == "deliveries" else ["offset"]
+    rows = frame(spark, archive.storage, table, doubtful)
+    for row in collect_all(rows.groupBy(*by).count().where("count > 1").orderBy("offset").limit(5)):
+        what = ", ".join(f"{name} {row[name]}" for name in by)
+        yield f"topic {topic!r}, {table}: {what} is there {row['count']} times"
+
+
+def rounds(entries: Sequence[FileEntry], files: int, bytes: int) -> Iterator[list[FileEntry]]:
+    """So many neighbours at a time, or so large ones: Spark tells nothing of a job before it is done."""
+    some: list[FileEntry] = []
+    size = 0
+    for entry in entries:
+        if some and (len(some) == files or size + entry.bytes > bytes):
+            yield some
+            some, size = [], 0
+        some.append(entry)
+        size += entry.bytes
+    if some:
+        yield some
+
+
+def overlapping(entries: Sequence[FileEntry]) -> list[FileEntry]:
+    """Those that share a stretch of offsets with another one. ``entries`` come by their first offsets."""
+    found: dict[str, FileEntry] = {}
+    widest: FileEntry | None = None
+    for entry in entries:
+        if widest is not None and entry.first <= widest.last:
+            found[widest.path] = widest
+            found[entry.path] = entry
+        if widest is None or entry.last > widest.last:
+            widest = entry
+    return list(found.values())

@@ -1,0 +1,187 @@
+"""The export run: planned as a batch, written by tasks, and at the end a file that says that all is there.
+
+Attempts of tasks write into a hidden folder, which readers pass over. When all have ended, the driver gives the files
+that count their names: an attempt that comes late, of a process that was held to be lost, adds nothing to them.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ..archives.jobs import parallelism, spread
+from ..archives.requests import Progress
+from ..archives.storage import HIDDEN, Storage, held
+from ..connecting import Line
+from ..errors import ArchiveError, ExportError
+from ..planning import batch, some_topics
+from ..ranges import Range
+from .requests import Asked
+from .writing import Written, writing
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SUCCESS = "_SUCCESS"
+"""As Hadoop's committers call it; some of them put a JSON into it, too, that names the files."""
+
+MOVERS = 16
+"""Files that are given their names at once."""
+
+NAMING = f"{HIDDEN}naming"
+"""Is there while one run gives its files their names: no other one does."""
+
+ROUND = 8
+"""Tasks for each that runs at once, between two looks at how far it is."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """How much there is in the folder now."""
+
+    rows: int
+    files: int
+    bytes: int
+
+
+class Run:
+    """One run; ``run`` it once."""
+
+    def __init__(self, spark: SparkSession, storage: Storage, wanted: Asked, progress: Progress) -> None:
+        self._spark, self._storage, self._wanted, self._progress = spark, storage, wanted, progress
+        self._name = uuid.uuid4().hex[:12]
+        self._folder = f"{HIDDEN}writing-{self._name}"
+        self._named: list[Written] = []
+
+    def run(self) -> Exported:
+        with self._told():
+            self._check_free()
+        line = Line(self._wanted.options.connecting)
+        try:
+            ranges = line.run(self._ranges)
+        finally:
+            line.close()
+        with self._told():
+            self._check_writable()
+        try:
+            found = self._written(ranges)
+            with self._told():
+                self._check_seen(found)
+                with self._alone():
+                    self._finish(found)
+        except BaseException:
+            self._discard()
+            raise
+        self._tidy()
+        return Exported(sum(one.rows for one in found), len(found), sum(one.bytes for one in found))
+
+    def _ranges(self, using: str) -> list[Range | None]:
+        options = self._wanted.options
+        if options.pattern is not None:
+            some_topics(using, replace(options, table="messages"))
+        return [*batch(using, options)] or [None]
+
+    def _check_free(self) -> None:
+        if there := held(self._storage):
+            raise ExportError(
+                f"{self._storage.uri} is not empty (it holds {', '.join(there[:3])}): give a folder that is empty, or"
+                f" not there yet. An export without {SUCCESS} was not finished, and can be deleted"
+            )
+
+    def _check_writable(self) -> None:
+        """Before anything is read."""
+        probe = f"{HIDDEN}probe-{self._name}"
+        self._storage.write(probe, b"")
+        self._storage.delete(probe)
+
+    def _written(self, ranges: Sequence[Range | None]) -> list[Written]:
+        work = writing(self._storage.uri, self._folder, self._wanted)
+        done, found, at_once = 0, list[Written](), ROUND * parallelism(self._spark)
+        self._progress(0, len(ranges))
+        while done < len(ranges):
+            some = ranges[done : done + at_once]
+            try:
+                found += [one for made in spread(self._spark, work, some, Written) for one in made]
+            except ArchiveError as error:
+                raise ExportError(f"{self._storage.uri}: {error}") from error
+            done += len(some)
+            self._progress(done, len(ranges))
+        return found
+
+    def _check_seen(self, found: Sequence[Written]) -> None:
+        there = {each.path: each.bytes for each in self._storage.list(self._folder)}
+        for one in found:
+            if there.get(one.path) != one.bytes:
+                raise ExportError(
+                    f"{self._storage.uri}: what an executor has written there ({one.path}, {one.bytes:,} bytes) is not"
+                    " seen by the driver: give a place that all machines share"
+                )
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Raise ``ExportError`` if another run has been at work here, or is."""
+        try:
+            self._storage.write(NAMING, self._name.encode())
+        except FileExistsError:
+            raise ExportError(
+                f"{self._storage.uri}: another export gives its files their names there, or was killed when it did:"
+                f" give each a folder of its own. If none is at work, delete {NAMING} and what else is there"
+            ) from None
+        try:
+            self._check_free()
+            yield
+        finally:
+            with suppress(OSError, pa.ArrowException):
+                self._storage.delete(NAMING)
+
+    def _finish(self, found: Sequence[Written]) -> None:
+        kind = "" if self._wanted.compression == "none" else f".{self._wanted.compression}"
+        self._named = [
+            replace(one, path=f"part-{number:05d}-{self._name}{kind}.parquet")
+            for number, one in enumerate(found)
+        ]
+        with ThreadPoolExecutor(MOVERS) as pool:
+            list(pool.map(self._storage.move, [one.path for one in found], [one.path for one in self._named]))
+        try:
+            self._storage.write(SUCCESS, self._said())
+        except (OSError, pa.ArrowException):
+            if not self._counts():
+                raise
+
+    def _said(self) -> bytes:
+        told = {"rows": sum(one.rows for one in self._named), "files": [asdict(one) for one in self._named]}
+        return json.dumps(told, indent=2).encode() + b"\n"
+
+    def _counts(self) -> bool:
+        """Whether the files that have their names are those of ``_SUCCESS``: an error may come behind that."""
+        try:
+            return bool(self._named) and self._storage.read(SUCCESS) == self._said()
+        except FileNotFoundError:
+            return False
+
+    def _discard(self) -> None:
+        """Without what does not count. Where nobody knows whether it does, it stays."""
+        with suppress(OSError, pa.ArrowException):
+            for one in [] if self._counts() else self._named:
+                with suppress(OSError, pa.ArrowException):
+                    self._storage.delete(one.path)
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Without what attempts have left that do not count."""
+        with suppress(OSError, pa.ArrowException):
+            self._storage.discard(self._folder)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, pa.ArrowException) as error:
+            raise ExportError(f"{self._storage.uri} cannot be written: {error}") from error

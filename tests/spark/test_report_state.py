@@ -1,0 +1,86 @@
+"""A report counts one state of the log, and leaves the session as it was."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_mqueue import publish, publish_many
+from django_mqueue.spark import explained
+from django_mqueue.spark.reporting import counting, report
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+SHUFFLES = "spark.sql.shuffle.partitions"
+
+
+def lose_what_was_read(spark: SparkSession) -> None:
+    """Remove all that Spark keeps in memory, as the loss of the executors would."""
+    for rdd in spark.sparkContext._jsc.getPersistentRDDs().values():
+        rdd.unpersist(True)
+
+
+def test_a_report_whose_executor_is_lost_fails(
+    spark: SparkSession, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the counting, the rows that were read are lost, and another message is in the log.
+
+    To read them again would count that message in one table and not in another.
+    """
+    publish_many("orders", range(10))
+    facts_of = vars(counting)["facts_of"]
+
+    def late(*arguments: Any) -> Any:
+        publish("orders", 11)
+        lose_what_was_read(spark)
+        return facts_of(*arguments)
+
+    monkeypatch.setattr(counting, "facts_of", late)
+    with pytest.raises(Exception, match="heckpoint block") as caught:
+        report(spark, "orders", options=options)
+    assert "an executor was lost" in (explained(caught.value) or "")
+    monkeypatch.undo()
+    (topic,) = report(spark, "orders", options=options).topics
+    assert topic.published == 11
+
+
+def test_two_reports_at_once_leave_the_session_as_it_was(
+    spark: SparkSession, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first report begins first and ends last. Both change the same setting meanwhile."""
+    publish("orders", 1)
+    before = spark.conf.get(SHUFFLES)
+    spark.conf.set(SHUFFLES, "200")
+    both, second_is_done = threading.Barrier(2, timeout=60), threading.Event()
+    counted = counting.counted
+
+    def together(*arguments: Any) -> Any:
+        both.wait()
+        if threading.current_thread() is first:
+            assert second_is_done.wait(60)
+        return counted(*arguments)
+
+    monkeypatch.setattr(counting, "counted", together)
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            report(spark, "orders", options=options)
+        except BaseException as error:
+            failures.append(error)
+
+    first = threading.Thread(target=run)
+    first.start()
+    try:
+        run()
+    finally:
+        second_is_done.set()
+        first.join(60)
+        found = spark.conf.get(SHUFFLES)
+        spark.conf.set(SHUFFLES, str(before))
+    assert (failures, found) == ([], "200")
