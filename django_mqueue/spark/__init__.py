@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from .launching import session as session
     from .launching import settings_options as settings_options
     from .ordering import keep_order as keep_order
-    from .replaying import backfill as backfill
-    from .replaying import replay as replay
-    from .reporting import Report as Report
-    from .reporting import report as report
+    from .replays import backfill as backfill
+    from .replays import replay as replay
+    from .reports import Report as Report
+    from .reports import report as report
     from .source import MQueueDataSource as MQueueDataSource
 
 _HOME = {
@@ -33,15 +33,15 @@ _HOME = {
     "archive": "archives",
     "compact": "archives",
     "MQueueDataSource": "source",
-    "Report": "reporting",
+    "Report": "reports",
     "collect_all": "collecting",
     "keep_order": "ordering",
-    "report": "reporting",
-    "backfill": "replaying",
+    "report": "reports",
+    "backfill": "replays",
     "explained": "explaining",
     "erase": "archives",
     "export": "exports",
-    "replay": "replaying",
+    "replay": "replays",
     "session": "launching",
     "settings_options": "launching",
     "verify": "archives",

@@ -14,7 +14,7 @@ from tests.benchmarks import stage
 from tests.benchmarks.stage import say
 
 if TYPE_CHECKING:
-    from django_mqueue.spark.reporting import Report
+    from django_mqueue.spark.reports import Report
 
 DESCRIPTION = """\
 Writes an archive of three days by pyarrow, with two groups that were done with every message, and makes a report on it
@@ -82,7 +82,7 @@ def run(options: argparse.Namespace, place: Path) -> int:
 def written(place: Path, rows: int) -> int:
     """Write one batch, as an archive run would leave it. Return the number of bytes in its rows."""
     from django_mqueue.spark.archives.parquet import FileEntry, conformed
-    from django_mqueue.spark.archives.writing import arrow_schema
+    from django_mqueue.spark.archives.tasks import arrow_schema
     from django_mqueue.spark.options import Table
     from tests.spark import archives
 

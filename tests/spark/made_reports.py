@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from django_mqueue.spark.reporting.figures import (
+from django_mqueue.spark.reports.figures import (
     ErrorFigures,
     GroupTotals,
     KeyFigures,

@@ -11,7 +11,7 @@ import threading
 from typing import Any
 
 from django_mqueue.spark.archives.tables import Snapshot
-from django_mqueue.spark.command import main
+from django_mqueue.spark.cli import main
 
 PAUSE_BEFORE = "MQUEUE_TEST_PAUSE_BEFORE"
 

@@ -17,10 +17,10 @@ from django_mqueue.models import Message
 from django_mqueue.spark import Archive, compact, erase, replay, report, verify
 from django_mqueue.spark.archives.storage import LocalStorage
 from django_mqueue.spark.archives.tables import TABLES
-from django_mqueue.spark.command import running
+from django_mqueue.spark.cli import program
 from django_mqueue.spark.errors import ArchiveError, NoArchive, NoSuchTopic, OptionError
-from django_mqueue.spark.replaying.preview import Preview
-from django_mqueue.spark.replaying.replays import Replayed
+from django_mqueue.spark.replays.preview import Preview
+from django_mqueue.spark.replays.replay import Replayed
 from tests.support.subscribers import QUICK, in_log, poll_until
 
 from .archive_runs import Runs
@@ -237,7 +237,7 @@ def test_a_state_whose_files_were_deleted_is_an_error(states: States, spark: Spa
 def main(*arguments: str) -> int:
     """Return the exit code, also if the parser exits."""
     try:
-        return running.main(list(arguments))
+        return program.main(list(arguments))
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else -1
 
@@ -254,8 +254,8 @@ def test_the_commands(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(running.Ours, "start", lambda ours: states.spark)
-    monkeypatch.setattr(running.Ours, "end", lambda ours: None)
+    monkeypatch.setattr(program.Ours, "start", lambda ours: states.spark)
+    monkeypatch.setattr(program.Ours, "end", lambda ours: None)
     place, version, time = str(states.place), str(states.versions[0]), states.times[1].isoformat()
     source = ("report", "--topic", "orders", "--from-archive", place)
     assert main(*source, "--no-live", "--as-of", version, "--json", "-") == 0

@@ -17,7 +17,7 @@ from django_mqueue.spark import Archive, compact
 from django_mqueue.spark import verify as verify_all
 from django_mqueue.spark.archives import parquet, verifying
 from django_mqueue.spark.archives.parquet import problem
-from django_mqueue.spark.archives.writing import arrow_schema
+from django_mqueue.spark.archives.tasks import arrow_schema
 from django_mqueue.spark.errors import ArchiveError, NoSuchTopic, OptionError
 
 from .archives import add, age, batch, begin, data, rows

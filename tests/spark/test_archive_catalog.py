@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_mqueue.spark import Archive
-from django_mqueue.spark.archives.catalog import Last, frame
+from django_mqueue.spark.archives.catalog import frame
 from django_mqueue.spark.archives.parquet import folder_of
 from django_mqueue.spark.archives.places import check_place
 from django_mqueue.spark.archives.storage import ObjectStorage, storage_at
 from django_mqueue.spark.archives.tables import created
+from django_mqueue.spark.archives.topic_state import Last
 from django_mqueue.spark.errors import ArchiveError, NoArchive, NoSuchTopic, OptionError
 
 from .archives import add, batch, begin, data

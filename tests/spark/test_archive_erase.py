@@ -19,9 +19,9 @@ from django_mqueue.spark.archives import rewriting
 from django_mqueue.spark.archives.rewriting import Erased
 from django_mqueue.spark.archives.tables import Snapshot
 from django_mqueue.spark.archives.verifying import Verified
-from django_mqueue.spark.command import running
+from django_mqueue.spark.cli import program
 from django_mqueue.spark.errors import ArchiveError, NoArchive, NoSuchTopic, OptionError
-from django_mqueue.spark.replaying.replays import Replayed
+from django_mqueue.spark.replays.replay import Replayed
 from tests.support.subscribers import QUICK, collect, in_log, poll_until
 
 from .archive_runs import Runs
@@ -384,7 +384,7 @@ def test_a_state_whose_files_were_deleted_is_told_as_that(
 def main(*arguments: str) -> int:
     """Return the exit code, also if the parser exits."""
     try:
-        return running.main(["erase", *arguments])
+        return program.main(["erase", *arguments])
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else -1
 
@@ -392,7 +392,7 @@ def main(*arguments: str) -> int:
 def test_the_command_reports_what_it_has_erased(
     run: Runs, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running.Ours, "start", lambda ours: run.spark)
+    monkeypatch.setattr(program.Ours, "start", lambda ours: run.spark)
     arguments = ("--to", str(run.place), "--topic", "orders")
     assert main(*arguments, "--key", "ada") == 0
     out = capsys.readouterr().out
@@ -421,8 +421,8 @@ def test_wrong_arguments_of_the_command(
     arguments: tuple[str, ...], code: int, text: str, spark: SparkSession,
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(running.Ours, "start", lambda ours: spark)
-    monkeypatch.setattr(running.Ours, "end", lambda ours: None)
+    monkeypatch.setattr(program.Ours, "start", lambda ours: spark)
+    monkeypatch.setattr(program.Ours, "end", lambda ours: None)
     assert main(*arguments) == code
     out, err = capsys.readouterr()
     assert text in err

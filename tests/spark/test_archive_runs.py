@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from django_mqueue.spark.archives import Archived
-    from django_mqueue.spark.archives.standing import Standing
+    from django_mqueue.spark.archives.topic_state import TopicState
     from django_mqueue.spark.options import Table
 
 pytestmark = pytest.mark.spark
@@ -220,14 +220,14 @@ def kill_after(table: str) -> Callable[[pytest.MonkeyPatch], None]:
 
 
 def kill_after_the_move(patch: pytest.MonkeyPatch) -> None:
-    from django_mqueue.spark.archives import running
-    from django_mqueue.spark.archives.standing import move
+    from django_mqueue.spark.archives import archive_run
+    from django_mqueue.spark.archives.topic_state import move
 
     def moving(*arguments: Any, **more: Any) -> None:
         move(*arguments, **more)
         raise Killed
 
-    patch.setattr(running, "move", moving)
+    patch.setattr(archive_run, "move", moving)
 
 
 KILLS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], list[str]]] = {
@@ -292,14 +292,14 @@ def test_a_run_that_ended_anywhere_is_gone_on_with(
 def test_a_run_that_was_killed_when_it_began_the_archive_is_gone_on_with(
     run: Run, place: Path, monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
-    from django_mqueue.spark.archives import running
+    from django_mqueue.spark.archives import archive_run
     from django_mqueue.spark.archives.tables import created
 
     publish_many("orders", range(3))
     wanted = in_log("orders")
     with monkeypatch.context() as patch:
         patch.setattr(
-            running,
+            archive_run,
             "created",
             lambda storage, name, properties: (kill if name == table else created)(storage, name, properties),
         )
@@ -377,14 +377,14 @@ class Unseen:
 
 def archive_from_a_copy(run: Run, topic: str) -> None:
     """Archive a topic as a run on a copy of the database does that has taken the original's place."""
-    from django_mqueue.spark.archives import running
+    from django_mqueue.spark.archives import archive_run
 
     here = installation.look("default")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(installation, "look", lambda using: Installation(here.id, "another/server"))
-        patch.setattr(running, "Membership", Unseen)
-        patch.setattr(running, "move", lambda *_, **_more: None)
-        patch.setattr(running.Run, "_check_reader", lambda *_: None)
+        patch.setattr(archive_run, "Membership", Unseen)
+        patch.setattr(archive_run, "move", lambda *_, **_more: None)
+        patch.setattr(archive_run.Run, "_check_reader", lambda *_: None)
         run(topic, moved=True)
 
 
@@ -394,8 +394,8 @@ def test_two_runs_at_once_add_a_batch_once(
 ) -> None:
     """The other run works on a copy of the database, where it sees no heartbeat of this run."""
     from django_mqueue.spark import verify
-    from django_mqueue.spark.archives import running
-    from django_mqueue.spark.archives.standing import check_last
+    from django_mqueue.spark.archives import archive_run
+    from django_mqueue.spark.archives.topic_state import check_last
 
     for topic in ("orders", "parcels"):
         publish_many(topic, range(3))
@@ -407,7 +407,7 @@ def test_two_runs_at_once_add_a_batch_once(
             calls.append("parcels")
             with monkeypatch.context() as patch:
                 patch.setattr(Snapshot, "commit", commit)
-                patch.setattr(running, "check_last", check_last)
+                patch.setattr(archive_run, "check_last", check_last)
                 archive_from_a_copy(run, "parcels")
 
     commit = Snapshot.commit
@@ -419,7 +419,7 @@ def test_two_runs_at_once_add_a_batch_once(
         other()
         return found.reloaded()
 
-    def checking(standing: Standing, using: str) -> None:
+    def checking(standing: TopicState, using: str) -> None:
         check_last(standing, using)
         if standing.topic == "parcels":
             other()
@@ -428,7 +428,7 @@ def test_two_runs_at_once_add_a_batch_once(
         if when == "before the snapshot":
             patch.setattr(Snapshot, "commit", committing)
         else:
-            patch.setattr(running, "check_last", checking)
+            patch.setattr(archive_run, "check_last", checking)
         with pytest.raises(ArchiveError, match=r"another run has added to it|table messages was not changed"):
             run(["orders", "parcels"])
     assert calls
@@ -482,7 +482,7 @@ def test_a_table_of_an_earlier_version_gets_the_new_columns(
     from deltalake import DeltaTable
 
     from django_mqueue.spark.archives import tables
-    from django_mqueue.spark.archives.writing import arrow_schema
+    from django_mqueue.spark.archives.tasks import arrow_schema
 
     publish("orders", 1)
     schema = arrow_schema("messages")
@@ -587,7 +587,7 @@ def test_a_group_that_is_changed_meanwhile_adds_nothing(
 
     Or it may be deleted, because the group was subscribed again.
     """
-    from django_mqueue.spark.archives import running
+    from django_mqueue.spark.archives import archive_run
     from django_mqueue.spark.archives.jobs import spread
 
     publish_many("orders", range(10))
@@ -602,7 +602,7 @@ def test_a_group_that_is_changed_meanwhile_adds_nothing(
                 Message.objects.filter(offset=in_log("orders")[4]).delete()
         return spread(*arguments)
 
-    monkeypatch.setattr(running, "spread", late)
+    monkeypatch.setattr(archive_run, "spread", late)
     with pytest.raises(
         LogGap, match="1 of the 5 messages" if when == "read" else "Nothing of this batch was added"
     ):
@@ -614,7 +614,7 @@ def test_a_file_that_is_not_what_was_written_is_not_named(
     run: Run, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run reads each file back before a table names it, and so before anything is deleted."""
-    from django_mqueue.spark.archives import running
+    from django_mqueue.spark.archives import archive_run
     from django_mqueue.spark.archives.jobs import spread
 
     publish("orders", os.urandom(100_000))  # Most of the file is this payload.
@@ -643,7 +643,7 @@ def test_a_file_that_is_not_what_was_written_is_not_named(
         return spread(spark, spoiled, items, kind)
 
     with monkeypatch.context() as patch:
-        patch.setattr(running, "spread", spoil)
+        patch.setattr(archive_run, "spread", spoil)
         with pytest.raises(ArchiveError, match=r"read back from .* cannot be read: .*CRC checksum"):
             run()
     assert offsets(place) == []
@@ -659,7 +659,7 @@ def test_a_place_that_machines_do_not_share_is_found_out(
     """The driver does not see the files that executors have written."""
     import shutil
 
-    from django_mqueue.spark.archives import running
+    from django_mqueue.spark.archives import archive_run
     from django_mqueue.spark.archives.jobs import spread
 
     publish("orders", 1)
@@ -669,7 +669,7 @@ def test_a_place_that_machines_do_not_share_is_found_out(
         shutil.rmtree(place)
         return done
 
-    monkeypatch.setattr(running, "spread", elsewhere)
+    monkeypatch.setattr(archive_run, "spread", elsewhere)
     with pytest.raises(ArchiveError, match="is not seen by the driver: give a place that all machines share"):
         run()
     assert not reads_log(GROUP)

@@ -20,7 +20,7 @@ from django_mqueue.service import following
 from django_mqueue.service.finished import finished_upto
 from django_mqueue.spark.archives import membership
 from django_mqueue.spark.archives.membership import Membership
-from django_mqueue.spark.archives.standing import Standing, check, move, settle, still
+from django_mqueue.spark.archives.topic_state import TopicState, check, move, settle, still
 from django_mqueue.spark.connecting import Connecting, Line
 from tests.support.subscribers import QUICK, collect, in_log, poll_until
 from tests.support.subscribers import settle as settle_workers
@@ -35,20 +35,20 @@ HOUR = 3_600_000
 
 
 @pytest.fixture
-def standing() -> Standing:
+def standing() -> TopicState:
     """Return the state after one batch of three messages, with two more messages in the log."""
     publish_many("orders", range(3))
     third = in_log("orders")[-1]
     publish_many("orders", range(2))
     found = settle(of(0, begun=False), "default")
     assert streams.settle("orders") == in_log("orders")[-1]
-    moved = Standing("orders", GROUP, {"messages": third}, third, True, found.life)
+    moved = TopicState("orders", GROUP, {"messages": third}, third, True, found.life)
     move(moved, "default")
     return moved
 
 
-def of(position: int, life: int = 1, *, begun: bool = True) -> Standing:
-    return Standing("orders", GROUP, {"messages": position}, position, begun, life)
+def of(position: int, life: int = 1, *, begun: bool = True) -> TopicState:
+    return TopicState("orders", GROUP, {"messages": position}, position, begun, life)
 
 
 def place() -> following.Place | None:
@@ -80,7 +80,7 @@ CHANGES = {
 }
 
 
-def test_a_run_goes_on_where_the_last_one_ended(standing: Standing) -> None:
+def test_a_run_goes_on_where_the_last_one_ended(standing: TopicState) -> None:
     check(standing, place())
     still(standing, "default")
     assert stands_at(GROUP) == standing.position
@@ -89,7 +89,7 @@ def test_a_run_goes_on_where_the_last_one_ended(standing: Standing) -> None:
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_group_that_does_not_fit_the_archive_is_a_gap(
-    standing: Standing, change: Callable[[], Any]
+    standing: TopicState, change: Callable[[], Any]
 ) -> None:
     change()
     with pytest.raises(LogGap, match="may be deleted; failOnDataLoss set to false"):
@@ -98,20 +98,20 @@ def test_a_group_that_does_not_fit_the_archive_is_a_gap(
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_group_that_was_changed_meanwhile_has_held_back_nothing(
-    standing: Standing, change: Callable[[], Any]
+    standing: TopicState, change: Callable[[], Any]
 ) -> None:
     change()
     with pytest.raises(LogGap, match="Nothing of this batch was added"):
         still(standing, "default")
 
 
-def test_an_archive_without_a_batch_is_of_a_group_that_has_read_nothing(standing: Standing) -> None:
+def test_an_archive_without_a_batch_is_of_a_group_that_has_read_nothing(standing: TopicState) -> None:
     with pytest.raises(LogGap, match="another archive was written by this group"):
         check(of(0, begun=False), place())
     check(of(0, begun=False), None)
 
 
-def test_a_group_that_a_killed_run_has_not_moved_is_moved(standing: Standing) -> None:
+def test_a_group_that_a_killed_run_has_not_moved_is_moved(standing: TopicState) -> None:
     """The killed run has committed the batch, so its messages are in the archive."""
     last = in_log("orders")[-1]
     told = of(last, standing.life)
@@ -123,14 +123,14 @@ def test_a_group_that_a_killed_run_has_not_moved_is_moved(standing: Standing) ->
     assert in_log("orders") == []
 
 
-def test_what_was_moved_is_deleted_and_nothing_else(standing: Standing) -> None:
+def test_what_was_moved_is_deleted_and_nothing_else(standing: TopicState) -> None:
     rest = in_log("orders")[3:]
     with override_settings(MQUEUE=QUICK):
         collect("orders")
     assert in_log("orders") == rest
 
 
-def test_a_group_that_is_not_registered_any_more_is_not_moved(standing: Standing) -> None:
+def test_a_group_that_is_not_registered_any_more_is_not_moved(standing: TopicState) -> None:
     subscribe_again()
     with pytest.raises(LogGap, match="the batch itself is whole"):
         move(of(in_log("orders")[-1], standing.life), "default")
@@ -155,7 +155,7 @@ def test_one_run_at_a_time(quick_hearts: None) -> None:
 
 
 def test_a_run_that_was_silent_and_replaced_lets_nothing_be_deleted(
-    standing: Standing, monkeypatch: pytest.MonkeyPatch
+    standing: TopicState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It wakes up when another run is active, whose archive may hold fewer messages."""
     monkeypatch.setattr(membership, "BEAT_EVERY", 3600)

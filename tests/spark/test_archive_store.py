@@ -193,11 +193,11 @@ def test_a_writer_that_returns_late_adds_nothing(
 @override_settings(MQUEUE={**QUICK, "RETENTION": 3600})
 def test_a_writer_that_returns_late_moves_no_group(run: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first run has committed everything, and has no connection when it is about to move its group."""
-    from django_mqueue.spark.archives import running
+    from django_mqueue.spark.archives import archive_run
 
     monkeypatch.setattr(membership, "BEAT_EVERY", 3600)
     publish_many("orders", range(20))
-    real, others = running.Run._move, [True]
+    real, others = archive_run.Run._move, [True]
 
     def move(self: Any, reached: Any) -> None:
         if others:
@@ -206,7 +206,7 @@ def test_a_writer_that_returns_late_moves_no_group(run: Runs, monkeypatch: pytes
             assert [each.rows["messages"] for each in run()] == [0], "the tables have it all"
         real(self, reached)
 
-    monkeypatch.setattr(running.Run, "_move", move)
+    monkeypatch.setattr(archive_run.Run, "_move", move)
     with pytest.raises(GroupTaken, match="another one was let in"):
         run()
     assert run.offsets() == in_log("orders")

@@ -53,7 +53,7 @@ def test_one_that_is_gone_is_told(run: Runs, monkeypatch: pytest.MonkeyPatch) ->
     """Deletion waits for the archive, so a missing targeted message is an error like any other."""
     from typing import Any
 
-    from django_mqueue.spark.archives import running
+    from django_mqueue.spark.archives import archive_run
     from django_mqueue.spark.archives.jobs import spread
 
     subscribe("orders", "billing")
@@ -66,7 +66,7 @@ def test_one_that_is_gone_is_told(run: Runs, monkeypatch: pytest.MonkeyPatch) ->
             Message.objects.filter(offset=in_log("orders")[4]).delete()
         return spread(*arguments)
 
-    monkeypatch.setattr(running, "spread", late)
+    monkeypatch.setattr(archive_run, "spread", late)
     with pytest.raises(LogGap, match="1 of the 5 messages"):
         run()
 

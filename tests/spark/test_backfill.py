@@ -20,9 +20,9 @@ from django_mqueue.models import Message, Offset
 from django_mqueue.service import backfilling, following
 from django_mqueue.spark import archive, backfill, settling
 from django_mqueue.spark.errors import ArchiveError, NoSuchTopic
-from django_mqueue.spark.replaying import backfills, originals
-from django_mqueue.spark.replaying.backfills import Backfilled
-from django_mqueue.spark.replaying.preview import Preview
+from django_mqueue.spark.replays import backfills, originals
+from django_mqueue.spark.replays.backfills import Backfilled
+from django_mqueue.spark.replays.preview import Preview
 from django_mqueue.store import offsets
 from tests.support.subscribers import QUICK, collect, consume, in_log, settle_and_collect
 from tests.support.transactions import HeldTransaction
@@ -220,7 +220,7 @@ def test_nothing_is_deleted_that_is_still_to_be_copied(
         assert len(in_log("orders")) == 40
         return found
 
-    monkeypatch.setattr("django_mqueue.spark.replaying.held.hold", held)
+    monkeypatch.setattr("django_mqueue.spark.replays.held.hold", held)
     subscribe("orders", "others")
     done(backfill(spark, "orders", "reports", source=place, options=options, dry_run=False))
     assert_given_all(80)

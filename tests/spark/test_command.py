@@ -14,7 +14,9 @@ import pytest
 from django.db import connection
 
 from django_mqueue import publish
-from django_mqueue.spark.command import running
+from django_mqueue.spark import cli
+from django_mqueue.spark.cli.program import PROGRAM
+from django_mqueue.spark.cli.program import main as run_program
 from tests.support.processes import Worker, database_url
 
 from .commands import NO_DJANGO, SMALL, command, started_by, wait_for_nothing_left
@@ -109,14 +111,14 @@ def test_the_database_is_reached_from_an_executor_and_the_password_is_nowhere(
 
 def test_an_error_of_an_executor_is_one_line(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     """The command uses the Spark session of this process, and the session stays usable."""
-    assert running.main(["fail"], VERBS) == 1
+    assert run_program(["fail"], VERBS) == 1
     out, err = capsys.readouterr()
-    assert (out, err) == ("", f"{running.PROGRAM} fail: the database is away, seen from an executor\n")
+    assert (out, err) == ("", f"{PROGRAM} fail: the database is away, seen from an executor\n")
     assert spark.range(3).count() == 3
 
 
 def test_under_spark_submit(account: Account, options: dict[str, str]) -> None:
-    application = Path(running.__file__).parents[1] / "__main__.py"
+    application = Path(cli.__file__).parents[1] / "__main__.py"
     spark = ("--master", "local[2]", "--driver-memory", "600m")
     environment = {**NO_DJANGO, "MQUEUE_PASSWORD": account.password, "PYSPARK_PYTHON": sys.executable}
     arguments = (*spark, str(application), "doctor", *account.arguments(options))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from django_mqueue.spark.command import running
+from django_mqueue.spark.cli.program import PROGRAM
 from tests.support.processes import Worker, wait_until
 
 from .commands import NO_DJANGO, SMALL, command, started_by, wait_for_nothing_left
@@ -120,6 +120,6 @@ def test_a_java_that_does_not_do_is_an_error(version: int, said: str, tmp_path: 
     java.chmod(0o755)
     with command(TRYING, ("steps", "1", *SMALL), {**NO_DJANGO, "JAVA_HOME": str(tmp_path)}) as worker:
         assert worker.wait(60) == 1
-        assert f"{running.PROGRAM} steps: " in worker.output()
+        assert f"{PROGRAM} steps: " in worker.output()
         assert said in worker.output()
         assert "Traceback" not in worker.output()

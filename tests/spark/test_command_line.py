@@ -19,10 +19,10 @@ from django.db import connection
 from django.test import override_settings
 
 from django_mqueue import publish
-from django_mqueue.spark.command import known_verbs, running
-from django_mqueue.spark.command.doctor import here
-from django_mqueue.spark.command.parser import parser_of
-from django_mqueue.spark.command.verbs import BadArguments, Job
+from django_mqueue.spark.cli import known_verbs, program
+from django_mqueue.spark.cli.doctor import here
+from django_mqueue.spark.cli.parser import parser_of
+from django_mqueue.spark.cli.verbs import BadArguments, Job
 from django_mqueue.spark.connecting import PASSWORD, connecting
 from django_mqueue.spark.errors import NoConnection, OptionError
 from django_mqueue.spark.launching import session
@@ -40,14 +40,14 @@ def test_each_verb_is_known_by_a_name_of_its_own() -> None:
 
 def test_help_needs_neither_django_nor_pyspark(tmp_path: Path) -> None:
     """Run the command as a module, and by the file's path as spark-submit does."""
-    program = (
+    code = (
         "import sys; sys.modules['pyspark'] = None\n"
         "import runpy; sys.argv = ['x', *sys.argv[2:]]\n"
         "runpy.run_module('django_mqueue.spark', run_name='__main__')"
     )
     alone = {k: v for k, v in os.environ.items() if k not in ("DJANGO_SETTINGS_MODULE", "DATABASE_URL")}
-    path = Path(running.__file__).parents[1] / "__main__.py"
-    for command in ([sys.executable, "-c", program, "", "--help"], [sys.executable, str(path), "--help"]):
+    path = Path(program.__file__).parents[1] / "__main__.py"
+    for command in ([sys.executable, "-c", code, "", "--help"], [sys.executable, str(path), "--help"]):
         said = subprocess.run(
             command, env=alone, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=60
         )
@@ -208,12 +208,12 @@ ERASE = ("erase", "--topic", "orders")
 def test_each_verbs_bad_arguments_are_refused_before_spark_starts(
     words: tuple[str, ...], named: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def start(ours: running.Ours) -> Any:
+    def start(ours: program.Ours) -> Any:
         raise AssertionError("Spark was to be started")
 
-    monkeypatch.setattr(running.Ours, "start", start)
+    monkeypatch.setattr(program.Ours, "start", start)
     try:
-        code: object = running.main([*words, "--host", "db", "--database", "shop"])
+        code: object = program.main([*words, "--host", "db", "--database", "shop"])
     except SystemExit as end:
         code = end.code
     out, err = capsys.readouterr()
@@ -249,7 +249,7 @@ def test_the_doctor_names_the_server_and_the_topics(transactional_db: None) -> N
 
 
 def test_the_doctor_of_a_server_that_is_away(db: None, capsys: pytest.CaptureFixture[str]) -> None:
-    code = running.main(
+    code = program.main(
         ["doctor", "--no-spark", "--host", "127.0.0.1", "--port", "1", "--database", "shop"], known_verbs()
     )
     out, err = capsys.readouterr()
@@ -288,7 +288,7 @@ def test_the_doctor_of_an_account_that_may_read_nothing(
     names = {"host": "--host", "port": "--port", "unixSocket": "--unix-socket", "database": "--database"}
     words = [word for key, value in options.items() if key in names for word in (names[key], value)]
     more = ["--json"] if json_too else []
-    assert running.main(["doctor", "--no-spark", "--user", name, *words, *more]) == 1
+    assert program.main(["doctor", "--no-spark", "--user", name, *words, *more]) == 1
     out, err = capsys.readouterr()
     assert (err, "Traceback" in out) == ("", False)
     if json_too:

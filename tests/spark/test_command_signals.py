@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from django_mqueue.spark.command import running
-from django_mqueue.spark.command.output import Output
-from django_mqueue.spark.command.verbs import Job, Stopped, Verb
+from django_mqueue.spark.cli import program
+from django_mqueue.spark.cli.output import Output
+from django_mqueue.spark.cli.verbs import Job, Stopped, Verb
 from django_mqueue.spark.errors import NoSpark
 
 from .verbs import main, verb
@@ -39,12 +39,12 @@ def pysparks() -> None:
 def start_with(monkeypatch: pytest.MonkeyPatch, *steps: Callable[[], Any]) -> None:
     """Replace the start of Spark by these steps."""
 
-    def start(ours: running.Ours) -> str:
+    def start(ours: program.Ours) -> str:
         for step in steps:
             step()
         return "a session"
 
-    monkeypatch.setattr(running.Ours, "start", start)
+    monkeypatch.setattr(program.Ours, "start", start)
 
 
 def java_ends() -> None:
@@ -123,7 +123,7 @@ def stopped(verb: Verb, *words: str) -> tuple[Job, io.StringIO]:
 
 @pytest.mark.spark
 def test_of_a_verification_that_was_stopped_nobody_knows_whether_the_archive_is_whole(tmp_path: Path) -> None:
-    from django_mqueue.spark.command.verify import VERB
+    from django_mqueue.spark.cli.verify import VERB
 
     from .archives import batch, begin
 
@@ -137,7 +137,7 @@ def test_of_a_verification_that_was_stopped_nobody_knows_whether_the_archive_is_
 
 
 def test_of_a_doctor_that_was_stopped_nobody_knows_whether_all_is_well() -> None:
-    from django_mqueue.spark.command.doctor import VERB
+    from django_mqueue.spark.cli.doctor import VERB
 
     job, out = stopped(VERB, "--json")
     with pytest.raises(Stopped, match="not all was looked at"):
@@ -147,7 +147,7 @@ def test_of_a_doctor_that_was_stopped_nobody_knows_whether_all_is_well() -> None
 
 
 def test_which_verbs_go_on_with_the_next_run() -> None:
-    from django_mqueue.spark.command import known_verbs
+    from django_mqueue.spark.cli import known_verbs
 
     assert {each.name for each in known_verbs() if not each.answers} == {
         "archive", "compact", "erase", "replay", "backfill",

@@ -10,8 +10,8 @@ from django.db import OperationalError
 
 from django_mqueue.exceptions import LogGap
 from django_mqueue.spark import explained
-from django_mqueue.spark.command.output import Lines, Output
-from django_mqueue.spark.command.verbs import BadArguments
+from django_mqueue.spark.cli.output import Lines, Output
+from django_mqueue.spark.cli.verbs import BadArguments
 
 from .verbs import failing, main
 

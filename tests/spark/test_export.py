@@ -240,20 +240,20 @@ def test_spark_reads_each_compression(
 
 def test_a_late_attempt_adds_nothing(run: Export, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A task was considered lost. It ends when the other files have their names, and when all is done."""
-    from django_mqueue.spark.exports import running
+    from django_mqueue.spark.exports import export_run
 
     def late(folder: str) -> None:
         path = place / folder / "late" / "0.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"PAR1")
 
-    finish = running.Run._finish
+    finish = export_run.Run._finish
 
-    def finished(self: running.Run, *found: Any) -> None:
+    def finished(self: export_run.Run, *found: Any) -> None:
         finish(self, *found)
         late(self._folder)
 
-    monkeypatch.setattr(running.Run, "_finish", finished)
+    monkeypatch.setattr(export_run.Run, "_finish", finished)
     publish_many("orders", range(10))
     run(topic="orders")
     assert left(place) == []
@@ -270,14 +270,14 @@ def test_of_two_exports_into_one_folder_one_is_told(
     run: Export, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second export writes its files while the first one renames its own."""
-    from django_mqueue.spark.exports import running
+    from django_mqueue.spark.exports import export_run
 
     publish_many("orders", range(10))
     publish_many("other", range(5))
-    finish = running.Run._finish
-    told: list[running.Run] = []
+    finish = export_run.Run._finish
+    told: list[export_run.Run] = []
 
-    def second(self: running.Run, *found: Any) -> None:
+    def second(self: export_run.Run, *found: Any) -> None:
         if not told:
             told.append(self)
             with pytest.raises(ExportError, match="another export gives its files their names there"):
@@ -285,7 +285,7 @@ def test_of_two_exports_into_one_folder_one_is_told(
             assert not files(place)
         finish(self, *found)
 
-    monkeypatch.setattr(running.Run, "_finish", second)
+    monkeypatch.setattr(export_run.Run, "_finish", second)
     run(topic="orders")
     assert told
     assert [int(row["payload"]) for row in rows(place)] == list(range(10))
@@ -341,11 +341,11 @@ def test_files_that_are_not_as_they_were_written(
     run: Export, place: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     """Each machine uses a separate disk under this path, or the disk has lost data."""
-    from django_mqueue.spark.exports import running
+    from django_mqueue.spark.exports import export_run
 
-    written = running.Run._written
+    written = export_run.Run._written
 
-    def spoilt(self: running.Run, *ranges: Any) -> Any:
+    def spoilt(self: export_run.Run, *ranges: Any) -> Any:
         found = written(self, *ranges)
         for path in left(place):
             path.write_bytes(b"")
@@ -353,7 +353,7 @@ def test_files_that_are_not_as_they_were_written(
                 path.unlink()
         return found
 
-    monkeypatch.setattr(running.Run, "_written", spoilt)
+    monkeypatch.setattr(export_run.Run, "_written", spoilt)
     publish_many("orders", range(10))
     with pytest.raises(ExportError, match="is not seen by the driver: give a place that all machines share"):
         run(topic="orders")
@@ -371,11 +371,11 @@ def test_long_ranges_become_several_files(tmp_path: Path, monkeypatch: pytest.Mo
     import pyarrow.parquet as pq
 
     from django_mqueue.spark.archives.storage import LocalStorage
-    from django_mqueue.spark.exports import writing
+    from django_mqueue.spark.exports import tasks
 
-    monkeypatch.setattr(writing, "BYTES_PER_FILE", 3)
+    monkeypatch.setattr(tasks, "BYTES_PER_FILE", 3)
     schema = pa.schema([("offset", pa.int64())])
-    with writing._Made(LocalStorage(str(tmp_path)), "mine", schema, "none") as made:
+    with tasks._Made(LocalStorage(str(tmp_path)), "mine", schema, "none") as made:
         for number in range(3):
             made.add(pa.RecordBatch.from_pydict({"offset": [number]}, schema=schema))
     assert [(one.path, one.rows) for one in made.found] == [

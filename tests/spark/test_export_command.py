@@ -12,10 +12,10 @@ import pytest
 
 from django_mqueue import publish_many
 from django_mqueue.models import Message
-from django_mqueue.spark.command import running
-from django_mqueue.spark.command.export import VERB
-from django_mqueue.spark.command.output import Output
-from django_mqueue.spark.command.verbs import Job, Stopped
+from django_mqueue.spark.cli import program
+from django_mqueue.spark.cli.export import VERB
+from django_mqueue.spark.cli.output import Output
+from django_mqueue.spark.cli.verbs import Job, Stopped
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def main(*arguments: str) -> int:
     """Return the exit code, also if the parser exits."""
     try:
-        return running.main(["export", *arguments])
+        return program.main(["export", *arguments])
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else -1
 
@@ -113,7 +113,7 @@ def test_the_first_signal_ends_it_and_nothing_is_left(
     spark: SparkSession, options: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The signal ends the export between two rounds of tasks. A finished export keeps its files."""
-    monkeypatch.setattr("django_mqueue.spark.exports.running.ROUND", 1)
+    monkeypatch.setattr("django_mqueue.spark.exports.export_run.ROUND", 1)
     stopping = threading.Event()
     stopping.set()
     for topic in ("a", "b", "c"):

@@ -15,11 +15,11 @@ from django_mqueue.exceptions import LogGap
 from django_mqueue.models import Offset
 from django_mqueue.service import following
 from django_mqueue.spark import settling
-from django_mqueue.spark.archives import standing
+from django_mqueue.spark.archives import topic_state
 from django_mqueue.spark.errors import ArchiveError, NoArchive, NoSuchTopic
-from django_mqueue.spark.replaying import originals
-from django_mqueue.spark.replaying.held import Held
-from django_mqueue.spark.replaying.originals import Originals
+from django_mqueue.spark.replays import originals
+from django_mqueue.spark.replays.held import Held
+from django_mqueue.spark.replays.originals import Originals
 from django_mqueue.store import offsets
 from tests.support.subscribers import collect, in_log
 from tests.support.transactions import HeldTransaction
@@ -117,14 +117,14 @@ def test_a_gap_is_an_error_though_the_connection_is_lost_while_it_is_looked_for(
 ) -> None:
     """The retry finds that the group that holds back deletion is already registered."""
     unsubscribe("orders", "archive")
-    check, looked = standing.check_held, count()
+    check, looked = topic_state.check_held, count()
 
     def losing(*given: Any) -> None:
         if next(looked) == 0:
             raise OperationalError(2013, "Lost connection to server during query")
         check(*given)
 
-    monkeypatch.setattr(standing, "check_held", losing)
+    monkeypatch.setattr(topic_state, "check_held", losing)
     held = Held(SPARK, "orders", archived.folder, options, "guard")
     with pytest.raises(LogGap, match="its group 'archive' is not registered"):
         held.hold(fail_on_data_loss=True, begun=False)

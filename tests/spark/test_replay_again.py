@@ -18,10 +18,10 @@ from django_mqueue.exceptions import LogGap, Superseded
 from django_mqueue.models import Message, Offset
 from django_mqueue.service import following
 from django_mqueue.spark import archive, replay
-from django_mqueue.spark.archives import standing
+from django_mqueue.spark.archives import topic_state
 from django_mqueue.spark.errors import ArchiveError, ReplayBegun
-from django_mqueue.spark.replaying import guards, held, originals
-from django_mqueue.spark.replaying.replays import Replayed
+from django_mqueue.spark.replays import guards, held, originals
+from django_mqueue.spark.replays.replay import Replayed
 from tests.support.subscribers import collect, in_log
 
 from .streams import settle
@@ -159,14 +159,14 @@ def test_a_gap_between_archive_and_log_is_an_error(
     fill(range(6))
     kept(spark, options, place)
     unsubscribe("orders", "archive")
-    check, looked = standing.check_held, count()
+    check, looked = topic_state.check_held, count()
 
     def losing(*given: Any) -> None:
         if next(looked) == 0 and lost:
             raise OperationalError(2013, "Lost connection to server during query")
         check(*given)
 
-    monkeypatch.setattr(standing, "check_held", losing)
+    monkeypatch.setattr(topic_state, "check_held", losing)
     ways: dict[str, Any] = {
         "source": place,
         "live": True,

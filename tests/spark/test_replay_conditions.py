@@ -17,7 +17,7 @@ from django_mqueue.models import Message, Offset
 from django_mqueue.service import following
 from django_mqueue.spark import archive, replay
 from django_mqueue.spark.errors import OptionError
-from django_mqueue.spark.replaying.preview import Preview
+from django_mqueue.spark.replays.preview import Preview
 
 from .test_replay import done, place
 

@@ -20,16 +20,16 @@ from django_mqueue.inspect import remove
 from django_mqueue.models import DeliveryState, Message
 from django_mqueue.service import following
 from django_mqueue.spark import Archive, archive
-from django_mqueue.spark.command.output import Output
-from django_mqueue.spark.command.report import VERB
-from django_mqueue.spark.command.verbs import Job
+from django_mqueue.spark.cli.output import Output
+from django_mqueue.spark.cli.report import VERB
+from django_mqueue.spark.cli.verbs import Job
 from django_mqueue.spark.errors import NoSuchTopic
-from django_mqueue.spark.reporting import Report, reading, report
-from django_mqueue.spark.reporting.apart import Apart
-from django_mqueue.spark.reporting.asking import Wanted, wanted
-from django_mqueue.spark.reporting.figures import GroupTotals, StepFigures, Times
-from django_mqueue.spark.reporting.making import made
-from django_mqueue.spark.reporting.reading import Extent
+from django_mqueue.spark.reports import Report, reading, report
+from django_mqueue.spark.reports.apart import Apart
+from django_mqueue.spark.reports.figures import GroupTotals, StepFigures, Times
+from django_mqueue.spark.reports.making import made
+from django_mqueue.spark.reports.reading import Extent
+from django_mqueue.spark.reports.requests import Wanted, wanted
 from tests.support.subscribers import QUICK, collect, consume, in_log, poll_until
 
 if TYPE_CHECKING:

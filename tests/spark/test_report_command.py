@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from django_mqueue.spark import report
-from django_mqueue.spark.command import running
+from django_mqueue.spark.cli import program
 from django_mqueue.spark.errors import OptionError
-from django_mqueue.spark.reporting.asking import wanted
-from django_mqueue.spark.reporting.counting import kinds
+from django_mqueue.spark.reports.counting import kinds
+from django_mqueue.spark.reports.requests import wanted
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -20,7 +20,7 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 def main(*arguments: str) -> int:
     """Return the exit code, also if the parser exits."""
     try:
-        return running.main(["report", *arguments])
+        return program.main(["report", *arguments])
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else -1
 

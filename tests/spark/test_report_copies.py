@@ -11,9 +11,9 @@ from django.test import override_settings
 
 from django_mqueue import Subscription, publish, redrive, subscribe
 from django_mqueue.spark import archive, backfill, replay
-from django_mqueue.spark.replaying.backfills import Backfilled
-from django_mqueue.spark.replaying.preview import Preview
-from django_mqueue.spark.reporting import Report, report
+from django_mqueue.spark.replays.backfills import Backfilled
+from django_mqueue.spark.replays.preview import Preview
+from django_mqueue.spark.reports import Report, report
 from tests.support.subscribers import QUICK, consume, poll_until
 
 if TYPE_CHECKING:

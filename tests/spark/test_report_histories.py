@@ -15,9 +15,9 @@ import pytest
 from django_mqueue import subscribe
 from django_mqueue.models import DeliveryState, Message, Offset
 from django_mqueue.spark.options import Table
-from django_mqueue.spark.reporting import Report, report
-from django_mqueue.spark.reporting.counting import _percentiles
-from django_mqueue.spark.reporting.figures import ACCURACY, EXACT_BELOW, GroupTotals, StepFigures, Times
+from django_mqueue.spark.reports import Report, report
+from django_mqueue.spark.reports.counting import _percentiles
+from django_mqueue.spark.reports.figures import ACCURACY, EXACT_BELOW, GroupTotals, StepFigures, Times
 
 from .archives import begin, copy_of
 from .happened import DAY, HOUR, NOON, History, percentiles

@@ -12,7 +12,7 @@ from django_mqueue import Subscription, publish, publish_many, reset, subscribe
 from django_mqueue.models import Message, Offset
 from django_mqueue.service import following
 from django_mqueue.spark import archive
-from django_mqueue.spark.reporting import Report, report
+from django_mqueue.spark.reports import Report, report
 from tests.support.subscribers import QUICK, collect, consume, in_log, poll_until, settle
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 
 from django_mqueue import publish, publish_many
 from django_mqueue.spark import explained
-from django_mqueue.spark.reporting import counting, report
+from django_mqueue.spark.reports import counting, report
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

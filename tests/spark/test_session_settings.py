@@ -15,9 +15,9 @@ from django_mqueue import Subscription, publish, subscribe
 from django_mqueue.models import DeliveryState, Message
 from django_mqueue.spark import Archive, archive, replay
 from django_mqueue.spark.configuring import configured
-from django_mqueue.spark.replaying.preview import Preview
-from django_mqueue.spark.replaying.replays import Replayed
-from django_mqueue.spark.reporting import report
+from django_mqueue.spark.replays.preview import Preview
+from django_mqueue.spark.replays.replay import Replayed
+from django_mqueue.spark.reports import report
 from tests.support.subscribers import QUICK, poll_until
 from tests.support.threads import Background
 

@@ -8,8 +8,8 @@ from argparse import ArgumentParser
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from django_mqueue.spark.command.running import main
-from django_mqueue.spark.command.verbs import Job, Verb
+from django_mqueue.spark.cli.program import main
+from django_mqueue.spark.cli.verbs import Job, Verb
 from django_mqueue.spark.errors import NoConnection
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from django_mqueue.spark.command import running
-from django_mqueue.spark.command.verbs import Job, Verb
+from django_mqueue.spark.cli import program
+from django_mqueue.spark.cli.verbs import Job, Verb
 
 
 def verb(run: Callable[[Job], int], *, answers: bool = False) -> Verb:
@@ -17,7 +17,7 @@ def verb(run: Callable[[Job], int], *, answers: bool = False) -> Verb:
 def main(*arguments: str, run: Callable[[Job], int] = lambda job: 0, answers: bool = False) -> int:
     """Return the exit code, also if the parser exits."""
     try:
-        return running.main(["try", *arguments], [verb(run, answers=answers)])
+        return program.main(["try", *arguments], [verb(run, answers=answers)])
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else -1
 

@@ -6,26 +6,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .calls import archive as archive
-    from .calls import compact as compact
-    from .calls import erase as erase
-    from .calls import verify as verify
+    from .api import archive as archive
+    from .api import compact as compact
+    from .api import erase as erase
+    from .api import verify as verify
+    from .archive_run import Archived as Archived
     from .catalog import Archive as Archive
     from .rewriting import Compacted as Compacted
     from .rewriting import Erased as Erased
-    from .running import Archived as Archived
     from .verifying import Verified as Verified
 
 _HOME = {
     "Archive": "catalog",
-    "Archived": "running",
+    "Archived": "archive_run",
     "Compacted": "rewriting",
     "Erased": "rewriting",
     "Verified": "verifying",
-    "archive": "calls",
-    "compact": "calls",
-    "erase": "calls",
-    "verify": "calls",
+    "archive": "api",
+    "compact": "api",
+    "erase": "api",
+    "verify": "api",
 }
 
 __all__ = [

@@ -10,9 +10,8 @@ from ...store import bulk, unfinished
 from ..options import ReadOptions, Table
 from ..planning import ends, ranges
 from ..ranges import Range
-from .catalog import Last
-from .standing import Standing
-from .writing import Task
+from .tasks import Task
+from .topic_state import Last, TopicState
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,9 @@ class Planner:
         self._options, self._rows, self._age_ms = options, rows, history_age_ms
         self._history_goals: dict[str, int] = {}
 
-    def reaches(self, using: str, standings: Sequence[Standing], goals: Mapping[str, Goal]) -> list[Standing]:
+    def reaches(
+        self, using: str, standings: Sequence[TopicState], goals: Mapping[str, Goal]
+    ) -> list[TopicState]:
         """How far the next batch goes, for those topics with which it goes on at all."""
         letters_of = self._options["messages"].suffixes.letters
         messages = self._ends(
@@ -62,7 +63,7 @@ class Planner:
                 found.append(replace(standing, upto=upto, position=position, begun=True, last=last))
         return found
 
-    def tasks(self, using: str, standing: Standing, reached: Standing) -> list[Task]:
+    def tasks(self, using: str, standing: TopicState, reached: TopicState) -> list[Task]:
         """What lies between where a topic stands and what is reached with this batch."""
         topic, before, upto = standing.topic, standing.upto, reached.upto
         messages = ranges(using, self._options["messages"], [(topic, before["messages"], upto["messages"])])
@@ -78,7 +79,7 @@ class Planner:
         ]  # fmt: skip
         return [Task(topic, table, range) for table, some in found for range in some]
 
-    def _finished(self, using: str, standing: Standing, goal: Goal, upto: int) -> int:
+    def _finished(self, using: str, standing: TopicState, goal: Goal, upto: int) -> int:
         """Up to where delivery history goes.
 
         When all else is archived, what is finished then is the last that the run takes. A topic with traffic finishes a
@@ -92,7 +93,7 @@ class Planner:
             self._history_goals[topic] = found
         return found
 
-    def _last(self, using: str, standing: Standing, upto: int) -> Last | None:
+    def _last(self, using: str, standing: TopicState, upto: int) -> Last | None:
         """The last message that the archive has with this batch."""
         found = bulk.last(using, standing.topic, standing.upto["messages"], upto)
         return standing.last if found is None else Last(*found)

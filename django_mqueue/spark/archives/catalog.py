@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -18,7 +17,8 @@ from .parquet import FileEntry, row_groups
 from .places import check_as_of
 from .storage import LocalStorage, Storage, held, storage_at
 from .tables import TABLES, Snapshot, opened
-from .writing import arrow_schema, schema
+from .tasks import arrow_schema, schema
+from .topic_state import Last
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,14 +29,6 @@ FORMAT = "1"
 ID, GROUP, INSTALLATION, SERVER = "mqueue.archive", "mqueue.group", "mqueue.installation", "mqueue.server"
 FORMAT_PROPERTY = "mqueue.format"
 """Properties of the table of messages: what the archive is, which group writes it, and which database it is of."""
-
-
-@dataclass(frozen=True)
-class Last:
-    """A message by which a log is known again."""
-
-    offset: int
-    id: str
 
 
 class Archive:
@@ -50,7 +42,7 @@ class Archive:
     ) -> None:
         self.storage, self.snapshots, self._as_of = storage, snapshots, as_of
         self.properties = snapshots["messages"].properties
-        self.id = self.properties[ID]
+        self.id, self.group = self.properties[ID], self.properties[GROUP]
 
     @classmethod
     def open(cls, to: str | os.PathLike[str], *, as_of: int | datetime | None = None) -> Archive:

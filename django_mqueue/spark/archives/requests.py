@@ -12,6 +12,9 @@ from ..errors import OptionError
 from ..options import ROWS_PER_PARTITION, TOPIC_MAX, ReadOptions, Table, read_options
 from ..suffixes import OPTION
 
+TABLES: tuple[Table, ...] = ("dead_letters", "deliveries", "messages")
+"""The tables of an archive, in the order in which a batch is committed."""
+
 BATCH_ROWS = 1_000_000
 HISTORY_AFTER = 3600.0
 """Seconds."""

@@ -27,7 +27,7 @@ from .parquet import Days, FileEntry, problem, row_groups
 from .requests import Progress
 from .storage import Storage, storage_at
 from .tables import TABLES, Kind
-from .writing import arrow_schema
+from .tasks import arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -29,14 +29,12 @@ import pyarrow as pa
 from ..errors import ArchiveError, NoSpark
 from ..options import Table
 from .parquet import FileEntry
+from .requests import TABLES as TABLES
 from .storage import Storage
-from .writing import arrow_schema
+from .tasks import arrow_schema
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
-
-TABLES: tuple[Table, ...] = ("dead_letters", "deliveries", "messages")
-"""In the order in which a batch is committed."""
 
 PARTITIONS = ["topic", "date"]
 

@@ -6,10 +6,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .calls import export as export
-    from .running import Exported as Exported
+    from .api import export as export
+    from .export_run import Exported as Exported
 
-_HOME = {"Exported": "running", "export": "calls"}
+_HOME = {"Exported": "export_run", "export": "api"}
 
 __all__ = ["Exported", "export"]
 

@@ -17,7 +17,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a run goes on in the life of its group that the archive tells",
         "what was deleted while the group was not registered is missing, and nobody is told",
-        "spark/archives/standing.py",
+        "spark/archives/topic_state.py",
         "    if found is None or found.life != standing.life:\n",
         "    if found is None:\n",
         f"{_STANDING}::test_a_group_that_does_not_fit_the_archive_is_a_gap[followed again]",
@@ -25,7 +25,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a group is not ahead of its archive",
         "what was deleted for another archive is missing in this one, and nobody is told",
-        "spark/archives/standing.py",
+        "spark/archives/topic_state.py",
         "    if found.above > standing.position:\n",
         "    if found.above < 0:\n",
         f"{_STANDING}::test_a_group_that_does_not_fit_the_archive_is_a_gap[read on]",
@@ -33,7 +33,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a batch is added if its group has held back deletion all the time",
         "what was deleted while it was archived is missing, and the archive says that it is whole",
-        "spark/archives/standing.py",
+        "spark/archives/topic_state.py",
         "    if found is None or found.life != standing.life or found.above > standing.position:\n",
         "    if found is None:\n",
         f"{_STANDING}::test_a_group_that_was_changed_meanwhile_has_held_back_nothing[followed again]",
@@ -42,7 +42,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "what was settled when it was archived is so still",
         "a database that was set back gives the archive's offsets to messages that no run looks at, and nobody is told",
-        "spark/archives/standing.py",
+        "spark/archives/topic_state.py",
         "    if known < end:\n        raise",
         "    if known < 0:\n        raise",
         f"{_SET_BACK}::test_what_was_settled_once_is_not_any_more",
@@ -50,7 +50,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "the last archived message's offset is no other one's",
         "the same, when the log has passed the archive's end: these messages are deleted, too",
-        "spark/archives/standing.py",
+        "spark/archives/topic_state.py",
         "        if row is not None and row != (standing.topic, standing.last.id):\n",
         "        if row is None and row != (standing.topic, standing.last.id):\n",
         f"{_SET_BACK}::test_the_last_archived_message_s_offset_is_another_one_s[orders]",
@@ -59,7 +59,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a group is where the last batch but one let it be",
         "the same, where the last archived message's offset is nobody's",
-        "spark/archives/standing.py",
+        "spark/archives/topic_state.py",
         "    if found is not None and found.above < standing.lowest:\n",
         "    if found is not None and found.above < 0:\n",
         f"{_SET_BACK}::test_a_group_is_where_it_was_before",
@@ -67,7 +67,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a batch's last message is there as long as the batch is written",
         "of a database that is set back meanwhile the batch holds some of each time",
-        "spark/archives/standing.py",
+        "spark/archives/topic_state.py",
         "    if last is not None and bulk.name_at(using, last.offset) != (standing.topic, last.id):\n",
         "    if last is None:\n",
         f"{_SET_BACK}::test_a_database_that_is_set_back_while_it_is_archived_adds_nothing[gone]",
@@ -76,7 +76,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a group that goes on with its archive begins no higher than what is settled",
         "in a database that was set back new messages count as settled before they are stored, and come to no group",
-        "spark/archives/standing.py",
+        "spark/archives/topic_state.py",
         "standing.group, standing.position, 0, using=using)",
         "standing.group, standing.position, standing.position, using=using)",
         f"{_SET_BACK}::test_what_is_not_settled_any_more_is_not_settled_by_its_archive",
@@ -84,7 +84,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "of several topics none is held before a run is refused for another",
         "the log of a topic that is never archived is kept for ever",
-        "spark/archives/running.py",
+        "spark/archives/archive_run.py",
         "                    self._line.run(partial(self._check_free, topic))\n",
         "",
         "spark/test_archive_beginning_and_end.py::test_a_run_that_is_refused_for_one_topic_holds_no_other",
@@ -92,7 +92,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a group that a killed run has not moved is moved by the next one",
         "the log keeps what is archived until there is something new, perhaps for ever",
-        "spark/archives/standing.py",
+        "spark/archives/topic_state.py",
         "    if place.above < standing.position <= settled:\n",
         "    if place.above < standing.position < 0:\n",
         f"{_STANDING}::test_a_group_that_a_killed_run_has_not_moved_is_moved",
@@ -124,7 +124,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a batch is committed behind what the table has when it is committed",
         "what two runs read at once, on a database and its copy, is in the archive twice",
-        "spark/archives/running.py",
+        "spark/archives/archive_run.py",
         '        if snapshot.number("upto", topic) != before.upto[table]:\n',
         '        if snapshot.number("upto", topic) < 0:\n',
         f"{_RUNS}::test_two_runs_at_once_add_a_batch_once[before the snapshot]",
@@ -132,7 +132,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "of a batch the messages are committed last",
         "after a kill the next run lets messages be deleted whose history and dead letters are not archived",
-        "spark/archives/running.py",
+        "spark/archives/archive_run.py",
         '        for table in TABLES:\n            if table == "messages" or before.',
         '        for table in reversed(TABLES):\n            if table == "messages" or before.',
         f"{_RUNS}::test_a_run_that_ended_anywhere_is_gone_on_with[after dead letters]",
@@ -141,7 +141,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a group is moved when its batch is committed",
         "after a kill between these two the batch's messages are deleted, and not archived",
-        "spark/archives/running.py",
+        "spark/archives/archive_run.py",
         "        reached = replace(reached, life=self._held(before, reached))\n",
         "        reached = replace(reached, life=self._held(before, reached))\n        self._move(reached)\n",
         f"{_RUNS}::test_a_run_that_ended_anywhere_is_gone_on_with[before any commit]",
@@ -207,7 +207,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "an archive goes on with the database that it was begun with",
         "messages of two databases, which have the same offsets, are in one archive",
-        "spark/archives/running.py",
+        "spark/archives/archive_run.py",
         "        if found.properties.get(INSTALLATION) != database.id:\n",
         "        if not found.properties.get(INSTALLATION):\n",
         f"{_RUNS}::test_another_database_and_another_group_are_refused",
@@ -215,7 +215,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a copy of the database is refused, until the caller says that it has taken the other one's place",
         "the same, of a database and its copy, each with messages of its own since then",
-        "spark/archives/running.py",
+        "spark/archives/archive_run.py",
         "        if found.properties.get(SERVER) != database.server and not self._moved:\n",
         "        if not found.properties.get(SERVER):\n",
         f"{_RUNS}::test_a_copy_of_the_database_is_refused_until_it_has_taken_its_place",
@@ -223,7 +223,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "an object store that replaces files where it is told not to is refused",
         "of two runs that commit at once both are told that they have, and one of the batches is lost",
-        "spark/archives/running.py",
+        "spark/archives/archive_run.py",
         '                raise ArchiveError("it replaces a file',
         '                str("it replaces a file',
         "spark/test_archive_store.py::test_a_store_without_conditional_writes_is_refused",
@@ -231,7 +231,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a report on archive and log looks whether deletion was held back, when it has read",
         "what was deleted between the archive's end and the log while it was read is missing, and nobody is told",
-        "spark/reporting/reading.py",
+        "spark/reports/reading.py",
         "        gaps = _gaps(wanted, archive, extents)  # What was held back until now was there.\n",
         "",
         "spark/test_report.py::test_deletion_that_is_let_go_while_a_report_reads_is_told",
@@ -239,7 +239,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a report looks for what was set aside when it has read delivery history",
         "a message that was set aside meanwhile counts as dead, though it waits for a retry",
-        "spark/reporting/reading.py",
+        "spark/reports/reading.py",
         "        apart.look_again(wanted, extents)\n",
         "        pass\n",
         "spark/test_report.py"

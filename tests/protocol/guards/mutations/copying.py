@@ -71,7 +71,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "an archive is looked at again when deletion is held back",
         "a batch that was archived and deleted meanwhile is in neither part",
-        "spark/replaying/originals.py",
+        "spark/replays/originals.py",
         "    archive = opened(path)\n    archived = archive.upto(topic) if archive else 0\n    if archive",
         "    archive, archived = first.archive, first.archived\n    if archive",
         f"{_BORDER}::test_the_archive_is_looked_at_again_when_deletion_is_held_back",
@@ -79,7 +79,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "an archive that lacks the topic is told before anything is held",
         "a backfill fails when its group is registered: paused, and deletion waits for it for ever",
-        "spark/replaying/originals.py",
+        "spark/replays/originals.py",
         "    if not archived and archive is not None:\n        archive.chosen(topic)",
         "    if not archived:\n        pass",
         f"{_BORDER}::test_an_archive_that_lacks_the_topic_is_told_and_nothing_is_held",
@@ -87,7 +87,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "the archive's group has held back deletion all the time",
         "what was deleted above the archive is missing, and nobody is told",
-        "spark/archives/standing.py",
+        "spark/archives/topic_state.py",
         "    if place is not None and place.life == standing.life and place.above <= upto:\n",
         "    if place is not None:\n",
         f"{_BORDER}::test_a_gap_is_an_error_and_nothing_is_held[registered anew]",
@@ -98,12 +98,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         "one that was killed while it looked is run again, and ends without what was deleted; nobody is told",
         (
             Edit(
-                "spark/replaying/originals.py",
+                "spark/replays/originals.py",
                 "    life = following.follow(",
                 "    known = following.place(topic, group, using=using)\n    life = following.follow(",
             ),
             Edit(
-                "spark/replaying/originals.py", "not begun and gap_is_error", "known is None and gap_is_error"
+                "spark/replays/originals.py", "not begun and gap_is_error", "known is None and gap_is_error"
             ),
         ),
         (
@@ -114,7 +114,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "since a run has begun its guard has held back deletion",
         "what was deleted while the guard was unsubscribed is missing, and nobody is told",
-        "spark/replaying/originals.py",
+        "spark/replays/originals.py",
         "    if begun and gap_is_error:\n",
         "    if begun and gap_is_error and following.place(topic, group, using=using):\n",
         f"{_BORDER}::test_a_guard_that_was_unsubscribed_has_held_nothing",
@@ -122,7 +122,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a run is begun behind the life of its guard that looked for a gap",
         "what was deleted while the guard was given up and registered anew is missing, and nobody is told",
-        "spark/replaying/replays.py",
+        "spark/replays/replay.py",
         "        return place is not None and place.life == found.life\n",
         "        return place is not None\n",
         f"{_AGAIN}::test_what_was_given_up_meanwhile_is_not_begun[registered anew]",
@@ -130,7 +130,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "an archive reaches the guard of the run that goes on with it",
         "what lies between an older copy of the archive and the guard is missing, and nobody is told",
-        "spark/replaying/originals.py",
+        "spark/replays/originals.py",
         "    if found.above > archived:\n",
         "    if found.above < 0:\n",
         f"{_BORDER}::test_an_archive_that_ends_below_the_guard_leaves_a_gap",
@@ -138,7 +138,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a guard begins no higher than what is settled, wherever the archive ends",
         "in a database that was set back new messages count as settled before they are stored, and come to no group",
-        "spark/replaying/originals.py",
+        "spark/replays/originals.py",
         "first.archived, first.settled,",
         "first.archived, first.upto,",
         f"{_BORDER}::test_an_archive_above_what_is_settled_settles_nothing",
@@ -154,7 +154,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "times in a condition are UTC",
         "a run that goes on in another time zone leaves out what neither part of it has chosen",
-        "spark/replaying/choice.py",
+        "spark/replays/choice.py",
         'IN_UTC = {"spark.sql.session.timeZone": "UTC"}\n',
         "IN_UTC: dict[str, str] = {}\n",
         f"{_SETTINGS}::test_times_in_a_condition_are_utc_wherever_it_is_asked[compared]",
@@ -162,7 +162,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a replay is given up where a message cannot answer its condition, and for nothing else",
         "a Spark Connect server that is away for a moment lets go what is to be replayed, and it is deleted",
-        "spark/replaying/replays.py",
+        "spark/replays/replay.py",
         "        except Unanswered:  # And nothing else: the condition itself was looked at before it was begun.\n",
         "        except Exception:\n",
         f"{_LOST}::test_a_server_that_is_lost_gives_no_replay_up[server]",

@@ -25,8 +25,8 @@ from ..options import Table, read_options
 from ..planning import topics_of
 from ..settling import readable
 from .apart import Apart
-from .asking import Wanted
 from .both import completed
+from .requests import Wanted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -208,7 +208,7 @@ def _gaps(wanted: Wanted, archive: Archive | None, extents: Mapping[str, Extent]
     """
     if archive is None or not wanted.live:
         return []
-    from ..archives.standing import check_held
+    from ..archives.topic_state import check_held
 
     gaps = []
     with _connected(wanted) as using:

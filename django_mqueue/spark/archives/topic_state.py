@@ -11,8 +11,7 @@ from ...service.following import Place
 from ...store import bulk, log, offsets
 from ...store.leases import Holder
 from ..options import Table
-from .catalog import GROUP, Last
-from .tables import TABLES
+from .requests import TABLES
 
 if TYPE_CHECKING:
     from .catalog import Archive
@@ -21,7 +20,15 @@ WAYS_OUT = "failOnDataLoss set to false (--allow-gaps) goes on with what is ther
 
 
 @dataclass(frozen=True)
-class Standing:
+class Last:
+    """A message by which a log is known again."""
+
+    offset: int
+    id: str
+
+
+@dataclass(frozen=True)
+class TopicState:
     """``upto``: what each table of the archive reaches. ``position``: where the group is, or is to be moved to.
 
     ``begun``: whether the archive has a batch of the topic. ``life`` is that of the group's registration, 0 before
@@ -39,19 +46,19 @@ class Standing:
     last: Last | None = None
 
 
-def told(archive: Archive | None, topic: str, group: str) -> Standing:
+def read_state(archive: Archive | None, topic: str, group: str) -> TopicState:
     """By the archive."""
     if archive is None:
-        return Standing(topic, group, dict.fromkeys(TABLES, 0))
+        return TopicState(topic, group, dict.fromkeys(TABLES, 0))
     messages = archive.snapshots["messages"]
     upto: dict[Table, int] = {table: archive.upto(topic, table) for table in TABLES}
-    return Standing(
+    return TopicState(
         topic, group, upto, messages.number("position", topic), messages.knows(topic),
         messages.number("life", topic), messages.number("lowest", topic), archive.last(topic),
     )  # fmt: skip
 
 
-def check(standing: Standing, found: Place | None) -> None:
+def check(standing: TopicState, found: Place | None) -> None:
     """Raise ``LogGap`` if messages above the archive's end may have been deleted: ``found`` is the group's place."""
     topic, group = standing.topic, standing.group
     if not standing.begun:
@@ -75,7 +82,7 @@ def check(standing: Standing, found: Place | None) -> None:
         )
 
 
-def check_log(standing: Standing, found: Place | None, using: str) -> None:
+def check_log(standing: TopicState, found: Place | None, using: str) -> None:
     """Raise ``LogGap`` if the log went back in time since it was archived: it gives offsets that it gave before.
 
     What it has at those now is not what the archive has there, and no run would ever look at it. ``found`` is the
@@ -103,7 +110,7 @@ def check_log(standing: Standing, found: Place | None, using: str) -> None:
             )
 
 
-def _went_back(standing: Standing, why: str) -> LogGap:
+def _went_back(standing: TopicState, why: str) -> LogGap:
     end = standing.upto["messages"]
     return LogGap(
         f"topic {standing.topic!r} is not as it was when it was archived up to offset {end}: {why}. The database was"
@@ -114,7 +121,7 @@ def _went_back(standing: Standing, why: str) -> LogGap:
     )
 
 
-def settle(standing: Standing, using: str) -> Standing:
+def settle(standing: TopicState, using: str) -> TopicState:
     """Registered, and at the position that the archive tells: a run that was killed may not have come to that.
 
     As far as that is settled: by what is written down, since the database may be another one than a moment ago.
@@ -126,7 +133,7 @@ def settle(standing: Standing, using: str) -> Standing:
     return replace(standing, life=place.life, position=max(place.above, standing.position))
 
 
-def check_last(standing: Standing, using: str) -> None:
+def check_last(standing: TopicState, using: str) -> None:
     """Raise ``LogGap`` unless the log holds the batch's last message: the group has held it back until now."""
     last = standing.last
     if last is not None and bulk.name_at(using, last.offset) != (standing.topic, last.id):
@@ -137,7 +144,7 @@ def check_last(standing: Standing, using: str) -> None:
         )
 
 
-def still(standing: Standing, using: str) -> None:
+def still(standing: TopicState, using: str) -> None:
     """Raise ``LogGap`` unless the group is where this run has left it: it alone has held back deletion."""
     found = following.place(standing.topic, standing.group, using=using)
     if found is None or found.life != standing.life or found.above > standing.position:
@@ -147,7 +154,7 @@ def still(standing: Standing, using: str) -> None:
         )
 
 
-def move(standing: Standing, using: str, me: Holder | None = None) -> None:
+def move(standing: TopicState, using: str, me: Holder | None = None) -> None:
     """Let what is archived be deleted. Raises ``GroupTaken`` if ``me`` is the group's reader no more."""
     try:
         following.move(standing.topic, standing.group, standing.life, standing.position, using=using, me=me)
@@ -160,8 +167,8 @@ def move(standing: Standing, using: str, me: Holder | None = None) -> None:
 
 def check_held(using: str, archive: Archive, topic: str, upto: int) -> None:
     """Raise ``LogGap`` if messages above ``upto``, where the archive ends, may be deleted: nobody held that back."""
-    group = archive.properties[GROUP]
-    standing = told(archive, topic, group)
+    group = archive.group
+    standing = read_state(archive, topic, group)
     if not standing.begun:
         return
     place = following.place(topic, group, using=using)

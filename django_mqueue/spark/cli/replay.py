@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from ...drawing.printing import on_a_line
 from ..archives.places import check_as_of
-from ..replaying.asking import check_replay
-from ..replaying.choice import Choice
+from ..replays.choice import Choice
+from ..replays.requests import check_replay
 from .checking import AS_OF, checked, moment, state
 from .verbs import Job, Verb
 
 if TYPE_CHECKING:
-    from ..replaying.preview import Preview
+    from ..replays.preview import Preview
 
 
 def arguments(parser: ArgumentParser) -> None:
@@ -74,9 +74,9 @@ def add_doing(parser: ArgumentParser) -> None:
 
 
 def run(job: Job) -> int:
-    from ..replaying import guards
-    from ..replaying.preview import Preview
-    from ..replaying.replays import replay
+    from ..replays import guards
+    from ..replays.preview import Preview
+    from ..replays.replay import replay
 
     given = job.arguments
     ways: dict[str, Any] = {

@@ -56,7 +56,7 @@ class Originals:
             log = spark.read.format("mqueue").options(**options, **more).load()
             found = log if found is None else found.unionByName(log)
         if found is None:
-            from ..archives.writing import schema
+            from ..archives.tasks import schema
 
             return spark.createDataFrame([], schema("messages"))
         return found
@@ -118,7 +118,7 @@ def hold(
     archive = opened(path)
     archived = archive.upto(topic) if archive else 0
     if archive is not None and not begun and gap_is_error:
-        from ..archives.standing import check_held
+        from ..archives.topic_state import check_held
 
         try:
             check_held(using, archive, topic, archived)

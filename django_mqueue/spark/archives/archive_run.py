@@ -32,10 +32,10 @@ from .jobs import parallelism, spread
 from .membership import Membership
 from .parquet import FileEntry
 from .requests import Asked, Progress
-from .standing import Standing, check, check_last, check_log, move, settle, still, told
 from .storage import HIDDEN, Storage, held, storage_at
 from .tables import TABLES, Kind, created, opened
-from .writing import Task, writing
+from .tasks import Task, writing
+from .topic_state import TopicState, check, check_last, check_log, move, read_state, settle, still
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,7 +75,7 @@ class Run:
         self._planner = Planner(self._options, wanted.batch_rows, wanted.history_age_ms)
         self._how = wanted.options.connecting
         self._line = Line(self._how)
-        self._standings: dict[str, Standing] = {}
+        self._standings: dict[str, TopicState] = {}
         self._goals: dict[str, Goal] = {}
         self._done: dict[str, Archived] = {}
         self._readers: dict[str, Holder] = {}
@@ -111,9 +111,9 @@ class Run:
             self._line.close()
         return [self._done[topic] for topic in sorted(self._done)]
 
-    def _look(self, archive: Archive | None, topic: str) -> Standing:
+    def _look(self, archive: Archive | None, topic: str) -> TopicState:
         """Where a topic stands. Raises ``LogGap`` if the archive and the group do not fit together."""
-        standing = told(archive, topic, self._group)
+        standing = read_state(archive, topic, self._group)
         if self._strict:
             found = self._line.run(lambda using: following.place(topic, self._group, using=using))
             check(standing, found)
@@ -234,7 +234,7 @@ class Run:
     def _left(self, topic: str) -> int:
         return max(0, self._goals[topic].messages - self._standings[topic].upto["messages"])
 
-    def _batch(self, reached: Mapping[str, Standing]) -> None:
+    def _batch(self, reached: Mapping[str, TopicState]) -> None:
         tasks = [task for standing in reached.values() for task in self._tasks(standing)]
         found = spread(self._spark, writing(self._storage.uri, self._options), tasks, FileEntry)
         files: dict[tuple[str, Table], list[FileEntry]] = defaultdict(list)
@@ -247,11 +247,11 @@ class Run:
     def _check_reader(self, topic: str, using: str) -> None:
         following.check_reader(self._readers[topic], using=using)
 
-    def _tasks(self, reached: Standing) -> list[Task]:
+    def _tasks(self, reached: TopicState) -> list[Task]:
         standing = self._standings[reached.topic]
         return self._line.run(lambda using: self._planner.tasks(using, standing, reached))
 
-    def _add(self, reached: Standing, files: Mapping[Table, Sequence[FileEntry]]) -> None:
+    def _add(self, reached: TopicState, files: Mapping[Table, Sequence[FileEntry]]) -> None:
         """Commit the tables, and then move the group."""
         before = self._standings[reached.topic]
         reached = replace(reached, life=self._held(before, reached))
@@ -264,7 +264,9 @@ class Run:
         self._count(reached, files)
         self._move(reached)
 
-    def _commit(self, table: Table, before: Standing, reached: Standing, files: Sequence[FileEntry]) -> None:
+    def _commit(
+        self, table: Table, before: TopicState, reached: TopicState, files: Sequence[FileEntry]
+    ) -> None:
         topic, snapshot = reached.topic, self._snapshots[table]
         if snapshot.number("upto", topic) != before.upto[table]:
             raise ArchiveError(
@@ -281,7 +283,7 @@ class Run:
             numbers["life", topic] = reached.life
         self._snapshots[table] = snapshot.commit(numbers, files)
 
-    def _held(self, standing: Standing, reached: Standing) -> int:
+    def _held(self, standing: TopicState, reached: TopicState) -> int:
         """The life of the group's registration, which must have held back deletion all the time."""
         try:
             self._line.run(partial(still, standing))
@@ -293,14 +295,14 @@ class Run:
             return self._line.run(partial(settle, standing)).life
         return standing.life
 
-    def _move(self, reached: Standing) -> None:
+    def _move(self, reached: TopicState) -> None:
         try:
             self._line.run(partial(move, reached, me=self._readers[reached.topic]))
         except LogGap:
             if self._strict:
                 raise
 
-    def _count(self, reached: Standing, files: Mapping[Table, Sequence[FileEntry]]) -> None:
+    def _count(self, reached: TopicState, files: Mapping[Table, Sequence[FileEntry]]) -> None:
         done = self._done[reached.topic]
         done.upto, done.position = reached.upto, reached.position
         done.batches += 1

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .backfills import backfill as backfill
-    from .replays import replay as replay
+    from .replay import replay as replay
 
-_HOME = {"backfill": "backfills", "replay": "replays"}
+_HOME = {"backfill": "backfills", "replay": "replay"}
 
 __all__ = ["backfill", "replay"]
 

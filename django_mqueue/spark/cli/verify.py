@@ -7,7 +7,7 @@ from argparse import ArgumentParser
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from ..archives.calls import KEEP_HOURS, check_keep, verify
+from ..archives.api import KEEP_HOURS, check_keep, verify
 from ..archives.places import check_place
 from .verbs import Job, Stopped, Verb
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from ...policy import errors as alike_errors
 from ..collecting import collect_all
 from ..errors import OptionError
-from .asking import Wanted
+from .backlogs import AFTER, BEFORE
 from .both import large
 from .facts import facts_of, letters_alone, size, standing, starts_of
 from .figures import ACCURACY, PERCENTILES
 from .reading import Read
-from .standing import AFTER, BEFORE
+from .requests import Wanted
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,7 +7,7 @@ from argparse import ArgumentParser
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ..archives.calls import archive
+from ..archives.api import archive
 from ..archives.places import check_place
 from ..archives.requests import BATCH_ROWS, HISTORY_AFTER, asked
 from .checking import whole
@@ -15,7 +15,7 @@ from .choosing import add_topics
 from .verbs import Job, Verb
 
 if TYPE_CHECKING:
-    from ..archives.running import Archived
+    from ..archives.archive_run import Archived
 
 
 def arguments(parser: ArgumentParser) -> None:

@@ -24,7 +24,7 @@ from ..errors import ArchiveError, ExportError
 from ..planning import batch, some_topics
 from ..ranges import Range
 from .requests import Asked
-from .writing import Written, writing
+from .tasks import Written, writing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from ...policy import names
 from ..archives.places import check_place
-from ..exports.calls import export
+from ..exports.api import export
 from ..exports.requests import COMPRESSIONS, asked
 from ..options import TOPIC_MAX
 from .checking import moment

@@ -12,8 +12,8 @@ from .requests import BATCH_ROWS, HISTORY_AFTER, Progress, asked, quiet
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from .archive_run import Archived
     from .rewriting import Compacted, Erased
-    from .running import Archived
     from .verifying import Verified
 
 KEEP_HOURS = 24.0
@@ -47,7 +47,7 @@ def archive(
     ``LogGap`` (messages may be missing, unless ``fail_on_data_loss`` is false) or ``ArchiveError`` (the place cannot
     be written, or holds something else); before the first batch nothing was changed then.
     """
-    from .running import Run
+    from .archive_run import Run
     from .storage import storage_at
 
     wanted = asked(

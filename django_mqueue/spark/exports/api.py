@@ -11,7 +11,7 @@ from .requests import asked
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from .running import Exported
+    from .export_run import Exported
 
 
 def export(
@@ -37,7 +37,7 @@ def export(
     ``failOnDataLoss`` is false) or ``ExportError`` (the folder is not empty, or cannot be written).
     """
     from ..archives.storage import storage_at
-    from .running import Run
+    from .export_run import Run
 
     wanted = asked(options, columns, compression)
     return Run(spark, storage_at(to), wanted, progress or quiet).run()

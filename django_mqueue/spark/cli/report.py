@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from .. import private
 from ..errors import OptionError
-from ..reporting.asking import STEPS, Wanted, wanted
+from ..reports.requests import STEPS, Wanted, wanted
 from .checking import AS_OF, moment, state
 from .verbs import BadArguments, Job, Stopped, Verb
 
 if TYPE_CHECKING:
-    from ..reporting import Report
+    from ..reports import Report
 
 WIDTH = 160
 """Columns, where stdout is no terminal."""
@@ -56,7 +56,7 @@ def arguments(parser: ArgumentParser) -> None:
 
 
 def run(job: Job) -> int:
-    from ..reporting.making import PARTS, made
+    from ..reports.making import PARTS, made
 
     asked = _asked(job)
     _check_places(job)

@@ -20,12 +20,12 @@ from ...store.copies import Mark
 from ..archives.places import check_as_of
 from ..errors import ArchiveError, ReplayBegun
 from . import guards
-from .asking import check_replay
 from .choice import Choice, Unanswered
 from .held import Held, hash_of
 from .originals import Originals
 from .preview import Preview, preview
-from .running import computed, parallelism
+from .requests import check_replay
+from .stoppable import computed, parallelism
 from .storing import Orders, stored, with_lanes
 
 if TYPE_CHECKING:

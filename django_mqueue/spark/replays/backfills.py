@@ -15,12 +15,12 @@ from ...service.backfilling import Border, Seam
 from ...service.copying import Run
 from ..errors import ArchiveError
 from . import guards
-from .asking import check_backfill
 from .choice import Choice
 from .held import Held, hash_of
 from .originals import Originals, settle
 from .preview import Preview, preview
-from .running import computed, parallelism
+from .requests import check_backfill
+from .stoppable import computed, parallelism
 from .storing import Orders, stored, with_lanes
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from ...policy.names import TOPIC_MAX
 from ...store import aside
 from ..connecting import connected
 from ..options import read_options
-from .asking import Wanted
+from .requests import Wanted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

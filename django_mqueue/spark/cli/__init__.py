@@ -35,6 +35,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     ``arguments``: those of the process, unless given.
     """
-    from .running import main
+    from .program import main
 
     return main(arguments)

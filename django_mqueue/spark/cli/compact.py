@@ -6,7 +6,7 @@ import json
 from argparse import ArgumentParser
 from dataclasses import asdict
 
-from ..archives.calls import compact
+from ..archives.api import compact
 from ..archives.places import check_place
 from .checking import whole
 from .verbs import Job, Verb

@@ -6,7 +6,7 @@ import json
 from argparse import ArgumentParser
 from dataclasses import asdict
 
-from ..archives.calls import check_keep, erase
+from ..archives.api import check_keep, erase
 from ..archives.places import check_place
 from .verbs import Job, Verb
 from .verify import add_keep_hours

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from ..configuring import configured
-from .asking import Wanted, wanted
+from .backlogs import AFTER, BEFORE, Pair, Row, Standing, by, total
 from .figures import (
     ACCURACY,
     EXACT_BELOW,
@@ -22,7 +22,7 @@ from .figures import (
     TopicTotals,
 )
 from .reading import Extent, Read, read
-from .standing import AFTER, BEFORE, Pair, Row, Standing, by, total
+from .requests import Wanted, wanted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,7 +6,7 @@ import json
 from argparse import ArgumentParser
 from dataclasses import asdict
 
-from ..replaying.asking import check_backfill
+from ..replays.requests import check_backfill
 from .checking import checked
 from .replay import Watch, add_doing, add_source, tell_preview
 from .verbs import Job, Verb
@@ -23,8 +23,8 @@ def arguments(parser: ArgumentParser) -> None:
 
 
 def run(job: Job) -> int:
-    from ..replaying.backfills import backfill
-    from ..replaying.preview import Preview
+    from ..replays.backfills import backfill
+    from ..replays.preview import Preview
 
     given = job.arguments
     with checked():
