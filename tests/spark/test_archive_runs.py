@@ -510,6 +510,31 @@ def _at_once() -> threading.Event:
     return found
 
 
+@pytest.mark.parametrize("lost", ["the first file", "the last file"])
+def test_a_batch_whose_file_is_lost_lets_nothing_be_deleted(
+    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """A file of the batch disappears when the batch is committed. Neither this run nor the next one moves the group."""
+    publish_many("orders", [OutgoingMessage(n, key=f"k{n}") for n in range(40)])
+    offset = in_log("orders")[0 if lost == "the first file" else -1]
+    commit = Snapshot.commit
+
+    def losing(self: Snapshot, *arguments: Any) -> Any:
+        found = commit(self, *arguments)
+        for entry in found.files.get("orders", ()):
+            if self.table == "messages" and entry.first <= offset <= entry.last:
+                (place / entry.path).unlink()
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Snapshot, "commit", losing)
+        with pytest.raises(ArchiveError, match="was deleted since it was written"):
+            run()
+    with pytest.raises(ArchiveError, match=r"was deleted since|cannot be read"):
+        run()
+    assert len(left()) == 40
+
+
 def _after_one() -> threading.Event:
     """Return an event that is set after its first check."""
 

@@ -108,12 +108,18 @@ class Archive:
         return frame(spark, self.storage, table, entries)
 
     def last(self, topic: str) -> Last | None:
-        """The message with the highest offset."""
+        """The message with the highest offset. Raises ``ArchiveError`` if its file is missing or damaged."""
         if not (entries := self.entries(topic)):
             return None
         entry = max(entries, key=lambda entry: entry.last)
-        with self.storage.open(entry.path) as stream:
-            *_, group = row_groups(stream)
+        try:
+            with self.storage.open(entry.path) as stream:
+                *_, group = row_groups(stream)
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise ArchiveError(
+                f"{self.storage.uri}: {entry.path} cannot be read: {error}. Put it back from a copy; verify tells what"
+                " else is missing"
+            ) from error
         return Last(entry.last, group.column("id")[-1].as_py())
 
 

@@ -246,6 +246,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "::test_what_waits_long_for_a_retry_is_neither_dead_nor_done_though_its_history_was_archived",
     ),
     mutation(
+        "a group goes on where its archive ends if the files of the last batch are there",
+        "a batch lets messages be deleted whose only copy is gone",
+        "spark/archives/archive_run.py",
+        "            snapshot.check_there([e for e in snapshot.files.get(topic, ()) if e.last > standing.lowest])\n",
+        "            assert snapshot\n",
+        "spark/test_archive_runs.py::test_a_batch_whose_file_is_lost_lets_nothing_be_deleted[the first file]",
+    ),
+    mutation(
         "nothing is written behind a symbolic link",
         "who may put a link into the folder lets the archive's account write anywhere",
         "spark/private.py",
