@@ -1,7 +1,7 @@
-"""Which installation of the queue a database is: a random number of its own, and the server that it is on.
+"""The identity of an installation of the queue: a random number in the database, and the database's server.
 
-A copy of the database has the same number on another server, or under another name. The row is made when it is first
-asked for. No statement looks at its number but this one.
+A copy of the database has the same number on another server, or under another name. The first call of ``look`` creates
+the row. No other module reads the number.
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ ROW = "installation"
 
 @dataclass(frozen=True)
 class Installation:
-    """``id``: 32 hexadecimal digits. ``server``: the server's own identity, and the database's name."""
+    """The identity of a database.
+
+    ``id``: 32 hexadecimal digits. ``server``: the identity that the server reports, and the database's name.
+    """
 
     id: str
     server: str
 
 
 def look(using: str) -> Installation:
-    """Return the identity of the database, which gets one if it has none. Of two at once both get the same one."""
+    """Return the identity of the database, and create a missing one. Concurrent calls return the same identity."""
     found = _numbers(using)
     if found is None:
         session.execute(

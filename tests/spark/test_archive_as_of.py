@@ -20,7 +20,7 @@ from django_mqueue.spark.archives.tables import TABLES
 from django_mqueue.spark.cli import program
 from django_mqueue.spark.errors import ArchiveError, NoArchive, NoSuchTopic, OptionError
 from django_mqueue.spark.replays.preview import Preview
-from django_mqueue.spark.replays.replay import Replayed
+from django_mqueue.spark.replays.replay_run import Replayed
 from tests.support.subscribers import QUICK, in_log, poll_until
 
 from .archive_runs import Runs

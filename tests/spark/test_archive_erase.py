@@ -21,7 +21,7 @@ from django_mqueue.spark.archives.tables import Snapshot
 from django_mqueue.spark.archives.verifying import Verified
 from django_mqueue.spark.cli import program
 from django_mqueue.spark.errors import ArchiveError, NoArchive, NoSuchTopic, OptionError
-from django_mqueue.spark.replays.replay import Replayed
+from django_mqueue.spark.replays.replay_run import Replayed
 from tests.support.subscribers import QUICK, collect, in_log, poll_until
 
 from .archive_runs import Runs
@@ -137,6 +137,27 @@ def test_rows_leave_all_tables_and_files(run: Runs, which: dict[str, str]) -> No
     found = verified(run)
     assert (found.rows, found.erased, found.unused) == (16, 9, [])
     assert len(ids(run)) == 8
+
+
+def test_a_condition_by_offset_takes_the_dead_letter_of_that_message(run: Runs) -> None:
+    """A dead letter has an offset of its own, which is another message's nowhere."""
+    (letter,) = run.held(table="dead_letters")
+    message = int(letter["id"].partition(":")[0])
+    place = str(run.place)
+    only_letter = erase(run.spark, place, "orders", where=f"offset = {letter['offset']}")
+    assert only_letter.rows == {"messages": 0, "dead_letters": 0, "deliveries": 0}
+    assert only_letter.files == 0
+    found = erase(run.spark, place, "orders", where=f"offset = {message}")
+    assert found.rows == {"messages": 1, "dead_letters": 1, "deliveries": 1}
+    assert found.files == 3
+    assert verified(run).erased == 3
+
+
+def test_files_without_such_a_row_stay_as_they_are(run: Runs) -> None:
+    """Both keys have messages at both ends of the first file, and none has the key that is erased."""
+    before = state(run)
+    assert erase(run.spark, str(run.place), "orders", key="nobody").files == 0
+    assert state(run) == before
 
 
 def test_files_are_deleted_at_once_if_nobody_reads_them(run: Runs) -> None:

@@ -11,7 +11,7 @@ from django_mqueue import publish_many
 from django_mqueue.exceptions import LogGap
 from django_mqueue.models import Message
 from django_mqueue.spark import archive, replay, report
-from django_mqueue.spark.replays.replay import Replayed
+from django_mqueue.spark.replays.replay_run import Replayed
 
 from . import hooks
 

@@ -20,7 +20,7 @@ from django_mqueue.service import following
 from django_mqueue.spark import archive, replay
 from django_mqueue.spark.errors import NoArchive, NoSuchTopic, OptionError
 from django_mqueue.spark.replays.preview import Preview
-from django_mqueue.spark.replays.replay import Replayed
+from django_mqueue.spark.replays.replay_run import Replayed
 from tests.support.subscribers import QUICK, collect, consume, in_log, settle_and_collect
 
 from .streams import settle

@@ -21,7 +21,7 @@ from django_mqueue.spark import archive, replay
 from django_mqueue.spark.archives import topic_state
 from django_mqueue.spark.errors import ArchiveError, ReplayBegun
 from django_mqueue.spark.replays import guards, held, originals
-from django_mqueue.spark.replays.replay import Replayed
+from django_mqueue.spark.replays.replay_run import Replayed
 from tests.support.subscribers import collect, in_log
 
 from .streams import settle

@@ -19,7 +19,7 @@ from django_mqueue import Subscription, publish_many, subscribe
 from django_mqueue.messages import OutgoingMessage
 from django_mqueue.models import Offset
 from django_mqueue.spark import archive, backfill, replay
-from django_mqueue.spark.replays.replay import Replayed
+from django_mqueue.spark.replays.replay_run import Replayed
 from tests.support.processes import Worker, wait_until
 from tests.support.subscribers import QUICK, collect, in_log, settle_and_collect
 

@@ -16,7 +16,7 @@ from django_mqueue.models import DeliveryState, Message
 from django_mqueue.spark import Archive, archive, replay
 from django_mqueue.spark.configuring import configured
 from django_mqueue.spark.replays.preview import Preview
-from django_mqueue.spark.replays.replay import Replayed
+from django_mqueue.spark.replays.replay_run import Replayed
 from django_mqueue.spark.reports import report
 from tests.support.subscribers import QUICK, poll_until
 from tests.support.threads import Background

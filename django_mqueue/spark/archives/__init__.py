@@ -1,4 +1,4 @@
-"""Topics kept as Delta tables, which other tools read, too; see docs/reference/archive.md."""
+"""Archives: topics as Delta tables, which other tools can also read. See docs/reference/archive.md."""
 
 from __future__ import annotations
 

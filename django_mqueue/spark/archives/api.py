@@ -1,4 +1,4 @@
-"""What is done with archives, as functions. Nothing of Spark or Arrow is imported before one of them is called."""
+"""The functions that write, change and check archives. Each function imports Spark and Arrow when it is called."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .verifying import Verified
 
 KEEP_HOURS = 24.0
-"""Hours that files stay which no table names any more: somebody may be reading them, or about to commit them."""
+"""Hours before files that no table names are deleted: a reader may still use them, or a run may soon commit them."""
 
 
 def archive(
@@ -35,17 +35,30 @@ def archive(
     stopping: threading.Event | None = None,
     progress: Progress | None = None,
 ) -> list[Archived]:
-    """Add to the archive at ``to`` what the topics hold beyond it, and let the log forget that; what was added.
+    """Add new messages of the topics to the archive at ``to``, and let the log delete them. Return what was added.
 
-    ``topics``: names, or with ``pattern`` all that a regular expression matches as a whole. ``options``: the
-    connection's, as of ``format("mqueue")``. ``batch_rows``: messages in a batch, at most. ``history_after``: seconds
-    after which a message's delivery history is archived even if a group is not done with the message. ``moved``: the
-    database is on another server than before, and has taken the place of the one there. ``stopping``: when it is set,
-    the run ends after the batch that is under way.
+    The run starts where the archive ends, and stops at the offset that was settled when the run began.
 
-    Raises ``OptionError``, ``NoConnection``, ``NoSuchTopic``, ``GroupTaken`` (another run of the group lives),
-    ``LogGap`` (messages may be missing, unless ``fail_on_data_loss`` is false) or ``ArchiveError`` (the place cannot
-    be written, or holds something else); before the first batch nothing was changed then.
+    * ``to``: a path, or the URI of a folder in an object store.
+    * ``topics`` and ``pattern``: give one of them. ``topics`` is a name or several names. ``pattern`` is a regular
+      expression; it selects the topics whose whole name it matches.
+    * ``options``: connection options of ``format("mqueue")``, and ``deadLetterSuffix``. Default: Django's settings.
+    * ``group``: the consumer group that holds back deletion for the archive.
+    * ``batch_rows``: the maximum number of messages in a batch.
+    * ``history_after``: seconds. The delivery history of a message of that age is archived even if a group is not
+      done with the message.
+    * ``fail_on_data_loss``: whether to raise ``LogGap`` if messages may be missing.
+    * ``moved``: the database moved to another server, and replaces the database on the earlier server.
+    * ``stopping``: an event. When it is set, the run ends after the current batch.
+    * ``progress``: called with the number of offsets done and the total.
+
+    Returns an ``Archived`` for each topic.
+
+    Raises ``OptionError``, ``NoConnection``, ``NoSuchTopic``, ``NoSpark`` (``deltalake`` is not installed),
+    ``GroupTaken`` (another run of the group is alive, or workers consume for the group), ``LogGap`` (messages may be
+    missing, and ``fail_on_data_loss`` is true) or ``ArchiveError`` (the folder cannot be written or holds something
+    else, a file is damaged, the archive belongs to another database, server or group, or another run was faster). If it
+    raises before the first batch, it has added nothing to the archive.
     """
     from .archive_run import Run
     from .storage import storage_at
@@ -67,11 +80,20 @@ def compact(
     stopping: threading.Event | None = None,
     progress: Progress | None = None,
 ) -> list[Compacted]:
-    """Put files of a day together, as long as they have at most ``bytes``; what was done.
+    """Join small files of the same day into larger files. Return how many files were replaced.
 
-    ``topics``: all, unless given. Needs no database, and may run beside an archive run. Raises ``NoArchive``,
-    ``NoSuchTopic``, ``OptionError``, or ``ArchiveError`` if a file is not what it should be, or another compaction or
-    erasure was faster.
+    It needs no database. It may run at the same time as an archive run.
+
+    * ``to``: a path, or the URI of a folder in an object store.
+    * ``topics``: a name or several names. Default: all topics of the archive.
+    * ``bytes``: the maximum total size of the files that are joined into one, in bytes.
+    * ``stopping``: an event. When it is set, the compaction ends after the current table of a topic.
+    * ``progress``: called with the number of files done and the total.
+
+    Returns a ``Compacted`` for each topic.
+
+    Raises ``NoArchive``, ``NoSuchTopic``, ``OptionError``, ``NoSpark`` (``deltalake`` is not installed), or
+    ``ArchiveError`` if a file is damaged, or if another compaction or erasure was faster.
     """
     from .catalog import Archive
     from .rewriting import compacted
@@ -93,16 +115,24 @@ def erase(
     where: str | None = None,
     keep_hours: float = KEEP_HOURS,
 ) -> Erased:
-    """Take messages out of an archive, with their dead letters and deliveries; how many rows.
+    """Remove messages from an archive, with their dead letters and deliveries. Return how many rows were removed.
 
-    ``key``: those of this key. ``where``: instead, a condition in Spark's SQL over the columns of messages, as
-    ``get_json_object(CAST(payload AS STRING), '$.customer') = 'ada'``.
+    * ``to``: a path, or the URI of a folder in an object store.
+    * ``topic``: the name of one topic.
+    * ``key`` and ``where``: give one of them. ``key`` selects the messages with this key. ``where`` is a condition in
+      Spark's SQL over the columns of messages, such as
+      ``get_json_object(CAST(payload AS STRING), '$.customer') = 'ada'``. It also selects dead letters, by the dead
+      letters' own columns.
+    * ``keep_hours``: hours, from 0 to 87,600 (ten years). How long the replaced files stay; rounded up to whole hours.
 
-    From then on no reader of the tables sees the rows. The files that held them are deleted ``keep_hours`` later, by
-    the next call of ``erase`` or ``verify(clean=True)``, with 0 by this one; until then the archive can be read as it
-    was before. What the log still holds is not touched.
+    After this call readers of the tables no longer see the rows. The replaced files still hold them. The first call
+    of ``erase`` or ``verify(clean=True)`` after ``keep_hours`` deletes these files; with 0 hours this call does.
+    Until then the earlier state of the archive can be read. The messages in the log do not change.
 
-    Raises ``NoArchive``, ``NoSuchTopic``, ``OptionError`` or ``ArchiveError``.
+    Returns an ``Erased``.
+
+    Raises ``NoArchive``, ``NoSuchTopic``, ``OptionError``, ``NoSpark`` (``deltalake`` is not installed), or
+    ``ArchiveError`` if a file is damaged, or if another compaction or erasure was faster.
     """
     from .catalog import Archive
     from .rewriting import erased
@@ -128,14 +158,24 @@ def verify(
     stopping: threading.Event | None = None,
     progress: Progress | None = None,
 ) -> list[Verified]:
-    """Read all that the archive holds of the topics (all, unless given), and say what is wrong with it.
+    """Read and check all files of the topics in an archive. Return the problems of each topic.
 
-    Every file must be there, with its size, checksums, rows and offsets, sorted, and no row twice; and as many rows as
-    were ever added, but for those that were erased. ``log``: options of ``format("mqueue")`` for the connection, with
-    which the archive must have all that the log still holds up to the archive's end. ``clean`` deletes files that no
-    table has named for ``keep_hours``, if no topic has a problem.
+    Each file must exist, with the right size, checksums, number of rows, and first and last offset. Its rows must be
+    sorted. No row may exist twice. The number of rows must be the number ever added, minus the number erased.
 
-    Raises ``NoArchive``, ``NoSuchTopic``, ``OptionError`` or ``ArchiveError``.
+    * ``to``: a path, or the URI of a folder in an object store.
+    * ``topics``: a name or several names. Default: all topics of the archive.
+    * ``clean``: delete files that no table has named for ``keep_hours``, if no topic has a problem.
+    * ``keep_hours``: hours, from 0 to 87,600 (ten years); rounded up to whole hours.
+    * ``log``: connection options of ``format("mqueue")``; ``{}`` stands for Django's settings. With them, the archive
+      must have all messages that the log still holds up to the archive's end.
+    * ``stopping``: an event. When it is set, the verification ends before the next topic, and deletes nothing.
+    * ``progress``: called with the number of files done and the total.
+
+    Returns a ``Verified`` for each topic that was read.
+
+    Raises ``NoArchive``, ``NoSuchTopic``, ``OptionError``, ``NoSpark`` (``deltalake`` is not installed), or
+    ``ArchiveError`` if a table cannot be read or cleaned, or if a task fails.
     """
     from .catalog import Archive
     from .verifying import verified
@@ -154,6 +194,6 @@ def verify(
 
 
 def check_keep(hours: float) -> None:
-    """Raise ``OptionError`` for hours that files cannot be kept."""
+    """Raise ``OptionError`` unless ``hours`` is from 0 to 87,600 (ten years)."""
     if not 0 <= hours <= 24 * 3650:
         raise OptionError(f"keep_hours is {hours}, but must be from 0 to {24 * 3650}")

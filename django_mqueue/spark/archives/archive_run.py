@@ -1,8 +1,9 @@
-"""The archive run: from where the archive ends to what is settled, batch by batch.
+"""The archive run: add batches to an archive, from its end up to the settled offset.
 
-Of each batch the files are written, read back and counted; then the three tables are committed, the messages last; then
-the group moves, which lets the messages be deleted. Killed between any two of these and run again, it goes on from what
-the tables say: files that none of them names do not count, and a group that was not moved yet is moved.
+For each batch, tasks write the files, read them back and count the rows. Then the run commits the three tables, the
+messages last. Then it moves the group, which lets the log delete the messages. A run may be killed between any two of
+these steps. The next run continues from the tables: files that no table names do not count, and a group that was not
+moved yet is moved.
 """
 
 from __future__ import annotations
@@ -43,9 +44,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class Archived:
-    """What a run has added of one topic: rows by table. ``upto``: what the archive reaches by now.
+    """The rows, batches, files and bytes that a run has added for one topic.
 
-    ``position``: up to where the group lets messages be deleted.
+    ``upto``: by table, the offset that the archive reaches now. ``position``: the offset up to which the group lets
+    messages be deleted. ``rows``: by table.
     """
 
     topic: str
@@ -58,7 +60,7 @@ class Archived:
 
 
 class Run:
-    """One run; ``run`` it once."""
+    """One archive run. Call ``run`` once."""
 
     def __init__(
         self,
@@ -92,8 +94,8 @@ class Run:
             with Membership(self._how, self._group) as membership:
                 for topic in topics:
                     self._readers[topic] = membership.join(self._line, topic)
-                archive = self._opened(database)  # Another run may have been at work until now.
-                for topic in topics:  # All of them, before the log of any is held for this archive.
+                archive = self._opened(database)  # Another run may have worked until now.
+                for topic in topics:  # Check all topics before any log is held back.
                     self._standings[topic] = self._look(archive, topic)
                     self._line.run(partial(self._check_free, topic))
                 if archive is None:
@@ -112,7 +114,7 @@ class Run:
         return [self._done[topic] for topic in sorted(self._done)]
 
     def _look(self, archive: Archive | None, topic: str) -> TopicState:
-        """Where a topic stands. Raises ``LogGap`` if the archive and the group do not fit together."""
+        """Return the state of a topic. Raises ``LogGap`` if the archive and the group do not fit together."""
         standing = read_state(archive, topic, self._group)
         if self._strict:
             found = self._line.run(lambda using: following.place(topic, self._group, using=using))
@@ -124,7 +126,10 @@ class Run:
         following.check_free(topic, self._group, using=using)
 
     def _settle(self, topic: str) -> None:
-        """Let the group go on where the archive ends, if the last batch is there: a run may have ended behind it."""
+        """Move the group to the archive's end, if the files of the last batch exist.
+
+        An earlier run may have committed that batch without moving the group.
+        """
         standing = self._standings[topic]
         for snapshot in self._snapshots.values():
             snapshot.check_there([e for e in snapshot.files.get(topic, ()) if e.last > standing.lowest])
@@ -138,7 +143,7 @@ class Run:
         return Goal(settled(using, topic, options, told=True), settled(using, letters, options))
 
     def _opened(self, database: Installation) -> Archive | None:
-        """The archive, if there is one already."""
+        """Return the archive, or None if the folder has none yet. Raises ``ArchiveError`` if it does not fit."""
         try:
             found = Archive.open(self._storage.uri)
         except NoArchive:
@@ -163,7 +168,10 @@ class Run:
         return found
 
     def _check_empty(self) -> None:
-        """Tables without messages are of a run that was killed when it began."""
+        """Raise ``ArchiveError`` if the folder holds other files.
+
+        Tables without messages are allowed: a run that was killed at its start leaves them.
+        """
         try:
             there = held(self._storage)
         except OSError as error:
@@ -176,9 +184,10 @@ class Run:
             )
 
     def _probe(self, *, is_new: bool) -> None:
-        """Raise ``ArchiveError`` unless the place can be written; a new one by executors, as the driver sees.
+        """Raise ``ArchiveError`` unless files can be written, read and deleted in the folder.
 
-        And unless it refuses to replace a file: two runs that commit at once would both be told that they had.
+        For a new archive, an executor writes the file, and the driver must see it. The folder must also refuse to
+        replace a file. Otherwise two runs could commit at once, and both would report success.
         """
         name, uri = f"{HIDDEN}probe-{uuid.uuid4().hex}", self._storage.uri
 
@@ -209,7 +218,7 @@ class Run:
             raise ArchiveError(f"{uri}: nothing can be deleted there: {error}") from error
 
     def _begin(self, database: Installation) -> Archive:
-        """Create the tables, the messages last: with these it is an archive."""
+        """Create the tables, the messages last: the archive exists when the table of messages exists."""
         properties = {
             FORMAT_PROPERTY: FORMAT, ID: uuid.uuid4().hex, GROUP: self._group,
             INSTALLATION: database.id, SERVER: database.server,
@@ -252,7 +261,7 @@ class Run:
         return self._line.run(lambda using: self._planner.tasks(using, standing, reached))
 
     def _add(self, reached: TopicState, files: Mapping[Table, Sequence[FileEntry]]) -> None:
-        """Commit the tables, and then move the group."""
+        """Commit the tables, then move the group."""
         before = self._standings[reached.topic]
         reached = replace(reached, life=self._held(before, reached))
         for table in TABLES:
@@ -284,7 +293,10 @@ class Run:
         self._snapshots[table] = snapshot.commit(numbers, files)
 
     def _held(self, standing: TopicState, reached: TopicState) -> int:
-        """The life of the group's registration, which must have held back deletion all the time."""
+        """Return the group's registration generation. Raises ``LogGap`` unless it held back deletion all the time.
+
+        Without ``strict``, a gap is no error: the group is registered if it is not, and its generation is returned.
+        """
         try:
             self._line.run(partial(still, standing))
             if reached.last != standing.last:

@@ -1,4 +1,4 @@
-"""What one batch of an archive run is: how far it goes with each topic's tables, and the tasks that read that."""
+"""The plan of one batch of an archive run: the end offset of each table of a topic, and the tasks that read it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .topic_state import Last, TopicState
 
 @dataclass(frozen=True)
 class Goal:
-    """What was settled when the run began: of a topic, and of its dead letters."""
+    """The settled offsets when the run began: of a topic, and of its dead letters."""
 
     messages: int
     dead_letters: int
 
 
 class Planner:
-    """Plans the batches of a run. ``options``: how each table is read."""
+    """Plans the batches of a run. ``options``: how tasks read each table."""
 
     def __init__(self, options: Mapping[Table, ReadOptions], rows: int, history_age_ms: int) -> None:
         self._options, self._rows, self._age_ms = options, rows, history_age_ms
@@ -32,7 +32,7 @@ class Planner:
     def reaches(
         self, using: str, standings: Sequence[TopicState], goals: Mapping[str, Goal]
     ) -> list[TopicState]:
-        """How far the next batch goes, for those topics with which it goes on at all."""
+        """Return the states that the topics have after the next batch, without topics that have nothing new."""
         letters_of = self._options["messages"].suffixes.letters
         messages = self._ends(
             using, "messages", [(s.topic, s.upto["messages"], goals[s.topic].messages) for s in standings]
@@ -64,7 +64,7 @@ class Planner:
         return found
 
     def tasks(self, using: str, standing: TopicState, reached: TopicState) -> list[Task]:
-        """What lies between where a topic stands and what is reached with this batch."""
+        """Return the tasks that read a topic from its current state to the state after this batch."""
         topic, before, upto = standing.topic, standing.upto, reached.upto
         messages = ranges(using, self._options["messages"], [(topic, before["messages"], upto["messages"])])
         letters_topic = self._options["messages"].suffixes.letters(topic)
@@ -80,10 +80,10 @@ class Planner:
         return [Task(topic, table, range) for table, some in found for range in some]
 
     def _finished(self, using: str, standing: TopicState, goal: Goal, upto: int) -> int:
-        """Up to where delivery history goes.
+        """Return the offset up to which delivery history is archived.
 
-        When all else is archived, what is finished then is the last that the run takes. A topic with traffic finishes a
-        little more with each look, and a run that goes on as long as there is more would be batches of next to nothing.
+        When all messages and dead letters are archived, this offset stays fixed for the rest of the run. A busy topic
+        finishes a few more messages at any time, so the run would otherwise continue with tiny batches.
         """
         topic, done = standing.topic, standing.upto
         if topic in self._history_goals:
@@ -94,12 +94,12 @@ class Planner:
         return found
 
     def _last(self, using: str, standing: TopicState, upto: int) -> Last | None:
-        """The last message that the archive has with this batch."""
+        """Return the last message that the archive has after this batch."""
         found = bulk.last(using, standing.topic, standing.upto["messages"], upto)
         return standing.last if found is None else Last(*found)
 
     def _ends(self, using: str, table: Table, stretches: list[tuple[str, int, int]]) -> dict[str, int]:
-        """Up to where each goes; never back."""
+        """Return the end offset of each topic; never below its start."""
         stretches = [(topic, above, max(above, upto)) for topic, above, upto in stretches]
         if sum(upto - above for _, above, upto in stretches) <= self._rows:
             return {topic: upto for topic, _, upto in stretches}

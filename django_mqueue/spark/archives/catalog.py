@@ -1,4 +1,4 @@
-"""An archive, opened for reading. That needs neither a database nor Django's settings."""
+"""An archive, opened for reading. It needs neither a database nor Django's settings."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FORMAT = "1"
-"""Of the tables and their numbers. A newer one is refused."""
+"""The version of the format of the tables and their numbers. Another version is refused."""
 
 ID, GROUP, INSTALLATION, SERVER = "mqueue.archive", "mqueue.group", "mqueue.installation", "mqueue.server"
 FORMAT_PROPERTY = "mqueue.format"
-"""Properties of the table of messages: what the archive is, which group writes it, and which database it is of."""
+"""Properties of the table of messages: the archive's format and id, the group that writes it, and its database."""
 
 
 class Archive:
-    """Three Delta tables that ``archive`` has written, each in one state.
+    """The three Delta tables that ``archive`` has written, each at one version.
 
-    What is committed later is not seen: open it again.
+    The object does not see later commits; open the archive again to see them. ``id``: the archive's id. ``group``:
+    the consumer group that writes it. ``properties``: all properties of the table of messages.
     """
 
     def __init__(
@@ -46,14 +47,17 @@ class Archive:
 
     @classmethod
     def open(cls, to: str | os.PathLike[str], *, as_of: int | datetime | None = None) -> Archive:
-        """The archive at a path or URI.
+        """Return the archive at a path or URI.
 
-        ``as_of``: as it was then, by a version of the table of messages, or by a time (aware). Raises ``NoArchive``
-        saying what is there instead, ``ArchiveError`` for one that cannot be read, and ``OptionError``.
+        ``as_of``: open the archive as it was at a version of the table of messages (an int), or at a time (an aware
+        datetime). Default: the newest state.
+
+        Raises ``NoArchive`` (the message lists what is there instead), ``ArchiveError`` if the archive cannot be read
+        or has another format, ``OptionError``, or ``NoSpark`` if ``deltalake`` is not installed.
         """
         check_as_of(as_of, to, live=False)
         storage = storage_at(to)
-        # Messages first: the others are committed before them, so what belongs to these messages is there.
+        # Open messages first: a batch commits them last, so the other tables have all rows that belong to them.
         messages = opened(storage, "messages", as_of)
         if messages is None:
             raise NoArchive(_instead(storage))
@@ -72,11 +76,14 @@ class Archive:
         return cls(storage, snapshots, as_of)
 
     def topics(self) -> list[str]:
-        """All topics that have rows in the archive, by name."""
+        """Return the names of all topics that have rows in the archive, sorted."""
         return sorted(set(chain.from_iterable(snapshot.files for snapshot in self.snapshots.values())))
 
     def chosen(self, topics: str | Sequence[str] | None) -> list[str]:
-        """These topics, or all. Raises ``NoSuchTopic`` for those that are not in the archive."""
+        """Return the given topics (a name or several names) as a list, or all topics for None.
+
+        Raises ``NoSuchTopic`` if the archive does not have one of them.
+        """
         wanted = self.topics() if topics is None else [topics] if isinstance(topics, str) else list(topics)
         unknown = [t for t in wanted if not any(snap.knows(t) for snap in self.snapshots.values())]
         if unknown:
@@ -87,17 +94,18 @@ class Archive:
         return wanted
 
     def upto(self, topic: str, table: Table = "messages") -> int:
-        """Up to which offset the archive has a topic's table: 0 for a topic that is not in it."""
+        """Return the offset up to which the archive has a topic's table; 0 for an unknown topic."""
         return self.snapshots[table].number("upto", topic)
 
     def entries(self, topic: str, table: Table = "messages") -> list[FileEntry]:
-        """The files of a topic's table, by offset; none for a topic that is not in it."""
+        """Return the files of a topic's table, by offset; an empty list for an unknown topic."""
         return list(self.snapshots[table].files.get(topic, ()))
 
     def frame(self, spark: SparkSession, topics: str | Sequence[str], table: Table = "messages") -> DataFrame:
-        """What the archive holds of these topics, with all columns that ``format("mqueue")`` has for the table.
+        """Return a DataFrame of the rows of these topics (a name or several names), in no order.
 
-        Columns that older files have not are null. In no order. Raises ``NoSuchTopic``.
+        It has all columns that ``format("mqueue")`` has for the table. A column that an older file does not have is
+        null. Raises ``NoSuchTopic``, or ``ArchiveError`` if files of the state ``as_of`` were deleted since.
         """
         entries = [entry for topic in self.chosen(topics) for entry in self.entries(topic, table)]
         if self._as_of is not None and (gone := [e for e in entries if not self.storage.exists(e.path)]):
@@ -108,7 +116,10 @@ class Archive:
         return frame(spark, self.storage, table, entries)
 
     def last(self, topic: str) -> Last | None:
-        """The message with the highest offset. Raises ``ArchiveError`` if its file is missing or damaged."""
+        """Return the message with the highest offset, or None if there are no messages.
+
+        Raises ``ArchiveError`` if its file is missing or damaged.
+        """
         if not (entries := self.entries(topic)):
             return None
         entry = max(entries, key=lambda entry: entry.last)
@@ -124,10 +135,10 @@ class Archive:
 
 
 def frame(spark: SparkSession, storage: Storage, table: Table, entries: Sequence[FileEntry]) -> DataFrame:
-    """The rows of these files. One that is missing or damaged is an error, whatever the session is set to.
+    """Return the rows of these files. A missing or damaged file is an error, whatever the settings of the session.
 
-    Spark reads files of a local disk itself. Those of an object store are read by Python, for which Spark needs no
-    module and no keys of its own.
+    Spark itself reads files of a local disk. Python reads files of an object store, so that Spark needs no connector
+    and no keys for the store.
     """
     if not entries:
         return spark.createDataFrame([], schema(table))
@@ -142,7 +153,7 @@ def frame(spark: SparkSession, storage: Storage, table: Table, entries: Sequence
 def _reading(
     to: str, table: Table, entries: Sequence[FileEntry]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A function for executors."""
+    """Return a function for executors, which reads the files with the given numbers."""
     paths = [entry.path for entry in entries]
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -157,15 +168,16 @@ def _reading(
 
 
 def patterned(path: str) -> str:
-    """A path as a pattern that nothing else matches: that is what Spark takes paths for.
+    """Return a glob pattern that matches only this path, because Spark takes each path as a pattern.
 
-    Its option ``__globPaths__``, which says that they are none, reads several such files several times each (4.3).
+    Spark's option ``__globPaths__`` turns patterns off, but with several files it reads each of them several times
+    (seen in Spark 4.3).
     """
     return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)
 
 
 def _instead(storage: Storage) -> str:
-    """Why there is no archive."""
+    """Return the text that says why there is no archive."""
     try:
         there = held(storage)
     except OSError as error:

@@ -1,7 +1,8 @@
-"""Work spread over Spark's executors: a function, called for each of several things, each in a task of its own.
+"""Work on Spark's executors: call a function for each of several items, each in a separate task.
 
-Spark is the scheduler alone: what a task reads and writes does not pass through the JVM. What a task found returns as
-JSON, and is checked: a Spark Connect server is another machine, whose bytes must not become code here.
+Spark only schedules the tasks. The data that a task reads and writes does not pass through the JVM. A task returns its
+result as JSON, and the driver checks it: a Spark Connect server is another machine, and its bytes must not become code
+here.
 """
 
 from __future__ import annotations
@@ -33,10 +34,13 @@ _SCHEMA = "number BIGINT, outcome STRING"
 def spread(
     spark: SparkSession, work: Callable[[Item], Sequence[Result]], items: Sequence[Item], kind: type[Result]
 ) -> list[list[Result]]:
-    """``work`` of each item, in their order. ``kind``: ``str``, or a dataclass of texts and whole numbers.
+    """Call ``work`` for each item on the executors. Return the results in the order of the items.
 
-    An error of the queue's is final, and raised here. After another one Spark tries the task again as often as it does
-    with any; then it is an ``ArchiveError``. So ``work`` must do no harm when it is done twice.
+    ``kind``: the type of a result: ``str``, or a dataclass of texts and whole numbers. ``work`` must be safe to run
+    twice for an item: Spark retries a failed task as often as it is configured to.
+
+    Raises the ``MQueueError`` that ``work`` raised, without a retry. Raises ``ArchiveError`` for any other error, after
+    Spark's retries.
     """
     if not items:
         return []
@@ -62,7 +66,7 @@ def spread(
 
 
 def parallelism(spark: SparkSession) -> int:
-    """How many tasks run at once, as far as Spark tells."""
+    """Return the number of tasks that run at once, as Spark reports it; 8 if Spark does not report it."""
     try:
         return int(spark.sparkContext.defaultParallelism)
     except Exception:  # Spark Connect has no context.
@@ -70,7 +74,7 @@ def parallelism(spark: SparkSession) -> int:
 
 
 def error_of(kind: str, text: str) -> MQueueError:
-    """An error of the queue's that a task has met."""
+    """Return the ``MQueueError`` that a task raised; an ``ArchiveError`` for an unknown kind."""
     return _ERRORS.get(kind, ArchiveError)(text)
 
 
@@ -83,7 +87,10 @@ def _outcome(work: Callable[[Any], Sequence[Any]], item: Any) -> str:
 
 
 def _found(outcome: Any, kind: type[Result]) -> list[Result]:
-    """Raise the error of the queue's that a task has met, or ``ArchiveError`` for what no task returns."""
+    """Return the results of a task.
+
+    Raises the ``MQueueError`` that the task raised, or ``ArchiveError`` if no task returns such an outcome.
+    """
     try:
         value = json.loads(outcome)
         error = error_of(value["error"], str(value["text"])) if "error" in value else None
@@ -107,7 +114,7 @@ def _checked(value: Any, kind: type[Any]) -> Any:
 
 
 def last_line(error: Exception) -> str:
-    """What was raised in Python, of all that Spark tells."""
+    """Return the line of Spark's error text that names the Python error."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     python = [number for number, line in enumerate(lines) if line.startswith("Traceback (most recent")]
     if python:
@@ -115,6 +122,6 @@ def last_line(error: Exception) -> str:
             head, separator, _ = line.partition(": ")
             if separator and head.replace(".", "").isidentifier() and not head.startswith("File"):
                 return line
-    if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):  # So Py4J begins.
+    if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):  # Py4J's first line.
         return lines[1].removeprefix(": ")
     return lines[0] if lines else type(error).__name__

@@ -1,4 +1,4 @@
-"""An archive run as the only reader of its group, for as long as it lives."""
+"""An archive run as the only reader of its group, until the run ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..follower import BEAT_EVERY
 
 
 class Membership:
-    """A context; within it, those topics that were joined are read by nobody else for the group."""
+    """A context manager. While it is open, no other process reads the joined topics for the group."""
 
     def __init__(self, how: Connecting, group: str) -> None:
         self._how, self._group = how, group
@@ -30,7 +30,7 @@ class Membership:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """What is not reachable now is found out by its silence."""
+        """Leave all topics. If the database is not reachable now, the missing heartbeats show that the run ended."""
         self._stop.set()
         self._beating.join()
         with suppress(MQueueError, DatabaseError), connected(self._how) as using:
@@ -38,8 +38,9 @@ class Membership:
                 following.leave(me, using=using)
 
     def join(self, line: Line, topic: str) -> Holder:
-        """The run as the group's reader. Raises ``GroupTaken`` if another one reads; waits up to 30 s to see whether
-        it lives.
+        """Make the run the group's reader of a topic. Return the reader.
+
+        Raises ``GroupTaken`` if another reader is alive. Waits up to 30 s for a heartbeat of that reader.
         """
         me = Holder(self._group, topic, f"{following.READER}{self._run[:12]}", self._run)
         line.run(lambda using: following.join(me, using=using))
@@ -47,7 +48,7 @@ class Membership:
         return me
 
     def _beat(self) -> None:
-        """In a thread of its own: a batch may take hours."""
+        """Send heartbeats, in a separate thread, because a batch may take hours."""
         while not self._stop.wait(BEAT_EVERY):
             with suppress(MQueueError, DatabaseError), connected(self._how) as using:
                 for me in list(self._members):

@@ -1,4 +1,4 @@
-"""Files of one table: written by offset, one for each day, and read again to see that they are what they should be."""
+"""The Parquet files of one table: written by offset, at least one for each day, then read back and checked."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from .storage import Storage
 
 BYTES_PER_FILE = 512 * 1_048_576
 OPEN_DAYS = 2
-"""Days whose files are open at once: around midnight messages of two days alternate."""
+"""Maximum number of days whose files are open at once. Around midnight, messages of two days alternate."""
 
 ROWS_PER_GROUP = 100_000
 BYTES_PER_GROUP = 64 * 1_048_576
-"""A group of rows is compressed as a whole: with its columns it is what a writer holds in memory."""
+"""Limits of a row group. A writer holds one row group in memory, because it compresses the group as a whole."""
 
 REPEATED = (
     "topic", "partition", "key", "kind", "encoding", "target", "original_topic", "failed_group", "last_error",
     "group", "delivered_to",
 )  # fmt: skip
-"""Columns with values that come again, kept once in each group of rows."""
+"""Columns with repeated values. A dictionary in each row group stores each value once."""
 
 WITH_BOUNDS = ("offset", "published_at", "created_at", "failed_at", "delivered_at", "done_at")
-"""Columns whose bounds stand in each group of rows, so that readers can leave groups out."""
+"""Columns whose minimum and maximum each row group stores, so that readers can skip row groups."""
 
 _DAY = 86_400_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -41,7 +41,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class FileEntry:
-    """A file of an archive: ``path`` relative to the archive, offsets of its first and last row, ``date`` in UTC."""
+    """A file of an archive.
+
+    ``path`` is relative to the archive. ``date`` is in UTC. ``first`` and ``last`` are the offsets of the first and the
+    last row.
+    """
 
     path: str
     topic: str
@@ -53,20 +57,21 @@ class FileEntry:
 
 
 def folder_of(topic: str) -> str:
-    """The name of a topic's folder: for people, and with a digest that makes it another one for each topic.
+    """Return the name of a topic's folder: a readable part, and a digest that makes it unique to the topic.
 
-    It holds nothing that a URL quotes: tools disagree about quoted paths of Delta tables.
+    It has no characters that a URL quotes, because tools disagree about quoted paths of Delta tables.
     """
     name = re.sub("[^A-Za-z0-9]+", "-", topic).strip("-")[:60]
     return f"{name}-{blake2b(topic.encode(), digest_size=6).hexdigest()}".lstrip("-")
 
 
 class Days:
-    """The files that one task makes of rows that come in the order of their offsets.
+    """The files that a task writes. The rows arrive in the order of their offsets.
 
-    ``schema`` is what is written of them. ``unique`` is another for each attempt of each task. A context: ends with all
-    files closed, durable and read back (an ``ArchiveError`` if one is not what was written), or, after an error, as
-    good as possible without them.
+    ``schema``: the columns to write. ``unique``: a name that differs for each attempt of each task.
+
+    This is a context manager. At its end all files are closed, durable and read back; it raises ``ArchiveError`` if a
+    file is not what was written. After an error in the block it deletes the files, if the storage allows it.
     """
 
     def __init__(self, storage: Storage, table: Table, topic: str, unique: str, schema: pa.Schema) -> None:
@@ -80,10 +85,17 @@ class Days:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None:
+        if kind is not None:
+            self._abandon()
+            return
+        try:
             for date in list(self._open):
                 self._close(date)
-            return
+        except BaseException:
+            self._abandon()
+            raise
+
+    def _abandon(self) -> None:
         for file in self._open.values():
             file.abandon()
         for entry in self.entries:
@@ -91,7 +103,7 @@ class Days:
                 self._storage.delete(entry.path)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Add rows that have ``published_at``, by which they are divided."""
+        """Add rows with a column ``published_at``, and divide them by its day in UTC."""
         days = pc.divide(batch.column("published_at").cast(pa.int64()), _DAY)
         bounds = pc.min_max(days).as_py()
         if bounds["min"] == bounds["max"]:
@@ -107,7 +119,7 @@ class Days:
         if date not in self._open:
             if len(self._open) == OPEN_DAYS:
                 self._close(next(iter(self._open)))
-            # Polars takes the values of partitions from such names, if a folder has one.
+            # Polars reads partition values from such folder names (date=…), if a folder has one.
             folder = f"{self._table}/{folder_of(self._topic)}/date={date}"
             path = f"{folder}/{self._unique}-{self._number}.parquet"
             self._number += 1
@@ -115,7 +127,7 @@ class Days:
         self._open[date].add(rows.select(self._schema.names))
 
     def _close(self, date: str) -> None:
-        """Close a file and read it back: a round of tasks for that alone would cost more than the reading."""
+        """Close a file and read it back here: separate tasks for reading would cost more than the reading itself."""
         file = self._open.pop(date)
         try:
             entry = file.close()
@@ -156,7 +168,7 @@ class _File:
         )
 
     def abandon(self) -> None:
-        """After an error: write no more of it, and delete the file, if that can be done."""
+        """Stop writing after an error, and delete the file if the storage allows it."""
         with suppress(OSError, pa.ArrowException):
             self._groups.abandon()
         with suppress(OSError, pa.ArrowException, Abandoned), self._stack:
@@ -166,7 +178,7 @@ class _File:
 
 
 class RowGroups:
-    """Writes rows that come by offset, in pieces of any size. The file is whole after ``close``."""
+    """Writes rows that arrive by offset, in pieces of any size. The file is complete after ``close``."""
 
     def __init__(self, stream: Any, schema: pa.Schema, compression: str = "zstd") -> None:
         place = schema.get_field_index("offset")
@@ -196,22 +208,22 @@ class RowGroups:
         self._writer.close()
 
     def abandon(self) -> None:
-        """Close the file without the rows that are held."""
+        """Close the file without the rows that are still in memory."""
         self._writer.close()
 
     def _flush(self) -> None:
         if self._held:
-            # A table's groups are as large as it is, at most a million rows.
+            # Write one row group. Without this size, pyarrow splits a table after a million rows.
             self._writer.write_table(pa.Table.from_batches(self._held), row_group_size=self._held_rows)
             self._held, self._held_rows, self._held_bytes = [], 0, 0
 
 
 class Abandoned(Exception):
-    """Ends the context of a file that is not to be kept."""
+    """Raised inside the context of a file, so that the storage does not keep the file."""
 
 
 def problem(storage: Storage, entry: FileEntry) -> str | None:
-    """What is wrong with a file: all of it is read, with its checksums. None: nothing."""
+    """Read all of a file, compare its checksums, and return the problem found, or None."""
     try:
         with storage.open(entry.path) as stream:
             if (size := stream.size()) != entry.bytes:
@@ -230,7 +242,7 @@ def problem(storage: Storage, entry: FileEntry) -> str | None:
 
 @dataclass(frozen=True)
 class Offsets:
-    """Of the rows of a file, as they come; without any, 0 is the first and the last."""
+    """The offsets of a file's rows, in the order of the file. Without rows, ``first`` and ``last`` are 0."""
 
     rows: int
     first: int
@@ -239,7 +251,7 @@ class Offsets:
 
 
 def offsets_of(stream: Any, *, several: bool) -> Offsets:
-    """Read all columns, one group of rows after the other. ``several``: rows may have the same offset."""
+    """Read all columns, one row group after the other. ``several``: rows may have the same offset."""
     sorts, step = (pc.less_equal, 0) if several else (pc.less, 1)
     rows, first, last, are_sorted = 0, 0, 0, True
     for group in row_groups(stream):
@@ -252,7 +264,7 @@ def offsets_of(stream: Any, *, several: bool) -> Offsets:
 
 
 def row_groups(stream: Any, schema: pa.Schema | None = None) -> Iterator[pa.Table]:
-    """The rows of a file, one group after the other, with checksums compared. ``schema``: with these columns."""
+    """Yield the row groups of a file, and compare their checksums. ``schema``: the columns to return."""
     file = pq.ParquetFile(stream, page_checksum_verification=True)
     for number in range(file.num_row_groups):
         found = file.read_row_group(number)
@@ -261,7 +273,7 @@ def row_groups(stream: Any, schema: pa.Schema | None = None) -> Iterator[pa.Tabl
 
 
 def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The rows with these columns: null where an older file has none."""
+    """Return the rows with the columns of ``schema``. A column that an older file does not have is null."""
     columns = [
         table.column(field.name).cast(field.type)
         if field.name in table.schema.names

@@ -1,4 +1,4 @@
-"""What may be given as an archive's place: a path, or a URI without keys, for it is shown and written down."""
+"""Check an archive's place: a path, or a URI without keys, because the place is displayed and stored."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from ..errors import OptionError
 SCHEMES = {
     "s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": "az", "abfs": "abfs", "abfss": "abfss",
 }  # fmt: skip
-"""Schemes of object stores, and what ``object_store`` calls them."""
+"""Schemes of object stores, and their names in ``object_store``."""
 
 _BUCKETS = ("s3", "s3a", "s3n", "gs", "gcs")
-"""Schemes of which no port is known."""
+"""Schemes whose URIs have a bucket and no port."""
 
 _SECRET = re.compile(r"key|secret|passw|pwd|token|credentials?$|^sig$|^sas$|signature", re.IGNORECASE)
-"""In the names of what stands in a query."""
+"""Matches names of query parameters that hold keys."""
 
 
 def check_place(to: str | os.PathLike[str]) -> str:
-    """The place: an absolute path, or a URI as ``object_store`` has it.
+    """Return the place as an absolute path, or as a URI for ``object_store``.
 
-    Raises ``OptionError`` for none, for one that cannot be, and for one that holds keys, which it does not repeat.
+    Raises ``OptionError`` for an empty place, an impossible place, and a URI with keys. The error does not repeat the
+    keys.
     """
     place = os.fspath(to)
     if not place:
         raise OptionError("the archive's place is empty: give a folder, or a URI such as s3://bucket/folder")
-    if re.match("file:/(?!/)", place):  # As Hadoop writes it.
+    if re.match("file:/(?!/)", place):  # Hadoop writes URIs of files like this.
         place = place.removeprefix("file:")
     scheme, separator, rest = place.partition("://")
     if not separator or scheme == "file":
@@ -45,13 +46,13 @@ def check_place(to: str | os.PathLike[str]) -> str:
             f"{place}: {scheme}:// is not supported: give a path that all machines share, or a URI that begins with"
             f" {', '.join(f'{name}://' for name in SCHEMES)}"
         )
-    if "?" in rest or "#" in rest:  # What follows would be left out.
+    if "?" in rest or "#" in rest:  # The text after it would be lost.
         raise OptionError(f"{place}: a folder of an object store cannot have a ? or # in its name")
     return f"{SCHEMES[scheme]}://{rest.rstrip('/')}"
 
 
 def _check_keys(scheme: str, rest: str) -> None:
-    """Raise ``OptionError`` for a URI that holds keys."""
+    """Raise ``OptionError`` for a URI with keys."""
     if _has_keys(scheme.lower(), rest):
         after = rest.rpartition("@")[2].partition("?")[0]
         raise _keys(f"{scheme}://…@{after}" if "@" in rest else f"{scheme}://…")
@@ -62,7 +63,11 @@ def _check_keys(scheme: str, rest: str) -> None:
 
 
 def check_as_of(as_of: int | datetime | None, archive: object, *, live: bool) -> None:
-    """Raise ``OptionError`` for a state of an archive that cannot be read; the log goes on only above the newest."""
+    """Raise ``OptionError`` unless ``as_of`` is None, a version, or an aware datetime, and an archive is given.
+
+    ``live``: whether the log is read after the archive. This also raises the error for an earlier state, because the
+    log continues only the newest state.
+    """
     if as_of is None:
         return
     if isinstance(as_of, bool) or not isinstance(as_of, int | datetime):
@@ -76,7 +81,10 @@ def check_as_of(as_of: int | datetime | None, archive: object, *, live: bool) ->
 
 
 def _has_keys(scheme: str, rest: str) -> bool:
-    """Whether an account's name and key stand before the ``@``: keys may hold a slash, or what else ends a host."""
+    """Return whether the URI has an account's name and key before an ``@``.
+
+    A key may hold a slash, or another character that ends a host.
+    """
     authority = re.split("[/?#]", rest, maxsplit=1)[0]
     user, at, _ = unquote(authority).rpartition("@")
     if at:

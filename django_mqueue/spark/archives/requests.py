@@ -1,4 +1,4 @@
-"""What an archive run was asked for, and how it reads the log."""
+"""The arguments of an archive run, checked, and the options with which it reads the log."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ TABLES: tuple[Table, ...] = ("dead_letters", "deliveries", "messages")
 
 BATCH_ROWS = 1_000_000
 HISTORY_AFTER = 3600.0
-"""Seconds."""
+"""Seconds after which a message's delivery history is archived even if a group is not done with the message."""
 
 Progress = Callable[[int, int], object]
-"""Called with (done, of all): an archive run counts offsets; the other operations count files."""
+"""Called with (done, total). An archive run counts offsets; the other operations count files."""
 
 
 def quiet(done: int, total: int) -> None:
-    """Progress that nobody asked for."""
+    """Ignore the progress."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """``strict``: what may be missing is an error. ``history_age_ms``: of messages whose history waits for nobody.
+    """The checked arguments of an archive run.
 
-    ``moved``: the database may be on another server than when the archive was last written.
+    ``history_age_ms``: the history of a message of this age, in milliseconds, waits for no group. ``strict``: raise an
+    error if messages may be missing. ``moved``: the database may be on another server than at the last run.
     """
 
     options: ReadOptions
@@ -42,7 +43,7 @@ class Asked:
     moved: bool = False
 
     def tables(self, cores: int) -> dict[Table, ReadOptions]:
-        """How each table is read by tasks of which ``cores`` run at once: all have as much to do."""
+        """Return the options to read each table. ``cores``: tasks that run at once; all tasks get about equal work."""
         rounds = math.ceil(self.batch_rows / (ROWS_PER_PARTITION * cores))
         each = math.ceil(self.batch_rows / (rounds * cores))
         options = replace(self.options, max_records_per_partition=each, min_partitions=cores)
@@ -64,7 +65,7 @@ def asked(
     strict: bool,
     moved: bool = False,
 ) -> Asked:
-    """Raises ``OptionError`` for what cannot be."""
+    """Check the arguments of an archive run, and return them. Raises ``OptionError``."""
     try:
         names.check_name("group", group, names.GROUP_MAX)
     except (TypeError, ValueError) as error:
@@ -80,7 +81,7 @@ def asked(
 def _reading(
     options: Mapping[str, str], topics: str | Sequence[str] | None, pattern: str | None, strict: bool
 ) -> ReadOptions:
-    """How the log is read. Raises ``OptionError``."""
+    """Return the options to read the log. Raises ``OptionError``."""
     known = {name.lower() for name in CONNECTION_OPTIONS | {OPTION}}
     for name in options:
         if name.lower() not in known and name.lower() != "password":

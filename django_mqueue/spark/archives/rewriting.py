@@ -1,8 +1,8 @@
-"""Compaction and erasure: files of a day are written anew, together or without some rows, and replaced in one commit.
+"""Compaction and erasure: rewrite files of a day, joined or without some rows, and replace them in one commit.
 
-New files are written and read back first. Then one commit removes the old files from the table and adds the new ones:
-before it nothing has changed, and behind it all has. Of two at once the second is refused (see ``tables``). The old
-files stay until ``vacuum``, for those who are reading them.
+Tasks write the new files and read them back. Then one commit removes the old files from the table and adds the new
+files, all or nothing. Of two such commits at once, the second is refused (see ``tables``). The old files stay until
+``vacuum``, for readers that still use them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Compacted:
-    """Of one topic: how many files were compacted, with how many rows, and how many files there are in their place."""
+    """The compaction of one topic: ``files`` were replaced by ``files_now``, which have ``rows``."""
 
     topic: str
     files: int = 0
@@ -45,7 +45,7 @@ class Compacted:
 
 @dataclass
 class Erased:
-    """Of one topic: rows that were taken out, by table, and how many files were written anew for it."""
+    """The erasure in one topic. ``rows``: removed rows, by table. ``files``: the number of rewritten files."""
 
     topic: str
     rows: dict[Table, int]
@@ -54,7 +54,7 @@ class Erased:
 
 @dataclass(frozen=True)
 class _Task:
-    """Files of one day and table, by offset, which are written anew without some ``offsets``."""
+    """Files of one day and table, by offset, to rewrite without the rows at ``offsets``."""
 
     table: Table
     entries: tuple[FileEntry, ...]
@@ -69,7 +69,7 @@ def compacted(
     stopping: threading.Event,
     progress: Progress,
 ) -> list[Compacted]:
-    """Topic by topic, until ``stopping`` is set: one commit for each topic and table."""
+    """Compact the topics until ``stopping`` is set, with one commit for each topic and table. Return the results."""
     todo = {
         (topic, table): [_Task(table, some) for some in _together(archive.entries(topic, table), bytes)]
         for topic in topics
@@ -82,49 +82,61 @@ def compacted(
         if stopping.is_set():
             break
         if tasks:
-            new = _rewrite(spark, archive, table, topic, tasks)
+            done_tasks = _rewrite(spark, archive, table, topic, tasks)
             found = done[topic]
-            found.files += sum(len(task.entries) for task in tasks)
-            found.files_now += len(new)
-            found.rows += sum(entry.rows for entry in new)
+            for task, new in done_tasks:
+                found.files += len(task.entries)
+                found.files_now += len(new)
+                found.rows += sum(entry.rows for entry in new)
             progress(sum(each.files for each in done.values()), total)
     return list(done.values())
 
 
 def erased(spark: SparkSession, archive: Archive, topic: str, key: str | None, where: str | None) -> Erased:
-    """Take messages, their dead letters and their deliveries out of the tables."""
+    """Remove messages, their dead letters and their deliveries from the tables. Return the result."""
     chosen = _choice(spark, archive, topic, key, where)
-    messages = _offsets(chosen(archive.frame(spark, topic)))
-    letters = chosen(archive.frame(spark, topic, "dead_letters"))
-    # A letter's id is made of the message's offset and the group (see store.dead).
-    of_letters = {
-        int(row["id"].partition(":")[0])
-        for row in collect_all(letters.select("id").distinct())
-        if row["id"].partition(":")[0].isdecimal()
-    }
+    all_messages = archive.frame(spark, topic)
+    messages = _offsets(chosen(all_messages))
+    letters = _letters(archive.frame(spark, topic, "dead_letters"), chosen, all_messages)
     wanted: dict[Table, list[int]] = {
-        "dead_letters": _offsets(letters),
-        "deliveries": sorted({*messages, *of_letters}),
+        "dead_letters": sorted({offset for offset, _ in letters}),
+        "deliveries": sorted({*messages, *(of for _, of in letters if of is not None)}),
         "messages": messages,
     }
     found = Erased(topic, dict.fromkeys(TABLES, 0))
     for table in TABLES:
         tasks = list(_without(table, archive.entries(topic, table), wanted[table]))
-        if tasks:
-            before = sum(entry.rows for task in tasks for entry in task.entries)
-            new = _rewrite(spark, archive, table, topic, tasks)
-            found.rows[table] = before - sum(entry.rows for entry in new)
-            found.files += sum(len(task.entries) for task in tasks)
+        for task, new in _rewrite(spark, archive, table, topic, tasks):
+            found.rows[table] += sum(entry.rows for entry in task.entries) - sum(entry.rows for entry in new)
+            found.files += len(task.entries)
     return found
+
+
+def _letters(
+    letters: DataFrame, chosen: Callable[[DataFrame], DataFrame], messages: DataFrame
+) -> list[tuple[int, int | None]]:
+    """Return the offsets of the dead letters to erase, each with the offset of its message.
+
+    These are the letters of the chosen messages. Of other letters, the condition decides only if the archive does not
+    have the message: a letter's own offset and times are not those of its message.
+    """
+    # A dead letter's id consists of the message's offset and the group (see store.dead).
+    letters = letters.selectExpr("*", "try_cast(substring_index(id, ':', 1) AS BIGINT) AS of_message")
+    of_chosen = letters.join(chosen(messages).selectExpr("`offset` AS of_message"), "of_message", "left_semi")
+    alone = chosen(letters).join(messages.selectExpr("`offset` AS of_message"), "of_message", "left_anti")
+    rows = collect_all(of_chosen.unionByName(alone).select("offset", "of_message"))
+    return [
+        (int(row["offset"]), None if row["of_message"] is None else int(row["of_message"])) for row in rows
+    ]
 
 
 def _choice(
     spark: SparkSession, archive: Archive, topic: str, key: str | None, where: str | None
 ) -> Callable[[DataFrame], DataFrame]:
-    """A function that keeps the rows of a frame which are to be erased."""
+    """Return a function that keeps only the rows of a frame to erase. Raises ``OptionError``."""
     if (key is None) == (where is None):
         raise OptionError("give either key, or where: a condition over the columns of messages")
-    if key is not None:  # Not as SQL: Spark replaces ${…} there, also in quoted text.
+    if key is not None:  # Not as SQL: Spark replaces ${…} in SQL, even in quotes.
         return lambda frame: frame.where(frame["key"] == key)
     try:
         for table in ("messages", "dead_letters"):
@@ -139,7 +151,7 @@ def _offsets(frame: DataFrame) -> list[int]:
 
 
 def _without(table: Table, entries: Sequence[FileEntry], offsets: Sequence[int]) -> Iterator[_Task]:
-    """The files that may have rows at these offsets, which are sorted: each in a task of its own."""
+    """Yield a task for each file that may have rows at ``offsets``, which are sorted."""
     for entry in entries:
         place = bisect_left(offsets, entry.first)
         some = tuple(offsets[place : bisect_left(offsets, entry.last + 1)])
@@ -148,7 +160,7 @@ def _without(table: Table, entries: Sequence[FileEntry], offsets: Sequence[int])
 
 
 def _together(entries: Sequence[FileEntry], most: int) -> Iterator[tuple[FileEntry, ...]]:
-    """Files of one day, neighbours by offset, of at most so many bytes; those without a neighbour are left out."""
+    """Yield files to join: neighbours by offset of one day, of at most ``most`` bytes in total. Skip single files."""
     days: dict[str, list[FileEntry]] = defaultdict(list)
     for entry in entries:
         days[entry.date].append(entry)
@@ -168,28 +180,33 @@ def _together(entries: Sequence[FileEntry], most: int) -> Iterator[tuple[FileEnt
 
 def _rewrite(
     spark: SparkSession, archive: Archive, table: Table, topic: str, tasks: Sequence[_Task]
-) -> list[FileEntry]:
-    """Write the files of the tasks anew, and commit that; the new files."""
-    new = [
-        entry
-        for entries in spread(spark, _rewriting(archive.storage.uri), tasks, FileEntry)
-        for entry in entries
-    ]
-    old = [entry for task in tasks for entry in task.entries]
-    snapshot = archive.snapshots[table]
-    gone = sum(entry.rows for entry in old) - sum(entry.rows for entry in new)
-    if gone and not any(task.offsets for task in tasks):
-        raise ArchiveError(f"compaction: table {table} would lose {gone} rows. Nothing was changed")
-    numbers: dict[tuple[Kind, str], int] = {}
-    if gone:
-        numbers["erased", topic] = snapshot.number("erased", topic) + gone
-    if new != old and (gone or not any(task.offsets for task in tasks)):
+) -> list[tuple[_Task, list[FileEntry]]]:
+    """Rewrite the files of the tasks, and commit the change. Return the tasks that change something, with new files."""
+    written = zip(tasks, spread(spark, _rewriting(archive.storage.uri), tasks, FileEntry), strict=True)
+    changes = []
+    for task, new in written:
+        gone = sum(entry.rows for entry in task.entries) - sum(entry.rows for entry in new)
+        if gone and not task.offsets:
+            raise ArchiveError(f"compaction: table {table} would lose {gone} rows. Nothing was changed")
+        if task.offsets and not gone:  # The file has no row at these offsets.
+            for entry in new:
+                archive.storage.delete(entry.path)
+        else:
+            changes.append((task, new))
+    if changes:
+        snapshot = archive.snapshots[table]
+        old = [entry for task, _ in changes for entry in task.entries]
+        new = [entry for _, entries in changes for entry in entries]
+        gone = sum(entry.rows for entry in old) - sum(entry.rows for entry in new)
+        numbers: dict[tuple[Kind, str], int] = {}
+        if gone:
+            numbers["erased", topic] = snapshot.number("erased", topic) + gone
         archive.snapshots[table] = snapshot.commit(numbers, new, old)
-    return new
+    return changes
 
 
 def _rewriting(to: str) -> Callable[[_Task], list[FileEntry]]:
-    """A function for executors."""
+    """Return a function for executors, which rewrites the files of a task and returns the new files."""
 
     def rewrite(task: _Task) -> list[FileEntry]:
         storage, schema = storage_at(to), arrow_schema(task.table)
@@ -213,7 +230,7 @@ def _rewriting(to: str) -> Callable[[_Task], list[FileEntry]]:
 
 
 def clusters(entries: Sequence[FileEntry]) -> Iterator[list[FileEntry]]:
-    """Files that come by their first offsets, those together whose offsets overlap."""
+    """Yield groups of files whose offsets overlap. ``entries`` are sorted by first offset."""
     some: list[FileEntry] = []
     for entry in entries:
         if some and entry.first > max(each.last for each in some):
@@ -227,7 +244,7 @@ def clusters(entries: Sequence[FileEntry]) -> Iterator[list[FileEntry]]:
 def _sorted(
     storage: Storage, cluster: Sequence[FileEntry], schema: pa.Schema, table: Table
 ) -> Iterator[pa.Table]:
-    """The rows of one file, a group of rows after the other; or of several, which are held in memory together."""
+    """Yield the rows in order: a single file by row groups; several files in one table, which is held in memory."""
     if len(cluster) == 1:
         with storage.open(cluster[0].path) as stream:
             yield from row_groups(stream, schema)

@@ -1,7 +1,7 @@
 """The folder of an archive or of an export: on a local disk, or in an object store.
 
-What was written is there after a power failure: local files and their folders are synced, and an object store promises
-it when a file is closed. Object stores are reached through ``object_store``, as the Delta table's log is.
+Written files survive a power failure: local files and their folders are synced, and an object store guarantees it when
+a file is closed. The package ``object_store`` connects to object stores, as it does for the log of a Delta table.
 """
 
 from __future__ import annotations
@@ -22,56 +22,59 @@ from .. import private
 from .places import check_place
 
 HIDDEN = "."
-"""How the names of files and folders begin that readers pass over."""
+"""The prefix of names of files and folders that readers ignore."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """A file: ``path`` relative to the folder."""
+    """A file. ``path`` is relative to the folder; the size is in bytes."""
 
     path: str
     bytes: int
 
 
 class Storage(Protocol):
-    """Paths are relative to the folder, with slashes. All raise ``OSError``, and ``FileNotFoundError`` for no file."""
+    """A folder. Paths are relative to it, with slashes.
+
+    All methods raise ``OSError``, and ``FileNotFoundError`` for a missing file.
+    """
 
     uri: str
-    """For messages, for ``storage_at`` in another process, and for the Delta tables."""
+    """The place, for error messages, for ``storage_at`` in another process, and for the Delta tables."""
 
     def list(self, folder: str = "") -> list[Found]:
-        """The files of a folder and of all below it, by path; none if there is no such folder."""
+        """Return the files of a folder and its subfolders, by path; an empty list if there is no such folder."""
 
     def open(self, path: str) -> Any:
-        """A file for reading at random, by pyarrow."""
+        """Return a file for random access by pyarrow."""
 
     def read(self, path: str) -> bytes: ...
 
     def exists(self, path: str) -> bool: ...
 
     def write(self, path: str, data: bytes) -> None:
-        """Write a whole file into a folder that is there. Raises ``FileExistsError`` rather than replace one."""
+        """Write a whole file into an existing folder. Raises ``FileExistsError`` and never replaces a file."""
 
     def create(self, path: str) -> Any:
-        """A context with an ``Output`` for a new file, which is durable when it ends without an error."""
+        """Return a context manager with an ``Output`` for a new file. The file is durable if no error is raised."""
 
     def move(self, path: str, goal: str) -> None:
-        """Give a file another name, which no file has. Object stores copy it."""
+        """Rename a file to a name that no file has. Object stores copy it."""
 
     def delete(self, path: str) -> None: ...
 
     def discard(self, folder: str) -> None:
-        """Delete a folder with all that is below, if it is there."""
+        """Delete a folder with all its files and subfolders, if it exists."""
 
     def make(self, folder: str) -> None:
-        """Make a folder for others to write in, if it is not there, for this account alone."""
+        """Create a folder in which others write, if it does not exist. Only this account has access."""
 
     def sync(self, path: str) -> None:
-        """Make a file durable that was written by others."""
+        """Make a file durable that other code has written."""
 
 
 class Output:
-    """A stream for writing that knows how many bytes were written. Closing it closes nothing below."""
+    """A stream for writing that counts the bytes. Closing it does not close the stream below."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -120,6 +123,7 @@ class LocalStorage:
         return (self._folder / path).exists()
 
     def write(self, path: str, data: bytes) -> None:
+        private.refuse_links(self._folder, path)
         beside = f"{HIDDEN}{uuid.uuid4().hex}"
         try:
             with self.create(beside) as stream:
@@ -161,10 +165,10 @@ class LocalStorage:
 
 
 class ObjectStorage:
-    """A folder of an object store. Its files appear when they are whole.
+    """A folder of an object store. Its files appear when they are complete.
 
-    Nothing is connected before the first call, and never before a process forks: ``object_store`` works only in the
-    process that has begun to use it.
+    It connects at the first call, and never before a process forks: ``object_store`` works only in the process that
+    first used it.
     """
 
     def __init__(self, uri: str) -> None:
@@ -235,15 +239,15 @@ class ObjectStorage:
             self.delete(each.path)
 
     def make(self, folder: str) -> None:
-        """Nothing: stores have no folders."""
+        """Do nothing: object stores have no folders."""
 
     def sync(self, path: str) -> None:
-        """Nothing: the store has done it."""
+        """Do nothing: the files of an object store are durable."""
 
 
 @contextmanager
 def _errors_of_system() -> Iterator[None]:
-    """Errors of a store as the errors of a disk that mean the same."""
+    """Raise the errors of an object store as the ``OSError`` with the same meaning."""
     from obstore import exceptions
 
     try:
@@ -257,7 +261,7 @@ def _errors_of_system() -> Iterator[None]:
 
 
 class _Input:
-    """What pyarrow asks of a file."""
+    """The methods of a file that pyarrow calls."""
 
     closed = False
 
@@ -288,19 +292,19 @@ class _Input:
 
 
 def storage_at(to: str | os.PathLike[str]) -> Storage:
-    """The folder of that name: a path of this machine, or a URI of an object store. Raises ``OptionError``."""
+    """Return the folder at a path of this machine, or at a URI of an object store. Raises ``OptionError``."""
     place = check_place(to)
     return ObjectStorage(place) if "://" in place else LocalStorage(place)
 
 
 def held(storage: Storage) -> list[str]:
-    """Files that the folder holds, if it is not free for a new archive or export. Hidden ones do not count."""
+    """Return the files that make the folder unusable for a new archive or export. Hidden files do not count."""
     paths = (each.path for each in storage.list())
     return [path for path in paths if not path.startswith((HIDDEN, "lost+found/"))]
 
 
 def _make(folder: Path) -> None:
-    """Create the folder, and those above it, durably."""
+    """Create the folder and its parents, durably."""
     if folder.is_dir():
         return
     _make(folder.parent)

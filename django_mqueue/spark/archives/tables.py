@@ -1,11 +1,12 @@
 """The Delta tables of an archive: snapshots of them, and commits to them, through ``deltalake``.
 
-Only the driver is here. A commit adds files, removes files, and sets numbers by name (``txn`` actions of the Delta
-protocol), all or nothing. Of two commits that begin from one snapshot and set the same number, the second is refused.
-A commit that begins from a later snapshot is not: so whoever commits compares the number in the snapshot first.
+Only the driver uses this module. A commit adds files, removes files, and sets numbers by name (``txn`` actions of the
+Delta protocol), all or nothing. If two commits start from one snapshot and set the same number, the second is refused.
+A commit that starts from a later snapshot is not refused. So the caller first compares the number in the snapshot.
 
 ``deltalake`` does not refuse the second of two commits that remove the same file. So each commit that removes files
-sets the number ``maintenance``. For the same reason ``DeltaTable.optimize`` is never called: it duplicates rows.
+sets the number ``maintenance``. For the same reason the package never calls ``DeltaTable.optimize``, which duplicates
+rows.
 """
 
 from __future__ import annotations
@@ -39,21 +40,24 @@ if TYPE_CHECKING:
 PARTITIONS = ["topic", "date"]
 
 Kind = Literal["upto", "rows", "erased", "position", "lowest", "life"]
-"""Numbers of a topic. ``upto``: the table has all up to this offset. ``rows``: how many rows were ever added, and
-``erased``: of these taken out. The table of messages has three more, of the archive's group: ``position`` is where it
-is to be, ``lowest`` where it is at least, and ``life`` its registration."""
+"""Numbers of a topic in each table, and in the table of messages three numbers of the archive's group.
+
+``upto``: the table has all rows up to this offset. ``rows``: the number of rows ever added. ``erased``: the number of
+these rows that were removed. ``position``: the offset to which the group moves after the commit. ``lowest``: the
+minimum offset of the group. ``life``: the generation of the group's registration.
+"""
 
 MAINTENANCE = "maintenance"
-"""The number of commits that have removed files."""
+"""The name of the number of commits that removed files."""
 
 
 def schema_of(table: Table) -> pa.Schema:
-    """The columns of a table: those of its files, and the date, which its files do not have."""
+    """Return the columns of a table: the columns of its files, and the date, which the files do not have."""
     return arrow_schema(table).append(pa.field("date", pa.date32()))
 
 
 class Snapshot:
-    """One state of one table."""
+    """One version of one table."""
 
     def __init__(self, storage: Storage, table: Table, delta: DeltaTable) -> None:
         self.table: Table = table
@@ -68,19 +72,19 @@ class Snapshot:
         return {name: str(value) for name, value in self._delta.metadata().configuration.items()}
 
     def committed_at(self) -> datetime | None:
-        """When this version was committed; None where the table's log does not tell any more."""
+        """Return the time of this version's commit, or None if the table's log no longer has it."""
         return commit_times(self._storage, self.table).get(self.version)
 
     def number(self, kind: Kind, topic: str) -> int:
         return self._number(f"{kind}/{topic}") or 0
 
     def knows(self, topic: str) -> bool:
-        """Whether anything was archived of the topic."""
+        """Return whether a batch of the topic was ever committed to this table."""
         return self._number(f"upto/{topic}") is not None
 
     @cached_property
     def files(self) -> Mapping[str, list[FileEntry]]:
-        """The files of each topic, by offset."""
+        """The files of each topic, sorted by first offset."""
         found: dict[str, list[FileEntry]] = defaultdict(list)
         for row in pa.table(self._delta.get_add_actions(flatten=True)).to_pylist():
             self._check_within(row["path"])
@@ -99,14 +103,15 @@ class Snapshot:
         add: Sequence[FileEntry] = (),
         remove: Sequence[FileEntry] = (),
     ) -> Snapshot:
-        """Commit, durably; the state behind it. Raises ``ArchiveError`` if others have changed the same meanwhile.
+        """Commit durably, and return the newest snapshot.
 
-        After an error of which nobody knows what it means, the table tells whether this was committed.
+        Raises ``ArchiveError`` if another commit changed the same numbers or files. If the result of the commit is
+        unknown, this method reads the table to find out whether it was committed.
         """
         from deltalake import CommitProperties, Transaction
 
         named = {f"{kind}/{topic}": number for (kind, topic), number in numbers.items()}
-        # This snapshot may be later than the one from which the caller has planned.
+        # The caller may have planned from an earlier snapshot than this one.
         if len(self._named(remove)) < len(remove):
             raise ArchiveError(
                 f"{self._storage.uri}: table {self.table} was not changed: another compaction or erasure has replaced"
@@ -131,17 +136,17 @@ class Snapshot:
                 ) from error
         else:
             found = self.reloaded()
-        for version in range(self.version + 1, found.version + 1):  # Others may have committed, too.
+        for version in range(self.version + 1, found.version + 1):  # Include other commits.
             self._storage.sync(f"{self.table}/_delta_log/{version:020d}.json")
         return found
 
     def has(self, named: Mapping[str, int], add: Sequence[FileEntry], remove: Sequence[FileEntry]) -> bool:
-        """Whether the table is as a commit of these numbers and files has left it."""
+        """Return whether the table has the numbers and files of this commit."""
         are_set = all(self._number(name) == number for name, number in named.items())
         return are_set and len(self._named(add)) == len(add) and not self._named(remove)
 
     def with_columns_of_now(self) -> Snapshot:
-        """The table, which gets the columns that newer files have; older files have null there."""
+        """Add the columns of this package's version that the table does not have. In older files they are null."""
         there = {field.name for field in self._delta.schema().fields}
         if missing := [field for field in schema_of(self.table) if field.name not in there]:
             from deltalake import Schema
@@ -156,16 +161,16 @@ class Snapshot:
             self._delta.alter.set_table_properties(dict(properties), raise_if_not_exists=False)
 
     def unused(self) -> set[str]:
-        """The paths of files that are there, and that this version does not name."""
+        """Return the paths of existing files that this version does not name."""
         there = {each.path for each in self._storage.list(self.table)}
         named = {entry.path for entries in self.files.values() for entry in entries}
         return {path for path in there - named if not path.startswith(f"{self.table}/_delta_log/")}
 
     def vacuum(self, keep_hours: float, *, full: bool) -> None:
-        """Delete files that were taken out of the table more than ``keep_hours`` ago.
+        """Delete files that were removed from the table more than ``keep_hours`` ago (rounded up to whole hours).
 
-        ``full``: also files of that age that no version has ever named. These are at least an hour old: a run may be
-        about to name them.
+        ``full``: also delete files of that age that no version has ever named. They must be at least an hour old,
+        because a run may soon name newer files.
         """
         delta, hours = self.reloaded()._delta, math.ceil(keep_hours)
         with _told(self._storage, self.table, "cleaned"):
@@ -174,7 +179,10 @@ class Snapshot:
                 delta.vacuum(max(hours, 1), dry_run=False, enforce_retention_duration=False, full=True)
 
     def check_there(self, entries: Sequence[FileEntry]) -> None:
-        """Raise ``ArchiveError`` unless all files are there: a run may take longer than cleaning leaves files."""
+        """Raise ``ArchiveError`` unless all files exist.
+
+        ``vacuum`` may delete the files of a run that takes longer than ``keep_hours``.
+        """
         for entry in entries:
             if not self._storage.exists(entry.path):
                 raise ArchiveError(
@@ -189,7 +197,10 @@ class Snapshot:
         return found
 
     def _check_within(self, path: str) -> None:
-        """Raise ``ArchiveError`` for a file elsewhere: who can write the table's log could have it read, or deleted."""
+        """Raise ``ArchiveError`` for a file outside the table.
+
+        Otherwise an account that can write the table's log could make this package read or delete any file.
+        """
         parts = path.split("/")
         if len(parts) != 3 or any(part in ("", ".", "..") or "\\" in part for part in parts):
             raise ArchiveError(
@@ -197,7 +208,7 @@ class Snapshot:
             )
 
     def _named(self, entries: Sequence[FileEntry]) -> list[FileEntry]:
-        """Those of the files that this version names."""
+        """Return the given files that this version names."""
         there = {
             entry.path for topic in {each.topic for each in entries} for entry in self.files.get(topic, ())
         }
@@ -232,9 +243,10 @@ class Snapshot:
 
 
 def opened(storage: Storage, table: Table, at: int | datetime | None = None) -> Snapshot | None:
-    """The table as it is, or as it was at a version or a time; None if there is no table.
+    """Return the newest snapshot of a table, or the snapshot at a version or a time; None if there is no table.
 
-    Raises ``ArchiveError`` where it cannot be read, or knows nothing of that time.
+    Raises ``ArchiveError`` if the table cannot be read, or if its log does not have that version or time. Raises
+    ``NoSpark`` if ``deltalake`` is not installed.
     """
     try:
         from deltalake import DeltaTable
@@ -261,10 +273,10 @@ def opened(storage: Storage, table: Table, at: int | datetime | None = None) -> 
 
 
 def commit_times(storage: Storage, table: Table) -> dict[int, datetime]:
-    """When each version was committed that the table's log still knows, by the clock of the one that committed.
+    """Return the commit time of each version in the table's log, by the clock of the process that committed it.
 
-    ``deltalake`` itself goes by the times of files, which a copy of the archive does not keep. And a table that it has
-    loaded as of an earlier version gives that version the times of the newest commits.
+    ``deltalake`` itself uses the times of files, which a copy of the archive does not keep. Also, if ``deltalake`` has
+    loaded an earlier version of a table, it reports the times of the newest commits for that version.
     """
     from deltalake import DeltaTable
 
@@ -279,8 +291,8 @@ def _is_by(time: datetime, at: int | datetime) -> bool:
 def created(storage: Storage, table: Table, properties: Mapping[str, str]) -> None:
     """Create a table. Raises ``ArchiveError`` if another process has just created it.
 
-    ``DeltaTable.create`` does not: it then commits a second time. So it makes the table elsewhere, and its first commit
-    is written as a file that must not be there.
+    ``DeltaTable.create`` does not raise in this case; it commits a second time. So this function creates the table in a
+    temporary folder. Then it writes the first commit as a file that must not exist yet.
     """
     from deltalake import DeltaTable
 
@@ -294,14 +306,14 @@ def created(storage: Storage, table: Table, properties: Mapping[str, str]) -> No
         storage.make(f"{table}/_delta_log")
         try:
             storage.write(f"{table}/{path}", data)
-        except FileExistsError:  # Perhaps this very one, of which the answer was lost.
+        except FileExistsError:  # This call may have written it, and lost the reply.
             if storage.read(f"{table}/{path}") != data:
                 raise ArchiveError("another run has begun an archive there just now") from None
 
 
 @contextmanager
 def _told(storage: Storage, table: Table, what: str, *besides: type[Exception]) -> Iterator[None]:
-    """Raise ``ArchiveError`` for what cannot be done with a table. Errors of the kinds ``besides`` come through."""
+    """Raise errors of the block as ``ArchiveError``. Errors of the types in ``besides`` stay as they are."""
     try:
         yield
     except besides:
@@ -311,7 +323,7 @@ def _told(storage: Storage, table: Table, what: str, *besides: type[Exception]) 
 
 
 def reason(error: Exception) -> str:
-    """What an error of ``deltalake`` says: in one line, without what it has for terminals and for developers."""
+    """Return the text of a ``deltalake`` error in one line, without terminal codes and debug information."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).partition("Debug source:")[0]
     return textwrap.shorten(text, 600, placeholder=" …")
 

@@ -1,4 +1,4 @@
-"""What a task does: it reads a stretch of the log, or of its history, and writes it into files of the archive."""
+"""The work of a task: read a range of the log or of its delivery history, and write it into files of the archive."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .storage import storage_at
 
 @dataclass(frozen=True)
 class Task:
-    """``topic``: the archived one. Dead letters are read from a topic of their own."""
+    """A range to archive. ``topic``: the archived topic. Dead letters are in another topic, which ``range`` names."""
 
     topic: str
     table: Table
@@ -31,10 +31,10 @@ class Task:
 
 
 def writing(to: str, options: Mapping[Table, ReadOptions]) -> Callable[[Task], list[FileEntry]]:
-    """A function for executors: writes what a task is to, reads it back, and returns the files that it has made.
+    """Return a function for executors, which writes the files of a task, reads them back, and returns them.
 
-    Files have names that none had before, and count when they are committed. Raises ``LogGap`` for messages that were
-    there when the task was planned, and are gone.
+    The names of the files are new. The files count when a commit names them. The function raises ``LogGap`` if messages
+    were deleted after the task was planned.
     """
 
     def written(task: Task) -> list[FileEntry]:
@@ -49,15 +49,18 @@ def writing(to: str, options: Mapping[Table, ReadOptions]) -> Callable[[Task], l
 
 
 def _of_topic(batch: pa.RecordBatch, topic: str) -> pa.RecordBatch:
-    """The rows with the archived topic, also dead letters: the table says that of the file, and tools differ."""
+    """Return the rows with the archived topic in the column ``topic``, also for dead letters.
+
+    The table names this topic for the file. If column and table differ, tools disagree about which value they use.
+    """
     column = pa.array([topic] * batch.num_rows, pa.string())
     return batch.set_column(batch.schema.get_field_index("topic"), "topic", column)
 
 
 def rows(task: Task, options: ReadOptions) -> Iterator[pa.RecordBatch]:
-    """What a task is to archive, with ``published_at``. Raises ``LogGap`` at the end if some of it is gone.
+    """Yield the rows of a task, with the column ``published_at``. Raises ``LogGap`` at the end if rows are missing.
 
-    Not the one of ``read``, which tells readers that nothing is deleted before a group is done with it.
+    The ``LogGap`` of ``read`` does not fit here: it advises readers to use a group, because deletion waits for groups.
     """
     fetched, seen = schema(task.table), 0
     if "published_at" not in fetched.fieldNames():
@@ -70,12 +73,12 @@ def rows(task: Task, options: ReadOptions) -> Iterator[pa.RecordBatch]:
 
 
 def schema(table: Table) -> StructType:
-    """All columns of a table, as Spark has them."""
+    """Return all columns of a table, as Spark types."""
     return schema_of(ReadOptions(Connecting(), table=table, include_headers=True))
 
 
 def arrow_schema(table: Table) -> pa.Schema:
-    """The columns of the files of a table."""
+    """Return the columns of the files of a table, as Arrow types."""
     return to_arrow_schema(schema(table), timezone="UTC")
 
 

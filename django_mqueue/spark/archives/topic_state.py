@@ -1,4 +1,4 @@
-"""Where a topic stands: what its archive says, and what its group says, and whether both fit together."""
+"""The state of a topic in its archive and in its group, and checks that both fit together."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WAYS_OUT = "failOnDataLoss set to false (--allow-gaps) goes on with what is ther
 
 @dataclass(frozen=True)
 class Last:
-    """A message by which a log is known again."""
+    """The message that identifies the log at the archive's end."""
 
     offset: int
     id: str
@@ -29,11 +29,15 @@ class Last:
 
 @dataclass(frozen=True)
 class TopicState:
-    """``upto``: what each table of the archive reaches. ``position``: where the group is, or is to be moved to.
+    """The state of a topic in its archive.
 
-    ``begun``: whether the archive has a batch of the topic. ``life`` is that of the group's registration, 0 before
-    there is one. ``lowest``: where the group is at least; a run that was killed may not have come to move it for its
-    last batch, but did so for the one before. ``last``: the last message of the archive.
+    * ``upto``: the offset that each table of the archive reaches.
+    * ``position``: the offset of the group, or the offset to which it must be moved.
+    * ``begun``: whether the archive has a batch of the topic.
+    * ``life``: the generation of the group's registration; 0 before it is registered.
+    * ``lowest``: the minimum offset of the group. A killed run may not have moved the group for its last batch, but it
+      moved the group for the batch before.
+    * ``last``: the last message of the archive.
     """
 
     topic: str
@@ -47,7 +51,7 @@ class TopicState:
 
 
 def read_state(archive: Archive | None, topic: str, group: str) -> TopicState:
-    """By the archive."""
+    """Return the state of a topic as the archive has it."""
     if archive is None:
         return TopicState(topic, group, dict.fromkeys(TABLES, 0))
     messages = archive.snapshots["messages"]
@@ -59,7 +63,7 @@ def read_state(archive: Archive | None, topic: str, group: str) -> TopicState:
 
 
 def check(standing: TopicState, found: Place | None) -> None:
-    """Raise ``LogGap`` if messages above the archive's end may have been deleted: ``found`` is the group's place."""
+    """Raise ``LogGap`` if messages above the archive's end may be deleted. ``found``: the place of the group."""
     topic, group = standing.topic, standing.group
     if not standing.begun:
         if found is not None and found.above > 0:
@@ -83,15 +87,15 @@ def check(standing: TopicState, found: Place | None) -> None:
 
 
 def check_log(standing: TopicState, found: Place | None, using: str) -> None:
-    """Raise ``LogGap`` if the log went back in time since it was archived: it gives offsets that it gave before.
+    """Raise ``LogGap`` if the database was set back since the topic was archived.
 
-    What it has at those now is not what the archive has there, and no run would ever look at it. ``found`` is the
-    group's place, after ``check``.
+    Such a database uses offsets again. The log and the archive then have different messages at these offsets, and no
+    run would ever archive the new messages. ``found``: the place of the group, after ``check``.
     """
     if not standing.begun:
         return
     end, known = standing.upto["messages"], offsets.settled(using, standing.topic)
-    if known < end:  # A run notes what is settled before it archives that, and nobody takes it back.
+    if known < end:  # A run stores the settled offset before it archives, and nothing lowers it.
         known = max(known, log.newest(using, standing.topic))
     if known < end:
         raise _went_back(standing, f"nothing above offset {known} was ever settled here")
@@ -122,9 +126,10 @@ def _went_back(standing: TopicState, why: str) -> LogGap:
 
 
 def settle(standing: TopicState, using: str) -> TopicState:
-    """Registered, and at the position that the archive tells: a run that was killed may not have come to that.
+    """Register the group, and move it to the position in the archive. Return the new state.
 
-    As far as that is settled: by what is written down, since the database may be another one than a moment ago.
+    A run that was killed may not have done this. The group moves only if the database has stored this position as
+    settled: a failover or a restore may have replaced the database a moment ago.
     """
     settled = offsets.settled(using, standing.topic)
     place = following.follow(standing.topic, standing.group, standing.position, 0, using=using)
@@ -134,7 +139,10 @@ def settle(standing: TopicState, using: str) -> TopicState:
 
 
 def check_last(standing: TopicState, using: str) -> None:
-    """Raise ``LogGap`` unless the log holds the batch's last message: the group has held it back until now."""
+    """Raise ``LogGap`` unless the log holds the batch's last message. Until now the group has held back its deletion.
+
+    A missing message was deleted by hand, or the database was set back.
+    """
     last = standing.last
     if last is not None and bulk.name_at(using, last.offset) != (standing.topic, last.id):
         raise LogGap(
@@ -145,7 +153,7 @@ def check_last(standing: TopicState, using: str) -> None:
 
 
 def still(standing: TopicState, using: str) -> None:
-    """Raise ``LogGap`` unless the group is where this run has left it: it alone has held back deletion."""
+    """Raise ``LogGap`` unless the group is where this run left it. Only this group holds back deletion for the run."""
     found = following.place(standing.topic, standing.group, using=using)
     if found is None or found.life != standing.life or found.above > standing.position:
         raise LogGap(
@@ -155,7 +163,11 @@ def still(standing: TopicState, using: str) -> None:
 
 
 def move(standing: TopicState, using: str, me: Holder | None = None) -> None:
-    """Let what is archived be deleted. Raises ``GroupTaken`` if ``me`` is the group's reader no more."""
+    """Move the group to its position, which lets the log delete the archived messages.
+
+    Raises ``GroupTaken`` if ``me`` is no longer the group's reader. Raises ``LogGap`` if the group was unsubscribed or
+    reset, or if the database was set back.
+    """
     try:
         following.move(standing.topic, standing.group, standing.life, standing.position, using=using, me=me)
     except NotRegistered as error:
@@ -166,7 +178,7 @@ def move(standing: TopicState, using: str, me: Holder | None = None) -> None:
 
 
 def check_held(using: str, archive: Archive, topic: str, upto: int) -> None:
-    """Raise ``LogGap`` if messages above ``upto``, where the archive ends, may be deleted: nobody held that back."""
+    """Raise ``LogGap`` if messages above ``upto``, the archive's end, may be deleted because the group did not wait."""
     group = archive.group
     standing = read_state(archive, topic, group)
     if not standing.begun:

@@ -1,4 +1,4 @@
-"""Verification: whether an archive's files are what its tables say; and deleting files that no table names."""
+"""Verification: compare an archive's files with its tables, and delete files that no table names."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ if TYPE_CHECKING:
 
 FILES_PER_TASK = 4
 FILES_PER_ROUND, BYTES_PER_ROUND = 128, 1 << 30
-"""That each core reads before there is progress to tell."""
+"""Maximum files and bytes that each core reads between two reports of progress."""
 
 
 @dataclass
 class Verified:
-    """Of one topic. ``problems`` are sentences. ``erased``: rows that were taken out.
+    """The verification of one topic.
 
-    ``unused``: files that the tables do not name, or not any more; ``deleted``: how many of these are gone now.
+    ``problems``: sentences. ``erased``: the number of rows that were removed. ``unused``: the paths of files that the
+    tables never named or no longer name. ``deleted``: how many of these files were deleted.
     """
 
     topic: str
@@ -53,9 +54,9 @@ def verified(
     stopping: threading.Event,
     progress: Progress,
 ) -> list[Verified]:
-    """Topic by topic, until ``stopping`` is set. Nothing is deleted if a topic has a problem.
+    """Verify the topics until ``stopping`` is set. Return the results. Nothing is deleted if a topic has a problem.
 
-    ``log``: options to read the log with, which is then compared, too.
+    ``log``: options to read the log, which is then also compared.
     """
     wanted = archive.chosen(topics)
     total = sum(len(archive.entries(topic, table)) for topic in wanted for table in TABLES)
@@ -96,17 +97,18 @@ def _verified(spark: SparkSession, archive: Archive, topic: str, step: Callable[
         found.rows += rows
         found.bytes += sum(entry.bytes for entry in entries)
         found.erased += erased
-        found.problems += _read(spark, archive, entries, step)
+        problems = list(_read(spark, archive, entries, step))
         if rows + erased != (added := snapshot.number("rows", topic)):
-            found.problems.append(
+            problems.append(
                 f"topic {topic!r}, {table}: {added:,} rows were added and {erased:,} erased, but {rows:,} are there"
             )
         if entries and (last := max(entry.last for entry in entries)) > archive.upto(topic, table):
-            found.problems.append(
+            problems.append(
                 f"topic {topic!r}, {table}: there is offset {last}, above {archive.upto(topic, table)}"
             )
-        if not found.problems:
-            found.problems += _twice(spark, archive, topic, table, entries)
+        if not problems:
+            problems += _twice(spark, archive, topic, table, entries)
+        found.problems += problems
     return found
 
 
@@ -130,7 +132,10 @@ def _read(
 def _only_in_log(
     spark: SparkSession, archive: Archive, topic: str, options: Mapping[str, str]
 ) -> Iterator[str]:
-    """Messages up to the archive's end that the log holds and the archive does not, but for as many as were erased."""
+    """Yield a problem if the archive does not have all messages that the log holds up to the archive's end.
+
+    As many messages as were erased from the archive may be missing.
+    """
     upto, erased = archive.upto(topic), archive.snapshots["messages"].number("erased", topic)
     wanted = {
         **options, "topic": topic, "includeTargeted": "true", "failOnDataLoss": "false",
@@ -150,7 +155,7 @@ def _only_in_log(
 def _twice(
     spark: SparkSession, archive: Archive, topic: str, table: Table, entries: Sequence[FileEntry]
 ) -> Iterator[str]:
-    """Rows that are in two files, of those whose offsets overlap."""
+    """Yield a problem for rows that are in several files. Only files with overlapping offsets are read."""
     doubtful = overlapping(entries)
     if not doubtful:
         return
@@ -162,7 +167,10 @@ def _twice(
 
 
 def rounds(entries: Sequence[FileEntry], files: int, bytes: int) -> Iterator[list[FileEntry]]:
-    """So many neighbours at a time, or so large ones: Spark tells nothing of a job before it is done."""
+    """Yield neighbours, at most ``files`` of them with at most ``bytes``; a larger file is alone.
+
+    Each list becomes one job, because Spark reports no progress before a job ends.
+    """
     some: list[FileEntry] = []
     size = 0
     for entry in entries:
@@ -176,7 +184,7 @@ def rounds(entries: Sequence[FileEntry], files: int, bytes: int) -> Iterator[lis
 
 
 def overlapping(entries: Sequence[FileEntry]) -> list[FileEntry]:
-    """Those that share a stretch of offsets with another one. ``entries`` come by their first offsets."""
+    """Return the files whose offsets overlap with another file. ``entries`` are sorted by first offset."""
     found: dict[str, FileEntry] = {}
     widest: FileEntry | None = None
     for entry in entries:

@@ -1,4 +1,4 @@
-"""``archive``: topics into Delta tables, and what is archived may be deleted from the log."""
+"""The command ``archive``: copy topics into Delta tables, and let the log delete the archived messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``compact``: an archive's many small files become few large ones."""
+"""The command ``compact``: join the small files of an archive into larger files."""
 
 from __future__ import annotations
 

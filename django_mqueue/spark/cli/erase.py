@@ -1,4 +1,4 @@
-"""``erase``: messages out of an archive, for good."""
+"""The command ``erase``: remove messages from an archive permanently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``export``: what topics hold as Parquet files, once, for other tools. The log stays as it is."""
+"""The command ``export``: write topics to Parquet files, once, for other tools. The log does not change."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def run(job: Job) -> int:
 
 
 def _reading(given: Namespace) -> dict[str, str]:
-    """The arguments as options of the format."""
+    """Return the arguments as options of ``format("mqueue")``."""
     found = {"table": given.table}
     if given.pattern is not None:
         found["subscribePattern"] = given.pattern
@@ -107,7 +107,10 @@ def _reading(given: Namespace) -> dict[str, str]:
 
 
 def _check(topic: str) -> None:
-    """Of several, which the format takes as one text."""
+    """Raise ``BadArguments`` if a topic cannot be one of several.
+
+    ``format("mqueue")`` takes several topics as one text, separated by commas.
+    """
     if "," in topic:
         raise BadArguments(f"--topic: {topic!r} has a comma in its name: give it alone")
     try:

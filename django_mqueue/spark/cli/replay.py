@@ -76,7 +76,7 @@ def add_doing(parser: ArgumentParser) -> None:
 def run(job: Job) -> int:
     from ..replays import guards
     from ..replays.preview import Preview
-    from ..replays.replay import replay
+    from ..replays.replay_run import replay
 
     given = job.arguments
     ways: dict[str, Any] = {

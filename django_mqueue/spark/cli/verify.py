@@ -1,4 +1,4 @@
-"""``verify``: whether an archive's files are what its tables say."""
+"""The command ``verify``: compare an archive's files with its tables."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def add_keep_hours(parser: ArgumentParser) -> None:
 
 
 def run(job: Job) -> int:
-    """1 if anything is wrong."""
+    """Run the command. Return 1 if the archive has a problem, otherwise 0. Raises ``Stopped`` if it was interrupted."""
     given = job.arguments
     check_place(given.to)
     check_keep(given.keep_hours)

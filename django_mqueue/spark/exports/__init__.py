@@ -1,4 +1,4 @@
-"""Topics as Parquet files, once: what a batch of ``format("mqueue")`` reads, without a way through Spark's Java."""
+"""Exports: write the rows of a batch of ``format("mqueue")`` to Parquet files, without passing through Spark's JVM."""
 
 from __future__ import annotations
 

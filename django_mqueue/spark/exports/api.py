@@ -1,4 +1,4 @@
-"""The export, as a function. Nothing of Arrow is imported before it is called."""
+"""The function that exports topics. It imports Arrow when it is called."""
 
 from __future__ import annotations
 
@@ -23,18 +23,24 @@ def export(
     compression: str = "zstd",
     progress: Progress | None = None,
 ) -> Exported:
-    """Write what a batch of ``format("mqueue")`` reads into Parquet files of the folder ``to``; how much that was.
+    """Write the rows that a batch of ``format("mqueue")`` reads into Parquet files. Return how much was written.
 
-    ``options``: as of that format. ``columns``: only these, in this order; all but ``headers``, unless given.
-    ``compression``: zstd, snappy, gzip, lz4 or none. ``progress`` is called with (files done, of all).
+    * ``to``: an empty or new folder: a path, or a URI in an object store.
+    * ``options``: the options of ``format("mqueue")`` for a batch.
+    * ``columns``: the names of the columns to write, in this order. Default: all columns except ``headers``.
+    * ``compression``: zstd, snappy, gzip, lz4 or none.
+    * ``progress``: called with the number of files done and the total.
 
-    The rows do not pass through Spark's Java, which makes it faster than ``load().write.parquet(to)``. Each range of
-    offsets is a file; names are in the order of topics and offsets. ``_SUCCESS`` is written last, and names the files:
-    where it is missing, the export was not finished, and is begun anew. After an error its files are deleted, if that
-    can be done.
+    The rows do not pass through Spark's JVM. So this is faster than ``load().write.parquet(to)``. Each range of offsets
+    becomes a file, or several files if it is larger than 512 MiB. The names of the files are in the order of topics
+    and offsets. ``_SUCCESS`` is written last, and lists the files. If it is missing, the export was not finished, and
+    must be started again from scratch. After an error the function deletes its files, if the storage allows it.
 
-    Raises ``OptionError``, ``NoConnection``, ``NoSuchTopic``, ``LogGap`` (messages were deleted meanwhile, unless
-    ``failOnDataLoss`` is false) or ``ExportError`` (the folder is not empty, or cannot be written).
+    Returns an ``Exported``.
+
+    Raises ``OptionError``, ``NoSpark`` (PySpark is not installed, or has a wrong version), ``NoConnection``,
+    ``NoSuchTopic``, ``LogGap`` (messages were deleted during the export, and ``failOnDataLoss`` is not false) or
+    ``ExportError`` (the folder is not empty or cannot be written, another export uses it, or a task failed).
     """
     from ..archives.storage import storage_at
     from .export_run import Run

@@ -1,7 +1,7 @@
-"""The export run: planned as a batch, written by tasks, and at the end a file that says that all is there.
+"""The export run: plan a batch, let tasks write it, and at the end write a file that marks the export as complete.
 
-Attempts of tasks write into a hidden folder, which readers pass over. When all have ended, the driver gives the files
-that count their names: an attempt that comes late, of a process that was held to be lost, adds nothing to them.
+Attempts of tasks write into a hidden folder, which readers ignore. When all tasks have ended, the driver renames the
+files of the successful attempts. So a late attempt, of a process that was considered lost, adds nothing to the export.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SUCCESS = "_SUCCESS"
-"""As Hadoop's committers call it; some of them put a JSON into it, too, that names the files."""
+"""The name that Hadoop's committers use. Some of them also write a JSON list of the files into it."""
 
 MOVERS = 16
-"""Files that are given their names at once."""
+"""Number of files that are renamed at once."""
 
 NAMING = f"{HIDDEN}naming"
-"""Is there while one run gives its files their names: no other one does."""
+"""A lock file. It exists while a run renames its files, so that no other run does."""
 
 ROUND = 8
-"""Tasks for each that runs at once, between two looks at how far it is."""
+"""Number of tasks for each core, between two reports of progress."""
 
 
 @dataclass(frozen=True)
 class Exported:
-    """How much there is in the folder now."""
+    """The number of rows, files and bytes in the folder after the export."""
 
     rows: int
     files: int
@@ -52,7 +52,7 @@ class Exported:
 
 
 class Run:
-    """One run; ``run`` it once."""
+    """One export run. Call ``run`` once."""
 
     def __init__(self, spark: SparkSession, storage: Storage, wanted: Asked, progress: Progress) -> None:
         self._spark, self._storage, self._wanted, self._progress = spark, storage, wanted, progress
@@ -96,7 +96,7 @@ class Run:
             )
 
     def _check_writable(self) -> None:
-        """Before anything is read."""
+        """Raise an error if the folder cannot be written, before any message is read."""
         probe = f"{HIDDEN}probe-{self._name}"
         self._storage.write(probe, b"")
         self._storage.delete(probe)
@@ -126,7 +126,7 @@ class Run:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Raise ``ExportError`` if another run has been at work here, or is."""
+        """Hold the lock file. Raise ``ExportError`` if another run works in this folder, or has finished in it."""
         try:
             self._storage.write(NAMING, self._name.encode())
         except FileExistsError:
@@ -143,8 +143,9 @@ class Run:
 
     def _finish(self, found: Sequence[Written]) -> None:
         kind = "" if self._wanted.compression == "none" else f".{self._wanted.compression}"
+        width = max(5, len(str(len(found))))
         self._named = [
-            replace(one, path=f"part-{number:05d}-{self._name}{kind}.parquet")
+            replace(one, path=f"part-{number:0{width}d}-{self._name}{kind}.parquet")
             for number, one in enumerate(found)
         ]
         with ThreadPoolExecutor(MOVERS) as pool:
@@ -160,14 +161,17 @@ class Run:
         return json.dumps(told, indent=2).encode() + b"\n"
 
     def _counts(self) -> bool:
-        """Whether the files that have their names are those of ``_SUCCESS``: an error may come behind that."""
+        """Return whether ``_SUCCESS`` lists the renamed files, so that the export counts.
+
+        An error may be raised after ``_SUCCESS`` was written.
+        """
         try:
             return bool(self._named) and self._storage.read(SUCCESS) == self._said()
         except FileNotFoundError:
             return False
 
     def _discard(self) -> None:
-        """Without what does not count. Where nobody knows whether it does, it stays."""
+        """Delete the files if the export does not count. They stay if that cannot be determined."""
         with suppress(OSError, pa.ArrowException):
             for one in [] if self._counts() else self._named:
                 with suppress(OSError, pa.ArrowException):
@@ -175,7 +179,7 @@ class Run:
         self._tidy()
 
     def _tidy(self) -> None:
-        """Without what attempts have left that do not count."""
+        """Delete the hidden folder with the files of failed attempts."""
         with suppress(OSError, pa.ArrowException):
             self._storage.discard(self._folder)
 

@@ -1,4 +1,4 @@
-"""What an export was asked for."""
+"""The arguments of an export, checked."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COMPRESSIONS: tuple[Compression, ...] = get_args(Compression)
 
 @dataclass(frozen=True)
 class Asked:
-    """What is read, with which columns, and how the files are compressed."""
+    """The checked arguments of an export: read options, columns and compression of the files."""
 
     options: ReadOptions
     schema: StructType
@@ -27,7 +27,11 @@ class Asked:
 
 
 def asked(options: Mapping[str, str], columns: Sequence[str] | None, compression: str) -> Asked:
-    """Raises ``OptionError`` for what cannot be; first for what can be told without PySpark."""
+    """Check the arguments of an export, and return them.
+
+    Raises ``OptionError``. First it makes the checks that do not need PySpark, then it raises ``NoSpark`` if PySpark
+    cannot be used.
+    """
     if compression not in COMPRESSIONS:
         raise OptionError(f"compression is {compression!r}, but must be one of {', '.join(COMPRESSIONS)}")
     found = read_options(options, streaming=False)

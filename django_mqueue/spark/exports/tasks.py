@@ -1,4 +1,4 @@
-"""What a task of an export does: it reads a range, and writes it into files."""
+"""The work of a task of an export: read a range, and write it into files."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ class Written:
 
 
 def writing(to: str, folder: str, asked: Asked) -> Callable[[Range | None], list[Written]]:
-    """A function for executors: the files, below ``folder``, that one attempt of a task has made, by offset.
+    """Return a function for executors, which writes a range into files below ``folder`` and returns them by offset.
 
-    Of no range it is one that tells the columns alone. Nothing of them counts before they have their names.
+    Without a range, it writes one file that has the columns and no rows. The files count only after the driver has
+    renamed them.
     """
 
     def written(wanted: Range | None) -> list[Written]:
@@ -42,7 +43,7 @@ def writing(to: str, folder: str, asked: Asked) -> Callable[[Range | None], list
 
 
 class _Made:
-    """A task's files, one after the other. A context, at whose end without an error they are closed and durable."""
+    """The files of a task, written one after the other. A context manager: without an error, they end up durable."""
 
     def __init__(self, storage: Storage, folder: str, schema: pa.Schema, compression: str) -> None:
         self._storage, self._folder = storage, folder

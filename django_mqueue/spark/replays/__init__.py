@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .backfills import backfill as backfill
-    from .replay import replay as replay
+    from .replay_run import replay as replay
 
-_HOME = {"backfill": "backfills", "replay": "replay"}
+_HOME = {"backfill": "backfills", "replay": "replay_run"}
 
 __all__ = ["backfill", "replay"]
 

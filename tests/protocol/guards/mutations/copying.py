@@ -122,7 +122,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a run is begun behind the life of its guard that looked for a gap",
         "what was deleted while the guard was given up and registered anew is missing, and nobody is told",
-        "spark/replays/replay.py",
+        "spark/replays/replay_run.py",
         "        return place is not None and place.life == found.life\n",
         "        return place is not None\n",
         f"{_AGAIN}::test_what_was_given_up_meanwhile_is_not_begun[registered anew]",
@@ -162,7 +162,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a replay is given up where a message cannot answer its condition, and for nothing else",
         "a Spark Connect server that is away for a moment lets go what is to be replayed, and it is deleted",
-        "spark/replays/replay.py",
+        "spark/replays/replay_run.py",
         "        except Unanswered:  # And nothing else: the condition itself was looked at before it was begun.\n",
         "        except Exception:\n",
         f"{_LOST}::test_a_server_that_is_lost_gives_no_replay_up[server]",
