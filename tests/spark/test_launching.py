@@ -81,6 +81,7 @@ def test_workers_run_the_python_of_this_process(spark: SparkSession) -> None:
     assert Path(package).parent == Path(launching.__file__).parents[1]
 
 
+@pytest.mark.spark
 def test_starting_spark_leaves_the_environment_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     """Java gets the variables. The process that starts it keeps its own."""
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
