@@ -55,7 +55,7 @@ def test_what_a_filter_skips() -> None:
     seen = Seen()
     with registered("t", seen, filter=lambda message: message.payload["n"] % 3 == 0):
         run()
-    assert [message.payload["n"] for message in seen.messages] == [0, 3]
+    assert sorted(message.payload["n"] for message in seen.messages) == [0, 3]
     assert ended("t", "g") == [("done", "handled" if n % 3 == 0 else "skipped") for n in range(6)]
     attempts = [one.attempts for one in messages("t", group="g", newest_first=False)]
     assert attempts == [1, 0, 0, 1, 0, 0]

@@ -93,7 +93,8 @@ def test_one_nacked_at_the_head_and_ten_thousand_acked_behind_it(many: int) -> N
         costs[count] = ticks(subscription)
         subscription.close()
     few, lots = dearest(costs[100]), dearest(costs[many])
-    assert lots[0] <= few[0] + 1, max(costs[many], key=lambda cost: cost.count)
+    # In some polls several kinds of periodic work meet: five statements more. To read all that wait takes 200.
+    assert lots[0] <= few[0] + 5, max(costs[many], key=lambda cost: cost.count)
     assert lots[1] <= few[1] * 1.2 + 20, max(costs[many], key=lambda cost: cost.rows)
     assert sum(cost.rows for cost in costs[many]) <= sum(cost.rows for cost in costs[100]) * 1.2 + 100
     stuck = Offset.objects.get(topic=f"t{many}", partition_key="k")
@@ -140,7 +141,8 @@ def test_many_that_wait_for_their_retry_hold_up_nothing(many: int) -> None:
         costs[count] = ticks(subscription)
         subscription.close()
     few, lots = dearest(costs[100]), dearest(costs[many])
-    assert lots[0] <= few[0] + 1, max(costs[many], key=lambda cost: cost.count)
+    # In some polls several kinds of periodic work meet: five statements more. To read all that wait takes 200.
+    assert lots[0] <= few[0] + 5, max(costs[many], key=lambda cost: cost.count)
     assert lots[1] <= few[1] * 1.2 + 20, max(costs[many], key=lambda cost: cost.rows)
 
 
