@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_mqueue.spark import Archive, compact, erase, verify
-from django_mqueue.spark.archives import verifying
+from django_mqueue.spark.archives import catalog, verifying
 from django_mqueue.spark.archives.storage import LocalStorage
-from django_mqueue.spark.archives.tables import Snapshot
+from django_mqueue.spark.archives.tables import TABLES, Snapshot
 from django_mqueue.spark.errors import ArchiveError
 
 from .archives import add, age, batch, begin, data, rows
@@ -267,6 +267,30 @@ def test_a_commit_is_synced_though_another_one_follows_before_it_is_known(
     batch(folder, "orders", [10])
     assert f"messages/_delta_log/{before + 1:020d}.json" in synced
     assert Archive.open(folder).snapshots["messages"].version == before + 2
+
+
+def test_an_archive_that_is_opened_between_commits_has_what_belongs_to_its_messages(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After each table that a reader opens, another batch is committed, in the order of an archive run."""
+    real, number = vars(catalog)["opened"], 9
+
+    def opened(*arguments: Any) -> Any:
+        nonlocal number
+        found = real(*arguments)
+        number += 1
+        with monkeypatch.context() as patch:
+            patch.setattr(catalog, "opened", real)
+            for table in TABLES:
+                batch(folder, "orders", [number], table=table)
+        return found
+
+    for table in TABLES[:-1]:
+        batch(folder, "orders", [number], table=table)
+    monkeypatch.setattr(catalog, "opened", opened)
+    archive = Archive.open(folder)
+    assert archive.upto("orders") == 9
+    assert (archive.upto("orders", "dead_letters"), archive.upto("orders", "deliveries")) == (10, 11)
 
 
 def test_cleaning_leaves_what_was_committed_while_verification_was_reading(

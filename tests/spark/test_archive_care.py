@@ -157,6 +157,11 @@ def put_a_message_in_twice(folder: Path) -> None:
     add(folder, "orders", [data(folder, "orders", [8])], upto=9)
 
 
+def put_a_delivery_in_twice(folder: Path) -> None:
+    """In one file, at one offset, for one group."""
+    add(folder, "orders", [data(folder, "orders", [8, 8], table="deliveries")], upto=9, table="deliveries")
+
+
 def put_in_what_is_above_the_end(folder: Path) -> None:
     add(folder, "orders", [data(folder, "orders", [10])], upto=9)
 
@@ -178,6 +183,7 @@ def name_it(**wrong: Any) -> Callable[[Path], None]:
         (delete_a_file, "is missing"),
         (take_a_file_out, "messages: 7 rows were added and 0 erased, but 4 are there"),
         (put_a_message_in_twice, "offset 8 is there 2 times"),
+        (put_a_delivery_in_twice, "is not sorted, or has a row twice"),
         (put_in_what_is_above_the_end, "there is offset 10, above 9"),
         (name_it(rows=3), "has 2 rows, not 3"),
         (name_it(first=9), "does not begin and end with offsets 9 and 11"),
@@ -250,6 +256,10 @@ def test_clean_deletes_only_unused_files_that_are_old_enough(folder: Path, spark
     assert rows(folder) == before
     with pytest.raises(OptionError, match="keep_hours is -1"):
         verify(spark, folder, clean=True, keep_hours=-1)
+    with pytest.raises(
+        OptionError, match="clean deletes files of all topics: leave out topics, which is 'orders'"
+    ):
+        verify(spark, folder, topics="orders", clean=True)
 
 
 def test_progress_is_told_by_files(

@@ -9,7 +9,7 @@ import pytest
 from django.test import override_settings
 
 from django_mqueue import publish_many
-from django_mqueue.models import Message
+from django_mqueue.models import Message, Offset
 from django_mqueue.spark import erase, verify
 from tests.support.subscribers import QUICK, in_log
 
@@ -46,3 +46,6 @@ def test_what_the_log_holds_and_the_archive_does_not_have_is_found(
     (problem,) = problems()
     assert "the log holds 2 messages up to offset" in problem
     assert problem.endswith(f"the first at offset {changed}; 1 were erased")
+    Message.objects.all().delete()
+    Offset.objects.all().delete()
+    assert problems() == [], "the log knows no topic"

@@ -145,9 +145,12 @@ def test_a_writer_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.
 def test_offsets_are_looked_at_within_groups_of_rows_and_between_them(
     tmp_path: Path, offsets: list[int], messages: bool, deliveries: bool
 ) -> None:
-    pq.write_table(pa.table({"offset": pa.array(offsets, pa.int64())}), tmp_path / "one", row_group_size=2)
     first, last = (offsets[0], offsets[-1]) if offsets else (0, 0)
-    for several, are_sorted in ((False, messages), (True, deliveries)):
+    for by_group, groups, are_sorted in (
+        (False, "aaaaa", messages), (True, "abcde", deliveries), (True, "aaaaa", messages), (True, "edcba", messages),
+    ):  # fmt: skip
+        columns = {"offset": pa.array(offsets, pa.int64()), "group": pa.array(groups[: len(offsets)])}
+        pq.write_table(pa.table(columns), tmp_path / "one", row_group_size=2)
         with storage_at(tmp_path).open("one") as stream:
-            found = offsets_of(stream, several=several)
+            found = offsets_of(stream, by_group=by_group)
         assert found == Offsets(len(offsets), first, last, are_sorted)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -370,18 +370,22 @@ def test_long_ranges_become_several_files(tmp_path: Path, monkeypatch: pytest.Mo
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from django_mqueue.spark.archives.storage import LocalStorage
+    from django_mqueue.spark.archives import parquet
     from django_mqueue.spark.exports import tasks
+    from django_mqueue.spark.exports.requests import asked
 
-    monkeypatch.setattr(tasks, "BYTES_PER_FILE", 3)
-    schema = pa.schema([("offset", pa.int64())])
-    with tasks._Made(LocalStorage(str(tmp_path)), "mine", schema, "none") as made:
+    def read(*_: object) -> Iterator[pa.RecordBatch]:
         for number in range(3):
-            made.add(pa.RecordBatch.from_pydict({"offset": [number]}, schema=schema))
-    assert [(one.path, one.rows) for one in made.found] == [
-        ("mine/0.parquet", 1), ("mine/1.parquet", 1), ("mine/2.parquet", 1),
-    ]  # fmt: skip
-    for one in made.found:
+            yield pa.RecordBatch.from_pydict({"offset": [number]}, schema=pa.schema([("offset", pa.int64())]))
+
+    monkeypatch.setattr(parquet, "BYTES_PER_FILE", 3)
+    monkeypatch.setattr(tasks, "read", read)
+    wanted = asked({"topic": "orders"}, ["offset"], "none")
+    range_of_three: Any = object()
+    found = tasks.writing(str(tmp_path), "mine", wanted)(range_of_three)
+    assert [one.rows for one in found] == [1, 1, 1]
+    assert [one.path.rpartition("/")[2] for one in found] == ["0.parquet", "1.parquet", "2.parquet"]
+    for one in found:
         path = tmp_path / one.path
         assert (pq.read_metadata(path).num_rows, path.stat().st_size) == (one.rows, one.bytes)
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from django_mqueue import publish, publish_many
-from django_mqueue.spark import explained
+from django_mqueue.exceptions import LogGap
+from django_mqueue.spark import archive, explained
 from django_mqueue.spark.reports import counting, report
+from django_mqueue.spark.reports.apart import Apart
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,6 +50,28 @@ def test_a_report_whose_executor_is_lost_fails(
     monkeypatch.undo()
     (topic,) = report(spark, "orders", options=options).topics
     assert topic.published == 11
+
+
+def test_a_report_fails_if_its_messages_were_archived_while_it_read(
+    spark: SparkSession, options: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After that, the log may delete the messages before the report reads them."""
+    place = str(tmp_path / "archive")
+    publish("orders", 1)
+    archive(spark, "orders", place, options=options)
+    publish("orders", 2)
+    look_again = Apart.look_again
+
+    def late(*arguments: Any) -> None:
+        archive(spark, "orders", place, options=options)
+        look_again(*arguments)
+
+    monkeypatch.setattr(Apart, "look_again", late)
+    with pytest.raises(LogGap, match="topic 'orders' was archived further while it was read"):
+        report(spark, "orders", archive=place, options=options)
+    monkeypatch.undo()
+    (topic,) = report(spark, "orders", archive=place, options=options).topics
+    assert topic.published == 2
 
 
 def test_two_reports_at_once_leave_the_session_as_it_was(

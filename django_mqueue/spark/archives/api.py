@@ -165,7 +165,8 @@ def verify(
 
     * ``to``: a path, or the URI of a folder in an object store.
     * ``topics``: a name or several names. Default: all topics of the archive.
-    * ``clean``: delete files that no table has named for ``keep_hours``, if no topic has a problem.
+    * ``clean``: delete files that no table has named for ``keep_hours``, if no topic has a problem. It must verify all
+      topics, because it deletes files of all topics.
     * ``keep_hours``: hours, from 0 to 87,600 (ten years); rounded up to whole hours.
     * ``log``: connection options of ``format("mqueue")``; ``{}`` stands for Django's settings. With them, the archive
       must have all messages that the log still holds up to the archive's end.
@@ -181,6 +182,7 @@ def verify(
     from .verifying import verified
 
     check_keep(keep_hours)
+    check_clean(clean, topics)
     return verified(
         spark,
         Archive.open(to),
@@ -191,6 +193,12 @@ def verify(
         stopping=stopping or threading.Event(),
         progress=progress or quiet,
     )
+
+
+def check_clean(clean: bool, topics: str | Sequence[str] | None) -> None:
+    """Raise ``OptionError`` if only some topics are verified before files of all topics are deleted."""
+    if clean and topics is not None:
+        raise OptionError(f"clean deletes files of all topics: leave out topics, which is {topics!r}")
 
 
 def check_keep(hours: float) -> None:

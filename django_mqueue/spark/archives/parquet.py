@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -77,7 +78,7 @@ class Days:
     def __init__(self, storage: Storage, table: Table, topic: str, unique: str, schema: pa.Schema) -> None:
         self._storage, self._table, self._topic = storage, table, topic
         self._unique, self._schema = unique, schema
-        self._open: dict[str, _File] = {}
+        self._open: dict[str, NewFile] = {}
         self._number = 0
         self.entries: list[FileEntry] = []
 
@@ -114,7 +115,7 @@ class Days:
 
     def put(self, date: str, rows: pa.RecordBatch | pa.Table) -> None:
         """Add rows of one day."""
-        if date in self._open and self._open[date].size > BYTES_PER_FILE:
+        if date in self._open and self._open[date].is_full:
             self._close(date)
         if date not in self._open:
             if len(self._open) == OPEN_DAYS:
@@ -123,19 +124,17 @@ class Days:
             folder = f"{self._table}/{folder_of(self._topic)}/date={date}"
             path = f"{folder}/{self._unique}-{self._number}.parquet"
             self._number += 1
-            self._open[date] = _File(self._storage, path, self._topic, date, self._schema)
+            self._open[date] = NewFile(self._storage, path, self._schema)
         self._open[date].add(rows.select(self._schema.names))
 
     def _close(self, date: str) -> None:
-        """Close a file and read it back here: separate tasks for reading would cost more than the reading itself."""
         file = self._open.pop(date)
         try:
-            entry = file.close()
-            if found := problem(self._storage, entry):
-                raise ArchiveError(f"read back from {self._storage.uri}: {found}")
+            file.close()
         except BaseException:
             file.abandon()
             raise
+        entry = FileEntry(file.path, self._topic, date, file.rows, file.first, file.last, file.bytes)
         self.entries.append(entry)
 
 
@@ -143,59 +142,41 @@ def _date(day: int) -> str:
     return (_EPOCH + timedelta(days=day)).date().isoformat()
 
 
-class _File:
-    def __init__(self, storage: Storage, path: str, topic: str, date: str, schema: pa.Schema) -> None:
-        self._storage, self._path, self._topic, self._date = storage, path, topic, date
-        self._stack = ExitStack()
+class NewFile:
+    """A Parquet file that is being written. Rows arrive in batches of any size.
+
+    ``first`` and ``last``: the offsets of the first and the last row, if the file has offsets.
+    """
+
+    def __init__(self, storage: Storage, path: str, schema: pa.Schema, compression: str = "zstd") -> None:
+        self.path, self.rows, self.first, self.last = path, 0, 0, 0
+        self._storage, self._stack = storage, ExitStack()
         self._output = self._stack.enter_context(storage.create(path))
-        self._groups = RowGroups(self._output, schema)
-        self._first = self._last = 0
-
-    @property
-    def size(self) -> int:
-        return int(self._output.bytes)
-
-    def add(self, rows: pa.RecordBatch | pa.Table) -> None:
-        self._first = self._first or rows.column("offset")[0].as_py()
-        self._last = rows.column("offset")[-1].as_py()
-        self._groups.add(rows)
-
-    def close(self) -> FileEntry:
-        self._groups.close()
-        self._stack.close()
-        return FileEntry(
-            self._path, self._topic, self._date, self._groups.rows, self._first, self._last, self.size
-        )
-
-    def abandon(self) -> None:
-        """Stop writing after an error, and delete the file if the storage allows it."""
-        with suppress(OSError, pa.ArrowException):
-            self._groups.abandon()
-        with suppress(OSError, pa.ArrowException, Abandoned), self._stack:
-            raise Abandoned
-        with suppress(OSError):
-            self._storage.delete(self._path)
-
-
-class RowGroups:
-    """Writes rows that arrive by offset, in pieces of any size. The file is complete after ``close``."""
-
-    def __init__(self, stream: Any, schema: pa.Schema, compression: str = "zstd") -> None:
-        place = schema.get_field_index("offset")
+        self._offset = schema.get_field_index("offset")
         self._writer = pq.ParquetWriter(
-            stream,
+            self._output,
             schema,
             compression=compression,
             use_dictionary=[name for name in REPEATED if name in schema.names],
             write_statistics=[name for name in WITH_BOUNDS if name in schema.names],
             write_page_checksum=True,
-            sorting_columns=[pq.SortingColumn(place)] if place >= 0 else None,
+            sorting_columns=[pq.SortingColumn(self._offset)] if self._offset >= 0 else None,
         )
         self._held: list[pa.RecordBatch] = []
         self._held_rows = self._held_bytes = 0
-        self.rows = 0
+
+    @property
+    def bytes(self) -> int:
+        return int(self._output.bytes)
+
+    @property
+    def is_full(self) -> bool:
+        return self.rows > 0 and self.bytes > BYTES_PER_FILE
 
     def add(self, rows: pa.RecordBatch | pa.Table) -> None:
+        if self._offset >= 0:
+            offsets = rows.column(self._offset)
+            self.first, self.last = self.first or offsets[0].as_py(), offsets[-1].as_py()
         self.rows += rows.num_rows
         self._held += rows.to_batches() if isinstance(rows, pa.Table) else [rows]
         self._held_rows += rows.num_rows
@@ -204,12 +185,25 @@ class RowGroups:
             self._flush()
 
     def close(self) -> None:
+        """Make the file durable, and read it back. Raise ``ArchiveError`` if its bytes are not the written bytes."""
         self._flush()
         self._writer.close()
+        self._stack.close()
+        size = crc = 0
+        with self._storage.open(self.path) as stream:
+            while data := stream.read(1 << 22):
+                size, crc = size + len(data), zlib.crc32(data, crc)
+        if (size, crc) != (self._output.bytes, self._output.crc):
+            raise ArchiveError(f"{self._storage.uri}: {self.path} was not stored as it was written")
 
     def abandon(self) -> None:
-        """Close the file without the rows that are still in memory."""
-        self._writer.close()
+        """Stop writing after an error, and delete the file if the storage allows it."""
+        with suppress(OSError, pa.ArrowException):
+            self._writer.close()
+        with suppress(OSError, pa.ArrowException, _Abandoned), self._stack:
+            raise _Abandoned
+        with suppress(OSError):
+            self._storage.delete(self.path)
 
     def _flush(self) -> None:
         if self._held:
@@ -218,7 +212,7 @@ class RowGroups:
             self._held, self._held_rows, self._held_bytes = [], 0, 0
 
 
-class Abandoned(Exception):
+class _Abandoned(Exception):
     """Raised inside the context of a file, so that the storage does not keep the file."""
 
 
@@ -228,7 +222,7 @@ def problem(storage: Storage, entry: FileEntry) -> str | None:
         with storage.open(entry.path) as stream:
             if (size := stream.size()) != entry.bytes:
                 return f"{entry.path} has {size} bytes, not {entry.bytes}"
-            found = offsets_of(stream, several=entry.path.startswith("deliveries/"))
+            found = offsets_of(stream, by_group=entry.path.startswith("deliveries/"))
     except FileNotFoundError:
         return f"{entry.path} is missing"
     except (OSError, ValueError, pa.ArrowException) as error:
@@ -237,12 +231,15 @@ def problem(storage: Storage, entry: FileEntry) -> str | None:
         return f"{entry.path} has {found.rows} rows, not {entry.rows}"
     if (found.first, found.last) != (entry.first, entry.last):
         return f"{entry.path} does not begin and end with offsets {entry.first} and {entry.last}"
-    return None if found.are_sorted else f"{entry.path} is not sorted by offset"
+    return None if found.are_sorted else f"{entry.path} is not sorted, or has a row twice"
 
 
 @dataclass(frozen=True)
 class Offsets:
-    """The offsets of a file's rows, in the order of the file. Without rows, ``first`` and ``last`` are 0."""
+    """The offsets of a file's rows, in the order of the file. Without rows, ``first`` and ``last`` are 0.
+
+    ``are_sorted``: the rows are sorted, and no row exists twice.
+    """
 
     rows: int
     first: int
@@ -250,17 +247,27 @@ class Offsets:
     are_sorted: bool
 
 
-def offsets_of(stream: Any, *, several: bool) -> Offsets:
-    """Read all columns, one row group after the other. ``several``: rows may have the same offset."""
-    sorts, step = (pc.less_equal, 0) if several else (pc.less, 1)
-    rows, first, last, are_sorted = 0, 0, 0, True
-    for group in row_groups(stream):
-        some = group.column("offset").combine_chunks()
-        begin, end = some[0].as_py(), some[-1].as_py()
-        are_sorted &= pc.all(sorts(some[:-1], some[1:]), min_count=0).as_py()
-        are_sorted &= not rows or begin >= last + step
-        rows, first, last = rows + len(some), first if rows else begin, end
-    return Offsets(rows, first, last, are_sorted)
+def offsets_of(stream: Any, *, by_group: bool) -> Offsets:
+    """Read all columns, one row group after the other. ``by_group``: rows of an offset are sorted by their group."""
+    rows, first, are_sorted = 0, 0, True
+    before: pa.Table | None = None
+    for found in row_groups(stream):
+        some = found.select(["offset", "group"] if by_group else ["offset"])
+        offsets = some.column("offset")
+        rows, first = rows + len(offsets), first if rows else offsets[0].as_py()
+        are_sorted &= _increases(some if before is None else pa.concat_tables([before, some]))
+        before = some.slice(len(offsets) - 1)
+    return Offsets(rows, first, before.column("offset")[0].as_py() if before else 0, are_sorted)
+
+
+def _increases(rows: pa.Table) -> bool:
+    """Return whether each row is greater than the row before it."""
+    above, below = (rows.slice(1).combine_chunks(), rows.slice(0, rows.num_rows - 1).combine_chunks())
+    found = pc.greater(above["offset"], below["offset"])
+    if "group" in rows.schema.names:
+        equal = pc.equal(above["offset"], below["offset"])
+        found = pc.or_(found, pc.and_(equal, pc.greater(above["group"], below["group"])))
+    return bool(pc.all(found, min_count=0).as_py())
 
 
 def row_groups(stream: Any, schema: pa.Schema | None = None) -> Iterator[pa.Table]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -74,17 +75,19 @@ class Storage(Protocol):
 
 
 class Output:
-    """A stream for writing that counts the bytes. Closing it does not close the stream below."""
+    """A stream for writing that computes the size and the CRC-32. ``close`` does not close the stream below."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
-        self.bytes = 0
+        self.bytes: int = 0
+        self.crc: int = 0
         self.closed = False
 
     def write(self, data: Any) -> int:
         self._stream.write(data)
         size = memoryview(data).nbytes
         self.bytes += size
+        self.crc = zlib.crc32(data, self.crc)
         return size
 
     def tell(self) -> int:

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ...store import bulk
 from ..collecting import collect_all
+from ..connecting import Line, connecting
 from ..launching import register
 from ..options import Table
 from .catalog import Archive, frame
@@ -136,6 +138,12 @@ def _only_in_log(
 
     As many messages as were erased from the archive may be missing.
     """
+    line = Line(connecting({name.lower(): value for name, value in options.items()}))
+    try:
+        if not line.run(lambda using: bulk.topics(using, topic)):  # All its messages were deleted.
+            return
+    finally:
+        line.close()
     upto, erased = archive.upto(topic), archive.snapshots["messages"].number("erased", topic)
     wanted = {
         **options, "topic": topic, "includeTargeted": "true", "failOnDataLoss": "false",

@@ -7,7 +7,7 @@ from argparse import ArgumentParser
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from ..archives.api import KEEP_HOURS, check_keep, verify
+from ..archives.api import KEEP_HOURS, check_clean, check_keep, verify
 from ..archives.places import check_place
 from .verbs import Job, Stopped, Verb
 
@@ -19,7 +19,9 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--to", required=True, metavar="PATH", help="The archive's folder.")
     parser.add_argument("--topic", action="append", help="Only this topic; as often as needed.")
     parser.add_argument(
-        "--clean", action="store_true", help="Delete files that no table names, if they are old enough."
+        "--clean",
+        action="store_true",
+        help="Delete files that no table names, if they are old enough. Not with --topic.",
     )
     add_keep_hours(parser)
     parser.add_argument(
@@ -43,6 +45,7 @@ def run(job: Job) -> int:
     given = job.arguments
     check_place(given.to)
     check_keep(given.keep_hours)
+    check_clean(given.clean, given.topic)
     with job.counted("files") as progress:
         found = verify(
             job.spark,

@@ -200,8 +200,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a file is read back before a table names it",
         "one that a disk has not stored as it was written is all that is left of its messages",
         "spark/archives/parquet.py",
-        '            if found := problem(self._storage, entry):\n                raise ArchiveError(f"read back',
-        '            if found := None:\n                raise ArchiveError(f"read back',
+        "        if (size, crc) != (self._output.bytes, self._output.crc):\n",
+        "        if False:\n",
         f"{_RUNS}::test_a_file_that_is_not_what_was_written_is_not_named",
     ),
     mutation(
@@ -244,6 +244,31 @@ MUTATIONS: tuple[Mutation, ...] = (
         "        pass\n",
         "spark/test_report.py"
         "::test_what_waits_long_for_a_retry_is_neither_dead_nor_done_though_its_history_was_archived",
+    ),
+    mutation(
+        "a report on archive and log looks whether the archive was written further, when it has read",
+        "messages that were archived and deleted while it read are in neither, and nobody is told",
+        "spark/reports/reading.py",
+        "        _check_unmoved(_archive(wanted), extents)\n",
+        "",
+        "spark/test_report_state.py::test_a_report_fails_if_its_messages_were_archived_while_it_read",
+    ),
+    mutation(
+        "each version that a commit may have made is synced to the disk",
+        "a power failure takes a commit back behind which the log has deleted its messages",
+        "spark/archives/tables.py",
+        "        for version in range(self.version + 1, found.version + 1):  # Include other commits.\n",
+        "        for version in (found.version,):\n",
+        f"{_AT_ONCE}::test_a_commit_is_synced_though_another_one_follows_before_it_is_known",
+    ),
+    mutation(
+        "a reader opens the table of messages before the other tables",
+        "it has messages of a batch without their deliveries and dead letters",
+        "spark/archives/catalog.py",
+        "        return cls(storage, snapshots, as_of)\n",
+        '        snapshots["messages"] = opened(storage, "messages", as_of) or messages\n'
+        "        return cls(storage, snapshots, as_of)\n",
+        f"{_AT_ONCE}::test_an_archive_that_is_opened_between_commits_has_what_belongs_to_its_messages",
     ),
     mutation(
         "a group goes on where its archive ends if the files of the last batch are there",
