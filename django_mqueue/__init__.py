@@ -1,7 +1,7 @@
-"""A distributed message queue in the MySQL or MariaDB that a Django project already has.
+"""A distributed message queue in the MySQL or MariaDB database of a Django project.
 
-Everything public is importable from here. The names are loaded on first use, so that this package can
-stand in ``INSTALLED_APPS`` before Django's registry of apps is ready.
+All public names can be imported from here. Each is loaded on first use, so that this package can be in
+``INSTALLED_APPS`` before Django's app registry is ready.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The app: its checks, the gate's rows after each ``migrate``."""
+"""Django's app configuration. It registers the checks, and creates the gate rows after each ``migrate``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class MQueueConfig(AppConfig):
 
 
 def _ensure_gates(*, using: str, **kwargs: Any) -> None:
-    """Flushing (a ``TransactionTestCase`` does) empties the gate; without it no publish can pass."""
+    """Create missing gate rows: each publish needs them, and a flush (of a ``TransactionTestCase``) deletes them."""
     from django.db import connections, router
 
     from .models import Offset

@@ -1,7 +1,8 @@
-"""System checks: the settings, and a server that the protocol can rely on.
+"""System checks of the settings and of the database server.
 
-The database checks run with ``manage.py check --database default``, in ``migrate`` and when ``runconsumer`` starts.
-Those of encryption need no server: one runs always, the other with ``manage.py check --deploy``.
+The database checks run with ``manage.py check --database default``, in ``migrate`` and when ``runconsumer`` starts. The
+checks of encryption need no server. ``check_required_encryption`` always runs. ``check_encryption`` runs with
+``manage.py check --deploy``.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def check_settings(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> li
 
 @register(Tags.security)
 def check_required_encryption(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
-    """Warn if the client library sends the password to a server that does not encrypt, though it must."""
+    """Warn if TLS is required, but the client library can send the password in the clear."""
     alias, parameters = _remote()
     if encryption.wanted(parameters) != "required" or encryption.required_is_enforced():
         return []
@@ -45,7 +46,7 @@ def check_required_encryption(app_configs: Sequence[AppConfig] | None, **kwargs:
 
 @register(Tags.security, deploy=True)
 def check_encryption(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
-    """Warn of a server on another machine whose connection need not be encrypted."""
+    """Warn if the database server is on another machine and its connection need not be encrypted."""
     alias, parameters = _remote()
     if not parameters or encryption.wanted(parameters) != "optional" or "read_default_file" in parameters:
         return []
@@ -60,7 +61,11 @@ def check_encryption(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> 
 
 
 def _remote() -> tuple[str, dict[str, Any]]:
-    """Return the alias and mysqlclient's parameters of the queue's database; no parameters if it is on this machine."""
+    """Return the alias and mysqlclient's parameters of the queue's database.
+
+    The parameters are empty if the server is on this machine. Both are empty if the settings are invalid or the
+    database is neither MySQL nor MariaDB.
+    """
     if conf.problems() or connections[conf.database()].vendor != "mysql":
         return "", {}
     alias = conf.database()
@@ -80,7 +85,10 @@ def check_database(
 
 
 def server_problems(alias: str) -> list[CheckMessage]:
-    """What the queue cannot rely on at this server, each with its way out."""
+    """Return errors and warnings about the server of a database alias; empty if the queue can rely on it.
+
+    Raises ``DatabaseError`` if the server cannot be reached.
+    """
     connection = connections[alias]
     if connection.vendor != "mysql":
         return [

@@ -1,4 +1,4 @@
-"""Settings: the ``MQUEUE`` dictionary, read at each use so that ``override_settings`` works."""
+"""The ``MQUEUE`` setting. It is read at each use, so that ``override_settings`` works."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from django.utils.module_loading import import_string
 from .policy.names import REPLIES_SUFFIX, SCHEDULED_SUFFIX
 
 DLQ_SUFFIX_MAX = 14
-"""Room that topic columns keep for the suffixes of derived topics (public topics: 100 characters of 128)."""
+"""Maximum length of ``DLQ_SUFFIX``. Topic columns have 128 characters; a public topic has up to 100."""
 
 
 @dataclass(frozen=True)
 class Option:
-    """What a setting may be. ``low`` is the least allowed number, ``unit`` is for the error's text."""
+    """The values that a setting may have. ``low``: the least allowed number. ``unit``: for error messages."""
 
     default: Any
     kind: type | tuple[type, ...]
     low: float | None = None
     unit: str = ""
     is_function: bool = False
-    """None, a callable, or the dotted path of one."""
+    """The value is None, a callable, or the dotted path of a callable."""
 
     def problem(self, value: Any) -> str | None:
         if self.is_function:
@@ -65,9 +65,9 @@ def _configured() -> Mapping[str, Any]:
 
 
 def get(name: str, topic: str | None = None) -> Any:
-    """The value of a setting, for one topic where ``TOPICS`` gives it another.
+    """Return the value of a setting. With ``topic``, a value for this topic in ``TOPICS`` takes precedence.
 
-    Raises ``KeyError`` for a name that is no setting, ``ImproperlyConfigured`` for an impossible value.
+    Raises ``KeyError`` for an unknown name, and ``ImproperlyConfigured`` for an invalid value.
     """
     option, configured = OPTIONS[name], _configured()
     value = configured.get(name, option.default)
@@ -87,7 +87,7 @@ def _of_topic(configured: Mapping[str, Any], topic: str) -> Mapping[str, Any]:
 
 
 def _problem(name: str, option: Option, value: Any) -> str | None:
-    """What is wrong with one value, whatever the others are."""
+    """Return the problem of one value, without regard to other settings; None if it is valid."""
     if problem := option.problem(value):
         return problem
     if name == "SPREAD" and value > SPREAD_MAX:
@@ -96,7 +96,7 @@ def _problem(name: str, option: Option, value: Any) -> str | None:
 
 
 def database(using: str | None = None) -> str:
-    """The alias of the queue's database: ``using`` where given, else the setting."""
+    """Return the alias of the queue's database: ``using`` if given, else the setting ``DATABASE``."""
     return using if using is not None else str(get("DATABASE"))
 
 
@@ -109,33 +109,34 @@ def lease_ms(topic: str) -> int:
 
 
 def largest_payload() -> int:
-    """The most bytes that any topic's payload may have."""
+    """Return the largest ``MAX_PAYLOAD_BYTES`` of all topics, in bytes."""
     topics = _configured().get("TOPICS", {})
     return max(int(get("MAX_PAYLOAD_BYTES", topic)) for topic in (None, *topics))
 
 
 def dead_letter_topic(topic: str) -> str:
-    """Where ``topic``'s dead letters are; the dead letters of a dead-letter topic go one suffix further."""
+    """Return the dead-letter topic of ``topic``. A dead-letter topic gets a second suffix."""
     return topic + str(get("DLQ_SUFFIX", topic))
 
 
 def dead_letter_suffixes() -> tuple[str, ...]:
-    """All endings that mark dead-letter topics: the setting's, and those of single topics."""
+    """Return all suffixes of dead-letter topics: the default, and the suffixes set in ``TOPICS``."""
     topics = _configured().get("TOPICS", {})
     return tuple({str(get("DLQ_SUFFIX")), *(str(get("DLQ_SUFFIX", topic)) for topic in topics)})
 
 
 def original_topic(topic: str) -> str:
-    """Where the messages of a derived topic were published: of scheduled messages, replies and dead letters."""
+    """Return the topic without the suffixes of scheduled messages, replies and dead letters."""
     while ending := next((end for end in _derived() if topic.endswith(end) and topic != end), ""):
         topic = topic.removesuffix(ending)
     return topic
 
 
 def mask(topic: str) -> Callable[[Any], Any] | None:
-    """What hides parts of a topic's messages from who may not see them: ``MASK``, imported.
+    """Return the function that hides parts of a topic's messages from users without permission; None if there is none.
 
-    Derived topics have that of the original one. Raises ``ImproperlyConfigured`` for what is not there, or no function.
+    Derived topics use the ``MASK`` of the original topic. A dotted path is imported. Raises ``ImproperlyConfigured`` if
+    the import fails or the result is not callable.
     """
     value = get("MASK", original_topic(topic))
     if problem := _mask_problem(value):
@@ -145,7 +146,7 @@ def mask(topic: str) -> Callable[[Any], Any] | None:
 
 
 def topics() -> list[str]:
-    """Those that ``TOPICS`` names."""
+    """Return the topics that ``TOPICS`` names."""
     return list(_configured().get("TOPICS", {}))
 
 
@@ -158,13 +159,13 @@ def _mask_problem(value: Any) -> str | None:
         return None
     try:
         found = import_string(value)
-    except Exception as error:  # Whatever a module of the project raises.
+    except Exception as error:  # A module of the project may raise anything.
         return f"cannot be imported: {value!r}: {type(error).__name__}: {error}"
     return None if callable(found) else f"must be callable: {value!r} is not"
 
 
 def problems() -> list[str]:
-    """What is wrong with the ``MQUEUE`` setting, one text for each; empty when all is well."""
+    """Return the problems of the ``MQUEUE`` setting, one text each; empty if it is valid."""
     configured = getattr(settings, "MQUEUE", {})
     if not isinstance(configured, Mapping):
         return ["MQUEUE must be a dictionary"]
@@ -198,7 +199,7 @@ def _section_problems(where: str, section: Mapping[str, Any], allowed: Mapping[s
 
 
 def suffix_problem(value: str) -> str | None:
-    """What is wrong with a ``DLQ_SUFFIX``."""
+    """Return the problem of a ``DLQ_SUFFIX``; None if it is valid."""
     fits = 0 < len(value) <= DLQ_SUFFIX_MAX and value.isprintable() and " " not in value
     if fits and not value.endswith((SCHEDULED_SUFFIX, REPLIES_SUFFIX)):
         return None
@@ -209,7 +210,11 @@ def suffix_problem(value: str) -> str | None:
 
 
 def _relations(where: str, section: Mapping[str, Any]) -> list[str]:
-    """Settings that make sense only together: a lease must outlive its renewals, and a heartbeat the next."""
+    """Return problems between settings.
+
+    ``LEASE_DURATION`` must be longer than the heartbeat interval (``DISCOVERY_INTERVAL``), and at least twice the
+    renewal interval.
+    """
     values = {name: section.get(name, option.default) for name, option in OPTIONS.items()}
     together = ("LEASE_DURATION", "LEASE_RENEWAL_INTERVAL", "DISCOVERY_INTERVAL")
     if any(OPTIONS[name].problem(values[name]) for name in together):

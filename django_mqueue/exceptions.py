@@ -1,4 +1,4 @@
-"""The errors that users meet, and the signals a handler raises about its own message."""
+"""Errors of the queue, and exceptions that a handler raises about its message."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 
 class MQueueError(Exception):
-    """Base of every error of the queue's own. Bad arguments raise ``ValueError`` or ``TypeError``."""
+    """Base class of the queue's errors. Invalid arguments raise ``ValueError`` or ``TypeError`` instead."""
 
 
 class DuplicateMessage(MQueueError):
-    """``publish(…, on_duplicate="error")`` met a message with this id in the topic's partition.
+    """``publish(…, on_duplicate="error")`` found a message with this id in the topic's partition.
 
-    ``published`` is the stored one: a ``Published`` with ``created=False``.
+    Nothing was stored. ``published``: the stored message, as a ``Published`` with ``created=False``.
     """
 
     def __init__(self, published: Any) -> None:
@@ -26,9 +26,10 @@ class DuplicateMessage(MQueueError):
 
 
 class StaleDelivery(MQueueError):
-    """The delivery is no longer this subscriber's: delivered again, finished, or its lease was lost.
+    """The delivery no longer belongs to this subscriber: it was delivered again or finished, or its lease was lost.
 
-    Nothing was changed for the deliveries in ``stale``; the others of the same call were answered.
+    Nothing was changed for the deliveries in ``stale``. The other deliveries of the same call were settled. In an
+    atomic batch they were not: its transaction is rolled back.
     """
 
     def __init__(self, stale: list[Any], verb: str) -> None:
@@ -42,9 +43,10 @@ class StaleDelivery(MQueueError):
 
 
 class BrokenTransaction(MQueueError):
-    """The transaction that was to hold a delivery's effects and its ack cannot: it was ended, or has failed.
+    """The transaction of a delivery's writes and its ack cannot be committed: it was ended early, or it has failed.
 
-    The delivery is not acked. What was written before a COMMIT behind the queue's back stays, and comes again.
+    The delivery is not acknowledged, and the message is delivered again. If other code has committed the transaction,
+    the writes before that COMMIT stay, and the next attempt repeats them.
     """
 
     def __init__(self, why: str) -> None:
@@ -52,7 +54,10 @@ class BrokenTransaction(MQueueError):
 
 
 class WrongDatabase(MQueueError):
-    """An atomic handler, or a ``delivery.atomic()`` block, was about to write to another database than the queue's."""
+    """An atomic handler or a ``delivery.atomic()`` block tried to write to a database that is not the queue's.
+
+    ``alias``: that database. ``using``: the queue's database.
+    """
 
     def __init__(self, alias: str, using: str) -> None:
         self.alias, self.using = alias, using
@@ -63,7 +68,10 @@ class WrongDatabase(MQueueError):
 
 
 class TimeLimitExceeded(MQueueError):
-    """A handler ran longer than its ``max_runtime``: its attempt has failed, and what it still does comes too late."""
+    """A handler ran longer than its ``max_runtime`` (``seconds``).
+
+    The attempt has failed, and the handler can no longer settle the message.
+    """
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -71,7 +79,7 @@ class TimeLimitExceeded(MQueueError):
 
 
 class TooManyHanging(MQueueError):
-    """A worker process ends: so many of its handlers hang past their ``max_runtime`` that it should be started anew."""
+    """A worker process stops because too many handlers hang past their ``max_runtime``; it should be restarted."""
 
     def __init__(self, count: int) -> None:
         super().__init__(
@@ -81,7 +89,7 @@ class TooManyHanging(MQueueError):
 
 
 class NotRegistered(MQueueError):
-    """The group is not registered for the topic (never subscribed, or unsubscribed since)."""
+    """The group is not registered for the topic: it was never subscribed, or it was unsubscribed."""
 
     def __init__(self, topic: str, group: str) -> None:
         self.topic, self.group = topic, group
@@ -91,7 +99,7 @@ class NotRegistered(MQueueError):
 
 
 class GroupActive(MQueueError):
-    """A group cannot be moved while its subscribers run; ``subscribers`` are their names."""
+    """The group has live subscribers, and so cannot be moved. ``subscribers``: their names."""
 
     def __init__(self, topic: str, group: str, subscribers: list[str]) -> None:
         self.topic, self.group, self.subscribers = topic, group, subscribers
@@ -105,7 +113,7 @@ class GroupActive(MQueueError):
 
 
 class GroupReadsLog(MQueueError):
-    """A worker was to consume for a group that reads the log of the topic by itself, as a Spark query does."""
+    """A worker cannot consume for this group, because the group reads the topic's log itself, as a Spark query does."""
 
     def __init__(self, topic: str, group: str) -> None:
         self.topic, self.group = topic, group
@@ -116,9 +124,9 @@ class GroupReadsLog(MQueueError):
 
 
 class GroupTaken(MQueueError):
-    """A group cannot read the log of a topic by itself: workers consume for it, or another query has it.
+    """The group cannot read the topic's log itself: workers consume for it, or another query uses it.
 
-    ``subscribers``: who of them is alive.
+    ``subscribers``: the names of the group's live subscribers.
     """
 
     def __init__(self, topic: str, group: str, why: str, subscribers: Sequence[str] = ()) -> None:
@@ -127,20 +135,22 @@ class GroupTaken(MQueueError):
 
 
 class LogGap(MQueueError):
-    """Messages that were to be read may have been deleted, or are gone."""
+    """Messages that were to be read are deleted, or may be deleted."""
 
 
 class GroupNotNew(MQueueError):
-    """A group cannot be given the past: it is registered already, and has a place of its own in the log."""
+    """A group cannot be backfilled, because it is already registered and has a position in the log."""
 
 
 class Superseded(MQueueError):
-    """What was being stored is none of this process's business any more: another has ended it, or somebody has changed
-    the group that it was for."""
+    """This process must stop a replay or a backfill.
+
+    Another process has ended it, or its group was resumed, reset or registered again meanwhile.
+    """
 
 
 class NotMigrated(MQueueError):
-    """The queue's tables, or the rows that ``migrate`` puts into them, are missing."""
+    """The queue's tables are missing, or the rows that ``migrate`` inserts."""
 
     def __init__(self, using: str) -> None:
         super().__init__(
@@ -150,7 +160,7 @@ class NotMigrated(MQueueError):
 
 
 class FencedSubscription(MQueueError):
-    """Another subscriber has started under the same name and taken over this one's leases."""
+    """Another subscriber started under the same name and took over this subscriber's leases."""
 
     def __init__(self, topic: str, group: str, name: str) -> None:
         super().__init__(
@@ -164,11 +174,11 @@ class ClosedSubscription(MQueueError):
 
 
 class HandlerError(MQueueError):
-    """A handler cannot be registered: bad options, or its (topic, group) is taken."""
+    """The topic and group already have another handler, or no handler is registered for a requested name."""
 
 
 class RequestTimeout(MQueueError, TimeoutError):
-    """No reply to a request was committed in time; ``id`` is the request's message, ``seconds`` the time limit."""
+    """No reply to a request was committed in time. ``id``: the request's message id. ``seconds``: the time limit."""
 
     def __init__(self, topic: str, id: str, seconds: float) -> None:
         self.topic, self.id, self.seconds = topic, id, seconds
@@ -179,7 +189,7 @@ class RequestTimeout(MQueueError, TimeoutError):
 
 
 class RequestFailed(MQueueError):
-    """A request was dead-lettered by ``group``, the only one that could have replied; ``reason`` is its whole error."""
+    """The request was dead-lettered by ``group``, the only group that could reply. ``reason``: the complete error."""
 
     def __init__(self, topic: str, id: str, group: str, reason: str) -> None:
         self.topic, self.id, self.group, self.reason = topic, id, group, reason
@@ -188,7 +198,7 @@ class RequestFailed(MQueueError):
 
 
 class NotARequest(MQueueError):
-    """``message.reply`` on a message that was published, not requested: nobody waits for an answer."""
+    """``message.reply`` was called for a message that was published, not requested: no caller waits for a reply."""
 
     def __init__(self, message: Any) -> None:
         super().__init__(
@@ -198,9 +208,10 @@ class NotARequest(MQueueError):
 
 
 class Retry(MQueueError):
-    """Raised by a handler: try this message again, after ``delay`` seconds (default: the handler's backoff).
+    """Raised by a handler: retry the message after ``delay`` (default: the wait of the handler's retry policy).
 
-    Counts as an attempt; past ``max_attempts`` the message is dead-lettered.
+    ``delay``: seconds or a ``timedelta``. The attempt counts as failed. If ``max_attempts`` attempts have failed, the
+    message is dead-lettered instead.
     """
 
     def __init__(self, reason: str = "", *, delay: float | timedelta | None = None) -> None:
@@ -209,7 +220,7 @@ class Retry(MQueueError):
 
 
 class Reject(MQueueError):
-    """Raised by a handler: this message can never succeed; dead-letter it now with ``reason``."""
+    """Raised by a handler: dead-letter the message now with ``reason``, because it can never succeed."""
 
     def __init__(self, reason: str = "") -> None:
         self.reason = reason
@@ -217,7 +228,10 @@ class Reject(MQueueError):
 
 
 class Postpone(MQueueError):
-    """Raised by a handler: not now; deliver again after ``delay`` seconds. No attempt is counted."""
+    """Raised by a handler: deliver the message again after ``delay``, without counting an attempt.
+
+    ``delay``: seconds or a ``timedelta``.
+    """
 
     def __init__(self, delay: float | timedelta = 0) -> None:
         self.delay = delay
@@ -225,12 +239,13 @@ class Postpone(MQueueError):
 
 
 class BatchFailure(MQueueError):
-    """Raised by a handler with ``batch=True``: these messages of the batch have failed, each by its exception.
+    """Raised by a handler with ``batch=True``: these messages of the batch have failed, each with an exception.
 
-    ``failures`` maps messages of the list to exceptions. Each counts as if its message's handler had raised it:
-    ``Retry``, ``Reject`` and ``Postpone`` mean what they always do. The others of the batch are acked; if the handler
-    is atomic they are rolled back with it, and come again without an attempt counted.
-    Raises ``TypeError`` for anything but a mapping to exceptions, ``ValueError`` for an empty one.
+    ``failures`` maps messages of the batch to exceptions. Each exception has the same effect as in a handler of a
+    single message, also ``Retry``, ``Reject`` and ``Postpone``. The other messages are acknowledged. If the handler is
+    atomic, they are rolled back instead, and delivered again without counting an attempt.
+
+    Raises ``TypeError`` if ``failures`` is not a mapping to exceptions, and ``ValueError`` if it is empty.
     """
 
     def __init__(self, failures: Mapping[Any, BaseException]) -> None:

@@ -1,5 +1,8 @@
-"""Messages as they stand: searched, counted, taken out, sent to the front. In bounded time, however long the tables
-are. The numbers of topics and groups are in ``service.numbers``, and are imported from here."""
+"""Search and count messages, remove them, and send them to the front.
+
+Each call takes a bounded time, also with large tables. The statistics of topics and groups come from
+``service.numbers``, and are imported from here.
+"""
 
 from __future__ import annotations
 
@@ -83,18 +86,21 @@ def messages(
     using: str | None = None,
     **payload: Any,
 ) -> Page:
-    """Messages of a topic, and how they stand with a group; all that is given must fit.
+    """Return a page of a topic's messages, with their state for a group. All given filters must match.
 
-    ``status`` is ``"pending"`` (never delivered), ``"in_flight"``, ``"waiting"`` (for a retry), ``"done"``, ``"dead"``
-    or ``"scheduled"``; None: all that the log holds. ``after`` (included) and ``before`` (not included) compare
-    ``published_at``. ``kind`` may be a collection. A place in the payload is named as in ``payload__customer__id=7``;
-    ``filter`` is a mapping of headers and such places, or a callable that takes the message. ``offset`` is where it is
-    stored: the one message of the log; with status ``"scheduled"`` among these, with ``"dead"`` the letter's own.
+    ``status``: ``"pending"`` (never delivered), ``"in_flight"``, ``"waiting"`` (for a retry), ``"done"``, ``"dead"`` or
+    ``"scheduled"``; None: all messages in the log. ``after`` (included) and ``before`` (not included) compare
+    ``published_at``. ``kind``: one kind or a collection of kinds. ``offset``: the message at this offset of the log.
+    With status ``"scheduled"`` or ``"dead"``, it is the offset of the scheduled message or of the dead letter.
 
-    Of a payload longer than ``payload_limit`` bytes a ``Cut`` with the beginning is told. Looks at about ``scan_limit``
-    messages and partitions at most, and reads about 32 MiB of payloads: a page that found less than ``limit`` may have
-    a ``next`` all the same, which is the ``start`` to go on with. Raises ``NotRegistered`` for a group that is not, and
-    ``TypeError`` or ``ValueError`` for what cannot be asked.
+    A path into the payload is an argument such as ``payload__customer__id=7``. ``filter``: a mapping of headers and
+    such paths, or a callable that takes the message.
+
+    The result holds a ``Cut`` in place of a payload that is longer than ``payload_limit`` bytes. The search reads about
+    ``scan_limit`` messages and partitions, and about 32 MiB of payloads. So a page with fewer than ``limit`` messages
+    may have a ``next``. Pass it as ``start`` to continue.
+
+    Raises ``NotRegistered`` if the group is not registered, and ``TypeError`` or ``ValueError`` for invalid arguments.
     """
     given = {
         "group": group, "status": status, "key": key, "id": id, "offset": offset, "kind": kind, "after": after,
@@ -121,10 +127,13 @@ def counts(
     scan_limit: int = 10_000,
     using: str | None = None,
 ) -> Counts:
-    """How many messages of a topic, or of one key, are pending, in flight, waiting, scheduled and dead for a group.
+    """Count the messages of a topic, or of one key, by their status for a group.
 
-    Counts up to ``cap`` of each, and looks at about ``scan_limit`` messages and partitions for it at most: where there
-    may be more, the status is in ``more``. Raises ``NotRegistered``, ``TypeError`` or ``ValueError``.
+    The statuses are pending, in flight, waiting, scheduled and dead. The function counts up to ``cap`` messages of
+    each, and reads about ``scan_limit`` messages and partitions. ``more`` names each status that may have more
+    messages.
+
+    Raises ``NotRegistered``, ``TypeError`` or ``ValueError``.
     """
     given = dict.fromkeys(("status", "id", "kind", "after", "before", "filter"))
     if group is None:
@@ -135,9 +144,9 @@ def counts(
 
 
 def groups(topic: str, *, scan_limit: int = 10_000, using: str | None = None) -> list[Standing]:
-    """The groups that are registered for a topic, by name: where each began, who is alive, its oldest open message.
+    """Return the registered groups of a topic by name: start, live subscribers and oldest open message.
 
-    Looks at ``scan_limit`` keys at most for each of them.
+    The function reads at most ``scan_limit`` keys for each group. Raises ``TypeError`` or ``ValueError``.
     """
     names.check_topic(topic, topic_limit())
     return standing.standings(conf.database(using), topic, check_count("scan_limit", scan_limit))
@@ -160,15 +169,17 @@ def remove(
     using: str | None = None,
     **payload: Any,
 ) -> int:
-    """Take messages out of a group's way: it will not be given them. Returns how many; ``dry_run`` only counts.
+    """Remove messages from a group, so that they are not delivered to it. Return the number of messages.
 
-    What is pending or waits for a retry is done for the group, with a note among its errors; what is scheduled for
-    the group alone, and with ``status="dead"`` its dead letters, are deleted. What is in flight is left alone: a
-    handler has it. ``group=None``: for every registered group, and what is scheduled for all; a message counts once
-    for each group.
+    Messages that are pending or wait for a retry become done for the group, with a note among their errors. Messages
+    that are scheduled for this group only are deleted. With ``status="dead"``, the group's dead letters are deleted.
+    Messages in flight do not change, because a handler has them.
 
-    The other arguments are those of ``messages``. One transaction for each few hundred messages, so a run that was cut
-    short can be repeated. Raises ``NotRegistered``, ``TypeError`` or ``ValueError``.
+    ``group=None``: for every registered group, and also messages that are scheduled for all groups. A message then
+    counts once for each group. ``dry_run``: only count. The other arguments are the same as for ``messages``.
+
+    Each transaction changes a few hundred messages, so an interrupted call can be repeated. Raises ``NotRegistered``,
+    ``TypeError`` or ``ValueError``.
     """
     given = {
         "group": group, "status": status, "key": key, "id": id, "offset": offset, "kind": kind, "after": after,
@@ -194,12 +205,16 @@ def send_to_front(
     using: str | None = None,
     **payload: Any,
 ) -> int:
-    """Let messages be the next of their keys that a group is given. Returns how many.
+    """Make messages the next that a group gets for their keys. Return the number of messages.
 
-    What is pending is delivered before all else that is pending; what waits for a retry, or is scheduled, is due now.
-    Of several the oldest goes first. To a handler that is ``strict`` order goes before: it gets a message when all
-    before it are done, however it was sent, and only a wait for a retry or a due time ends. Workers find out within
-    ``DISCOVERY_INTERVAL``. Arguments and the rest are as for ``remove``.
+    A pending message is delivered before all other pending messages of its key. A message that waits for a retry, or is
+    scheduled, becomes due now. If several messages of a key are selected, the oldest goes first.
+
+    A ``strict`` handler keeps its order: it gets a message when all earlier messages of the key are done. For such a
+    handler, the call only ends the wait for a retry or a due time.
+
+    Workers notice the change within ``DISCOVERY_INTERVAL``. Arguments, transactions and exceptions are the same as for
+    ``remove``.
     """
     given = {
         "group": group, "status": status, "key": key, "id": id, "offset": offset, "kind": kind, "after": after,

@@ -1,4 +1,4 @@
-"""The values that cross the layers: what is published, what was published, what is delivered."""
+"""Messages as values: outgoing, published, scheduled and delivered messages, and replies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class OutgoingMessage:
-    """One message for ``publish_many``; the fields are ``publish``'s arguments of the same names."""
+    """One message for ``publish_many``. Each field is the argument of ``publish`` with the same name."""
 
     payload: Any
     key: str | None = None
@@ -24,11 +24,13 @@ class OutgoingMessage:
 
 @dataclass(frozen=True)
 class Published:
-    """What became of a publish. ``created`` is False where the id was there already: then ``offset`` is
-    the stored message's. ``replaced``: that one was scheduled, and has taken what was published now.
+    """The result of a publish.
 
-    A scheduled message gets the offset of its place in the log only when it falls due; until then ``offset`` is
-    that of its place among the scheduled ones.
+    ``created``: False if a message with this id was already stored. ``offset`` is then the offset of the stored
+    message. ``replaced``: the stored message was scheduled, and now has the new content.
+
+    For a scheduled message, ``offset`` is its offset among the scheduled messages. It gets an offset in the log when it
+    is due.
     """
 
     offset: int
@@ -43,8 +45,8 @@ class Published:
 class ScheduledMessage:
     """A message that is not due yet. ``at`` and ``created_at`` are aware UTC datetimes of the database's clock.
 
-    ``group``: the only one that it is for, '' for all. ``attempts``: how many it has had there, where it waits for a
-    retry, and ``last_error`` the last one's; 0 and '' for a message that was published to come later.
+    ``group``: the only group that gets the message; '' for all groups. For a parked retry, ``attempts`` counts the
+    group's attempts, and ``last_error`` is the error of the last attempt. Otherwise they are 0 and ''.
     """
 
     offset: int
@@ -63,7 +65,7 @@ class ScheduledMessage:
 
 @dataclass(frozen=True)
 class Reply:
-    """The answer to a request: ``payload``, ``kind`` and ``headers`` as ``message.reply`` was given them."""
+    """The reply to a request: ``payload``, ``kind`` and ``headers`` as given to ``message.reply``."""
 
     payload: Any
     kind: str = ""
@@ -72,7 +74,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """Why a message is in a dead-letter topic: the fields that such a message carries beside the usual."""
+    """The additional fields of a message in a dead-letter topic."""
 
     original_topic: str
     failed_group: str
@@ -83,13 +85,15 @@ class DeadLetter:
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """A message as a handler sees it.
+    """A message, as a handler gets it.
 
-    ``payload`` is what was published (``bytes`` as ``bytes``, all else as decoded from JSON); ``key`` is None
-    for a keyless message; ``attempt`` counts deliveries to a handler of this group, the first is 1;
-    ``published_at`` is an aware UTC datetime of the database's clock; ``last_error`` is the newest failed
-    attempt's, '' if none. ``failed_at`` to ``failed_group`` are None except in dead-letter topics. ``is_request``:
-    ``request`` published it, and its requester may wait for a reply.
+    - ``payload``: the published value. ``bytes`` stay ``bytes``; any other value is decoded from JSON.
+    - ``key``: None for a message without a key.
+    - ``attempt``: the number of this delivery to a handler of the group; the first is 1.
+    - ``published_at``: an aware UTC datetime of the database's clock.
+    - ``last_error``: the error of the newest failed attempt; '' if there is none.
+    - ``failed_at``, ``failure_count``, ``original_topic``, ``failed_group``: None except in dead-letter topics.
+    - ``is_request``: the message was published by ``request``, and its caller may wait for a reply.
     """
 
     offset: int

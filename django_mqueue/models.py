@@ -1,7 +1,7 @@
-"""The five tables: columns and indexes, no behaviour. Their proxies have the admin's pages, and rights of their own.
+"""The five tables: columns and indexes, without behaviour. Proxy models hold the admin's pages and permissions.
 
-Times are epoch milliseconds of the database's clock. Key columns compare byte by byte (``utf8mb4_bin``), so that
-``Order-1`` and ``order-1`` are two keys. Every index names the statement that it serves (modules of ``store``).
+Times are epoch milliseconds of the database's clock. Key columns compare byte by byte (``utf8mb4_bin``), so ``Order-1``
+and ``order-1`` are different keys. Each index names the statement that it serves (modules of ``store``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def key_column(length: int, **kwargs: Any) -> models.CharField[str, str]:
 
 
 class Message(models.Model):
-    """The log: append-only, one row for each message of each topic; dead letters are rows of ``<topic>_dlq``."""
+    """The log: append-only, one row for each message of each topic. Dead letters are rows of ``<topic>_dlq``."""
 
     offset = models.BigAutoField(primary_key=True)
     topic = key_column(128)
@@ -45,7 +45,7 @@ class Message(models.Model):
                 fields=["topic", "partition_key", "message_id", "consumer_group"],
                 name="queue_messages_dedupe",
             ),
-            # publish: a missing gate row must fail the INSERT, in whatever sql_mode.
+            # publish: a missing gate row must fail the INSERT, in any sql_mode.
             models.CheckConstraint(condition=~models.Q(topic=""), name="queue_messages_topic_set"),
         ]
         indexes = [
@@ -57,8 +57,8 @@ class Message(models.Model):
             models.Index(
                 fields=["topic", "offset", "partition_key", "consumer_group"], name="queue_messages_tail"
             ),
-            # Dead letters of one group, by the original id (redrive, admin). Scheduled messages have neither: those
-            # of a topic by the time when they are due (schedule, due).
+            # Dead letters of one group by original id (redrive, admin). For scheduled messages, both columns are NULL:
+            # the messages of a topic by due time (schedule, due).
             models.Index(
                 fields=["topic", "failed_group", "original_id", "available_at"], name="queue_messages_due"
             ),
@@ -74,7 +74,7 @@ class Message(models.Model):
 
 
 class DeliveryState(models.Model):
-    """What one group has done with one message. No row: not yet delivered to that group."""
+    """The state of one message for one group. A message without a row was not yet delivered to the group."""
 
     pk = models.CompositePrimaryKey("consumer_group", "topic", "partition_key", "message_offset")
     consumer_group = key_column(128)
@@ -101,7 +101,7 @@ class DeliveryState(models.Model):
     class Meta:
         db_table = "queue_delivery_state"
         indexes = [
-            # state.pending: what of a partition waits for a retry or was left in flight, by due time.
+            # state.pending: messages of a partition that wait for a retry or were left in flight, by due time.
             models.Index(
                 fields=["consumer_group", "topic", "partition_key", "acked", "in_flight", "invisible_until"],
                 name="queue_delivery_state_due",
@@ -113,7 +113,7 @@ class DeliveryState(models.Model):
 
 
 class PartitionLease(models.Model):
-    """Who may deliver from a partition for a group."""
+    """The lease of one partition: the subscriber that may deliver its messages for a group."""
 
     consumer_group = key_column(128)
     topic = key_column(128)
@@ -145,13 +145,13 @@ class PartitionLease(models.Model):
 
 
 class Offset(models.Model):
-    """Watermarks by group and partition; and rows of the protocol's own.
+    """Watermarks by group and partition, and rows of the protocol.
 
-    Partition '' of a group is its registration for the topic: start (``offset_acked``) and pause; ``scan_offset`` -1 if
-    the group reads the log by itself, and nothing is delivered to it. With group ''
-    a row of topic '' is a gate slot, never updated, or the installation's identity; a row of a topic is the topic's
-    own: its settled offset
-    (``offset_acked``) and GC's cursor (``scan_offset``), and the lock of register, unsubscribe and GC.
+    - A group's row of partition '' is its registration for the topic, with start (``offset_acked``) and pause. Its
+      ``scan_offset`` is -1 if the group reads the log itself, and gets no deliveries.
+    - The rows of group '' and topic '' are the gate slots, which are never updated, and the installation's identity.
+    - The row of group '' and a topic is the topic's own. It holds the settled offset (``offset_acked``) and the cursor
+      of garbage collection (``scan_offset``). It is also the lock for register, unsubscribe and garbage collection.
     """
 
     consumer_group = key_column(128)
@@ -185,7 +185,7 @@ class Offset(models.Model):
 
 
 class SubscriberHeartbeat(models.Model):
-    """Who is alive, for fair shares."""
+    """The heartbeat of one subscriber. Live subscribers get fair shares of the partitions."""
 
     consumer_group = key_column(128)
     topic = key_column(128)
@@ -208,7 +208,7 @@ class SubscriberHeartbeat(models.Model):
 
 
 class DeadLetter(Message):
-    """A message that a group gave up: a row of a dead-letter topic."""
+    """A message that a group dead-lettered: a row of a dead-letter topic."""
 
     class Meta:
         proxy = True
@@ -221,7 +221,7 @@ class DeadLetter(Message):
 
 
 class Topic(Offset):
-    """A topic, as operators see it: the row is the topic's own."""
+    """A topic, as operators see it: the topic's own row."""
 
     class Meta:
         proxy = True
@@ -233,7 +233,7 @@ class Topic(Offset):
 
 
 class ConsumerGroup(Offset):
-    """A consumer group of a topic: the row is its registration."""
+    """A consumer group of a topic, as operators see it: the row of its registration."""
 
     class Meta:
         proxy = True

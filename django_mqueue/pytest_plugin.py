@@ -1,4 +1,4 @@
-"""pytest's fixtures, there wherever the package is installed (entry point ``pytest11``)."""
+"""Fixtures for pytest, available wherever the package is installed (entry point ``pytest11``)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .messages import Message
 
 @pytest.fixture
 def mqueue_drain(db: None) -> Callable[..., list[Message]]:
-    """``django_mqueue.testing.drain``: run handlers until nothing is deliverable."""
+    """Return ``django_mqueue.testing.drain``, which runs handlers until nothing is deliverable."""
     from .testing import drain
 
     return drain
@@ -19,7 +19,7 @@ def mqueue_drain(db: None) -> Callable[..., list[Message]]:
 
 @pytest.fixture
 def mqueue_requests_answered(db: None) -> Iterator[None]:
-    """``django_mqueue.testing.requests_answered`` around the test."""
+    """Run the test inside ``django_mqueue.testing.requests_answered``."""
     from .testing import requests_answered
 
     with requests_answered():
@@ -28,7 +28,7 @@ def mqueue_requests_answered(db: None) -> Iterator[None]:
 
 @pytest.fixture
 def mqueue_published(db: None) -> Callable[..., list[Message]]:
-    """``django_mqueue.testing.published``: what the test has published."""
+    """Return ``django_mqueue.testing.published``, which lists the messages that the test has published."""
     from .testing import published
 
     return published

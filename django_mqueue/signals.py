@@ -1,9 +1,9 @@
-"""Django signals: what becomes of messages and leases, told to the application.
+"""Django signals about messages and leases.
 
-Signals are at most once, and after the fact: they watch the queue and are no part of it. Each is sent after the commit
-of what it tells of, and is lost if the process dies between the two. Receivers of what a ``runconsumer`` process does
-run in one thread of their own (``workers.announcer``); all others run in the thread that did it, once it holds no lock.
-What a receiver raises is logged. docs/reference/signals.md lists the arguments.
+A signal is sent at most once, after the commit of the change that it reports. It is lost if the process dies between
+the two. Receivers observe the queue and take no part in its work. In a ``runconsumer`` process they run in a separate
+thread (``workers.announcer``). Elsewhere they run in the thread that made the change, after it has released its locks.
+Exceptions of receivers are logged. docs/reference/signals.md lists the arguments.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ logger = logging.getLogger("django_mqueue")
 
 
 class TopicSignal(Signal):
-    """A signal whose ``sender`` is a topic's name: ``connect(receiver, sender="orders")`` hears of that topic alone."""
+    """A signal whose ``sender`` is a topic's name: ``connect(receiver, sender="orders")`` selects that topic."""
 
     def __init__(self) -> None:
         super().__init__()
         self._senders: dict[object, object] = {}
-        """Django compares senders by identity: here is the one object for each name that was connected to."""
+        """Django compares senders by identity, so each name that was connected to is mapped to one object."""
 
     def connect(
         self,
@@ -58,7 +58,11 @@ class TopicSignal(Signal):
         return self._senders.get(sender, sender) if isinstance(sender, str) else sender
 
     def _log_robust_failure(self, receiver: Callable[..., Any], err: BaseException) -> None:
-        """Django's own fails for receivers without a ``__qualname__`` (partials, objects), and all others with it."""
+        """Log the exception of a receiver.
+
+        Django's method raises for receivers without ``__qualname__`` (partials, objects), and so skips the other
+        receivers.
+        """
         name = getattr(receiver, "__qualname__", type(receiver).__qualname__)
         logger.error("a receiver of a signal failed: %s", name, exc_info=err)
 
@@ -84,7 +88,7 @@ class Event:
     arguments: Mapping[str, Any]
 
     def send(self) -> None:
-        """Call the receivers; what one raises is logged, and keeps nobody from anything."""
+        """Call the receivers. Exceptions are logged, not raised."""
         try:
             self.signal.send_robust(sender=self.topic, topic=self.topic, **self.arguments)
         except Exception:

@@ -1,7 +1,7 @@
-"""Helpers for tests of projects: what was published, and handlers run to the end, in the test's own process.
+"""Helpers for the tests of projects: list the published messages, and run handlers in the test's own process.
 
-They work in a ``TestCase``, inside its transaction, and in a ``TransactionTestCase``. Receivers of signals are called
-before ``drain`` returns.
+They work inside the transaction of a ``TestCase``, and in a ``TransactionTestCase``. ``drain`` calls the receivers of
+signals before it returns.
 """
 
 from __future__ import annotations
@@ -40,27 +40,28 @@ logger = logging.getLogger("django_mqueue")
 
 AT_ONCE = 1000
 IDLE_ROUNDS = 3
-"""Looks without a delivery after which nothing is deliverable: a look may find partitions for the next one."""
+"""Rounds without a delivery after which nothing is deliverable. A round may find partitions for the next round."""
 
 
 def published(topic: str | None = None, *, using: str | None = None) -> list[Message]:
-    """The messages that the log holds of a topic (None: of all), in its order: what the test has published.
+    """Return the messages of a topic in the log (None: of all topics), by offset.
 
-    Dead letters are messages of ``<topic>_dlq``. ``group`` is that for which a message was published, '' for all.
+    Dead letters are messages of ``<topic>_dlq``. ``group`` is the only group that a message was published for; '' for
+    all.
     """
     rows = Row.objects.using(conf.database(using)).order_by("offset")
     return [_message(row) for row in (rows if topic is None else rows.filter(topic=topic))]
 
 
 def drain(topic: str | None = None, group: str | None = None, *, using: str | None = None) -> list[Message]:
-    """Run the registered handlers in this thread until nothing is deliverable now: the messages, in their order.
+    """Run the registered handlers in this thread until nothing is deliverable. Return the delivered messages in order.
 
-    ``topic`` and ``group`` choose handlers; without them all run. A message that fails is in the list once for each
-    attempt. One that waits for its retry is not deliverable: give handlers no delay under test settings, or drain
-    again later. What handlers raise becomes of the message what would become of it in a worker, and is logged.
+    ``topic`` and ``group`` select handlers; by default all run. A message that fails is in the list once for each
+    attempt. A message that waits for its retry is not deliverable: in tests, use handlers without a delay, or drain
+    again later. Exceptions of handlers are logged, and have the same effect on the message as in a worker.
 
-    Inside a transaction (of a ``TestCase``) a handler whose database error would leave it unusable is undone.
-    Raises ``HandlerError`` if no such handler is registered.
+    Inside a transaction (of a ``TestCase``), a handler is rolled back if its database error would break the
+    transaction. Raises ``HandlerError`` if no such handler is registered.
     """
     autodiscover()
     chosen = [f"{topic}:{group}" if group else topic] if topic else None
@@ -74,10 +75,10 @@ def drain(topic: str | None = None, group: str | None = None, *, using: str | No
 
 @contextmanager
 def requests_answered() -> Iterator[None]:
-    """Inside this block ``request`` runs the topic's registered handlers in this thread, and waits for nobody.
+    """Let ``request`` run the topic's registered handlers in this thread, instead of waiting for a worker.
 
-    So code that requests can be tested in a ``TestCase``, too. Where the handlers give no reply at once ``request``
-    raises ``RequestTimeout``, where there are none ``HandlerError``.
+    So code that calls ``request`` can be tested in a ``TestCase``. ``request`` raises ``RequestTimeout`` if the
+    handlers do not reply at once, and ``HandlerError`` if there are no handlers.
     """
     before = answering_here.set(lambda topic, using: drain(topic, using=using))
     try:
@@ -87,7 +88,7 @@ def requests_answered() -> Iterator[None]:
 
 
 class _Drain:
-    """A worker without threads, without waiting, and with one transaction at most: the caller's."""
+    """A worker without threads and without waiting. It uses the caller's transaction, if there is one."""
 
     def __init__(self, chosen: Sequence[Handler], using: str) -> None:
         self.using, self.outbox = using, _Outbox(using)
@@ -160,24 +161,24 @@ class _Drain:
             found = verdicts(job)
             connections.after_use()
             return found
-        with transaction.atomic(using=self.using):  # Undone as a whole if it can only be rolled back.
+        with transaction.atomic(using=self.using):  # A savepoint, in case of a database error.
             return verdicts(job)
 
 
 class _Outbox(Outbox):
-    """Signals are sent between one step and the next: not in a handler's transaction, which they could break."""
+    """Sends signals between two steps, never in a handler's transaction, which a receiver could break."""
 
     def __init__(self, using: str) -> None:
         super().__init__()
         self.using = using
 
     def send(self) -> None:
-        """Later: ``flush`` does."""
+        """Do nothing: ``flush`` sends the events."""
 
     def flush(self) -> None:
         while event := self.take():
             if session.in_transaction(self.using):
-                with transaction.atomic(using=self.using):  # What a receiver breaks is undone.
+                with transaction.atomic(using=self.using):  # A savepoint, in case of a database error.
                     event.send()
             else:
                 event.send()

@@ -1,17 +1,17 @@
-"""Traces: OpenTelemetry spans for what is published and handled, joined by the W3C trace context in the headers.
+"""OpenTelemetry spans for published and handled messages, joined by the W3C trace context in the headers.
 
-Where the package ``opentelemetry-api`` is installed (the extra ``opentelemetry``). The headers are those of
+Spans exist if the package ``opentelemetry-api`` is installed (the extra ``opentelemetry``). The headers follow
 https://www.w3.org/TR/trace-context/. Spans follow OpenTelemetry's semantic conventions for messaging spans, version
-1.43 (https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/, status "development"; the attributes'
-names are those of 1.27 and later). What the conventions leave open:
+1.43 (https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/, status "development"; the names of the
+attributes are the same since 1.27). The conventions leave these points open:
 
-- One "send" span for each call of ``publish`` and ``publish_many``, whose context every message of it carries; no
-  "create" spans. A message with a ``traceparent`` of its own keeps that, and the span links to it.
-- The "process" span of a handler on one message has the message's context as its parent and as a link; inside of
-  another span (a test's, around ``drain``) that one is the parent, and the message's a link.
+- Each call of ``publish`` and ``publish_many`` has one "send" span and no "create" spans. Each message carries the
+  context of this span. A message with a ``traceparent`` in its headers keeps it, and the span links to it.
+- The "process" span of a handler for one message has the message's context as its parent and as a link. Inside another
+  span (such as a test's span around ``drain``), that span is the parent, and the message's context is a link.
 - The "receive" span of a poll has links only. A poll that finds nothing has no span.
 
-Whatever a tracer raises is logged once and goes no further.
+Exceptions of a tracer are logged once and not raised.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_mqueue")
 
 HEADERS = ("traceparent", "tracestate")
-"""Reserved names of headers, of W3C's Trace Context."""
+"""Reserved names of headers, from the W3C Trace Context."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -44,7 +44,7 @@ _complained: set[str] = set()
 
 
 class _Api:
-    """What is used of OpenTelemetry's API, imported once it is needed."""
+    """The parts of OpenTelemetry's API that this module uses, imported on first use."""
 
     def __init__(self) -> None:
         from opentelemetry import context, trace
@@ -56,7 +56,7 @@ class _Api:
 
     @property
     def tracer(self) -> Tracer:
-        """Of the provider that is set now."""
+        """Return the tracer of the provider that is set now."""
         provider = self.trace.get_tracer_provider()
         if self._tracer is None or provider is not self._provider:
             self._tracer = provider.get_tracer("django_mqueue", import_module("django_mqueue").__version__)
@@ -66,7 +66,7 @@ class _Api:
 
 @functools.cache
 def _api() -> _Api | None:
-    """None where OpenTelemetry is not installed."""
+    """Return the API; None if OpenTelemetry is not installed."""
     try:
         return _Api()
     except ImportError:
@@ -77,7 +77,10 @@ def _api() -> _Api | None:
 
 
 def carried(headers: Any) -> dict[str, str]:
-    """The headers that a message gets for the current span; none where it has its own, which the span links to."""
+    """Return the trace headers of the current span for a new message.
+
+    If the given headers already hold a trace context, return nothing and link the span to that context.
+    """
     api = _api()
     if api is None:
         return {}
@@ -95,9 +98,9 @@ def carried(headers: Any) -> dict[str, str]:
 
 
 def context_of(message: Message) -> Context | None:
-    """The context that a message was published in, for spans of your own: ``start_span(…, context=…)``.
+    """Return the context in which a message was published, for your own spans: ``start_span(…, context=…)``.
 
-    None if it carries none, or OpenTelemetry is not installed.
+    Returns None if the message carries no context, or if OpenTelemetry is not installed.
     """
     api = _api()
     return None if api is None else _extracted(api, message.headers)
@@ -122,7 +125,7 @@ def _extracted(api: _Api, headers: Any) -> Context | None:
 
 
 class Span:
-    """A span around a block, current within it. Whatever goes wrong with it, the block runs."""
+    """A span around a block, and the current span inside it. The block runs even if the tracer fails."""
 
     def __init__(
         self,
@@ -135,7 +138,7 @@ class Span:
         joins: bool = False,
         started: int | None = None,
     ) -> None:
-        """``origins``: headers of messages, to be linked to. ``joins``: the only one may be the parent."""
+        """Start the span. ``origins``: headers of messages to link to. ``joins``: a single origin may be the parent."""
         self._span: Any = None
         self._token: Any = None
         self._topic = topic
@@ -179,7 +182,7 @@ class Span:
         self.end()
 
     def end(self) -> None:
-        """No more of this block."""
+        """End the span. It is no longer the current span."""
         if self._api is None or self._span is None:
             return
         try:
@@ -193,7 +196,7 @@ class Span:
             _complain("a span could not be ended")
 
     def set(self, **attributes: Any) -> None:
-        """More attributes: ``message__id`` is ``messaging.message.id``; None is left out."""
+        """Set attributes: ``message__id`` is ``messaging.message.id``. None values are left out."""
         if self._span is None:
             return
         try:
@@ -204,7 +207,7 @@ class Span:
             _complain("an attribute of a span could not be set")
 
     def failed(self, error: BaseException) -> None:
-        """What the span is about has failed so."""
+        """Record an exception and set the status to error."""
         if self._api is None or self._span is None:
             return
         try:
@@ -218,13 +221,16 @@ class Span:
             _complain("an exception could not be noted in a span")
 
     def outcome(self, verb: str, delay: float, *, last: bool) -> None:
-        """What becomes of the message: ``verb`` is the answer, ``last`` whether there is no attempt after this one."""
+        """Record the outcome of a message. ``verb``: how it is settled. ``last``: no attempt is left.
+
+        ``delay``: seconds until the next attempt.
+        """
         again = verb == "postpone" or (verb == "nack" and not last)
         what = {"nack": "retry"}.get(verb, verb) if again or verb == "ack" else "dead_letter"
         self.set(django_mqueue__outcome=what, django_mqueue__retry_in=delay if again else None)
 
     def watch(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function; what it raises is noted, unless it only asks for another time."""
+        """Call the function and record the exception that it raises, unless it is ``Postpone``."""
         try:
             return function(*args, **kwargs)
         except Postpone:
@@ -235,7 +241,7 @@ class Span:
 
 
 def sending(publish: Callable[P, Published]) -> Callable[P, Published]:
-    """``publish`` within a "send" span."""
+    """Wrap ``publish`` in a "send" span."""
 
     @functools.wraps(publish)
     def traced(*args: P.args, **kwargs: P.kwargs) -> Published:
@@ -246,7 +252,7 @@ def sending(publish: Callable[P, Published]) -> Callable[P, Published]:
             span.set(message__id=published.id, destination__partition__id=published.key)
             if (
                 kwargs.get("delay") is None and kwargs.get("at") is None
-            ):  # Else it has no place in the log yet.
+            ):  # Else it has no offset in the log yet.
                 span.set(django_mqueue__message__offset=published.offset)
             if not (published.created or published.replaced):
                 span.set(django_mqueue__duplicate=True)
@@ -256,7 +262,7 @@ def sending(publish: Callable[P, Published]) -> Callable[P, Published]:
 
 
 def sending_many(publish_many: Callable[P, list[Published]]) -> Callable[P, list[Published]]:
-    """``publish_many`` within a "send" span, which all of its messages carry on."""
+    """Wrap ``publish_many`` in a "send" span. All messages of the call carry its context."""
 
     @functools.wraps(publish_many)
     def traced(*args: P.args, **kwargs: P.kwargs) -> list[Published]:
@@ -271,7 +277,7 @@ def sending_many(publish_many: Callable[P, list[Published]]) -> Callable[P, list
 
 
 def processing(messages: Sequence[Message], partition: str, worker: str) -> Span:
-    """The "process" span of a handler: of one message, or of a batch."""
+    """Return the "process" span of a handler, for one message or a batch."""
     first = messages[0]
     span = Span(
         "process",
@@ -292,12 +298,12 @@ def processing(messages: Sequence[Message], partition: str, worker: str) -> Span
 
 
 def now() -> int:
-    """When a span begins that may turn out not to be worth one."""
+    """Return the start time of a span that ``received`` may create later, in nanoseconds."""
     return time.time_ns()
 
 
 def received(messages: Sequence[Message], worker: str, started: int) -> None:
-    """The "receive" span of a poll that gave these messages, and began at ``started``."""
+    """Create the "receive" span of a poll that returned these messages and began at ``started``."""
     if not messages or _api() is None:
         return
     attributes = {
@@ -324,7 +330,7 @@ def _name_of(kind: type) -> str:
 
 
 def _is_masked(topic: str) -> bool:
-    """Return whether the texts of a topic's errors may hold what its ``MASK`` hides; also if that cannot be known."""
+    """Return whether error texts of a topic may hold values that its ``MASK`` hides. True if ``MASK`` is invalid."""
     try:
         return conf.mask(topic) is not None
     except Exception:
@@ -332,13 +338,13 @@ def _is_masked(topic: str) -> bool:
 
 
 def _without_text(error: BaseException) -> dict[str, str]:
-    """Return the attributes of an exception's event: its type and the lines of code, but no error's text."""
+    """Return the attributes of an exception's event: its type and the lines of code, without the error's text."""
     code = "".join(traceback.format_tb(error.__traceback__))
     return {"exception.type": _name_of(type(error)), "exception.stacktrace": code}
 
 
 def _complain(what: str) -> None:
-    """Once each: a tracer that is broken is so for every message."""
+    """Log each problem once, because a broken tracer fails for every message."""
     if what not in _complained:
         _complained.add(what)
         logger.exception("tracing: %s; this is not told again", what)

@@ -1,4 +1,4 @@
-"""Admin pages to look at."""
+"""A base class for read-only admin pages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ else:
 
 
 class ReadOnlyAdmin(ModelAdmin):
-    """Nothing here is written by hand. Counting hundreds of thousands of rows twice a page is not needed either."""
+    """Shows rows and changes none. It does not count all rows, because the tables hold hundreds of thousands."""
 
     show_full_result_count = False
 

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Runs the example end to end: ``python3 example_project/run.py [argument…]``.
+"""Run the example end to end: ``python3 example_project/run.py [argument…]``.
 
-It provides what is missing (system packages, a virtual environment, a private MariaDB), migrates, and runs
-``manage.py shop``, and then ``manage.py flights`` with the arguments. ``open`` as the first argument runs ``manage.py
-open_shop`` instead, with the admin to look at; ``pipeline`` runs ``manage.py pipeline``, in an environment that has
-Spark. With ``DATABASE_URL`` set it uses that database and starts none.
+It installs missing parts (system packages, a virtual environment, a private MariaDB) and migrates. Then it runs
+``manage.py shop``, and ``manage.py flights`` with the arguments.
+
+The first argument ``open`` runs ``manage.py open_shop`` instead, which serves the admin. The first argument
+``pipeline`` runs ``manage.py pipeline`` in an environment with Spark. With ``DATABASE_URL`` set, it uses that database
+and starts no server.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMANDS = {"open": "open_shop", "pipeline": "pipeline"}
-"""By the first argument."""
+"""Commands by the first argument."""
 
 
 def main(arguments: list[str]) -> int:

@@ -11,10 +11,10 @@ import environ
 BASE_DIR = Path(__file__).resolve().parent.parent
 
 env = environ.Env()
-environ.Env.read_env(BASE_DIR / ".env")  # What the environment holds already stays as it is.
+environ.Env.read_env(BASE_DIR / ".env")  # Does not override the environment.
 
 SECRET_KEY = env.str("SECRET_KEY", default="only for the example")
-# In DEBUG Django remembers the text of every statement: nothing for workers, or for whoever measures rates.
+# In DEBUG Django keeps the text of every statement, which costs workers memory and distorts measurements.
 DEBUG = env.bool("DEBUG", default=sys.argv[1:2] == ["runserver"])
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
 
@@ -70,7 +70,7 @@ DATABASES = {
         "TEST": {"CHARSET": "utf8mb4"},
     }
 }
-# The pipeline's workers delete flights as soon as all groups are done with them, the archive among these.
+# The pipeline sets 0: its workers delete flights as soon as all groups, also the archive, are done with them.
 MQUEUE = {"TOPICS": {"flights": {"RETENTION": env.int("FLIGHTS_RETENTION", default=3600)}}}
 
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

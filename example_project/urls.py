@@ -1,4 +1,4 @@
-"""The example's pages: the admin, and a root that leads there."""
+"""The example's URLs: the admin, and a redirect from the root to it."""
 
 from __future__ import annotations
 

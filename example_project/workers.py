@@ -1,4 +1,4 @@
-"""The example's worker processes: ``runconsumer``, started and ended by the commands that need them."""
+"""The example's worker processes: ``runconsumer``, started and stopped by the commands that need them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from django.conf import settings
 from example_project.environment.lineage import die_with_parent
 
 ROOT = Path(__file__).resolve().parents[1]
-"""Where ``example_project`` is importable."""
+"""The directory from which ``example_project`` can be imported."""
 
 PATIENCE = 30
-"""Seconds for a worker to finish what it runs when it is told to stop."""
+"""Seconds in which a worker must finish its handlers after SIGTERM."""
 
 
 class Workers:
-    """A set of processes that consume."""
+    """A set of worker processes."""
 
     def __init__(
         self, names: Sequence[str], *arguments: str, variables: Mapping[str, str] | None = None
@@ -35,7 +35,7 @@ class Workers:
         self._processes = [self._start(name) for name in names]
 
     def _start(self, name: str) -> subprocess.Popen[bytes]:
-        # A session of their own: Ctrl-C reaches them once, through stop(), and not twice.
+        # A new session: Ctrl-C reaches the worker only once, through ``stop``.
         return subprocess.Popen(
             [*self._command, "--name", name],
             cwd=ROOT,
@@ -51,11 +51,14 @@ class Workers:
         return any(process.poll() is None for process in self._processes)
 
     def failed(self) -> list[int]:
-        """The exit codes of those that ended badly."""
+        """Return the exit codes of workers that failed."""
         return [process.returncode for process in self._processes if process.returncode]
 
     def stop(self) -> None:
-        """Let each finish what it runs; whoever takes too long is killed, and its messages come again."""
+        """Stop the workers when their current handlers finish.
+
+        A worker that takes longer than ``PATIENCE`` is killed, and its messages are delivered again.
+        """
         for process in self._processes:
             if process.poll() is None:
                 process.terminate()
@@ -71,9 +74,9 @@ class Workers:
 def workers(
     names: Sequence[str], *arguments: str, variables: Mapping[str, str] | None = None
 ) -> Iterator[Workers]:
-    """One worker of each name, with ``runconsumer``'s arguments; gone when the block is left, however it is left.
+    """Run one worker for each name, with the arguments of ``runconsumer``, and stop them after the block.
 
-    ``variables`` are added to their environment.
+    ``variables``: added to the workers' environment.
     """
     with _terminated_like_interrupted():
         started = Workers(names, *arguments, variables=variables)
@@ -85,7 +88,7 @@ def workers(
 
 @contextmanager
 def _terminated_like_interrupted() -> Iterator[None]:
-    """SIGTERM raises ``KeyboardInterrupt`` as SIGINT does, so that ``finally`` is reached."""
+    """Make SIGTERM raise ``KeyboardInterrupt``, as SIGINT does, so that ``finally`` blocks run."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt

@@ -1,6 +1,6 @@
-"""Pages of Django's admin: the queue as it stands, what operators do with it, and the five tables, which are only read.
+"""Pages of Django's admin: the state of the queue, the operations on it, and its five tables, read-only.
 
-Django's autodiscovery finds them for the default site; ``register`` puts them on a site of your own.
+Django's autodiscovery registers the pages on the default site. ``register`` adds them to another site.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def register(site: AdminSite) -> None:
     site.register(PartitionLease, PartitionLeaseAdmin)
     site.register(Offset, OffsetAdmin)
     site.register(SubscriberHeartbeat, SubscriberHeartbeatAdmin)
-    # ``register`` refuses every model with a composite primary key, because a ModelAdmin of Django's own cannot
-    # put one into a URL. This one can, so it goes where ``register`` would have put it.
+    # ``AdminSite.register`` refuses models with a composite primary key: Django's ModelAdmin cannot put such a key
+    # into a URL. ``DeliveryStateAdmin`` can, so this line adds it to the registry directly.
     site._registry[DeliveryState] = DeliveryStateAdmin(DeliveryState, site)
 
 

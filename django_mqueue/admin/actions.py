@@ -1,4 +1,4 @@
-"""What operators have done: who, what and how many, newest first."""
+"""The page of operators' actions, newest first: user, action and count."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ from .views import QueueView, may
 
 PAGE = 50
 BEFORE_MAX = 18
-"""Digits of a number."""
+"""Maximum number of digits of ``before``."""
 
 
 class ActionsPage(QueueView):
-    """All actions; with ``?model=&object=`` those on one topic, group, message or letter. ``before``: to go on."""
+    """All actions, or with ``?model=&object=`` the actions on one topic, group, message or dead letter.
+
+    ``before``: list only entries with a smaller primary key.
+    """
 
     route, url_name = "actions", "actions"
     rights: ClassVar[tuple[str, ...]] = ("admin.view_logentry",)
@@ -53,7 +56,10 @@ class ActionsPage(QueueView):
 
 
 def newest(wanted: Q, model: str | None) -> list[LogEntry]:
-    """One more than a page holds. Asked model by model: each is read by the index on content types, and no further."""
+    """Return the newest entries, one more than a page holds.
+
+    It runs one query per model, so that each query can use the index on the content type.
+    """
     models = [one for one in apps.get_app_config(APP).get_models() if model in (None, one._meta.model_name)]
     types = ContentType.objects.get_for_models(*models, for_concrete_models=False)
     found: list[LogEntry] = []

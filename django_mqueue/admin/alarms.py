@@ -1,4 +1,4 @@
-"""What somebody should be woken for, in words: read off the figures. Pure."""
+"""Alarms in words, derived from the figures of a topic or a group. Pure functions."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from . import wording
 
 NOW = timedelta()
 A_WHILE = timedelta(minutes=10)
-"""What deletion may be behind before somebody should look."""
+"""Deletion may be behind by this time before it is an alarm."""
 
 
 DEAD_LETTERS = 10
-"""So many within ``LATELY`` are no single messages that are broken: something else is."""
+"""This many dead letters within ``LATELY`` are not single bad messages: they have a common cause."""
 TIMES_AS_LONG = 10
-"""As usual: a handler that takes longer is far over its time."""
+"""A handler is far over its time if it runs longer than the usual time multiplied by this."""
 LEAST = timedelta(seconds=60)
-"""What is shorter is no alarm, however short is usual."""
+"""A shorter time is never an alarm, even if the usual time is very short."""
 
 
 @dataclass(frozen=True)
 class Alarm:
-    """``is_bad``: something must be done; else it is only good to know."""
+    """An alarm. If ``is_bad`` is false, it is only a note: the operator need not act."""
 
     text: str
     is_bad: bool = True
 
 
 def of_group(figures: GroupFigures, late_after: timedelta) -> list[Alarm]:
-    """The worst first."""
+    """Return the alarms of a group, bad ones first. ``late_after``: the age at which an open message is late."""
     if figures.removing and not figures.registered:
         return [
             Alarm("Being removed: it is not registered, and what it has done is being deleted", is_bad=False)
@@ -61,7 +61,7 @@ def of_group(figures: GroupFigures, late_after: timedelta) -> list[Alarm]:
 
 
 def _of_handlers(figures: GroupFigures, *, waits: bool) -> list[Alarm]:
-    """What workers that are alive do not get done."""
+    """Return the alarms about live workers: slow handlers, busy threads, no progress."""
     far = max(LEAST, TIMES_AS_LONG * (figures.usual or NOW))
     usual = "" if figures.usual is None else f"; 95 of 100 messages take {_duration(figures.usual)} or less"
     found = []
@@ -73,7 +73,7 @@ def _of_handlers(figures: GroupFigures, *, waits: bool) -> list[Alarm]:
                 f"All threads of a worker are busy: a delivered message has waited for {age(figures.queued_for)}"
             )
         )
-    # A group that only waits for retries has nothing to do; one that is paused may not.
+    # A paused group makes no progress. Neither does a group that waits for retries and has no message in flight.
     may_go_on = waits and not figures.paused and (figures.in_flight.value or not figures.waiting.value)
     quiet = min(figures.quiet_for or NOW, figures.oldest_age or NOW)
     if may_go_on and quiet > far:
@@ -94,8 +94,12 @@ def _workers(number: int) -> str:
 def of_topic(
     known: KnownTopic, figures: TopicFigures | None, holds: Sequence[Hold] | None, overdue: timedelta = NOW
 ) -> list[Alarm]:
-    """``holds``: the oldest first; None where they were not asked for: then ``overdue`` is told, the time by which the
-    oldest message is over its retention. Of a topic without groups nothing more is said than that."""
+    """Return the alarms of a topic.
+
+    ``holds``: the retention blockers, oldest first, or None if they were not queried. Without them the function reports
+    only ``overdue``: how far the oldest message is past its retention. For a topic without groups, the only alarm is
+    that nothing is consumed or deleted.
+    """
     if not known.groups:
         held = figures is None or figures.kept.value or figures.scheduled.value
         return [Alarm("No group: nobody consumes it, and nothing of it is ever deleted")] if held else []
@@ -105,7 +109,7 @@ def of_topic(
 
 
 def of_hold(hold: Hold) -> Alarm | None:
-    """What keeps the oldest message of a topic; None where that is as it should be."""
+    """Return the alarm for a retention blocker, or None if the blocker is normal."""
     is_late = hold.overdue > A_WHILE
     if hold.reason == "retention" or (hold.reason == "collecting" and not is_late):
         return None

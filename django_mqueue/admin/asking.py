@@ -1,4 +1,4 @@
-"""Which messages are looked for: the form over their list, and the question that it asks."""
+"""The search form above the list of messages, and the query that it makes."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from .subjects import NameField
 NEWEST, OLDEST = "newest", "oldest"
 TITLES = {status: status.replace("_", " ").capitalize() for status in STATUSES} | {WAITING: "For retry"}
 BY_DUE_TIME = (IN_FLIGHT, WAITING)
-"""They have no newest first: they come by key and time."""
+"""Statuses whose messages cannot be listed newest first: their order is by key and time."""
 
 
 def value_of(text: str) -> Any:
-    """What a field says: JSON where it is some, else a text."""
+    """Return the value of a field: the parsed JSON, or the text itself if it is not JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -32,7 +32,7 @@ def value_of(text: str) -> Any:
 
 
 def path_of(text: str) -> str:
-    """``customer.id`` as the queue's filters name it."""
+    """Return a path such as ``customer.id`` in the notation of the queue's filters."""
     return PAYLOAD + text.replace(".", "__")
 
 
@@ -41,7 +41,7 @@ def _name(argument: str, limit: int, label: str, size: int = 14) -> NameField:
 
 
 class Asking(forms.Form):
-    """All that is given must fit."""
+    """The search form. A message must match all fields that are given."""
 
     topic = _name("topic", topic_limit(), "Topic", 18)
     group = _name("group", names.GROUP_MAX, "Group")
@@ -78,7 +78,7 @@ class Asking(forms.Form):
 
     @property
     def has_more(self) -> bool:
-        """Whether one of the fields that are folded away says something."""
+        """True if one of the folded fields has a value."""
         return any(self.data.get(field.name) for field in self.more_fields())
 
     def clean(self) -> dict[str, Any]:
@@ -109,14 +109,17 @@ class Asking(forms.Form):
         return self.cleaned_data.get("order") != OLDEST and self.cleaned_data.get("status") not in BY_DUE_TIME
 
     def question(self) -> dict[str, Any]:
-        """The arguments of ``inspect.messages`` but for ``filter`` and pages."""
+        """Return the arguments of ``inspect.messages``, except ``filter`` and the arguments for paging."""
         given = self.cleaned_data
         names_ = ("topic", "group", "status", "key", "id", "kind", "after", "before")
         asked = {name: given[name] or None for name in names_}
         return {**asked, "newest_first": self.is_newest_first}
 
     def test(self) -> Callable[[Inspected], bool] | None:
-        """What is asked of payload and headers; None for nothing."""
+        """Return a filter for payload and headers, or None if the form asks for neither.
+
+        Raises ``ValidationError`` if the filter is invalid.
+        """
         given, wanted = self.cleaned_data, {}
         if given["path"]:
             wanted[path_of(given["path"])] = value_of(given["value"])

@@ -1,4 +1,4 @@
-"""What operators have done: who, what and how many, in Django's log of the admin's actions."""
+"""Operators' actions in Django's log of the admin: user, action and count."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["ADDITION", "CHANGE", "DELETION", "Subject", "begin", "end", "go_on",
 
 @dataclass(frozen=True)
 class Subject:
-    """What an entry is about. ``id`` is what the admin finds its page by; empty where there is none."""
+    """The object of a log entry. ``id``: the key of its page in the admin; empty if it has no page."""
 
     model: type[Model]
     id: str
@@ -24,7 +24,7 @@ class Subject:
 
 
 def begin(user_id: int, subject: Subject, flag: int, what: str) -> LogEntry:
-    """Write down what is about to be done: before it is, so that nothing happens that is not written down."""
+    """Log an operation before it runs, so that no operation runs without a log entry."""
     return LogEntry.objects.create(
         user_id=user_id,
         content_type=ContentType.objects.get_for_model(subject.model, for_concrete_model=False),
@@ -36,8 +36,11 @@ def begin(user_id: int, subject: Subject, flag: int, what: str) -> LogEntry:
 
 
 def go_on(pk: int, user_id: int, mark: str) -> LogEntry | None:
-    """The entry of an operation that is under way, for its next step; None if that was begun already, or it is not
-    there. ``mark`` is what ``mark_of`` gave when the step before ended."""
+    """Return the log entry of a running operation for its next step.
+
+    Return None if the entry does not exist, or if another request has already begun this step. ``mark``: the result of
+    ``mark_of`` after the previous step.
+    """
     entry = LogEntry.objects.filter(pk=pk, user_id=user_id).first()
     if entry is None or mark_of(entry) != mark:
         return None
@@ -48,11 +51,11 @@ def go_on(pk: int, user_id: int, mark: str) -> LogEntry | None:
 
 
 def mark_of(entry: LogEntry) -> str:
-    """What tells how far the operation of an entry is."""
+    """Return a digest of the entry's text. It changes with each step of the operation."""
     return blake2b(entry.change_message.encode(), digest_size=12).hexdigest()
 
 
 def end(entry: LogEntry, result: str) -> None:
-    """Write down what came of it."""
+    """Log the result of an operation, or of one of its steps."""
     entry.change_message = printable(result)
     entry.save(update_fields=["change_message"])

@@ -1,4 +1,4 @@
-"""The list of messages: the newest of all, or those of a topic that are asked for."""
+"""The list of messages: the newest messages of all topics, or the messages of one topic that match the form."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from .views import QueueView
 
 ROWS = 100
 LOOKED_AT = 2_000
-"""Messages that one page looks at, where only a look tells."""
+"""Maximum number of messages that a page reads if no index serves the filter."""
 MASKED_IN_LIST = 16_384
-"""Bytes of payloads that are read for a list to be masked."""
+"""Maximum bytes of a payload that the list reads in order to mask it."""
 COUNTED = 1_000
 KEPT = 10
-"""Seconds for which counts of a group are kept in Django's cache."""
+"""Seconds for which a group's counts stay in Django's cache."""
 BADGES = {
     "pending": "waiting", "in_flight": "good", "waiting": "waiting", "done": "over", "dead": "bad",
     "scheduled": "waiting",
@@ -46,7 +46,10 @@ BADGES = {
 
 
 class MessagesPage(QueueView):
-    """``?topic=`` and the other fields of the form; ``start`` is where to go on, as the page before said."""
+    """The list of messages: ``?topic=`` and the other fields of ``Asking``.
+
+    ``start``: the position from which the list continues; the link of the previous page contains it.
+    """
 
     route, url_name, rights = "", "message_changelist", ("view_message",)
     template_name = "admin/django_mqueue/messages.html"
@@ -107,7 +110,7 @@ class MessagesPage(QueueView):
         }
 
     def _url(self, **changed: str | None) -> str:
-        """This page, asked something else."""
+        """Return the URL of this page with changed parameters."""
         given = self.request.GET
         asked: dict[str, object] = {
             name: given[name] for name in (*Asking.base_fields, "start") if given.get(name)
@@ -115,12 +118,12 @@ class MessagesPage(QueueView):
         return address(self.request, self.url_name, **{**asked, **changed})
 
     def _counts(self, given: Mapping[str, Any]) -> list[tuple[str, Figure, str, bool]]:
-        """(title, how many, URL, whether that is what is listed) of each status of a group."""
+        """Return (title, count, URL, is listed now) for each status of a group, except done."""
         topic, group, key_ = given["topic"], given["group"], given["key"]
         if key_:
             try:
                 figures: Any = _of_key(topic, group, key_)
-            except MQueueError:  # Dead letters outlive registrations.
+            except MQueueError:  # The group is not registered, but may have dead letters.
                 return []
         else:
             figures = inspect.group_figures([(topic, group)], max_age=KEPT)[topic, group]
@@ -152,7 +155,7 @@ class MessagesPage(QueueView):
 
 
 def _of_key(topic: str, group: str, key_: str) -> SimpleNamespace:
-    """The same of one key, each counted up to a bound."""
+    """Return the counts of one key by status, each up to ``COUNTED``."""
     counts = inspect.counts(topic, group=group, key=key_, cap=COUNTED, scan_limit=LOOKED_AT)
     found = {
         status: Figure(getattr(counts, status), AT_LEAST if status in counts.more else EXACT)
@@ -163,17 +166,17 @@ def _of_key(topic: str, group: str, key_: str) -> SimpleNamespace:
 
 
 def sees_all_topics(request: HttpRequest) -> bool:
-    """Whether no message of any topic is masked for the user."""
+    """Return whether the user sees the messages of all topics unmasked."""
     return all(sees_all(request, topic) for topic in ("", *conf.topics()))
 
 
 def when(moment_: Any, *, short: bool = False) -> str:
-    """An aware datetime as the pages show moments."""
+    """Return an aware datetime as HTML."""
     return EMPTY if moment_ is None else moment(round(moment_.timestamp() * 1000), short=short)
 
 
 def key_cell(key_: str | None) -> str:
-    """A message's key; None for a keyless one."""
+    """Return the cell for a message's key. ``key_`` is None for a keyless message."""
     return quiet("no key") if key_ is None else key(key_)
 
 
@@ -181,7 +184,7 @@ OUTCOMES = {
     SKIPPED: "skipped", DEAD_LETTERED: "dead-lettered", REDRIVEN: "redriven", REMOVED: "removed",
     SET_ASIDE: "set aside", BEFORE_START: "before the group's start", NOT_RECORDED: "not on record",
 }  # fmt: skip
-"""Badges of messages that are done, and that no handler has done."""
+"""Badges of messages that are done although no handler has finished them."""
 
 
 def status_badge(status: str | None, outcome: str | None = None) -> str:

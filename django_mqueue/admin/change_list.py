@@ -1,4 +1,4 @@
-"""The list of rows: lookups instead of a search, bounded pages instead of a count, any primary key in its URLs."""
+"""The change list: lookups instead of a search, bounded pages instead of a count, and URLs for any primary key."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 
 class BoundedChangeList(ChangeList):
-    """``fields`` and ``hidden_fields`` are the look-up form; ``pages`` are links by number, None for this page."""
+    """A change list that never reads the whole table.
+
+    ``fields`` and ``hidden_fields`` make up the lookup form. ``pages`` are (number, URL); the URL of the current page
+    is None.
+    """
 
     paginator: BoundedPaginator
     fields: list[dict[str, Any]]

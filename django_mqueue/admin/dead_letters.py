@@ -1,4 +1,4 @@
-"""Dead letters: the topics that have some, and where their pages are."""
+"""Dead letters: the list of topics that have some, and the model's pages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOPICS = 50
 
 
 class DeadLetterTopics(QueueView):
-    """The topics that have dead letters, some at a time: ``?after=``."""
+    """A part of the topics that have dead letters. ``?after=`` continues the list."""
 
     rights = ("view_deadletter",)
     title = "Dead letters"
@@ -53,7 +53,7 @@ class DeadLetterTopics(QueueView):
 
 
 class DeadLetterAdmin(ReadOnlyAdmin):
-    """Its list is that of the topics; rows have a page of their own."""
+    """Lists topics instead of rows. Each dead letter has a page of its own."""
 
     order = ("-offset",)
     views = (
@@ -75,7 +75,7 @@ class DeadLetterAdmin(ReadOnlyAdmin):
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
-        """Links of Django's own, as in the log of actions, lead to the letter's page."""
+        """Redirect Django's own links, such as those in its log of actions, to the dead letter's page."""
         request.current_app = self.admin_site.name
         if object_id.isascii() and object_id.isdigit():
             return HttpResponseRedirect(address(request, "deadletter", offset=object_id))

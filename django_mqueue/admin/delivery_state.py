@@ -1,4 +1,4 @@
-"""The page of delivery state: what each group has done with each message that it was given."""
+"""The page of delivery state: for each group, the messages that were delivered to it."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from .paginator import LIMIT, Found
 from .views import may
 
 MASKED = "masked: see the message"
-"""A mask is given whole messages, of which there are none here."""
+"""Shown instead of an error: a mask needs the whole message, and this table does not have it."""
 
 
 class DeliveryStateAdmin(ReadOnlyAdmin):
-    """In the order of the table's primary key. Its rows' URLs hold the whole key (see ``row_ids``)."""
+    """Lists the rows in the order of the primary key. A row's URL contains the whole key (see ``row_ids``)."""
 
     order = ("consumer_group", "topic", "partition_key", "message_offset")
     lookups = (
@@ -89,7 +89,7 @@ class DeliveryStateAdmin(ReadOnlyAdmin):
     finished = moment_column("acked_at", "done at")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[DeliveryState]:
-        """With what the user's rights say of each row, since columns are not told whose page it is."""
+        """Annotate each row with the user's rights, because columns do not get the request."""
         queryset: QuerySet[DeliveryState] = super().get_queryset(request)
         return queryset.annotate(
             sees_all=Value(may(request, "unmask_message"), BooleanField()),
@@ -113,7 +113,7 @@ class DeliveryStateAdmin(ReadOnlyAdmin):
         queryset: QuerySet[DeliveryState] = self.get_queryset(request)
         try:
             return queryset.filter(pk=key).first()
-        except ValueError:  # A part that no text of the database can be.
+        except ValueError:  # A part of the key is not a valid value of its column.
             return None
 
     @admin.display(description="message")
@@ -129,7 +129,7 @@ class DeliveryStateAdmin(ReadOnlyAdmin):
 
     @admin.display(description="state")
     def state(self, row: Any) -> str:
-        """By the database's clock, as every decision of the queue."""
+        """Return the badge of the state, by the database's clock. All decisions of the queue use this clock."""
         if row.acked:
             found = outcome(
                 {
@@ -159,7 +159,7 @@ class DeliveryStateAdmin(ReadOnlyAdmin):
 
     @admin.display(description="errors")
     def all_errors(self, row: Any) -> str:
-        """Newest first."""
+        """Return the failed attempts, newest first."""
         if row.errors and _is_masked(row):
             return quiet(MASKED)
         return (

@@ -1,4 +1,7 @@
-"""How values look: moments, keys, long texts. Everything returned is escaped."""
+"""HTML for values: moments, keys, long texts.
+
+Returned HTML is escaped. ``cut`` and ``first_line`` return plain text.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,9 @@ Column = Callable[[Any, Any], str]
 
 
 def moment(milliseconds: int | None, *, short: bool = False) -> str:
-    """Epoch milliseconds as a date and time of the current time zone; 0 is how the tables say never.
+    """Return epoch milliseconds as a date and time of the current time zone. In the tables, 0 means never.
 
-    Lists have the ``short`` form, with the rest in its tooltip.
+    ``short``: without milliseconds and time zone, for lists. The tooltip has the full form.
     """
     if not milliseconds:
         return EMPTY
@@ -45,7 +48,7 @@ def moment(milliseconds: int | None, *, short: bool = False) -> str:
 
 
 def moment_column(field: str, description: str, *, short: bool = False) -> Column:
-    """A column or field of a page: that of the row as a moment."""
+    """Return a column that shows a field of the row as a moment."""
 
     @admin.display(description=description)
     def show(page: Any, row: Model) -> str:
@@ -55,7 +58,7 @@ def moment_column(field: str, description: str, *, short: bool = False) -> Colum
 
 
 def column(field: str, description: str) -> Column:
-    """A column under a shorter name than the model's."""
+    """Return a column with a shorter name than the model's field."""
 
     @admin.display(description=description)
     def show(page: Any, row: Model) -> Any:
@@ -66,7 +69,7 @@ def column(field: str, description: str) -> Column:
 
 
 def key(partition: str) -> str:
-    """A partition as its key; those of keyless messages by their number."""
+    """Return a partition as its key. A partition of keyless messages is shown by its number."""
     if not partition:
         return EMPTY
     if key_of(partition) is None:
@@ -80,18 +83,18 @@ def key_column(page: Any, row: Any) -> str:
 
 
 def cut(text: str, limit: int = CELL_CHARACTERS) -> str:
-    """``text`` for a list's cell: on one line, and not long."""
+    """Return ``text`` on one line, cut after ``limit`` characters, for a cell of a list."""
     line = " ".join(printable(text[: limit * 4]).split())
     return line if len(line) <= limit and len(text) <= limit * 4 else line[:limit] + "…"
 
 
 def first_line(error: str) -> str:
-    """Of an error its own line: the traceback comes after it."""
+    """Return the first line of an error, without the traceback."""
     return error.partition("\n")[0]
 
 
 def name(text: str) -> str:
-    """A name in a list: whole, on more lines where it is long."""
+    """Return a name as HTML. Long names continue on further lines."""
     return format_html('<span class="mqueue-name">{}</span>', printable(text)) if text else EMPTY
 
 
@@ -100,7 +103,7 @@ def cell(text: str) -> str:
 
 
 def block(text: str) -> SafeString:
-    """A text of many lines, on a page of one row."""
+    """Return a text of several lines as HTML, for the page of one row."""
     return format_html('<pre class="mqueue-block">{}</pre>', printable(text))
 
 
@@ -109,5 +112,5 @@ def quiet(text: str) -> SafeString:
 
 
 def badge(kind: str, text: str) -> SafeString:
-    """A state in a word; ``kind`` (good, waiting, bad, over) is its colour's name in admin.css."""
+    """Return a state as a badge. ``kind`` (good, waiting, bad, over) names its colour in admin.css."""
     return format_html('<span class="mqueue-badge mqueue-{}">{}</span>', kind, text)

@@ -29,7 +29,7 @@ PARTITIONS_SHOWN = 25
 
 
 class GroupPage(QueueView):
-    """One group of one topic: ``?topic=&group=``, and ``span=hour`` or ``day``."""
+    """One group of one topic: ``?topic=&group=``, and optionally ``span=hour`` or ``span=day``."""
 
     route, url_name, rights = "page", "group", ("view_consumergroup",)
     template_name = "admin/django_mqueue/group.html"
@@ -43,7 +43,7 @@ class GroupPage(QueueView):
             lambda request, topic, group: members(topic, group),
         ),
     )
-    """Parts of the page beneath its own: whoever has something to show of a group adds a panel here."""
+    """Additional parts at the end of the page. Other modules can add panels here."""
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         form = OfGroup(self.request.GET)
@@ -68,7 +68,7 @@ class GroupPage(QueueView):
         }
         if not figures.registered or figures.removing:
             return found
-        kept = standing.COUNTED  # Rates and lag are of one moment: each is reckoned back from the other.
+        kept = standing.COUNTED  # The lag chart combines rates and lag: both need the same moment.
         rates = inspect.rates([pair], span=span.span, points=span.points, max_age=kept)[pair]
         latency = inspect.latency(topic, group, span=span.span, points=span.coarse, max_age=kept)
         lag = inspect.lag(*pair, limit=PARTITIONS_SHOWN, max_age=kept)
@@ -91,7 +91,7 @@ class GroupPage(QueueView):
 
     @staticmethod
     def is_silent(partition: PartitionLag, figures: GroupFigures) -> bool:
-        """Its owner has not renewed the lease in time: somebody else may take it."""
+        """Return whether the owner has not renewed the lease in time. Another worker may then take the lease."""
         renewed = partition.owner_renewed_at
         return renewed is not None and figures.at - renewed > timedelta(
             milliseconds=conf.lease_ms(figures.topic)
@@ -99,14 +99,14 @@ class GroupPage(QueueView):
 
 
 class GroupList(QueueView):
-    """All groups of all topics, those with texts in the names of group and topic, a page at a time."""
+    """The list of all groups, a page at a time, filtered by parts of the group's and the topic's name."""
 
     route, url_name, rights = "list", "group_list", ("view_consumergroup",)
     template_name = "admin/django_mqueue/group_list.html"
     title = "Groups"
 
     def crumbs(self) -> list[tuple[str, str | None]]:
-        """This is the list itself."""
+        """Leave out the link to the list, because this page is the list."""
         *above, _, here = super().crumbs()
         return [*above, here]
 
@@ -129,13 +129,13 @@ class ConsumerGroupAdmin(ReadOnlyAdmin):
         return queryset.filter(consumer_group__gt="", partition_key="")
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponseBase:  # type: ignore[override]
-        """By name, with what the groups do; the rows alone would say little."""
+        """Show the groups with their figures, instead of Django's list of rows."""
         return GroupList.as_view(page=self)(request)
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
-        """Links of Django's own, as in the log of actions, lead to the group's page."""
+        """Redirect Django's own links, such as those in its log of actions, to the group's page."""
         request.current_app = self.admin_site.name
         key = row_ids.decode(object_id, str, str)
         if key is None:

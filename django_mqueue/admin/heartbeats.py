@@ -38,7 +38,10 @@ class SubscriberHeartbeatAdmin(ReadOnlyAdmin):
 
     @admin.display(description="state")
     def state(self, row: Any) -> str:
-        """By the database's clock and the topic's LEASE_DURATION, as fair shares count the living."""
+        """Return the badge of the state, by the database's clock and the topic's LEASE_DURATION.
+
+        Fair shares use the same rule to count live subscribers.
+        """
         if row.deregistered_at is not None:
             return badge("over", "left")
         if row.heartbeat_at <= row.now_ms - conf.lease_ms(row.topic):

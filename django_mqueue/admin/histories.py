@@ -1,4 +1,4 @@
-"""Charts of a topic or a group: what was published, finished and given up, how far behind, how long it took."""
+"""Charts of a topic or a group: throughput (published, finished, dead), lag and latency."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ UNDER_WAY = "The last step is left out: it is not over."
 
 @dataclass(frozen=True)
 class Span:
-    """A time that charts are drawn of: in how many steps counts, and in how many latencies, of which there are few."""
+    """A time range of the charts.
+
+    ``points``: the number of steps for counts. ``coarse``: the number of steps for latencies, which have fewer values.
+    """
 
     name: str
     title: str
@@ -41,12 +44,12 @@ SPANS: Mapping[str, Span] = {
 
 
 def span_of(name: str | None) -> Span:
-    """That of the query; an hour if it says none, or another."""
+    """Return the span with this name, or the hour if the name is missing or unknown."""
     return SPANS.get(name or "hour", SPANS["hour"])
 
 
 def rate_step(top: float, most: int) -> float:
-    """Rates may be parts of one."""
+    """Return the step of the axis. Rates may be fractions of 1."""
     return count_step(top, most) if top > most else count_step(top * 100, most) / 100
 
 
@@ -54,7 +57,10 @@ PER_MINUTE = Unit("messages per minute", rate_step, short_count)
 
 
 def throughput(rates: Rates, finished: Sequence[tuple[str, Series]] = ()) -> SafeString:
-    """Per minute. ``finished`` by name: of a topic's groups; that of a group is in its own rates."""
+    """Return the chart of messages per minute.
+
+    ``finished``: (name, series) for a topic's groups. A group's own series is in ``rates``.
+    """
     published_from, finished_from = rates.published_from, rates.finished_from
     drawn = [Line("published", _per_minute(rates, rates.published, published_from), "published", area=True)]
     series = [rates.published, rates.dead]
@@ -76,8 +82,11 @@ def throughput(rates: Rates, finished: Sequence[tuple[str, Series]] = ()) -> Saf
 
 
 def known(rates: Rates, values: Sequence[float], since: datetime | None) -> Values:
-    """A gap for steps of which nothing is known: nothing was counted, and not all that happened before ``since`` is.
-    Another for the step that is not over."""
+    """Return the values, with None for each step whose count is not known.
+
+    A step is not known if nothing was counted in it and it begins before ``since``. The last step is not known if it
+    has not ended.
+    """
     since = since or rates.start
     found: list[float | None] = [
         None if not value and rates.start + place * rates.step < since else value
@@ -112,7 +121,7 @@ def exactness(rates: Rates, series: Sequence[Series]) -> str:
 
 
 def _since(text: str, rates: Rates, since: datetime | None) -> str:
-    """``text`` with the moment, if that lies in the time that is drawn."""
+    """Return ``text`` with the moment, or "" if the moment is not within the chart."""
     zone = timezone.get_current_timezone()
     return "" if since is None or since <= rates.start else text.format(f"{since.astimezone(zone):%H:%M}")
 
@@ -131,8 +140,11 @@ def lag_over_time(lag: Lag, rates: Rates) -> SafeString:
 
 
 def lag_values(now: int, rates: Rates) -> Values:
-    """The lag at the end of each step: the last is that of now. Never under nothing, which guesses could lead to. A gap
-    where not all is known that was published and finished since."""
+    """Return the lag at the end of each step. The last value is the current lag, ``now``.
+
+    A value is never below 0, although estimates could lead there. It is None if not all messages published and finished
+    since then are known.
+    """
     points = len(rates.published.values)
     if rates.finished is None:
         return [None] * points
@@ -150,7 +162,7 @@ def lag_values(now: int, rates: Rates) -> Values:
 
 
 def times(latency: Latency) -> SafeString:
-    """From publish to the end of each message that was finished, in percentiles."""
+    """Return the chart of latencies: percentiles of the time from publication to the end of handling."""
 
     def part(name: str) -> Values:
         return [None if step.done is None else getattr(step.done, name) / MS for step in latency.steps]
@@ -169,7 +181,7 @@ def percentiles(found: Percentiles | None) -> list[tuple[str, timedelta]]:
 
 
 def busiest(rates: Mapping[tuple[str, str | None], Rates]) -> list[tuple[str, Series]]:
-    """Of some groups those that finished most, with their names."""
+    """Return the (name, series) of the groups that finished the most messages."""
     found = [
         (f"finished by {printable(group)}", one.finished)
         for (_, group), one in rates.items()

@@ -1,4 +1,4 @@
-"""A message that is to go before the others."""
+"""The operation that sends a message to the front."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .views import may
 
 
 class HurryForm(forms.Form):
-    """``group``: the one that is to get it earlier; none for what is scheduled for all groups."""
+    """``group``: the group that gets the message earlier; empty if the message is scheduled for all groups."""
 
     topic = NameField("topic", topic_limit(), widget=forms.HiddenInput)
     group = NameField("group", names.GROUP_MAX, required=False, widget=forms.HiddenInput)
@@ -30,7 +30,11 @@ class HurryForm(forms.Form):
 
 
 class HurryMessage(Operation):
-    """What is pending is the next of its key; what waits for a retry, or is scheduled, is due now."""
+    """Send a message to the front.
+
+    A pending message becomes the next message of its key. A message that is scheduled, or waits for a retry, is due
+    now.
+    """
 
     route, url_name, rights = "hurry", "hurry_message", ("hurry_message",)
     title = "Send a message to the front"
@@ -78,7 +82,7 @@ class HurryMessage(Operation):
 
 
 def _found(asked: Asked) -> Inspected:
-    """The message, which must be one that can be hurried."""
+    """Return the message. Raises ``Refused`` if it cannot be sent to the front."""
     topic, group, offset = asked["topic"], asked["group"] or None, asked["offset"]
     using = conf.database()
     if group is not None:

@@ -1,4 +1,4 @@
-"""The page of leases: who delivers from which partition."""
+"""The page of leases: the subscriber that delivers from each partition."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class PartitionLeaseAdmin(ReadOnlyAdmin):
 
     @admin.display(description="state")
     def state(self, row: Any) -> str:
-        """By the database's clock and the topic's LEASE_DURATION, as the workers see it."""
+        """Return the badge of the state, by the database's clock and the topic's LEASE_DURATION, as workers do."""
         if not row.holder:
             return badge("waiting", "free")
         if row.lease_renewed_at <= row.now_ms - conf.lease_ms(row.topic):

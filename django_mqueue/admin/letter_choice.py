@@ -1,4 +1,4 @@
-"""Which dead letters are meant on the pages: a form in the query of a URL, and what the queue makes of it."""
+"""The choice of dead letters: a form in the query of a URL, and the queue's ``Choice`` made from it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ SELECTED_MOST = 500
 
 
 class OfLetters(forms.Form):
-    """The topic that letters came from. ``dead``: their own, where it is not the one of the settings now."""
+    """The original topic of dead letters.
+
+    ``dead``: the dead-letter topic, if it is not the topic of the current settings.
+    """
 
     topic = NameField("topic", topic_limit(), widget=forms.HiddenInput)
     dead = NameField("dead", DEAD_TOPIC_MAX, required=False, widget=forms.HiddenInput)
@@ -44,7 +47,10 @@ _LIKE = "A part of the error's first line; # is any number or id."
 
 
 class LetterFilter(OfLetters):
-    """All that is given must fit. ``exact``: of links that have counted, error and line as they are, whole."""
+    """The filter of dead letters. A dead letter must match all fields that are given.
+
+    ``exact``: ``error`` and ``line`` must be equal, not only similar. The links of the page of errors set it.
+    """
 
     group = NameField("group", names.GROUP_MAX, required=False, label="Group")
     error = forms.CharField(required=False, max_length=200, label="Error class", help_text=_CLASS)
@@ -66,7 +72,7 @@ class LetterFilter(OfLetters):
 
     @property
     def query(self) -> dict[str, str]:
-        """What is given, for links."""
+        """The fields that are given, for links."""
         return {name: self.data[name] for name in self.fields if self.data.get(name)}
 
     @property
@@ -79,7 +85,7 @@ def dead_topic(asked: Asked) -> str:
 
 
 def choice(asked: Asked) -> Choice:
-    """Of the cleaned data of ``LetterFilter``, or of a form with its topics and ``offsets``."""
+    """Return the ``Choice`` for the cleaned data of ``LetterFilter``, or of a form with topics and ``offsets``."""
     offsets = asked.get("offsets")
     return Choice(
         asked["topic"],
@@ -101,8 +107,8 @@ def choice(asked: Asked) -> Choice:
 def words(asked: Asked, *, logged: bool = False) -> str:
     """Return the choice as a part of a sentence: ``topic orders (group billing, error TimeoutError)``.
 
-    It lists what ``named`` says of letters that were ticked. ``logged``: without values of payloads and texts of
-    errors, because readers of the admin's log may not have the right to see them.
+    ``named`` in ``asked``: the ids of dead letters that were ticked. ``logged``: leave out values of payloads and texts
+    of errors, because readers of the admin's log may not have the right to see them.
     """
     said = [f"ticked: {asked['named']}"] if asked.get("named") else []
     for name, label in (
@@ -120,7 +126,7 @@ def words(asked: Asked, *, logged: bool = False) -> str:
 
 
 def list_url(request: HttpRequest, asked: Asked | None, was: str = "") -> str:
-    """The list that an operation began at; ``was`` is that page's query."""
+    """Return the URL of the list from which an operation began. ``was``: the query of that list."""
     if asked is None:
         return address(request, "deadletter_changelist")
     if was:
@@ -133,7 +139,7 @@ def query_text(query: dict[str, Any]) -> str:
 
 
 class Offsets(forms.Field):
-    """The letters that were ticked."""
+    """The offsets of the dead letters that were ticked."""
 
     widget = forms.MultipleHiddenInput
     hidden_widget = forms.MultipleHiddenInput
@@ -156,7 +162,11 @@ def _ms(when: datetime | None) -> int | None:
 
 
 def _test(path: str, value: str) -> Any:
-    """What the form says is a text; in the payload it may stand as that, or as the number that it looks like."""
+    """Return a filter for the payload, or None without a path.
+
+    The form's value is a text. It matches the same text in the payload, or the number, true, false or null that it
+    spells. A list or an object matches only as JSON.
+    """
     if not path:
         return None
     wanted: set[Any] = {value}

@@ -1,4 +1,4 @@
-"""One dead letter's payload changed, shown beside what it was, and sent back in one transaction."""
+"""Change one dead letter's payload, show the difference, and redrive it in one transaction."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HOW = [("json", "JSON"), ("hex", "bytes, hexadecimal"), ("base64", "bytes, base6
 class Edited(forms.Form):
     offset = forms.IntegerField(min_value=0, max_value=letters.END, widget=forms.HiddenInput)
     seen = forms.CharField(max_length=64, widget=forms.HiddenInput)
-    """What the letter was when it was read into the form."""
+    """Fingerprint of the dead letter when the form was filled."""
     how = forms.ChoiceField(choices=HOW, label="The payload is")
     payload = forms.CharField(
         strip=False,
@@ -47,7 +47,7 @@ class Edited(forms.Form):
 
 
 class EditLetter(Operation):
-    """``?offset=``."""
+    """The operation that changes one dead letter: ``?offset=``."""
 
     route, url_name = "edit", "edit_deadletter"
     rights = ("view_deadletter", "redrive_deadletter", "edit_deadletter")
@@ -153,7 +153,7 @@ class EditLetter(Operation):
         return bool(letter.metadata["encoding"] == encoding.BYTES)
 
     def _content(self, letter: Letter, asked: Asked) -> encoding.Encoded:
-        """As it will be stored. Raises ``TypeError`` or ``ValueError`` for what cannot be."""
+        """Return the payload as it will be stored. Raises ``Refused`` or ``ValueError`` if it cannot be stored."""
         message, size = letter.message, conf.get("MAX_PAYLOAD_BYTES", letter.row["original_topic"])
         try:
             return encoding.encode(asked["content"], message.kind, letter.metadata["headers"], size)

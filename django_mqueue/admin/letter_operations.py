@@ -1,4 +1,4 @@
-"""Dead letters that go back to their groups, or away: those that were ticked, or all that match."""
+"""Redrive or purge dead letters: a selection from the list, or all that match a filter."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ IDS_SHOWN = 5
 
 class _Was(forms.Form):
     was = forms.CharField(required=False, max_length=4_000, strip=False, widget=forms.HiddenInput)
-    """The query of the list that it began at."""
+    """The query of the list from which the operation began."""
 
 
 class Selected(OfLetters, _Was):
@@ -38,7 +38,7 @@ class Selected(OfLetters, _Was):
 
 
 class Matching(LetterFilter, _Was):
-    """``up_to``: the newest letter when it was shown what would happen."""
+    """The filter as hidden fields. ``up_to``: the offset of the newest dead letter when the plan was shown."""
 
     up_to = forms.IntegerField(required=False, min_value=0, max_value=letters.END, widget=forms.HiddenInput)
 
@@ -71,7 +71,7 @@ class PurgeMatchingForm(Matching):
 
 
 class _OnLetters(Operation):
-    """``returns``: to their groups; else they are deleted."""
+    """An operation on dead letters. ``returns``: redrive them to their groups; otherwise delete them."""
 
     returns: ClassVar[bool]
 
@@ -170,13 +170,16 @@ class _OnLetters(Operation):
         )
 
     def _named(self, chosen: Choice) -> str:
-        """The ids of those that were ticked, some of many; nothing where none was."""
+        """Return the first ids of the selection and the number of the others, or "" if the choice is a filter."""
         if chosen.offsets is None:
             return ""
         return wording.listed([printable(id_) for id_ in letters.ids(conf.database(), chosen)], IDS_SHOWN)
 
     def _extent(self, everything: Choice, up_to: int) -> dict[str, Any]:
-        """What progress is measured by: the number of letters, or where there are too many to count, their offsets."""
+        """Return the measure of progress: the number of dead letters.
+
+        If there are too many to count, progress is measured by offsets, from ``first``.
+        """
         number = letters.count(conf.database(), everything, up_to)
         first = letters.oldest(conf.database(), everything.dead_topic) if number.is_more else None
         return {"total": number.number, "first": first}

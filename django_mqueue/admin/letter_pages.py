@@ -1,4 +1,4 @@
-"""Pages of dead letters: a topic's by error, a list of some, one of them."""
+"""Pages of dead letters: a topic's dead letters by error, a list, and the page of one dead letter."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EARLIER = 20
 
 
 class _OfTopic(QueueView):
-    """Pages whose query is that of ``LetterFilter``."""
+    """A page whose query holds the fields of ``LetterFilter``."""
 
     rights = ("view_deadletter",)
     form: LetterFilter
@@ -51,7 +51,7 @@ class _OfTopic(QueueView):
         raise NotImplementedError
 
     def url(self, page: str, **query: Any) -> str:
-        """Of a page about the same letters; what is given is put in place of what was, None is left out."""
+        """Return the URL of a page with the same filter. ``query`` replaces fields; None removes a field."""
         kept = {name: value for name, value in self.form.query.items() if name not in query}
         return address(self.request, page, **{**kept, **query})
 
@@ -61,7 +61,7 @@ class _OfTopic(QueueView):
 
 
 class ErrorsPage(_OfTopic):
-    """The letters of a topic by error: ``?topic=&below=``, and what else ``LetterFilter`` has."""
+    """The dead letters of a topic by error: ``?topic=&below=``, and the other fields of ``LetterFilter``."""
 
     route, url_name = "errors", "deadletter_errors"
     template_name = "admin/django_mqueue/dead_letter_errors.html"
@@ -117,7 +117,7 @@ def _together(groups: list[letters.ErrorGroup]) -> list[tuple[str, int]]:
 
 
 class LettersPage(_OfTopic):
-    """Some letters, newest first: the query is that of ``LetterFilter``, and ``below``."""
+    """A list of dead letters, newest first: the fields of ``LetterFilter``, and ``below``."""
 
     route, url_name = "list", "deadletter_list"
     template_name = "admin/django_mqueue/dead_letter_list.html"
@@ -160,7 +160,7 @@ class LettersPage(_OfTopic):
 
 
 class LetterPage(QueueView):
-    """One letter: ``?offset=``."""
+    """One dead letter: ``?offset=``."""
 
     route, url_name, rights = "letter", "deadletter", ("view_deadletter",)
     template_name = "admin/django_mqueue/dead_letter.html"
@@ -214,7 +214,7 @@ class LetterPage(QueueView):
 
 
 def _readable(error: str) -> list[dict[str, Any]]:
-    """The parts of an error's text, as the template shows them."""
+    """Return the parts of an error's text for the template."""
     return [
         {"is_library": part.is_library, "places": part.places, "text": part.text}
         for part in parts(plain(error))

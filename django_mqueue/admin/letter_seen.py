@@ -1,4 +1,4 @@
-"""What of a dead letter a user may see: its payload, headers and errors may be masked."""
+"""Limit a dead letter to the parts that the user may see: payload, headers and errors may be masked."""
 
 from __future__ import annotations
 
@@ -28,18 +28,21 @@ _TELLING = ("line", "path", "error")
 
 @dataclass(frozen=True)
 class Seen:
-    """Of a topic's letters by a user: ``everything``, or without the texts of errors and what a mask hides."""
+    """A user's view of a topic's dead letters.
+
+    If ``everything`` is false, it leaves out the texts of errors and all that a mask hides.
+    """
 
     everything: bool
 
     def may_ask(self, asked: Asked) -> dict[str, Any]:
-        """What was asked for, without what would tell more than the user may see."""
+        """Return the filter without the fields that would reveal hidden parts."""
         if self.everything:
             return dict(asked)
         return {**asked, "line": "", "path": "", "value": "", "error": self.name(asked.get("error") or "")}
 
     def check(self, asked: Asked) -> None:
-        """Raises ``Refused`` for a choice that the user cannot make."""
+        """Raise ``Refused`` if the choice uses fields that the user may not search."""
         if any(
             (asked.get(name) or "") != told for name, told in self.may_ask(asked).items() if name in _TELLING
         ):
@@ -49,11 +52,11 @@ class Seen:
             )
 
     def name(self, name: str) -> str:
-        """An exception's name; nothing where it may be a text that was given for one, and texts are masked."""
+        """Return the exception's name, or "" if it may be a text that is masked."""
         return name if self.everything or is_class(name) else ""
 
     def names(self, errors: Sequence[ByName]) -> list[ByName]:
-        """What is known of each name, told of those that may be seen and together of all others."""
+        """Return the errors by name, most frequent first. All names that the user may not see share one entry, ""."""
         found: dict[str, list[ErrorGroup]] = {}
         for name, _, groups in errors:
             found.setdefault(self.name(name), []).extend(groups)
@@ -66,14 +69,17 @@ def seen_by(request: HttpRequest, topic: str, dead_topic: str) -> Seen:
 
 
 def shown(request: HttpRequest, letter: Letter) -> Inspected:
-    """Return the letter as the user may see it: its original topic and its own topic may have different masks."""
+    """Return the letter as the user may see it. Its original topic and its own topic may have different masks."""
     message = letter_story.as_message(letter)
     return replace(masking.shown(request, replace(message, topic=letter.topic)), topic=message.topic)
 
 
 def payload(letter: Letter, seen: Inspected, *, everything: bool) -> SafeString:
-    """As it is stored where nothing of it is masked. A mask may have changed the payload that it was given, so that
-    it is none other: ``everything`` says whether there was one for this user."""
+    """Return the payload as HTML.
+
+    ``everything``: no mask applies to this user, so the result is the stored payload. Otherwise the result is the
+    payload of ``seen``, because a mask may have changed it.
+    """
     if isinstance(seen.payload, payloads.Withheld):
         return format_html('<p class="quiet">{}</p>', str(seen.payload))
     body, how = bytes(letter.row["payload"]), letter.metadata["encoding"]

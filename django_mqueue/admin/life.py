@@ -1,4 +1,4 @@
-"""The life of one message on one page: what it is, how it stands with each group, what came of it."""
+"""The page of one message: its content, its status for each group, and its failed attempts."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from .views import QueueView, may
 
 GROUPS = 200
 ERRORS = 100
-"""Tracebacks on the page; of each group there are ten at most."""
+"""Maximum number of tracebacks on the page; each group has ten at most."""
 MASKED_WHOLE = 4 * 1_048_576
-"""Bytes of a payload that is read whole to be masked."""
+"""Maximum bytes of a payload that is read whole in order to mask it."""
 
 
 class LifePage(QueueView):
@@ -71,7 +71,10 @@ class LifePage(QueueView):
 
 
 def read(request: HttpRequest, word: str) -> Life | None:
-    """The message at the offset that a URL says, with as much of its payload as the user's page needs."""
+    """Return the message at the offset in the URL, or None if there is no such message.
+
+    It reads as much of the payload as the page needs for this user.
+    """
     if not (word.isascii() and word.isdigit() and len(word) < 20 and 0 < int(word) < 1 << 63):
         return None
 
@@ -82,7 +85,7 @@ def read(request: HttpRequest, word: str) -> Life | None:
 
 
 def sections(found: Life, message: Inspected) -> list[tuple[str, list[tuple[str, str, str]]]]:
-    """(title, fields) of the facts; a field is (name, label, HTML)."""
+    """Return the facts as (title, fields). A field is (name, label, HTML)."""
     where = [
         ("offset", "Offset", str(_offset(found))),
         ("topic", "Topic", name(found.stored_in)),
@@ -129,7 +132,7 @@ def _offset(found: Life) -> int:
 
 
 class Row:
-    """How the message stands with one group, as the page says it."""
+    """The status of the message for one group, as the page shows it."""
 
     def __init__(self, request: HttpRequest, found: Life, stand: Stand) -> None:
         self.stand, view = stand, stand.view
@@ -166,11 +169,11 @@ ENDED = {
     BEFORE_START: "The group began after it.",
     NOT_RECORDED: "The group is past it; no delivery of it is on record.",
 }
-"""In words, where no handler has done a message that is done."""
+"""Explanations for messages that are done although no handler has finished them."""
 
 
 def _words(stand: Stand) -> str:
-    """Where it is now, in words."""
+    """Return a text about the message's current position, or ""."""
     view = stand.view
     if not stand.is_for:
         return "It is not for this group."
@@ -192,7 +195,7 @@ def _is_at_the_front(stand: Stand) -> bool:
 
 
 def _until(stand: Stand) -> tuple[str, str | None]:
-    """The time that matters: what it is, and when."""
+    """Return the label and the HTML of the relevant time, or ("", None)."""
     view = stand.view
     if view.status == DONE and view.done_at is not None and stand.set_aside is None:
         return "Since", when(view.done_at)
@@ -206,7 +209,7 @@ def _until(stand: Stand) -> tuple[str, str | None]:
 
 
 def attempts(request: HttpRequest, found: Life, message: Inspected) -> list[dict[str, Any]]:
-    """Failed attempts of all groups, newest first; each error as the user may see it."""
+    """Return the failed attempts of all groups, newest first. Masks apply to each error."""
     of_groups: list[tuple[str, Sequence[FailedAttempt]]] = []
     if message.status == DEAD or (message.status == SCHEDULED and message.errors):
         of_groups.append((message.group or message.target or "", message.errors))
@@ -233,14 +236,14 @@ def attempts(request: HttpRequest, found: Life, message: Inspected) -> list[dict
 
 
 def to_letter(request: HttpRequest, offset: int) -> str:
-    """The page of a dead letter, where it can be sent back; for who may not see that, of its row."""
+    """Return the URL of a dead letter's page, or of its row if the user may not see dead letters."""
     if may(request, "view_deadletter"):
         return address(request, "deadletter", offset=offset)
     return address(request, "message_change", offset)
 
 
 def related(request: HttpRequest, found: Life) -> list[tuple[str, SafeString | str]]:
-    """(what it is, link) of the rows that belong to the same message."""
+    """Return (title, link) for each row that belongs to the same message."""
 
     def to(one: Related) -> SafeString:
         return link(address(request, "message_change", one.offset), f"{one.offset} in {one.topic}")

@@ -1,4 +1,4 @@
-"""URLs of the queue's pages. Names of topics and the like stand in the query: they may hold anything."""
+"""URLs of the queue's pages. Names of topics and groups are in the query, because they may hold any character."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ APP = "django_mqueue"
 
 
 def address(request: HttpRequest, page: str, *args: object, **query: object) -> str:
-    """The URL of a page of the site that the request is of: ``address(request, "group", topic="orders")``.
+    """Return the URL of a page on the request's admin site: ``address(request, "group", topic="orders")``.
 
-    ``page`` is the end of the URL's name, after ``admin:django_mqueue_``; what is None is left out of the query.
+    ``page``: the end of the URL's name, after ``admin:django_mqueue_``. Query parameters that are None are left out.
     """
     path = reverse(f"admin:{APP}_{page}", args=args, current_app=getattr(request, "current_app", None))
     given = {name: value for name, value in query.items() if value is not None}
@@ -25,7 +25,7 @@ def address(request: HttpRequest, page: str, *args: object, **query: object) -> 
 
 
 def overview(request: HttpRequest) -> str:
-    """The URL of the app's landing page."""
+    """Return the URL of the app's landing page."""
     return reverse("admin:app_list", args=(APP,), current_app=getattr(request, "current_app", None))
 
 

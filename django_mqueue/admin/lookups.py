@@ -1,4 +1,4 @@
-"""What a list can be narrowed to: whole values by index, instead of a search for parts of them."""
+"""Lookups that narrow a list: whole values by index, instead of a search for parts of values."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ _NUMBERS = range(0, 1 << 63)
 
 @dataclass(frozen=True)
 class Lookup:
-    """One field of the form. ``name`` is the query parameter and the ORM's lookup; ``needs`` names those
-    without which no index serves it."""
+    """One field of the lookup form.
+
+    ``name``: the query parameter, which is also the ORM's lookup. ``needs``: other lookups that must also be given,
+    because no index serves this one without them.
+    """
 
     name: str
     label: str
@@ -21,7 +24,7 @@ class Lookup:
 
 @dataclass(frozen=True)
 class Chosen:
-    """``given`` is what can be looked up, ``problems`` says what was left out and why."""
+    """``given``: the lookups that are applied. ``problems``: the lookups that were left out, with the reasons."""
 
     given: dict[str, str]
     problems: list[str]
@@ -33,12 +36,12 @@ KEY = Lookup("partition_key", "Key", needs=("topic",))
 
 
 def choose(lookups: Sequence[Lookup], parameters: Mapping[str, str]) -> Chosen:
-    """Take from the query's parameters what the form's fields say; empty fields say nothing."""
+    """Select the lookups from the query's parameters. Empty fields are ignored."""
     labels = {lookup.name: lookup.label for lookup in lookups}
     given = {lookup.name: parameters[lookup.name] for lookup in lookups if parameters.get(lookup.name)}
     problems: dict[str, str] = {}
     before = -1
-    while len(problems) != before:  # What was left out may be what another needs.
+    while len(problems) != before:  # Leaving out one lookup may invalidate another.
         before = len(problems)
         for lookup in (each for each in lookups if each.name in given):
             missing = [labels[name] for name in lookup.needs if name not in given]

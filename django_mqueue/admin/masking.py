@@ -1,4 +1,4 @@
-"""What of a message a user may see: payloads, headers and errors as the topic's ``MASK`` gives them back."""
+"""Mask messages for users: payloads, headers and errors as the topic's ``MASK`` returns them."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ TOO_LONG = Withheld("masked: too long to be masked here")
 
 
 def sees_all(request: HttpRequest, topic: str) -> bool:
-    """Whether nothing of a topic's messages is hidden from the user: they have the right, or there is no mask."""
+    """Return whether the user sees a topic's messages unmasked: by right, or because the topic has no mask."""
     return may(request, "unmask_message") or not has_mask(topic)
 
 
 def shown(request: HttpRequest, message: Inspected) -> Inspected:
-    """The message as the user may see it. ``message`` has its whole payload, or what is longer is withheld."""
+    """Return the message as the user may see it. If a mask applies and the payload was cut, the payload is hidden."""
     return message if may(request, "unmask_message") else masked(message)
 
 
 def as_seen(request: HttpRequest, test: Callable[[Inspected], bool]) -> Callable[[Inspected], bool]:
-    """Return a filter that is given what the user may see of each message."""
+    """Return a filter that tests the parts of a message that the user may see."""
     return test if may(request, "unmask_message") else lambda message: test(masked(message))
 
 
 def masked(message: Inspected) -> Inspected:
-    """Return the message with the payload, headers and errors that the masks of its topics give back.
+    """Return the message with the payload, headers and errors that the masks of its topics return.
 
     A dead letter also has the mask of the topic that its row names: its own topic may have an ending that the settings
-    no longer know. A mask that fails, or gives back what cannot be shown, hides all three.
+    no longer contain. If a mask fails, or returns a value that cannot be shown, all three are hidden.
     """
     topics = {conf.original_topic(topic) for topic in (message.original_topic, message.topic) if topic}
     try:
@@ -54,7 +54,7 @@ def masked(message: Inspected) -> Inspected:
         for mask, topic in masks.items():
             message = _taken(message, mask(replace(message, topic=topic)))
         return message
-    except Exception as error:  # Whatever the project's function does. Its text may hold what it is to hide.
+    except Exception as error:  # The mask may raise anything. The text may hold secrets.
         logger.error("The mask of topic %r failed: %s", message.topic, type(error).__name__)
         return _hidden(message, FAILED)
 
@@ -63,14 +63,14 @@ def has_mask(topic: str) -> bool:
     """Return whether the topic's messages are masked for users without the right to see everything."""
     try:
         return conf.mask(topic) is not None
-    except Exception:  # It cannot be had: ``masked`` hides all.
+    except Exception:  # The mask cannot be loaded: ``masked`` hides everything.
         return True
 
 
 def may_hold_masked(topic: str) -> bool:
     """Return whether the topic has a mask, or may hold dead letters of a topic that has one.
 
-    By its name alone: an earlier ``DLQ_SUFFIX`` made it longer than the name of the original topic.
+    Only the name decides: an earlier ``DLQ_SUFFIX`` may be the end of this name, after the name of the original topic.
     """
     endings = range(1, min(conf.DLQ_SUFFIX_MAX, len(topic) - 1) + 1)
     return has_mask(topic) or any(has_mask(topic[:-cut]) for cut in endings)

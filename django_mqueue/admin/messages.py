@@ -1,4 +1,4 @@
-"""Messages: their list, the life of each, and what is done with them."""
+"""Messages: their list, the page of each message, and the operations on them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .publishing import PublishMessage
 
 
 class MessageAdmin(ReadOnlyAdmin):
-    """Django's list and page of one row give way to the queue's own, at the same addresses."""
+    """Replaces Django's list and page of one row with the queue's own pages, at the same URLs."""
 
     order = ("-offset",)
     views = (PublishMessage, HurryMessage)
@@ -32,6 +32,6 @@ class MessageAdmin(ReadOnlyAdmin):
 
 
 def _only_read(request: HttpRequest) -> None:
-    """As the pages of all other rows."""
+    """Raise ``PermissionDenied`` unless the request only reads."""
     if request.method not in ("GET", "HEAD"):
         raise PermissionDenied

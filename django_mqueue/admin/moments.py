@@ -1,4 +1,4 @@
-"""Dates and times that forms ask for: always aware, also in projects without ``USE_TZ``, whose own are not."""
+"""Form fields for dates and times. Values are always aware, also in projects without ``USE_TZ``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ class Moment(forms.DateTimeField):
 
 
 def _aware(moment: datetime) -> datetime:
-    """Not what a clock that is put forward or back never shows, or shows twice; as Django has it with ``USE_TZ``."""
+    """Return the moment with the current time zone.
+
+    Raises ``ValidationError`` for a time that a clock change skips or repeats, as Django does with ``USE_TZ``.
+    """
     zone = timezone.get_current_timezone()
     if zone.utcoffset(moment.replace(fold=1 - moment.fold)) != zone.utcoffset(moment):
         raise ValidationError(f"There is no such time, or there are two, in the time zone {zone}.")

@@ -1,4 +1,4 @@
-"""The page of offsets: how far each group is, by partition; and, apart from those, what is known of each topic."""
+"""The page of offsets: each group's position by partition, and the topics' own rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class RowsFilter(admin.SimpleListFilter):
-    """Groups' rows or topics' own. The choices are fixed, so that none is read from the table."""
+    """A filter: rows of groups, or rows of topics. The choices are fixed, so no query reads them."""
 
     title = "owner"
     parameter_name = "whose"
@@ -48,14 +48,14 @@ class RowsFilter(admin.SimpleListFilter):
 
 
 def _partition(row: Offset) -> dict[str, str] | None:
-    """The row among the group's partitions; all of them for a registration."""
+    """Return the query of the partitions' page: one partition, or all partitions for a registration."""
     if not row.consumer_group:
         return None
     return {**of_group(row), "key": row.partition_key} if row.partition_key else of_group(row)
 
 
 class OffsetAdmin(ReadOnlyAdmin):
-    """The rows of the gate, which are locks and nothing else, are shown to nobody."""
+    """Lists groups' and topics' rows, but not the rows of the gate: they are only locks."""
 
     order = ("consumer_group", "topic", "partition_key")
     lookups = (GROUP, TOPIC_OF_GROUP, KEY)
@@ -93,7 +93,7 @@ class OffsetAdmin(ReadOnlyAdmin):
 
     @admin.display(description="status")
     def status(self, row: Offset) -> str:
-        """Only a registration can be paused, or resetting."""
+        """Return the badge of a registration or of a removal. Other rows cannot be paused or reset."""
         if not row.consumer_group and removal.group_of(row.partition_key):
             return badge("bad", "being removed")
         if row.partition_key or not row.consumer_group:

@@ -1,4 +1,4 @@
-"""What operators do: asked for, shown with its consequences, confirmed by POST, done, told and written down."""
+"""Operations: ask for input, show a plan, let the user confirm it by POST, perform it, and log it."""
 
 from __future__ import annotations
 
@@ -32,35 +32,38 @@ def _lists(values: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 class Refused(Exception):
-    """It cannot be done; the text says why, and what can be done instead."""
+    """The operation cannot be done. The text says why, and what the user can do instead."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What will happen, shown before it does. ``what`` is the sentence to agree to, with the count in it."""
+    """The effect of an operation, shown before it is performed.
+
+    ``what``: the question that the user confirms, with the count in it.
+    """
 
     what: str
     consequences: Sequence[str] = ()
     warnings: Sequence[str] = ()
-    """Shown before the consequences: the user has probably not asked for what will happen."""
+    """Shown before the consequences: the effect is probably not what the user wants."""
     button: str = "Yes, do it"
     is_destructive: bool = False
     is_empty: bool = False
-    """There is nothing to do: no button."""
+    """The operation would change nothing: the page has no button."""
     ask: Sequence[str] = ()
-    """Fields of the form that can be changed beside the button; the others are hidden there."""
+    """Fields of the form that the user can change next to the button. The other fields are hidden."""
     fixed: Mapping[str, str] = field(default_factory=dict)
-    """Fields that what is shown rests on, with their values: they come back with the button."""
+    """Fields on which the plan depends, with their values. The button's POST sends them back."""
     context: Mapping[str, Any] = field(default_factory=dict)
-    """For the template of an operation that shows more."""
+    """Additional context for the template."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """What came of it: ``told`` is for the user and for the log of actions.
+    """The result of an operation, or of one of its steps.
 
-    ``more``: there is more to do; ``carried`` is what the next step is told (JSON), ``count`` and ``total`` are for the
-    progress that is shown.
+    ``told``: the text for the user and for the log. ``more``: another step follows. ``carried``: data for the next step
+    (JSON). ``count`` and ``total``: the progress that is shown.
     """
 
     told: str
@@ -72,38 +75,44 @@ class Done:
 
 
 class Operation(QueueView):
-    """Subclasses say what is asked for (``form_class``), what it would do (``plan``) and do it (``perform``).
+    """A view that asks for input, shows a plan, and performs the plan after confirmation.
 
-    A GET, or a POST without ``confirmed``, changes nothing: with a form that is not complete it shows the form, else
-    the plan with a button. The button's POST performs. Both methods may raise ``Refused``, errors of the queue's own
-    and ``ValueError``: they are shown with the form. What takes long is done in steps, see ``Done.more``: each step is
-    a POST of its own, which the browser sends by itself, or the user where there is no script; between steps it can be
-    stopped.
+    Subclasses define the input (``form_class``), the effect (``plan``) and the work (``perform``). A GET, or a POST
+    without ``confirmed``, changes nothing: the view shows the form if it is incomplete, else the plan with a button.
+    The button's POST performs the operation.
+
+    ``plan`` and ``perform`` may raise ``Refused``, ``MQueueError`` or ``ValueError``; the view shows the error.
+
+    A long operation runs in steps (see ``Done.more``). Each step is a POST of its own. A script in the browser sends
+    it; without scripts, the user sends it. The user can stop the operation between two steps.
     """
 
     template_name = "admin/django_mqueue/operation.html"
     form_class: ClassVar[type[forms.Form]] = forms.Form
     flag: ClassVar[int] = CHANGE
     prompt: ClassVar[str] = ""
-    """What stands over the form."""
+    """The text above the form."""
     next_button: ClassVar[str] = "Go on"
 
     def plan(self, asked: Asked) -> Plan:
         raise NotImplementedError
 
     def perform(self, asked: Asked, carried: Mapping[str, Any]) -> Done:
-        """``carried`` is empty in the first step."""
+        """Perform the operation, or its next step. ``carried``: data of the previous step; empty in the first step."""
         raise NotImplementedError
 
     def subject(self, asked: Asked) -> Subject:
         raise NotImplementedError
 
     def back(self, asked: Asked | None) -> str:
-        """Where to go when it is over, or given up; ``asked`` is None where what was asked for cannot be read."""
+        """Return the URL for the end of the operation, or for cancelling it.
+
+        ``asked`` is None if the input is invalid.
+        """
         raise NotImplementedError
 
     def form(self, data: Any) -> forms.Form:
-        """The form; unbound, with what the data say as initial values, if they are no more than a beginning."""
+        """Return the form: bound if the data has all required fields, else unbound with the data as initial values."""
         bound = self.form_class(data)
         if all(name in data for name, one in bound.fields.items() if one.required):
             return bound
@@ -163,7 +172,7 @@ class Operation(QueueView):
         return HttpResponseRedirect(self.back(asked))
 
     def _stopped(self, form: forms.Form) -> HttpResponse:
-        """Between two steps: what is done stays done, and is told."""
+        """Log that the user stopped between two steps. Completed steps remain done."""
         asked = form.cleaned_data
         step = self._step(asked)
         user = self.request.user.pk
@@ -177,10 +186,10 @@ class Operation(QueueView):
         return HttpResponseRedirect(self.back(asked))
 
     def _entry(self, asked: Asked) -> tuple[LogEntry, Mapping[str, Any]]:
-        """That of the step before, with what it carried; or a new one for a first step.
+        """Return the log entry and the data of the previous step, or a new entry for a first step.
 
-        A step is done once: one that is sent again is a first step with an entry of its own, so that no entry tells of
-        fewer than there were.
+        Each step runs once. If a request repeats a step, it counts as a first step with a new entry. So no entry
+        reports fewer objects than were changed.
         """
         user, step = self.request.user.pk, self._step(asked)
         assert user is not None
@@ -195,8 +204,11 @@ class Operation(QueueView):
         return f"django_mqueue.{self.url_name}.{self.request.user.pk}"
 
     def _step(self, asked: Asked) -> dict[str, Any]:
-        """What the step before has left. Of something else that was asked for, of somebody else, or forged: a first
-        step, which does no harm, and has an entry of its own."""
+        """Return the signed data of the previous step, or {} without valid data.
+
+        Data of another input or another user, and forged data, are not valid. The request is then a first step with its
+        own log entry, which is harmless.
+        """
         try:
             found = signing.loads(self.request.POST.get("step", ""), salt=self._salt)
         except signing.BadSignature:

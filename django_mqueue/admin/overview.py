@@ -1,5 +1,7 @@
-"""The overview: all topics and groups, what they do, and what is wrong. It is the app's landing page (a template tag
-puts it there), a page of its own, and the fragment of it that the browser fetches again and again."""
+"""The overview: all topics and groups, their figures and their alarms.
+
+It is the app's landing page (through a template tag), a page of its own, and a fragment that the browser reloads.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,9 @@ from .views import QueueView, may
 logger = logging.getLogger("django_mqueue")
 
 EVERY = 10
-"""Seconds between two looks of a page that refreshes itself."""
+"""Seconds between two reloads of the fragment."""
 FRAGMENT = "X-MQueue-Fragment"
-"""Header by which the browser's script knows that what came is the fragment, and not somebody's login page."""
+"""The browser's script checks this header: a response without it is another page, for example a login page."""
 QUERY_MAX = 1_000
 
 
@@ -27,19 +29,22 @@ PAGE_MAX = 1_000
 
 
 def asked(request: HttpRequest) -> tuple[str, str]:
-    """(name to go on behind, text to find) of the query."""
+    """Return (name after which the list continues, text to find) from the query."""
     return request.GET.get("after", "")[:QUERY_MAX], request.GET.get("find", "").strip()[:QUERY_MAX]
 
 
 def place_of(request: HttpRequest) -> tuple[int, str]:
-    """(number of the page, order) of the query; the first page, worst first, where it says neither."""
+    """Return (page number, order) from the query. The default is the first page, worst first."""
     page, sort = request.GET.get("p", ""), request.GET.get("sort", "")
     number = int(page) if page.isascii() and page.isdigit() and len(page) <= len(str(PAGE_MAX)) else 1
     return max(number, 1), sort if sort in (ranking.NAME, *ranking.SORTS) else ranking.WORST
 
 
 def context_of(request: HttpRequest) -> dict[str, Any]:
-    """What the overview's templates need. A database that does not answer is said, since this page is the way in."""
+    """Return the context of the overview's templates.
+
+    If the database fails, the page says so: it must still open, because it is the entry to the other pages.
+    """
     _, find = asked(request)
     page, sort = place_of(request)
     context: dict[str, Any] = {
@@ -66,7 +71,7 @@ def context_of(request: HttpRequest) -> dict[str, Any]:
 
 
 class OverviewPage(QueueView):
-    """For sites whose landing page is a template of their own; and with ``?fragment=1`` the part that changes."""
+    """The overview for sites that have their own landing page. ``?fragment=1`` returns only the part that changes."""
 
     route, url_name, rights = "overview", "overview", ("view_topic",)
     template_name = "admin/django_mqueue/overview_page.html"

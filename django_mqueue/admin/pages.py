@@ -1,4 +1,4 @@
-"""What the pages of rows share: they only read, and cost the same however long the tables are."""
+"""The base class of the row pages: they are read-only, and their cost does not depend on the tables' length."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ else:
 
 
 class ReadOnlyAdmin(ModelAdmin):
-    """Shows rows to who may view them, and changes none, whatever else the user may do.
+    """Shows rows to users who may view them, and changes none, whatever other rights the user has.
 
-    ``lookups`` are what a list can be narrowed to, ``order`` are the columns that it is sorted by. Subclasses
-    choose what an index serves; sorting by columns and free text search are not offered, since none serves them.
+    ``lookups``: the fields that narrow the list. ``order``: the columns that sort the list. Subclasses choose columns
+    that an index serves. The list has no other sorting and no text search, because no index serves them.
     """
 
     lookups: tuple[Lookup, ...] = ()
     order: tuple[str, ...] = ()
     views: tuple[type[QueueView], ...] = ()
-    """Pages and operations beside the list and the rows."""
+    """Further pages and operations of this model."""
     row_links: tuple[RowLink, ...] = ()
-    """What each row of the list leads to."""
+    """Links in each row of the list."""
     actions = None
     list_per_page = 100
     list_max_show_all = 0
@@ -60,7 +60,7 @@ class ReadOnlyAdmin(ModelAdmin):
         return False
 
     def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
-        """Nothing but ``lookups`` and the filters of the page: others would read the whole table."""
+        """Allow only ``lookups`` and the page's filters. Other lookups would read the whole table."""
         filters = {getattr(item, "parameter_name", None) for item in self.list_filter}
         return lookup in {each.name for each in self.lookups} | filters
 
@@ -75,12 +75,12 @@ class ReadOnlyAdmin(ModelAdmin):
         return [*patterns(self, self.views), *super().get_urls()]
 
     def not_there(self, request: HttpRequest, word: str) -> HttpResponse:
-        """As the admin answers for a row that is not there."""
+        """Return the admin's response for a row that does not exist."""
         answer: HttpResponse = self._get_obj_does_not_exist_redirect(request, self.opts, word)  # type: ignore[attr-defined]
         return answer
 
     def history_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
-        """What was done to it: on the page of all actions, which asks for the right itself."""
+        """Redirect to the page of all actions. That page checks the right itself."""
         return HttpResponseRedirect(
             address(request, "actions", model=self.opts.model_name, object=unquote(object_id))
         )
@@ -89,14 +89,17 @@ class ReadOnlyAdmin(ModelAdmin):
         return BoundedChangeList
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """The rows in the queue's database, each with the time of that database, ``now_ms``."""
+        """Return the rows of the queue's database, each with ``now_ms``: that database's time in epoch milliseconds."""
         rows: QuerySet[Any] = super().get_queryset(request)
         now = RawSQL(NOW_MS, (), output_field=BigIntegerField())
         rows = rows.using(conf.database()).annotate(now_ms=now)
         return rows
 
     def narrow(self, queryset: QuerySet[Any], given: dict[str, str]) -> QuerySet[Any]:
-        """The list's rows by the lookups that the user gave. What is given needs no sorting: MariaDB would."""
+        """Filter the list by the user's lookups, and sort it.
+
+        The ordering leaves out the columns that the filter fixes: with them, MariaDB would sort the rows.
+        """
         order = [column for column in self.order if column not in given]
         return queryset.filter(**given).order_by(*order or ["pk"])
 

@@ -1,4 +1,4 @@
-"""Pages over the first hundreds of rows of a list. Never counts: that would read the whole table."""
+"""Pages over the first ``LIMIT`` rows of a list. The paginator never counts: a count reads the whole table."""
 
 from __future__ import annotations
 
@@ -14,30 +14,33 @@ else:
     _Paginator = Paginator
 
 LIMIT = 500
-"""Rows of a list that can be paged through; who wants others looks them up."""
+"""Maximum number of rows in the pages of a list. Lookups find the other rows."""
 
 
 class Found(QuerySet[Any]):
-    """A list whose first keys are known already, in its order: MariaDB takes a third of a second to look five hundred
-    composite ones up among millions. What narrows it further knows no keys."""
+    """A queryset whose first keys are already known, in its order.
+
+    MariaDB needs a third of a second to find 500 composite keys among millions of rows. A queryset that is filtered
+    further does not keep the keys.
+    """
 
     keys: list[Any] | None = None
 
     @classmethod
     def with_keys(cls, queryset: QuerySet[Any], keys: list[Any]) -> Found:
-        """The same rows; ``keys``: one more than a list shows where there are more."""
+        """Return the same rows with known keys. ``keys``: one more than ``LIMIT`` if there are more rows."""
         found = cls(queryset.model, queryset.query, queryset.db)
         found.keys = keys
         return found
 
 
 class BoundedPaginator(_Paginator):
-    """Reads the keys of the first rows, off the index that the list is ordered by, and then one page's rows by key."""
+    """Reads the keys of the first rows from the index of the list's order, and then one page's rows by key."""
 
     object_list: QuerySet[Any]
 
     def __init__(self, object_list: QuerySet[Any], per_page: int, *, rows: QuerySet[Any]) -> None:
-        """``rows`` are those of the page: everything that is shown of them, and no conditions beside the key."""
+        """Set ``rows``: the queryset of the page's rows, without conditions except the key."""
         super().__init__(object_list, per_page)
         self._rows = rows
         if isinstance(object_list, Found) and object_list.keys is not None:
@@ -53,7 +56,7 @@ class BoundedPaginator(_Paginator):
 
     @property
     def is_cut(self) -> bool:
-        """Whether there are more rows than can be paged through."""
+        """True if there are more rows than the pages can show."""
         return len(self._keys) > LIMIT
 
     def page(self, number: int | str) -> Page[Any]:

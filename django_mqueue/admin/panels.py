@@ -1,4 +1,4 @@
-"""Parts of the pages of topics and groups, which whoever has something to show there adds."""
+"""Panels: additional parts of the pages of topics and groups. Other modules can add panels."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from .views import may
 
 @dataclass(frozen=True)
 class Panel:
-    """A part of a page. ``context`` is called with the request and the names (topic, or topic and group), and gives
-    what ``template`` needs beside these and ``request``."""
+    """An additional part of a page.
+
+    ``context``: called with the request and the names (topic, or topic and group). It returns the context of
+    ``template``. The names and ``request`` are added to it.
+    """
 
     ident: str
     title: str
@@ -26,7 +29,7 @@ class Panel:
 
 
 def panels(request: HttpRequest, wanted: Iterable[Panel], **names: str) -> list[tuple[Panel, SafeString]]:
-    """The panels that this user may see, with their HTML."""
+    """Return the panels that the user may see, with their HTML."""
     every = {**names, "request": request}
     return [
         (panel, render_to_string(panel.template, {**every, **panel.context(request, **names)}, request))

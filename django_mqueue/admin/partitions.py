@@ -1,4 +1,4 @@
-"""The partitions of a group: how far it is in each, who works on it, and since when."""
+"""The page of a group's partitions: the position in each, its owner, and since when it has this owner."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class GroupView(QueueView):
 
 
 class PartitionsPage(GroupView):
-    """``?topic=&group=``, and if wanted ``&key=``, ``&subscriber=``, ``&after=``."""
+    """The partitions of a group: ``?topic=&group=``, and optionally ``&key=``, ``&subscriber=``, ``&after=``."""
 
     route, url_name, rights = "partitions", "group_partitions", ("view_offset", "view_partitionlease")
     template_name = "admin/django_mqueue/partitions.html"

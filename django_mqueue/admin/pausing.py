@@ -1,4 +1,4 @@
-"""Groups and topics that are to stand still for a while, and to go on."""
+"""The operations that pause and resume groups and topics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LATER = "Groups that are registered later are not paused by this."
 
 
 class OfGroup(Operation):
-    """Of one group: leads back to its page."""
+    """An operation on one group. It leads back to the group's page."""
 
     form_class = subjects.OfGroup
 
@@ -126,7 +126,7 @@ class ResumeTopic(_OfTopic):
 
 
 def _told_if_it_reads(asked: Asked) -> str:
-    """Why a group that reads the log by itself cannot be paused; nothing of any other one."""
+    """Return the reason why the group cannot be paused: it reads the log itself. Return "" for other groups."""
     if not standing.reads_log(conf.database(), asked["topic"], asked["group"]):
         return ""
     name = f"Group {asked['group']} reads the log of topic {asked['topic']} by itself"

@@ -1,4 +1,4 @@
-"""Payloads and headers to look at: JSON indented, bytes as their length and hexadecimal beginning."""
+"""Payloads and headers as HTML: JSON indented, bytes as their length and first bytes in hexadecimal."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from ..policy.history import Cut, Inspected, Unreadable
 from .display import EMPTY, block, cell, printable, quiet
 
 HEAD_BYTES = 400
-"""Of each payload of a list."""
+"""Bytes that a list reads of each payload."""
 
 BODY_BYTES = 262_144
-"""Of the payload of one message."""
+"""Bytes that the page of one message reads of the payload."""
 
 BODY_CHARACTERS = 1_048_576
-"""Of the same, as it is shown."""
+"""Characters of the payload that the page of one message shows."""
 
 HEX_IN_LIST, HEX_LINE, HEX_LINES = 12, 16, 32
 
 
 class Withheld(str):
-    """What stands in the place of a payload that is not shown, or of an error."""
+    """The text that replaces a hidden payload or error."""
 
 
 def beginning(message: Inspected) -> str:
-    """A message's payload in a list."""
+    """Return a message's payload for a list."""
     payload = message.payload
     if isinstance(payload, Withheld):
         return quiet(payload)
@@ -43,7 +43,7 @@ def beginning(message: Inspected) -> str:
 
 
 def body(message: Inspected) -> SafeString:
-    """A message's payload on its own page."""
+    """Return a message's payload for its own page."""
     payload, size = message.payload, message.size
     if isinstance(payload, Withheld):
         return quiet(payload)
@@ -55,7 +55,7 @@ def body(message: Inspected) -> SafeString:
 
 
 def of_value(value: Any, size: int) -> SafeString:
-    """A JSON value that is ``size`` bytes as it is stored."""
+    """Return a JSON value as HTML. ``size``: its stored size in bytes."""
     text = pretty(value)
     caption = f"JSON, {_bytes(size)}"
     if len(text) > BODY_CHARACTERS:
@@ -66,7 +66,7 @@ def of_value(value: Any, size: int) -> SafeString:
 
 
 def pretty(value: Any) -> str:
-    """A JSON value, indented where that does not make it much longer, as deep nesting would."""
+    """Return a JSON value as indented text, or without indentation if it is too long or nested too deeply."""
     pieces, length = [], 0
     try:
         for piece in DjangoJSONEncoder(ensure_ascii=False, indent=2).iterencode(value):
@@ -87,7 +87,7 @@ def compact(value: Any) -> str:
 
 
 def head(body: bytes, length: int, encoding: str) -> str:
-    """A payload in a list: its beginning, on one line."""
+    """Return the beginning of a payload on one line, for a list."""
     if encoding == BYTES:
         return quiet(f"{_bytes(length)}: {body[:HEX_IN_LIST].hex(' ')}{'…' if length > HEX_IN_LIST else ''}")
     text = body.decode(errors="replace")
@@ -95,7 +95,10 @@ def head(body: bytes, length: int, encoding: str) -> str:
 
 
 def whole(body: bytes, length: int, encoding: str) -> SafeString:
-    """A payload on its own page. ``body`` is the beginning of it where it is longer than ``BODY_BYTES``."""
+    """Return a payload for its own page.
+
+    ``body``: the payload, or its beginning if it is longer than ``BODY_BYTES``.
+    """
     if encoding == BYTES:
         shown = min(length, HEX_LINE * HEX_LINES)
         return _captioned(_bytes(length), shown, length, _hex(body))
@@ -110,14 +113,14 @@ def whole(body: bytes, length: int, encoding: str) -> SafeString:
 
 
 def document(value: Any) -> str:
-    """A JSON value of another column, indented."""
+    """Return a JSON value of another column, indented."""
     if value is None or value == {}:
         return EMPTY
     return block(pretty(value))
 
 
 def part(metadata: Any, name: str) -> Any:
-    """One entry of a message's metadata, None where somebody wrote other metadata than ``publish`` does."""
+    """Return one entry of a message's metadata, or None if another program has written other metadata."""
     return metadata.get(name) if isinstance(metadata, Mapping) else None
 
 

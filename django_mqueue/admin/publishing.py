@@ -1,4 +1,4 @@
-"""A message published by hand."""
+"""The operation that publishes a message by hand."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ ENCODINGS = (
     (HEX, "Bytes: in hexadecimal"),
 )
 COPIED = 262_144
-"""Bytes of a payload that a form is filled with."""
+"""Maximum bytes of a payload that is copied into a form."""
 GROUPS = 200
 REMEMBERED, PUBLISHED = 20, "mqueue-published"
-"""In the session: what was published by forms, so that a form that is sent again stores nothing again, even if the
-message is done and deleted by then."""
+"""The session keeps the last ``REMEMBERED`` messages that forms have published. A form that is sent twice then stores
+nothing the second time, even if its message is already done and deleted."""
 
 
 def parsed(text: str) -> Any:
-    """The JSON value of a field. Raises ``ValidationError`` saying where it is none."""
+    """Return the JSON value of a field. Raises ``ValidationError`` with the position of the error."""
     try:
         return json.loads(text, parse_constant=_not_json)
     except json.JSONDecodeError as problem:
@@ -77,7 +77,7 @@ def _area(rows: int) -> forms.Textarea:
 
 
 class PublishForm(forms.Form):
-    """What ``publish`` takes, and as it takes it. ``outgoing`` and ``body`` are what comes of it."""
+    """The arguments of ``publish``. The cleaned data has the message as ``outgoing``."""
 
     topic = _text("Topic", widget=forms.TextInput({"class": "vTextField"}))
     key = _text("Key", help_text="Messages of one key come in order. Empty: no order asked for.")
@@ -96,7 +96,7 @@ class PublishForm(forms.Form):
     at = Moment(required=False, label="Or at", help_text="Delivered no earlier, by the database's clock.")
 
     def clean_payload(self) -> Any:
-        """Checked in ``clean``: what it is, is told by another field."""
+        """Return the text unchecked. ``clean`` checks it, because the field ``payload_is`` names its format."""
         return self.cleaned_data["payload"]
 
     def clean(self) -> dict[str, Any]:
@@ -136,7 +136,7 @@ class PublishForm(forms.Form):
         return found
 
     def _check(self, given: dict[str, Any]) -> None:
-        """As ``publish`` does, with each error at its field; and that the group is there."""
+        """Check the message as ``publish`` does, and that the group is registered. Show each error at its field."""
         outgoing = OutgoingMessage(
             given["payload_value"], key=given["key"] or None, id=given["id"] or None, kind=given["kind"],
             headers=given["headers_value"], group=given["group"] or None,
@@ -154,7 +154,11 @@ class PublishForm(forms.Form):
 
 
 class PublishMessage(Operation):
-    """``?topic=`` begins a message; ``?copy_of=`` (an offset) one that is filled with what the user sees of it."""
+    """Publish a message by hand.
+
+    ``?topic=`` starts a new message. ``?copy_of=`` (an offset) fills the form with the parts of that message that the
+    user may see.
+    """
 
     route, url_name, rights = "publish", "publish_message", ("publish_message",)
     title = "Publish a message"
@@ -178,7 +182,7 @@ class PublishMessage(Operation):
         return self.render_to_response(context)
 
     def _copied(self, word: str) -> dict[str, Any]:
-        """What the form begins with. Raises ``Refused`` for what it cannot hold."""
+        """Return the initial values for a copy of a message. Raises ``Refused`` if the message cannot be copied."""
         if not may(self.request, "view_message"):
             raise Refused("You may not see messages, so none is copied.")
         found = read(self.request, word)
@@ -266,7 +270,7 @@ class PublishMessage(Operation):
         return address(self.request, "message_changelist", topic=topic)
 
     def _mark(self, asked: Asked) -> str:
-        """What stands in the session for this message; a form without an id publishes another each time."""
+        """Return the session's mark for this message. A form without an id publishes another message each time."""
         place = [asked["topic"], asked["key"], asked["group"], asked["id"] or uuid7()]
         return blake2b(json.dumps(place).encode(), digest_size=12).hexdigest()
 
@@ -287,7 +291,7 @@ def _count(groups: int) -> str:
 
 
 def _when(asked: Asked, paused: list[bool]) -> list[str]:
-    """``paused``: of each group that it is for."""
+    """Return the sentences about the time of delivery. ``paused``: for each group of the message, if it is paused."""
     if asked["delay"]:
         return [f"It is delivered no earlier than {asked['delay']:g} seconds after it was published."]
     if asked["at"]:

@@ -1,4 +1,4 @@
-"""The order of the overview's topics, and what all of them hold together. Pure."""
+"""The order of the overview's topics, and their totals. Pure functions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TopicRow:
     groups: list[GroupRow]
     alarms: list[Alarm]
     unseen: int = 0
-    """Groups beyond those that a page can show."""
+    """Number of groups that do not fit on the page."""
 
     @property
     def bad(self) -> int:
@@ -38,12 +38,12 @@ class TopicRow:
 
     @property
     def notes(self) -> int:
-        """What is good to know, and no alarm yet."""
+        """The number of notes: alarms that are not bad."""
         return len(self.alarms) + sum(len(row.alarms) for row in self.groups) - self.bad
 
     @property
     def oldest(self) -> timedelta:
-        """The age of the oldest message that a group is not done with."""
+        """The age of the oldest open message of any group."""
         return max((row.figures.oldest_age or NOTHING for row in self.groups), default=NOTHING)
 
     @property
@@ -56,7 +56,7 @@ class TopicRow:
 
 @dataclass(frozen=True)
 class Totals:
-    """What some topics hold together. ``oldest``: the age of their oldest open message."""
+    """Sums over some topics. ``oldest``: the age of their oldest open message."""
 
     topics: int
     groups: int
@@ -81,12 +81,12 @@ SORTS: dict[str, Callable[[TopicRow], Any]] = {
     "oldest": lambda row: row.oldest,
     "workers": lambda row: sum(one.figures.workers for one in row.groups),
 }
-"""The greatest first; ``name`` is the other order."""
+"""Sort keys; the greatest value is first. ``NAME`` is the other order."""
 NAME = "name"
 
 
 def ordered(rows: Iterable[TopicRow], sort: str) -> list[TopicRow]:
-    """By name where ``sort`` is that, else the greatest first, and equal ones by name."""
+    """Return the rows by name, or the greatest first and equal rows by name."""
     by_name = sorted(rows, key=lambda row: row.known.topic)
     return by_name if sort == NAME else sorted(by_name, key=SORTS[sort], reverse=True)
 
@@ -109,9 +109,10 @@ def totals(rows: Sequence[TopicRow]) -> Totals:
 
 @dataclass(frozen=True)
 class Standing:
-    """A page of the overview. ``page`` of ``pages``, from 1; ``totals``, ``bad`` and ``notes`` are of all pages.
+    """One page of the overview.
 
-    ``at``: when the oldest of the numbers was counted. ``unseen``: topics that were not looked at closely.
+    ``page``: its number, from 1 to ``pages``. ``totals``, ``bad`` and ``notes``: over all pages. ``at``: the time of
+    the oldest count. ``unseen``: the number of topics without counts.
     """
 
     rows: list[TopicRow]

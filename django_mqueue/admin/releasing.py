@@ -1,4 +1,4 @@
-"""Leases that are to be taken from who holds them: one partition's, or all of a subscriber."""
+"""The operation that releases leases: of one partition, or all leases of a subscriber."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ IN_HAND = 1_000
 
 
 class PartitionField(forms.CharField):
-    """A key, or a partition of messages without one, whose name begins with a blank."""
+    """A key, or a partition of keyless messages, whose name begins with a space."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(strip=False, **kwargs)
@@ -39,7 +39,7 @@ class PartitionField(forms.CharField):
 
 
 class ReleaseForm(subjects.OfGroup):
-    """``holder``: the incarnation that a page has shown; who has come to hold a lease since keeps it."""
+    """``holder``: the incarnation that the page has shown. An incarnation that took a lease later keeps it."""
 
     partition = PartitionField(required=False, widget=forms.HiddenInput)
     subscriber = NameField("subscriber", names.SUBSCRIBER_MAX, required=False, widget=forms.HiddenInput)
@@ -61,7 +61,7 @@ class ReleaseLeases(Operation):
         return subjects.group(asked["topic"], asked["group"])
 
     def back(self, asked: Asked | None) -> str:
-        """To where such a button is, if the user may see that."""
+        """Return the URL of a page that has such a button, if the user may see one."""
         if asked is not None:
             of = {"topic": asked["topic"], "group": asked["group"]}
             if asked["subscriber"] and may(self.request, "view_subscriberheartbeat"):

@@ -1,4 +1,4 @@
-"""A group that is to begin elsewhere: asked where, shown what that would skip and replay, and moved."""
+"""The operation that moves a group: choose the new position, see a preview, and confirm."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OFFSET_MAX = (1 << 63) - 1
 
 
 class ResetForm(subjects.OfGroup):
-    """``life``: the registration that the preview was made of."""
+    """``life``: the registration generation of the preview."""
 
     to = forms.ChoiceField(
         label="Begin with", choices=PLACES, widget=forms.RadioSelect(attrs={"class": "radiolist"})
@@ -59,7 +59,7 @@ class ResetForm(subjects.OfGroup):
 
 
 def start_of(asked: Asked) -> Start:
-    """What ``reset`` is given for what was chosen."""
+    """Return the argument ``start`` of ``reset`` for the user's choice."""
     if asked["to"] == TIME:
         at: datetime = asked["at"]
         return at
@@ -128,7 +128,10 @@ def _is_beyond_the_end(asked: Asked, seen: ResetPreview) -> bool:
 
 
 def _warnings(asked: Asked, seen: ResetPreview) -> list[str]:
-    """Say that a place lies beyond the end: the group then begins at the end, and gets also what comes before."""
+    """Warn if the chosen position is beyond the end of the log.
+
+    The group then starts at the end, so it also gets new messages before the chosen position.
+    """
     gets = "The group gets every message that is published from now on, also"
     if _is_beyond_the_end(asked, seen):
         end = "which is empty" if seen.newest is None else f"whose last message has offset {seen.newest}"

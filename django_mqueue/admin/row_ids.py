@@ -1,4 +1,4 @@
-"""Primary keys in URLs: a composite one as one word that a path can hold, whatever its parts hold."""
+"""Primary keys in URLs. A composite key becomes one word that a path can hold, whatever its parts are."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from base64 import b64decode, b64encode
 from typing import Any
 
 _ALTERNATIVES = b"-."
-"""For base64's ``+`` and ``/``: both mean nothing in a path, and nothing to the admin's own quoting."""
+"""Replacements for base64's ``+`` and ``/``. They mean nothing in a path, and nothing in the admin's quoting."""
 
 
 def encode(key: Any) -> str:
-    """The word for a primary key; a plain one is its own."""
+    """Return the word for a primary key. For a key of one column, it is the key as text."""
     if not isinstance(key, tuple):
         return str(key)
     text = json.dumps(key, ensure_ascii=False, separators=(",", ":"))
@@ -19,7 +19,7 @@ def encode(key: Any) -> str:
 
 
 def decode(word: str, *kinds: type) -> tuple[Any, ...] | None:
-    """The composite key with parts of these kinds that a word stands for; None if it stands for none."""
+    """Return the composite key for a word, or None if the word is not a key with parts of these ``kinds``."""
     try:
         padded = word.encode("ascii") + b"=" * (-len(word) % 4)
         key = json.loads(b64decode(padded, _ALTERNATIVES, validate=True))

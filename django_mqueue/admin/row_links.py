@@ -1,4 +1,4 @@
-"""A column of links in the lists of rows: to what the user may see, or do, where the row is about."""
+"""A column of links in the lists of rows, to the pages and operations that the user may use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .views import may
 
 @dataclass(frozen=True)
 class RowLink:
-    """``query``: for a row, what its page is asked for; None where the row has no such page."""
+    """``query``: returns the query of the page for a row, or None if the row has no such page."""
 
     title: str
     page: str
@@ -30,7 +30,7 @@ def of_group(row: Any) -> dict[str, str]:
 
 
 def column(request: HttpRequest, links: Sequence[RowLink]) -> list[Callable[[Any], str]]:
-    """The column, for ``get_list_display``; none where the user may follow none of the links."""
+    """Return the column for ``get_list_display``, or [] if the user may follow none of the links."""
     mine = [one for one in links if may(request, *one.rights)]
 
     @admin.display(description="more")

@@ -1,4 +1,4 @@
-"""What the overview and the lists of topics and groups show: asked for a page at a time, a few statements for all."""
+"""Rows for the overview and for the lists of topics and groups: one page at a time, in few queries."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from .ranking import GroupRow, Standing, TopicRow
 
 TOPICS_ON_A_PAGE = 25
 TOPICS_ON_THE_OVERVIEW = 5
-"""Their rates cost about ten statements each: samples of what was published and finished."""
+"""The rates of a topic cost about ten queries: they sample published and finished messages."""
 LINES_LOOKED_AT = 200
-"""For the overview, of topics and groups together: as many as ``inspect`` answers at once."""
+"""Maximum number of topics and groups together that the overview counts: the limit of ``inspect`` for one call."""
 GROUPS_OF_A_TOPIC = 30
 HOLDS_ASKED = 8
 RECENT = 5
-"""Minutes that "per minute" is the mean of."""
+"""The rate per minute is the mean over this many minutes."""
 SPARK_POINTS = 60
 
 COUNTED, SURVEYED, RATED, HELD, KNOWN = 5.0, 30.0, 30.0, 30.0, 15.0
-"""Seconds for which answers are kept: what many look at together is asked once. ``SURVEYED`` is for all topics of the
-overview, from which those on the page are chosen."""
+"""Seconds for which results are cached, so that many viewers cost one query. ``SURVEYED``: for all topics of the
+overview, from which a page is chosen."""
 
 
 def late_after(topic: str) -> timedelta:
@@ -36,8 +36,10 @@ def late_after(topic: str) -> timedelta:
 
 @session.one_look()
 def overview(page: int, find: str, sort: str) -> Standing:
-    """A page of the topics whose names contain a text, with all their groups: in an order that is found over all of
-    them, not over the page."""
+    """Return a page of the topics whose names contain ``find``, with up to ``GROUPS_OF_A_TOPIC`` groups each.
+
+    The order is computed over all topics, not over the page.
+    """
     every = list(_all_topics(find))
     looked = _as_many_as_fit(every)
     are_few = len(looked) <= TOPICS_ON_THE_OVERVIEW
@@ -45,7 +47,7 @@ def overview(page: int, find: str, sort: str) -> Standing:
     pages = max(1, -(-len(rows) // TOPICS_ON_THE_OVERVIEW))
     page = min(page, pages)
     here = slice((page - 1) * TOPICS_ON_THE_OVERVIEW, page * TOPICS_ON_THE_OVERVIEW)
-    if not are_few:  # Those on the page are counted anew, and more closely.
+    if not are_few:  # Count the topics on the page again, with fresher numbers.
         fresh = {row.known.topic: row for row in _rows([row.known for row in rows[here]], COUNTED)}
         rows[here] = [fresh[row.known.topic] for row in rows[here]]
     at = min((moment for row in rows for moment in row.counted_at), default=None)
@@ -65,7 +67,7 @@ def _all_topics(find: str) -> Iterator[KnownTopic]:
 
 
 def _as_many_as_fit(topics: Sequence[KnownTopic]) -> list[KnownTopic]:
-    """All of them, or those that look worst at a glance; at least one."""
+    """Return all topics, or the topics that look worst. Return at least one if there is any."""
     lines = [1 + min(len(known.groups), GROUPS_OF_A_TOPIC) for known in topics]
     if sum(lines) <= LINES_LOOKED_AT:
         return list(topics)
@@ -80,7 +82,7 @@ def _as_many_as_fit(topics: Sequence[KnownTopic]) -> list[KnownTopic]:
 
 
 def _rows(topics: Sequence[KnownTopic], max_age: float) -> list[TopicRow]:
-    """What each topic and its groups do, but for their rates."""
+    """Return the topics with their groups, figures and alarms, but without rates."""
     names = [known.topic for known in topics]
     cut = {known.topic: known.groups[:GROUPS_OF_A_TOPIC] for known in topics}
     counted = inspect.group_figures(
@@ -113,7 +115,7 @@ def _with_rates(rows: Sequence[TopicRow]) -> list[TopicRow]:
 
 
 def over_retention(figures: TopicFigures) -> timedelta:
-    """By how much the oldest message of a topic is older than it is to become."""
+    """Return how far a topic's oldest message is past its retention; negative if not yet due."""
     if figures.oldest_published_at is None:
         return timedelta()
     kept_for = timedelta(milliseconds=conf.retention_ms(figures.topic))
@@ -121,7 +123,10 @@ def over_retention(figures: TopicFigures) -> timedelta:
 
 
 def _holds(topics: Sequence[str], overdue: Mapping[str, timedelta]) -> dict[str, list[Hold]]:
-    """Who holds back deletion of those that are furthest over their time; few, for it is asked topic by topic."""
+    """Return the retention blockers of the topics that are furthest past their retention.
+
+    At most ``HOLDS_ASKED`` topics are queried, because each topic costs its own queries.
+    """
     late = sorted((name for name in topics if overdue[name] > timedelta()), key=lambda name: -overdue[name])
     return {name: inspect.holds(name, max_age=HELD) for name in late[:HOLDS_ASKED]}
 
@@ -131,7 +136,7 @@ def group_row(figures: GroupFigures, rates: Rates | None = None) -> GroupRow:
 
 
 def recently(rates: Rates, series: Series) -> float:
-    """Per minute, of a series of minutes of which the last one is not over."""
+    """Return the recent rate per minute of a series with steps of one minute. The last step may not be over."""
     last = series.values[-RECENT:]
     end = rates.start + len(series.values) * rates.step
     over = timedelta() if rates.at is None else max(end - rates.at, timedelta())
@@ -140,7 +145,7 @@ def recently(rates: Rates, series: Series) -> float:
 
 @session.one_look()
 def topics(after: str, find: str) -> tuple[list[TopicRow], str | None]:
-    """The list of topics: without what their groups do."""
+    """Return a page of the list of topics, without the figures of their groups."""
     found = inspect.topics(after=after, containing=find, limit=TOPICS_ON_A_PAGE, max_age=KNOWN)
     held = inspect.topic_figures([known.topic for known in found.topics], max_age=COUNTED)
     rows = [
@@ -152,7 +157,10 @@ def topics(after: str, find: str) -> tuple[list[TopicRow], str | None]:
 
 @session.one_look()
 def groups(after: tuple[str, str], find: str, topic: str) -> tuple[list[GroupRow], tuple[str, str] | None]:
-    """The list of groups, by topic and name: those whose names, and whose topics' names, contain these texts."""
+    """Return a page of the list of groups, by topic and name.
+
+    ``find`` and ``topic``: texts that the names of group and topic must contain.
+    """
     page = list(
         islice(
             (pair for pair in _pairs(after[0], topic) if pair > after and find in pair[1]),
@@ -165,7 +173,7 @@ def groups(after: tuple[str, str], find: str, topic: str) -> tuple[list[GroupRow
 
 
 def _pairs(first: str, containing: str) -> Iterator[tuple[str, str]]:
-    """All pairs of topic and group in their order, from a topic on; the names of 1,000 topics at a time."""
+    """Yield all pairs of topic and group in order, from topic ``first`` on. It reads 1,000 topics at a time."""
     after: str | None = ""
     while after is not None:
         some = inspect.topics(after=after, containing=containing, limit=1_000, max_age=KNOWN)

@@ -1,4 +1,4 @@
-"""What operations are done to: topics and groups, by their names."""
+"""The topics and groups that operations change: forms for their names, and subjects for the log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .audit import Subject
 
 
 class NameField(forms.CharField):
-    """A name as the queue takes it: ``argument`` says which, in the error's text."""
+    """A name that the queue accepts. ``argument``: the name of the argument in the error's text."""
 
     def __init__(self, argument: str, limit: int, **kwargs: Any) -> None:
         self.argument, self.limit = argument, limit
@@ -30,12 +30,12 @@ class NameField(forms.CharField):
 
 
 class OfTopic(forms.Form):
-    """What is said of a topic by a link or a form before."""
+    """The topic that a link or an earlier form names."""
 
     topic = NameField("topic", topic_limit(), widget=forms.HiddenInput)
 
     def clean_topic(self) -> str:
-        """What a topic's scheduled messages and replies are kept in is no topic that anything is done to."""
+        """Refuse the topics of scheduled messages and replies: no operation applies to them."""
         try:
             return names.check_topic(self.cleaned_data["topic"], topic_limit())
         except ValueError as problem:

@@ -1,4 +1,4 @@
-"""The subscribers of a group: who is alive, what each holds, and what it does now and for how long."""
+"""The page of a group's subscribers: their status, leases and current deliveries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .partitions import GroupView
 from .subjects import NameField
 
 SHOWN = 100
-"""Deliveries and subscribers on a page."""
+"""Maximum number of deliveries, and of subscribers, on a page."""
 
 
 class OfSubscribers(subjects.OfGroup):
@@ -42,7 +42,7 @@ class SubscribersPage(GroupView):
 
 
 def members(topic: str, group: str, subscriber: str | None = None) -> dict[str, Any]:
-    """What the template of the subscribers needs: those that are there first, and what they have in hand."""
+    """Return the context of the subscribers' template: live subscribers first, and their messages in flight."""
     using = conf.database()
     everybody = numbers.subscribers(topic, group, using=using)
     chosen = [one for one in everybody if subscriber in (None, one.name)]

@@ -1,4 +1,4 @@
-"""The buttons of groups and topics: what may be done with them as they stand, by the user's rights."""
+"""The buttons of groups and topics, by their current status and the user's rights."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def of_topic(request: HttpRequest, topic: str) -> list[Tool]:
 
 
 def _history(request: HttpRequest, subject: Subject) -> list[Tool]:
-    """What operators have done with it."""
+    """Return the button of the actions on a topic or group, if the user may see the log."""
     if not may(request, "admin.view_logentry"):
         return []
     return [("History", address(request, "actions", model=subject.model._meta.model_name, object=subject.id))]

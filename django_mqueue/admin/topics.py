@@ -1,4 +1,4 @@
-"""Topics: their list, and the page of one."""
+"""Topics: their list, and the page of one topic."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GROUPS_SHOWN = 50
 
 
 class TopicPage(QueueView):
-    """One topic: ``?topic=``, and ``span=hour`` or ``day``."""
+    """One topic: ``?topic=``, and optionally ``span=hour`` or ``span=day``."""
 
     route, url_name, rights = "page", "topic", ("view_topic",)
     template_name = "admin/django_mqueue/topic.html"
@@ -71,14 +71,14 @@ class TopicPage(QueueView):
 
 
 class TopicList(QueueView):
-    """All topics by name, those with a text in their names, a page at a time."""
+    """The list of all topics by name, a page at a time, filtered by a part of the name."""
 
     route, url_name, rights = "list", "topic_list", ("view_topic",)
     template_name = "admin/django_mqueue/topic_list.html"
     title = "Topics"
 
     def crumbs(self) -> list[tuple[str, str | None]]:
-        """This is the list itself."""
+        """Leave out the link to the list, because this page is the list."""
         *above, _, here = super().crumbs()
         return [*above, here]
 
@@ -100,13 +100,13 @@ class TopicAdmin(ReadOnlyAdmin):
         return queryset.filter(consumer_group="", topic__gt="", partition_key="")
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponseBase:  # type: ignore[override]
-        """A topic is more than its row, and may have none."""
+        """Show the queue's own list: a topic may exist without a row in Django's list."""
         return TopicList.as_view(page=self)(request)
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
-        """Links of Django's own, as in the log of actions, lead to the topic's page."""
+        """Redirect Django's own links, such as those in its log of actions, to the topic's page."""
         request.current_app = self.admin_site.name
         key = row_ids.decode(object_id, str)
         page = ("topic_changelist", {}) if key is None else ("topic", {"topic": key[0]})

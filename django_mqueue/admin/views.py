@@ -1,4 +1,4 @@
-"""Pages of the admin beside lists and rows: the rights that each needs, the site's frame, the way between them."""
+"""Pages of the admin other than lists and rows: rights, URLs, breadcrumbs and navigation."""
 
 from __future__ import annotations
 
@@ -28,29 +28,33 @@ NAVIGATION: tuple[tuple[str, str, str], ...] = (
     ("Subscribers", "subscriberheartbeat_changelist", "view_subscriberheartbeat"),
     ("Actions", "actions", "admin.view_logentry"),
 )
-"""Title, page, right: the bar over each page."""
+"""Title, page and right of each link in the navigation bar."""
 
 
 def may(request: HttpRequest, *rights: str) -> bool:
-    """Whether the user has all of these rights, of the queue where no app is named: ``may(request, "view_topic")``."""
+    """Return whether the user has all of these rights: ``may(request, "view_topic")``.
+
+    A right without an app label is a right of the queue's app.
+    """
     return all(request.user.has_perm(right if "." in right else f"{APP}.{right}") for right in rights)
 
 
 class QueueView(TemplateView):
-    """A page. ``route`` is its path below that of its ``page``'s model, ``url_name`` the end of its URL's name.
+    """A page of the queue in the admin.
 
-    ``rights`` are all needed, for every method. Views run without ``ATOMIC_REQUESTS``: what they call in the service
-    layer commits by itself.
+    ``route``: the path below the path of its ``page``'s model. ``url_name``: the end of its URL's name. ``rights``: the
+    user needs all of them, for every method. Views run without ``ATOMIC_REQUESTS``, because the service layer commits
+    its own transactions.
     """
 
     page: ReadOnlyAdmin = None  # type: ignore[assignment]
-    """The ModelAdmin whose URLs it is among: ``as_view`` is given it."""
+    """The ModelAdmin to whose URLs the view belongs. ``as_view`` sets it."""
     route: ClassVar[str]
     url_name: ClassVar[str]
     rights: ClassVar[tuple[str, ...]]
     title = ""
     crumb: ClassVar[tuple[str, str] | None] = None
-    """(title, page) of the page above, if it is not the list of the model."""
+    """(title, page) of the parent page, if that is not the model's list."""
 
     def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> HttpResponseBase:
         if not may(request, *self.rights):
@@ -62,11 +66,11 @@ class QueueView(TemplateView):
         return super().get_context_data(**{**frame(self.request, self.page, self.crumbs()), **kwargs})
 
     def home(self) -> str:
-        """Where the site begins: who may see nothing of the queue's may see that."""
+        """Return the URL of the site's index. Users without rights on the queue may also see it."""
         return reverse("admin:index", current_app=self.page.admin_site.name)
 
     def crumbs(self) -> list[tuple[str, str | None]]:
-        """(title, URL) of the pages above this one that the user may see, and of this one, whose URL is None."""
+        """Return (title, URL) of the parent pages that the user may see, and of this page, whose URL is None."""
         opts = self.page.opts
         name, above = self.crumb or (
             str(opts.verbose_name_plural).capitalize(),
@@ -87,7 +91,7 @@ class QueueView(TemplateView):
 def frame(
     request: HttpRequest, page: ReadOnlyAdmin, crumbs: list[tuple[str, str | None]] | None = None
 ) -> dict[str, Any]:
-    """What the templates of all pages need."""
+    """Return the context that all templates need."""
     return {
         **page.admin_site.each_context(request),
         "request": request,
@@ -98,7 +102,7 @@ def frame(
 
 
 def navigation(request: HttpRequest) -> list[tuple[str, str, bool]]:
-    """(title, URL, whether it is this page) of the pages that the user may see."""
+    """Return (title, URL, is this page) of the pages that the user may see."""
     here, landing = request.path, overview(request)
     found = [("Overview", landing, here == landing)] if may(request, "view_topic") else []
     for title, page, right in NAVIGATION:
@@ -109,7 +113,7 @@ def navigation(request: HttpRequest) -> list[tuple[str, str, bool]]:
 
 
 def patterns(page: ReadOnlyAdmin, views: tuple[type[QueueView], ...]) -> list[URLPattern]:
-    """The URLs of these views, below those of a model."""
+    """Return the URLs of these views, below the URLs of a model."""
     found = []
     for view in views:
         inner = page.admin_site.admin_view(_by_itself(view.as_view(page=page)))

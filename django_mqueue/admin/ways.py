@@ -1,4 +1,7 @@
-"""Where a number is looked at: pages of the messages, letters and leases that it counts, for those who may."""
+"""Links from numbers to the pages of the messages, dead letters or leases that they count.
+
+Each function returns None if the user may not see the page.
+"""
 
 from __future__ import annotations
 
@@ -21,21 +24,21 @@ def to_group(request: HttpRequest, topic: str, group: str) -> str | None:
 def to_messages(
     request: HttpRequest, topic: str, group: str | None = None, status: str | None = None
 ) -> str | None:
-    """The messages of a topic that are in a status (of ``inspect.messages``) for a group."""
+    """Return the URL of a topic's messages with a status (see ``inspect.messages``) for a group."""
     if not may(request, "view_message"):
         return None
     return address(request, "message_changelist", topic=topic, group=group, status=status)
 
 
 def to_key(request: HttpRequest, topic: str, group: str, key: str | None) -> str | None:
-    """The messages of a key. Those without one have no page by partition."""
+    """Return the URL of a key's messages. Keyless messages have no page by partition."""
     if key is None or not may(request, "view_message"):
         return None
     return address(request, "message_changelist", topic=topic, group=group, key=key)
 
 
 def to_letters(request: HttpRequest, topic: str, group: str | None = None) -> str | None:
-    """The dead letters of a topic by error; or those of a group."""
+    """Return the URL of a topic's dead letters by error, or of a group's dead letters."""
     if not may(request, "view_deadletter"):
         return None
     if group is None:
@@ -50,7 +53,7 @@ def to_partitions(request: HttpRequest, topic: str, group: str) -> str | None:
 
 
 def to_subscribers(request: HttpRequest, topic: str, group: str, subscriber: str | None = None) -> str | None:
-    """All subscribers of a group, or one, and what they do now."""
+    """Return the URL of a group's subscribers, or of one subscriber, with their current deliveries."""
     if not may(request, "view_subscriberheartbeat"):
         return None
     return address(request, "group_subscribers", topic=topic, group=group, subscriber=subscriber)

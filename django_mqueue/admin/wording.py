@@ -1,4 +1,4 @@
-"""Numbers and names as sentences have them."""
+"""Numbers and names for sentences."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ NAMES_SHOWN = 10
 
 
 def number(figure: Figure) -> str:
-    """A figure, saying how exact it is: ``12``, ``at least 1,000``, ``about 98,000 (± 1,200)``."""
+    """Return a figure with its accuracy: ``12``, ``at least 1,000``, ``about 98,000 (± 1,200)``."""
     if figure.how == AT_LEAST:
         return f"at least {figure.value:,}"
     if figure.how == ABOUT:
@@ -17,7 +17,7 @@ def number(figure: Figure) -> str:
 
 
 def count(figure: Figure | int, one: str, many: str = "") -> str:
-    """A number of things: ``1 message``, ``no messages``, ``at least 1,000 messages``."""
+    """Return a number of things: ``1 message``, ``no messages``, ``at least 1,000 messages``."""
     known = figure if isinstance(figure, Figure) else Figure(figure)
     if not known.value and known.how != ABOUT:
         return f"no {many or one + 's'}"
@@ -25,6 +25,6 @@ def count(figure: Figure | int, one: str, many: str = "") -> str:
 
 
 def listed(names: list[str] | tuple[str, ...], most: int = NAMES_SHOWN) -> str:
-    """Names in a sentence: the first of them, and how many more."""
+    """Return names for a sentence: the first names, and the number of the others."""
     shown = ", ".join(names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"

@@ -1,1 +1,1 @@
-"""Charts as SVG, of numbers alone: the admin's pages and reports are drawn by the same functions."""
+"""Charts as SVG, drawn from numbers only. The admin's pages and the reports use the same functions."""

@@ -1,7 +1,8 @@
-"""Charts as SVG, drawn by the server: pure functions of numbers. No script, no style: classes name the colours.
+"""Charts as SVG, drawn on the server by pure functions of numbers.
 
-A chart is as wide as its place: lines are drawn in a box that is stretched, texts stand beside it at percentages, so
-that they keep their size. Beneath it stands a table of the same numbers.
+The SVG has no script and no style: CSS classes determine the colours. A chart is as wide as its container. Its lines
+are drawn in a box that stretches. Its texts are outside this box, at percentages, so that they keep their size. Below
+the chart is a table of the same numbers.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from .printing import printable
 from .scales import Unit, moments, top_of
 
 HEIGHT = 150
-"""Of the box of lines, in pixels."""
+"""The height of the box of lines, in pixels."""
 ABOVE, BELOW = 18, 22
-"""Room for the uppermost label, and for the moments."""
+"""The space for the highest label, and for the labels of the time axis, in pixels."""
 SPARK_HEIGHT = 24
 
 Values = Sequence[float | None]
@@ -28,10 +29,11 @@ NOTHING = SafeString("")
 
 @dataclass(frozen=True)
 class Line:
-    """One line: its ``values`` are one for each step, None where nothing is known, which leaves a gap.
+    """One line of a chart.
 
-    ``look`` is the end of a class in figures.css (``mqueue-line-…``). ``area``: filled down to the axis. ``bars``: an
-    upright for each value above 0, and nothing for 0: for what is rare.
+    ``values``: one value for each step. An unknown value is None, and leaves a gap. ``look``: the end of the name of a
+    class in figures.css (``mqueue-line-…``). ``area``: fill the area between the line and the axis. ``bars``: draw a
+    vertical bar for each value above 0, instead of a line; for rare events.
     """
 
     name: str
@@ -52,9 +54,10 @@ def chart(
     zone: tzinfo,
     note: str = "",
 ) -> SafeString:
-    """Lines over a time that begins at ``start``, a value for each ``step``.
+    """Return a chart of lines over a time that begins at ``start``, with one value for each ``step``.
 
-    ``ident`` is an id of the page's that nothing else has; ``note`` is said beneath: that numbers are sampled, say.
+    ``ident``: an HTML id that is unique on the page. ``zone``: the time zone of the labels. ``note``: a text below the
+    chart, for example that the numbers are sampled.
     """
     title = printable(title)
     points = max((len(line.values) for line in lines), default=0)
@@ -127,7 +130,7 @@ def _plot(
 
 
 def described(line: Line, unit: Unit) -> str:
-    """A line in a sentence: its last value, its lowest and its highest."""
+    """Return a sentence with the last, the lowest and the highest value of a line."""
     known = [value for value in line.values if value is not None]
     if not known:
         return f"{printable(line.name)}: nothing is known."
@@ -144,7 +147,7 @@ def _table(
     unit: Unit,
     zone: tzinfo,
 ) -> SafeString:
-    """Newest first. Moments with their day, if there is more than one."""
+    """Return a table of the values, newest first. The times include the date if the chart covers over 12 hours."""
     points = max(len(line.values) for line in lines)
     form = "%Y-%m-%d %H:%M" if step * points > timedelta(hours=12) else "%H:%M:%S"
     head = format_html_join(
@@ -184,7 +187,7 @@ def _said(values: Values, place: int, unit: Unit) -> str:
 
 
 def sparkline(values: Values, label: str, look: str) -> SafeString:
-    """A small line without axes. ``label`` is said to those who do not see it."""
+    """Return a small line without axes. ``label``: the text that a screen reader reads."""
     label = printable(label)
     top = max(top_of([values]), 1)
     return format_html(
@@ -208,7 +211,7 @@ def _sample(look: str) -> SafeString:
 
 
 def _drawn(line: Line, height: float, top: float, shift: float = 0) -> SafeString:
-    """The line in a box as wide as it has values; each stands in the middle of its step."""
+    """Draw a line in a box that is one unit wide for each value. A value is drawn in the middle of its step."""
     path, area, dots = [], [], []
     if line.bars:
         foot = _number(shift + height)
@@ -220,7 +223,7 @@ def _drawn(line: Line, height: float, top: float, shift: float = 0) -> SafeStrin
     for run in () if line.bars else runs(line.values):
         places = [(_number(place + 0.5), _number(shift + height * (1 - value / top))) for place, value in run]
         if len(places) == 1:
-            # A line without length, which its round ends make a dot.
+            # A line of length 0: its round ends make it a dot.
             dots.append(f"M{places[0][0]} {places[0][1]}h0")
         else:
             path.append("M" + "L".join(f"{x} {y}" for x, y in places))
@@ -245,7 +248,7 @@ def _drawn(line: Line, height: float, top: float, shift: float = 0) -> SafeStrin
 
 
 def runs(values: Values) -> Iterable[list[tuple[int, float]]]:
-    """The stretches of values that are known, each with the places."""
+    """Yield each run of known values, as pairs of index and value."""
     run: list[tuple[int, float]] = []
     for place, value in enumerate(values):
         if value is not None:
@@ -258,5 +261,5 @@ def runs(values: Values) -> Iterable[list[tuple[int, float]]]:
 
 
 def _number(value: float) -> str:
-    """Two digits behind the point are finer than any screen."""
+    """Format a number with at most two decimals, which is finer than any screen."""
     return f"{value:.2f}".rstrip("0").rstrip(".")

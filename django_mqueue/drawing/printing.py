@@ -1,4 +1,4 @@
-"""Texts that anybody may have written, such as a page or a terminal can show them."""
+"""Make text from any source safe to show on a page or a terminal."""
 
 from __future__ import annotations
 
@@ -12,18 +12,24 @@ _BREAKS = {9: "\u2409", 10: "\u240a"}
 
 
 def printable(text: str) -> str:
-    """``text`` such as a page can send it: JSON may hold halves of surrogate pairs, UTF-8 may not. What turns the
-    direction of the text around it is made visible, or one thing could be shown as another."""
+    """Return ``text`` with the characters escaped that a page cannot show safely.
+
+    JSON may hold lone surrogates, which UTF-8 cannot encode. Characters that change the direction of the text around
+    them could make one text look like another.
+    """
     sendable = text.encode("utf-8", "backslashreplace").decode()
     return _TURNING.sub(lambda found: f"\\u{ord(found.group()):04x}", sendable)
 
 
 def shown(text: str) -> str:
-    """``text`` for a terminal: without what moves a cursor, changes the screen, or turns a direction. What is JSON
-    stays the same JSON."""
+    """Return ``text`` for a terminal.
+
+    It has no characters that move the cursor, change the screen or change the direction of text. JSON text still
+    decodes to the same value.
+    """
     return printable(plain(text)).replace("\r\n", "\n").replace("\r", "\u240d")
 
 
 def on_a_line(text: str) -> str:
-    """The same, within a line that says more: it begins none of its own."""
+    """Return ``text`` like ``shown``, but on one line: tabs and line breaks become visible symbols."""
     return shown(text).translate(_BREAKS)

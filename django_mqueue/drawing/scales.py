@@ -1,4 +1,4 @@
-"""Axes of charts: where their marks stand, and how numbers, times and moments are written. Pure."""
+"""Axes of charts: the positions of their marks, and the format of numbers, durations and times. Pure functions."""
 
 from __future__ import annotations
 
@@ -16,27 +16,30 @@ _TIMES = (
     *(n * HOUR for n in (1, 2, 3, 6, 12)),
     *(n * DAY for n in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000)),
 )
-"""Steps, in milliseconds, that people count times by."""
+"""The distances between the marks of an axis of durations, in milliseconds."""
 _CLOCK = tuple(n * MINUTE for n in (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1_440, 2_880, 7_200, 14_400))
-"""Steps, in milliseconds, of an axis of moments."""
+"""The distances between the marks of a time axis, in milliseconds."""
 
 
 @dataclass(frozen=True)
 class Unit:
-    """What a chart's values are. ``steps`` gives the distance of the marks up to a value, ``say`` writes one."""
+    """The unit of a chart's values.
+
+    ``step(top, most)`` returns the distance of at most ``most`` marks up to the value ``top``. ``say`` formats a value.
+    """
 
     name: str
     step: Callable[[float, int], float]
     say: Callable[[float], str]
 
     def marks(self, top: float, most: int = 4) -> list[float]:
-        """At most ``most`` marks above 0, and 0: the last one is at or above ``top``."""
+        """Return 0 and at most ``most`` marks above it. The last mark is at or above ``top``."""
         step = self.step(top, most)
         return [step * n for n in range(max(math.ceil(top / step - 1e-9), 1) + 1)]
 
 
 def count_step(top: float, most: int) -> float:
-    """Whole numbers: 1, 2 or 5 with noughts."""
+    """Return the distance of marks at whole numbers: 1, 2 or 5 times a power of ten."""
     least = max(top / most, 1)
     power = 10 ** math.floor(math.log10(least))
     return float(next(n * power for n in (1, 2, 5, 10) if n * power >= least * (1 - 1e-9)))
@@ -48,14 +51,14 @@ def time_step(top: float, most: int) -> float:
 
 
 def count(value: float) -> str:
-    """``12``, ``12,345``, ``0.4``: as exact as is of use."""
+    """Format a number, with one decimal for fractions below 10: ``12``, ``12,345``, ``0.4``."""
     if value < 10 and value != round(value):
         return f"{value:.1f}"
     return f"{round(value):,}"
 
 
 def short_count(value: float) -> str:
-    """``950``, ``12k``, ``1.5M``: for axes."""
+    """Format a number for an axis: ``950``, ``12k``, ``1.5M``."""
     for size, letter in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
         if value >= size:
             return f"{value / size:.3g}{letter}"
@@ -63,7 +66,7 @@ def short_count(value: float) -> str:
 
 
 def duration(ms: float) -> str:
-    """``340 ms``, ``2.5 s``, ``40 s``, ``3 min``, ``2 h 5 min``, ``4 d 3 h``."""
+    """Format milliseconds: ``340 ms``, ``2.5 s``, ``40 s``, ``3 min``, ``2 h 5 min``, ``4 d 3 h``."""
     if ms < SECOND:
         return f"{round(ms)} ms"
     if ms < 10 * SECOND:
@@ -82,7 +85,7 @@ def duration(ms: float) -> str:
 
 
 def age(time: timedelta) -> str:
-    """How long ago: never less than nothing, and no milliseconds."""
+    """Format the age of an event. An age below 1 s, also a negative one, is ``under 1 s``."""
     ms = time / timedelta(milliseconds=1)
     return "under 1 s" if ms < SECOND else duration(ms)
 
@@ -92,9 +95,11 @@ TIME = Unit("time", time_step, duration)
 
 
 def moments(start: datetime, span: timedelta, zone: tzinfo, most: int = 6) -> list[tuple[float, str]]:
-    """(place between 0 and 1, label) of the marks of an axis of moments, at full minutes, hours or days of a zone.
+    """Return (position from 0 to 1, label) of each mark of a time axis.
 
-    Midnight is its day, where the axis is longer than one."""
+    The marks are at full minutes, hours or days of the time zone. If the axis is longer than a day, the label of
+    midnight is its date.
+    """
     ms = span / timedelta(milliseconds=1)
     step = next((one for one in _CLOCK if ms / one <= most), math.ceil(ms / most / DAY) * DAY)
     begin = start.timestamp() * 1000
@@ -110,5 +115,5 @@ def moments(start: datetime, span: timedelta, zone: tzinfo, most: int = 6) -> li
 
 
 def top_of(rows: Sequence[Sequence[float | None]]) -> float:
-    """The largest value that is known; 0 where none is."""
+    """Return the largest known value; 0 if no value is known."""
     return max((value for row in rows for value in row if value is not None), default=0)

@@ -1,4 +1,4 @@
-"""What a group's handlers do at this moment, seen from some of its messages."""
+"""The present activity of a group's handlers, taken from some of the group's messages."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from .sampling import DONE, IN_FLIGHT, Sampled, percentiles
 
 @dataclass(frozen=True)
 class Activity:
-    """``running_for``: how long the handler that has run longest has its message; ``queued_for``: how long the delivery
-    waits for a handler that has waited longest; None where there is none.
+    """The times for which messages run and wait. A time is None if it is unknown or if there is no such message.
 
-    ``usual``: 95 of 100 messages that were done lately took no longer from delivery to answer; None where none was.
-    ``quiet_for``: how long ago anything was delivered or done.
+    - ``running_for``: the time since the oldest delivery that a handler works on.
+    - ``queued_for``: the time since the oldest delivery that waits for a handler.
+    - ``usual``: the 95th percentile of the time from delivery to acknowledgement, for messages that are done.
+    - ``quiet_for``: the time since a message was last delivered or done.
     """
 
     running_for: timedelta | None = None
@@ -25,8 +26,10 @@ class Activity:
 
 
 def activity(rows: Iterable[Sampled], now: int, last: int) -> Activity:
-    """``rows`` may tell of a message twice. ``last``: something has happened then, or what did before is not known. All
-    times are epoch milliseconds."""
+    """Return the activity. All times are epoch milliseconds.
+
+    ``rows`` may hold a message twice. ``last``: a time at which something happened, or before which nothing is known.
+    """
     seen = [row for row in rows if row.delivered_at is not None]
     flying = [row for row in seen if row.status == IN_FLIGHT]
     took = [

@@ -1,4 +1,4 @@
-"""How long a failed message waits before it is tried again, and whether it is."""
+"""Retry policies: they decide whether a failed message is retried, and after what wait."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from ..exceptions import Retry
 from .durations import to_ms
 
 Wait = float | timedelta | None
-"""Seconds, 0 or more, or a ``timedelta``; None: there is no use in trying again."""
+"""Seconds, 0 or more, or a ``timedelta``. None: do not retry."""
 
 RetryPolicy = Callable[[int], Wait] | Callable[[int, BaseException], Wait]
-"""Takes the attempt that just failed (the first is 1), and if it has a place for it the exception."""
+"""Takes the number of the attempt that failed (the first is 1) and, if it has a parameter for it, the exception."""
 
 Policy = Callable[[int, BaseException], Wait]
 
 
 @dataclass(frozen=True)
 class ExponentialBackoff:
-    """``first * factor ** (attempt - 1)`` seconds, at most ``max``, shortened at random by up to ``jitter`` of it.
+    """Wait ``first * factor ** (attempt - 1)`` seconds, at most ``max``, reduced at random by up to ``jitter`` of it.
 
-    The jitter keeps messages that failed together from coming back together ("Exponential Backoff And
-    Jitter", AWS Architecture Blog, 2015). Raises ``ValueError`` for values that give no waiting time.
+    The jitter (0 to 1) keeps messages that failed together from being retried together ("Exponential Backoff And
+    Jitter", AWS Architecture Blog, 2015). Raises ``ValueError`` for invalid values.
     """
 
     first: float = 1
@@ -51,9 +51,10 @@ class ExponentialBackoff:
 
 @dataclass(frozen=True)
 class FixedDelay:
-    """The same wait after each attempt: seconds or a ``timedelta``, shortened at random by up to ``jitter`` of it.
+    """Wait the same time after each attempt, reduced at random by up to ``jitter`` of it.
 
-    Raises ``TypeError`` or ``ValueError`` for what is no time to wait.
+    ``delay``: seconds or a ``timedelta``. ``jitter``: 0 to 1. Raises ``TypeError`` or ``ValueError`` for invalid
+    values.
     """
 
     delay: float | timedelta
@@ -68,9 +69,9 @@ class FixedDelay:
 
 
 class Delays:
-    """A list of waits, one after each attempt: seconds or ``timedelta``. The last one is that of all further attempts.
+    """Wait a time from a list after each attempt: seconds or ``timedelta``. The last entry is for all later attempts.
 
-    Raises ``TypeError`` or ``ValueError`` for an empty list, and for what is no time to wait.
+    Raises ``TypeError`` or ``ValueError`` for an empty list or an invalid time.
     """
 
     def __init__(self, delays: Iterable[float | timedelta]) -> None:
@@ -87,16 +88,17 @@ class Delays:
 
 @dataclass(frozen=True)
 class NoRetry:
-    """Nothing is tried again: the first failure dead-letters, whatever ``max_attempts`` says."""
+    """Never retry: the first failure dead-letters the message, whatever ``max_attempts`` is."""
 
     def __call__(self, attempt: int) -> None:
         return None
 
 
 class RetryOn:
-    """Try again only after exceptions of these types (or a ``Retry`` of the handler's own); others dead-letter at once.
+    """Retry only after these types of exceptions or ``Retry``. Any other exception dead-letters the message at once.
 
-    ``policy``: how long to wait then. Raises ``TypeError`` for what is no exception's type.
+    ``policy``: the waits; default ``ExponentialBackoff()``. Raises ``TypeError`` for a value that is not an exception
+    type.
     """
 
     def __init__(self, *exceptions: type[BaseException], policy: RetryPolicy | None = None) -> None:
@@ -116,9 +118,9 @@ class RetryOn:
 
 
 def policy_of(retry: Any) -> Policy:
-    """What a user gave as ``retry``, as a callable of attempt and exception: a policy, a list of waits, None for none.
+    """Return the option ``retry`` of a handler as a callable of attempt and exception.
 
-    Raises ``TypeError`` or ``ValueError`` for anything else.
+    ``retry``: a policy, a list of waits, or None for no retry. Raises ``TypeError`` or ``ValueError`` for other values.
     """
     if retry is None:
         retry = NoRetry()
@@ -134,10 +136,10 @@ def policy_of(retry: Any) -> Policy:
 
 
 def _takes_exception(retry: Any) -> bool:
-    """Whether its second parameter is for the exception: it must be given, or is called so."""
+    """Return whether the policy takes the exception: a required second parameter, ``exception``, or ``*args``."""
     try:
         parameters = list(inspect.signature(retry).parameters.values())
-    except (TypeError, ValueError):  # Some builtins do not say what they take.
+    except (TypeError, ValueError):  # Some builtins have no signature.
         return False
     places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if any(p.kind == p.VAR_POSITIONAL for p in parameters):

@@ -1,4 +1,4 @@
-"""What a copy of a message carries: the original's content, and where it comes from."""
+"""The content of a message's copy: the original's content, and headers that name the original."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .encoding import Encoded, described
 from .requests import visible
 
 HEADER = "mqueue-replay"
-"""Holds the name of the replay; the names of the other headers that a copy has begin so, too."""
+"""The header with the name of the replay. The other headers that a copy adds begin with this name and a hyphen."""
 
 NAME_MAX = 100
 
 
 @dataclass(frozen=True)
 class Original:
-    """The message that a copy is made of, as it is stored. ``published_at``: epoch milliseconds."""
+    """The stored message of which a copy is made. ``published_at``: epoch milliseconds."""
 
     offset: int
     partition: str
@@ -32,9 +32,9 @@ class Original:
 
 
 def copied(one: Original, topic: str, name: str) -> Encoded:
-    """The content of a copy. What says where it comes from is left out where the headers have no room for it.
+    """Return the content of a copy. The headers about the original are left out if the size limit has no room for them.
 
-    It is no request any more, whatever the original was: nobody waits for an answer.
+    The copy of a request is not a request, because no caller waits for its reply.
     """
     theirs = {
         key: value
@@ -45,7 +45,7 @@ def copied(one: Original, topic: str, name: str) -> Encoded:
 
 
 def origin(one: Original, topic: str, name: str) -> dict[str, str | int]:
-    """The headers that tell where a copy comes from."""
+    """Return the headers that name the original."""
     at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=one.published_at)
     return {
         HEADER: name,
@@ -57,11 +57,11 @@ def origin(one: Original, topic: str, name: str) -> dict[str, str | int]:
 
 
 def headers_of(text: str | None) -> dict[str, Any]:
-    """Headers as they are read, which may be no mapping where a message did not come from ``publish``."""
+    """Return headers from JSON; empty if they are not a mapping, in a message that ``publish`` did not store."""
     found = json.loads(text) if text else {}
     return found if isinstance(found, dict) else {}
 
 
 def copy_id(name: str, offset: int) -> str:
-    """Of the copy that a run of this name makes of the message at an offset."""
+    """Return the id of the copy that the run ``name`` makes of the message at an offset."""
     return f"{name}@{offset}"

@@ -1,4 +1,4 @@
-"""When a message is to come: ``delay=`` and ``at=`` of publish."""
+"""Due times: the arguments ``delay=`` and ``at=`` of publish."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from .durations import moment_ms, to_ms
 
 @dataclass(frozen=True)
 class Due:
-    """A time by the database's clock: ``ms`` from its now, or, if not ``from_now``, since the epoch."""
+    """A due time by the database's clock: ``ms`` from now if ``from_now``, else since the epoch."""
 
     ms: int
     from_now: bool
 
 
 def due_of(delay: float | timedelta | None, at: datetime | None, *, zero: bool = False) -> Due | None:
-    """When a message is due; None for now, unless ``zero``: then a delay of 0 is one, too.
+    """Return the due time of a message; None if it is due now.
 
-    Raises ``TypeError`` or ``ValueError`` naming the argument. ``at`` may
-    lie in the past: by whose clock is for the database to say.
+    ``zero``: return a due time also for a delay of 0. ``at`` may be in the past, because only the database's clock
+    decides that. Raises ``TypeError`` or ``ValueError`` that names the argument.
     """
     if delay is not None and at is not None:
         raise ValueError("delay and at say the same in two ways: give one of them")

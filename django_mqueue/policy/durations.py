@@ -1,4 +1,4 @@
-"""Times that users give: timedelta or seconds in, whole milliseconds out."""
+"""Conversion of durations and datetimes to whole milliseconds, and back."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 DURATION_MAX_MS = 100 * 366 * 86_400_000
-"""A century: what is longer is a mistake in units."""
+"""A hundred years. A longer duration is a mistake in units."""
 
 
 def to_ms(argument: str, value: Any, *, least: float = 0) -> int:
-    """Milliseconds of a ``timedelta`` or a number of seconds. Raises naming ``argument`` and the limit."""
+    """Return the milliseconds of a ``timedelta`` or a number of seconds.
+
+    ``least``: the minimum, in seconds. Raises ``TypeError`` or ``ValueError`` that names ``argument`` and the limit.
+    """
     if isinstance(value, timedelta):
         seconds = value.total_seconds()
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -29,8 +32,10 @@ def to_ms(argument: str, value: Any, *, least: float = 0) -> int:
 
 
 def moment_ms(argument: str, value: datetime) -> int:
-    """Epoch milliseconds of an aware datetime. Raises ``ValueError`` for a naive one, and for one beyond the years 1 to
-    9999 in UTC, which could not be given back."""
+    """Return the epoch milliseconds of an aware datetime.
+
+    Raises ``ValueError`` for a naive datetime, and outside the years 1 to 9999 in UTC, where ``moment`` would fail.
+    """
     if value.tzinfo is None or value.utcoffset() is None:
         raise ValueError(f"{argument} must be an aware datetime, not the naive {value!r}")
     try:
@@ -41,5 +46,5 @@ def moment_ms(argument: str, value: datetime) -> int:
 
 
 def moment(epoch_ms: int) -> datetime:
-    """The aware UTC datetime of epoch milliseconds."""
+    """Return the aware UTC datetime of epoch milliseconds."""
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=epoch_ms)

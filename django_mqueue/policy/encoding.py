@@ -1,4 +1,4 @@
-"""Payloads and headers as the log stores them."""
+"""Encoding and decoding of payloads and headers for the log."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from .names import KIND_MAX
 JSON, BYTES = "json", "bytes"
 HEADERS_MAX_BYTES = 65_536
 PAYLOAD_MAX_DEPTH = 200
-"""Levels of lists and mappings in a payload: Python's decoder gives up at some depth of its own, in the worker."""
+"""Maximum nesting of lists and mappings in a payload. Beyond some depth, Python's decoder in the worker fails."""
 HEADERS_MAX_DEPTH = 20
-"""Levels of lists and mappings in headers: a JSON column of MariaDB takes 32 in all, MySQL's 100."""
+"""Maximum nesting of lists and mappings in headers. A JSON column takes 32 levels in MariaDB, 100 in MySQL."""
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """``body`` is the payload as stored; ``metadata`` is the JSON text that says how to read it."""
+    """The content of a message as stored. ``metadata``: JSON with the kind, the headers and the payload's encoding."""
 
     body: bytes
     metadata: str
 
 
 class JsonText(str):
-    """A payload that is JSON text already, and is stored as it is."""
+    """A payload that is JSON text already, and is stored unchanged."""
 
     __slots__ = ()
 
 
 class _Encoder(DjangoJSONEncoder):
-    """Django's encoder; its floats must be JSON's (no NaN, no infinity), which the servers would refuse."""
+    """Django's encoder. ``_dump`` also refuses NaN and infinity, because the servers would refuse them."""
 
 
 def _dump(argument: str, value: Any) -> bytes:
@@ -51,9 +51,10 @@ def _dump(argument: str, value: Any) -> bytes:
 def encode(
     payload: Any, kind: Any, headers: Any, max_bytes: int, carried: Mapping[str, str] | None = None
 ) -> Encoded:
-    """Encode one message's content. Raises ``TypeError`` or ``ValueError`` naming what is wrong.
+    """Encode the content of one message.
 
-    ``carried``: headers of the queue's own, which are left out if there is no room for them.
+    ``max_bytes``: the limit of the encoded payload. ``carried``: headers of the queue itself; they are left out if the
+    size limit has no room for them. Raises ``TypeError`` or ``ValueError`` that names the invalid argument.
     """
     if not isinstance(kind, str):
         raise TypeError(f"kind must be a str, not {type(kind).__name__}")
@@ -93,7 +94,10 @@ def encode(
 def described(
     body: bytes, kind: str, headers: Mapping[str, Any], encoding: str | None, carried: Mapping[str, Any]
 ) -> Encoded:
-    """A body that was stored before, as it is. ``carried``: further headers, left out if there is no room for them."""
+    """Return the content for a body that is stored already and stays unchanged.
+
+    ``carried``: additional headers; they are left out if the size limit has no room for them.
+    """
 
     def metadata(all_headers: Mapping[str, Any]) -> bytes:
         return _dump("headers", {"kind": kind, "headers": all_headers, "encoding": encoding})
@@ -118,7 +122,7 @@ def _metadata(kind: str, headers: dict[str, Any], encoding: str) -> bytes:
 
 
 def _is_deeper(value: Any, levels: int) -> bool:
-    """Whether lists and mappings are nested deeper than that; without recursion, which the nesting would exhaust."""
+    """Return whether lists and mappings are nested deeper. Recursion could fail, because the nesting may be deep."""
     layer = [value]
     for _ in range(levels):
         inner: list[Any] = []
@@ -134,7 +138,7 @@ def _is_deeper(value: Any, levels: int) -> bool:
 
 
 def _check_headers(value: Any, level: int) -> None:
-    """Refuse what a server's JSON column would refuse itself, or give back changed."""
+    """Raise ``ValueError`` for headers that a server's JSON column would refuse or change."""
     if isinstance(value, (Mapping, list, tuple)):
         if level > HEADERS_MAX_DEPTH:
             raise ValueError(f"headers may be nested at most {HEADERS_MAX_DEPTH} levels deep")
@@ -145,9 +149,9 @@ def _check_headers(value: Any, level: int) -> None:
 
 
 def decode(body: bytes, encoding: str) -> Any:
-    """The payload as it was published (what JSON cannot tell apart comes back as JSON's: tuples as lists).
+    """Return the payload as published, with JSON's types: a tuple is a list.
 
-    Raises ``ValueError`` for what is not in that encoding, or in none that is known here.
+    Raises ``ValueError`` for an unknown encoding, or a body that is not valid in its encoding.
     """
     if encoding == BYTES:
         return bytes(body)

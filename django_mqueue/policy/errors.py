@@ -1,4 +1,4 @@
-"""Errors that are alike: of one class, and of one text but for the numbers and ids in it."""
+"""Groups of similar errors: the same class, and the same text except for numbers and ids."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 HEAD = 200
-"""Characters of an error's text that are looked at. What lists compare must be what a statement fetches."""
+"""Characters of an error's text that are compared. SQL statements must fetch the same number."""
 
 LINE = 120
-"""Characters of ``Alike.line``: fewer than of the head, so that the lengths of ids before its end do not matter."""
+"""Maximum length of ``Alike.line``: less than ``HEAD``, so that the lengths of ids before its end do not matter."""
 
 NOTHING = "(no text)"
-"""The ``line`` of errors that say nothing."""
+"""The ``line`` of errors without text."""
 
 _COLOURS = re.compile(r"\x1b\[[0-9;:?]*[ -/]*[@-~]|\x1b[@-_]")
 _HIDDEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -21,20 +21,23 @@ _WORDS = re.compile(r"[\w-]*\d[\w-]*(?:[.,]\d+)*", re.ASCII)
 _DIGITS = re.compile(r"\d+(?:[.,]\d+)*")
 _ID = re.compile(r"0[xX][0-9a-fA-F]+|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 ID_LENGTH = 16
-"""Of a word with digits in it that is taken for an id as a whole."""
+"""The length from which a word with digits counts as an id."""
 
 
 @dataclass(frozen=True, order=True)
 class Alike:
-    """What alike errors have in common. ``name`` is the exception's, with its module, '' where the text has none;
-    ``line`` is the first line, with ``#`` for what differs."""
+    """The common part of similar errors.
+
+    ``name``: the exception's name with its module; '' if the text has none. ``line``: the first line, with ``#`` for
+    numbers and ids.
+    """
 
     name: str
     line: str
 
 
 def alike(error: str | None) -> Alike:
-    """The same for two errors that tell the same of different numbers and ids."""
+    """Return the common part of an error. It is equal for errors that differ only in numbers and ids."""
     head = plain((error or "")[:HEAD])
     line = " ".join(head.lstrip().splitlines()[0].split()) if head.strip() else ""
     return Alike(error_name(line), _WORDS.sub(_blurred, line)[:LINE].rstrip() or NOTHING)
@@ -42,25 +45,29 @@ def alike(error: str | None) -> Alike:
 
 @lru_cache(maxsize=64)
 def part_of_line(text: str) -> str:
-    """What somebody looks for in lines of ``alike``, with ``#`` for numbers and ids as these have it."""
+    """Return a search text in the form of ``Alike.line``: with ``#`` for numbers and ids."""
     return _WORDS.sub(_blurred, " ".join(plain(text).split()))[:LINE].rstrip()
 
 
 def plain(text: str) -> str:
-    """The text without a terminal's colours, and with control characters made visible, also those that turn the
-    direction of what follows."""
+    """Return the text without a terminal's colours, and with control characters made visible.
+
+    Characters that change the direction of the text also become visible.
+    """
     return _HIDDEN.sub(_visible, _COLOURS.sub("", text))
 
 
 def error_name(error: str) -> str:
-    """The exception's name, with its module, at the beginning of an error's text; '' for what is no exception's."""
+    """Return the exception's name, with its module, at the beginning of an error's text; '' if there is none."""
     head = error.partition("\n")[0].partition(":")[0].strip()
     return head if head.replace(".", "").replace("_", "").isalnum() else ""
 
 
 def is_class(name: str) -> bool:
-    """Whether what ``error_name`` gives is written as classes are, with or without a module: ``TimeoutError``,
-    ``shop.errors.NoSuchOrder``. The beginning of other texts may look like a name."""
+    """Return whether a name from ``error_name`` is written as a class: ``TimeoutError``, ``shop.errors.NoSuchOrder``.
+
+    The beginning of another text may look like a name.
+    """
     parts = name.split(".")
     return all(part.isidentifier() for part in parts) and parts[-1][:1].isupper()
 

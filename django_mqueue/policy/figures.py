@@ -1,4 +1,4 @@
-"""The numbers that ``django_mqueue.inspect`` tells of topics and groups, and how exact each of them is."""
+"""The statistics of topics and groups in ``django_mqueue.inspect``, and their precision."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from datetime import datetime, timedelta
 
 EXACT, AT_LEAST, ABOUT = HOW = ("exact", "at_least", "about")
 ALIVE, SILENT, LEFT = ("alive", "silent", "left")
-"""A subscriber: heard of within its lease; not heard of any more; said good-bye."""
+"""The status of a subscriber. ``SILENT``: no heartbeat within its lease. ``LEFT``: it has left the group."""
 
 
 LATELY = timedelta(minutes=10)
-"""For how long dead letters count as new."""
+"""The age up to which dead letters count as new."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A number of messages, and how it was found.
+    """A number of messages, and its precision.
 
-    ``how``: ``"exact"``: ``value`` were counted. ``"at_least"``: so many were counted, and there may be more.
-    ``"about"``: estimated from a sample; the truth lies within ``error`` of it 19 times out of 20, as far as the sample
-    can tell. ``least``: so many there are for certain.
+    - ``how``: ``"exact"``, ``"at_least"`` (``value`` messages were counted, and there may be more), or ``"about"``
+      (estimated from a sample).
+    - ``error``: for an estimate, the true number is within ``error`` of ``value`` in 19 of 20 cases, as far as the
+      sample shows.
+    - ``least``: the minimum that is certain.
     """
 
     value: int
@@ -34,7 +36,7 @@ class Figure:
 
 
 def total(figures: Iterable[Figure]) -> Figure:
-    """The sum of some figures, as exact as the least exact of them."""
+    """Return the sum of figures, as exact as the least exact of them."""
     every = list(figures)
     hows = {one.how for one in every}
     how = ABOUT if ABOUT in hows else AT_LEAST if AT_LEAST in hows else EXACT
@@ -44,10 +46,10 @@ def total(figures: Iterable[Figure]) -> Figure:
 
 @dataclass(frozen=True)
 class KnownTopic:
-    """A topic that has messages, groups, or both. ``groups``: the registered ones, by name; none is an alarm: nobody
-    consumes it, and nothing of it is ever deleted.
+    """A topic that has messages, groups, or both.
 
-    ``dead_letters_of``: the topic whose dead letters it holds, if it is listed because groups consume these.
+    ``groups``: the registered groups, by name. If there are none, the topic is not consumed, and its messages are never
+    deleted. ``dead_letters_of``: the original topic, for a dead-letter topic that is listed because groups consume it.
     """
 
     topic: str
@@ -57,7 +59,7 @@ class KnownTopic:
 
 @dataclass(frozen=True)
 class Topics:
-    """Some of the topics, by name. ``next``: the ``after`` to go on with; None at the end."""
+    """A page of topics, by name. ``next``: the ``after`` of the next page; None at the end."""
 
     topics: tuple[KnownTopic, ...]
     next: str | None
@@ -65,19 +67,17 @@ class Topics:
 
 @dataclass(frozen=True)
 class GroupFigures:
-    """How a group stands with a topic. ``at``: when this was counted, by the database's clock.
+    """The statistics of a group on a topic. ``at``: when they were counted, by the database's clock.
 
-    ``pending``: never delivered; ``waiting``: for a retry; ``oldest``: the first message by offset that the group is
-    not done with, in flight or not, when it was published and how long that is ago; None where there is none.
-    ``oldest_is_exact``: false where there are more keys than were looked at. ``workers``: how many subscribers are
-    alive. ``dead_lately``: dead letters of the last ``LATELY``.
-
-    ``removing``: a reset or an unsubscribe is not finished. What the group had done before is being deleted, and
-    nothing is delivered to it. Its messages are not counted.
-
-    ``running_for``: how long the handler that has run longest has its message; ``queued_for``: how long a delivered
-    message waits for a handler at most; ``usual``: what 95 of 100 messages take from delivery to answer; ``quiet_for``:
-    how long ago anything was delivered or done. None where there is none, or nothing is known.
+    - ``pending``: messages that were never delivered. ``waiting``: messages that wait for a retry.
+    - ``oldest``: the lowest offset of a message that is not done, in flight or not; None if there is none.
+      ``oldest_published_at`` and ``oldest_age`` are about the same message.
+    - ``oldest_is_exact``: False if some keys were not read.
+    - ``workers``: the number of live subscribers.
+    - ``dead_lately``: dead letters that are not older than ``LATELY``.
+    - ``removing``: a reset or an unsubscribe is not finished. The group's previous state is being deleted, nothing is
+      delivered to the group, and its messages are not counted.
+    - ``running_for``, ``queued_for``, ``usual``, ``quiet_for``: see ``policy.activity.Activity``.
     """
 
     topic: str
@@ -105,8 +105,10 @@ class GroupFigures:
 
 @dataclass(frozen=True)
 class TopicFigures:
-    """What a topic holds, whoever consumes it. ``kept``: messages in the log, done or not; ``scheduled``: all that
-    are not due; ``dead``: letters of all groups. ``oldest``, ``newest``: offsets of the first and last message kept.
+    """The statistics of a topic, for all its groups.
+
+    ``kept``: messages in the log, done or not. ``scheduled``: all messages that are not due. ``dead``: dead letters of
+    all groups. ``oldest`` and ``newest``: the first and the last offset in the log.
     """
 
     topic: str
@@ -122,7 +124,7 @@ class TopicFigures:
 
 @dataclass(frozen=True)
 class Series:
-    """Messages in each step of a time, oldest first. ``how`` and ``total`` are of all steps together."""
+    """The number of messages in each step of a time span, oldest first. ``how`` and ``total`` are about all steps."""
 
     values: tuple[int, ...]
     total: Figure
@@ -134,14 +136,18 @@ class Series:
 
 @dataclass(frozen=True)
 class Rates:
-    """What happened in each ``step`` from ``start`` on: published for the group (or the topic), finished by the group,
-    given up by it (by all groups, without one). ``finished`` is None without a group;
-    what the handler's filter did not want is in ``skipped`` instead.
+    """The number of messages in each ``step`` from ``start`` on.
 
-    Steps begin at whole multiples of their length; the last one is not over ``at`` the moment of counting. Counted is
-    what the log and the dead letters still hold; ``published_from`` and ``finished_from`` tell since when that is all:
-    what is older may have been deleted after its retention, or forgotten by a reset. A series that begins before is
-    never ``"exact"``.
+    - ``published``: for the group, or all messages of the topic without a group.
+    - ``finished``: done by the group, except ``skipped``. ``skipped``: the handler's filter did not match. Both are
+      None without a group.
+    - ``dead``: dead-lettered by the group, or by all groups without a group.
+    - ``published_from``, ``finished_from``: the numbers are complete from this time on.
+
+    Steps begin at whole multiples of their length. The last step is not over: it contains ``at``, the time of the
+    count. The numbers include only messages and dead letters that still exist. Older ones may have been deleted after
+    their retention, or by a reset. A series that begins before ``published_from`` or ``finished_from`` is never
+    ``"exact"``.
     """
 
     topic: str
@@ -159,7 +165,7 @@ class Rates:
 
 @dataclass(frozen=True)
 class Percentiles:
-    """Of ``of`` measured times."""
+    """Percentiles of measured times. ``of``: the number of measurements."""
 
     p50: timedelta
     p95: timedelta
@@ -169,8 +175,11 @@ class Percentiles:
 
 @dataclass(frozen=True)
 class LatencyStep:
-    """Messages that a group finished in one step. ``delivered``: from publish to delivery, of those that were delivered
-    once; ``done``: from publish to the last answer, of all. None where there were none."""
+    """The latency of messages that a group finished in one step. Percentiles are None without messages.
+
+    ``delivered``: from publish to delivery, for messages that were delivered once. ``done``: from publish to the final
+    acknowledgement, for all messages.
+    """
 
     start: datetime
     delivered: Percentiles | None
@@ -179,8 +188,10 @@ class LatencyStep:
 
 @dataclass(frozen=True)
 class Latency:
-    """How long messages took that a group finished lately. ``how``: ``"exact"`` where all that the log keeps were
-    measured, else ``"about"``. ``whole``: over all steps."""
+    """The latency of messages that a group finished recently.
+
+    ``how``: ``"exact"`` if all messages in the log were measured, else ``"about"``. ``whole``: over all steps.
+    """
 
     topic: str
     group: str
@@ -193,10 +204,11 @@ class Latency:
 
 @dataclass(frozen=True)
 class PartitionLag:
-    """A partition that a group is behind in. ``key`` is None for a partition of messages without a key.
+    """The lag of a group in one partition. ``key``: None for a partition of messages without a key.
 
-    ``lag``: messages for the group that it is not done with, above its watermark ``acked``. ``owner``: who holds the
-    lease, '' for nobody; ``owner_renewed_at``: when it last said so. ``moved_at``: when the watermark last moved.
+    ``lag``: messages for the group above its watermark ``acked`` that are not done. ``newest``: the last offset.
+    ``owner``: the subscriber that holds the lease; '' if it is free. ``owner_renewed_at``: when the lease was last
+    renewed. ``moved_at``: when the watermark last moved.
     """
 
     partition: str
@@ -211,9 +223,12 @@ class PartitionLag:
 
 @dataclass(frozen=True)
 class Lag:
-    """``total``: all messages that the group is not done with. ``partitions``: those with the most, most first;
-    ``behind``: how many partitions are behind at all; ``partial``: there are more partitions than were looked at.
-    ``removing``: a reset or an unsubscribe is not finished, and nothing is counted."""
+    """The lag of a group on a topic.
+
+    ``total``: all messages that are not done. ``partitions``: the partitions with the most lag, in descending order.
+    ``behind``: the number of partitions with lag. ``partial``: some partitions were not read. ``removing``: a reset or
+    an unsubscribe is not finished, and nothing is counted.
+    """
 
     topic: str
     group: str
@@ -226,11 +241,14 @@ class Lag:
 
 @dataclass(frozen=True)
 class Hold:
-    """Why the oldest messages of a topic are still there.
+    """A retention blocker: the reason why the oldest messages of a topic are not deleted.
 
-    ``reason`` is one of ``HOLD_REASONS``; ``group`` and ``partition`` where there is one that deletion waits for;
-    ``watermark`` is the group's there. ``offset``, ``published_at``: the oldest message that it holds back;
-    ``overdue``: how long its retention is over. ``since``: since when the reason holds, where that is known.
+    - ``reason``: one of ``HOLD_REASONS``.
+    - ``group``, ``partition``, ``key``: the group and partition that deletion waits for; None if the reason has none.
+    - ``watermark``: the group's watermark in that partition.
+    - ``offset``, ``published_at``: the oldest message that the reason keeps.
+    - ``overdue``: the time past retention; negative if not yet due.
+    - ``since``: when the reason began, if that is known.
     """
 
     topic: str
@@ -249,16 +267,28 @@ HOLD_REASONS = (
     "no_group", "retention", "resetting", "paused", "no_worker", "waiting", "in_flight", "pending", "settling",
     "no_collector", "collecting",
 )  # fmt: skip
-"""Nobody is registered; it is to be kept longer; the group's reset is not finished; it is paused; nobody of it is
-alive; the oldest message waits for a retry; a handler has it; it was not delivered yet; it is done, but the watermark
-has not come to it (a transaction that publishes may be open); nobody of any group is alive, and members of groups are
-who deletes; it can go, and will with the next passes of deletion."""
+"""The reasons of a retention blocker:
+
+- ``no_group``: no group is registered.
+- ``retention``: the retention is not over.
+- ``resetting``: the group's reset is not finished.
+- ``paused``: the group is paused.
+- ``no_worker``: no subscriber of the group is alive.
+- ``waiting``, ``in_flight``, ``pending``: the group's first message that is not done waits for a retry, is with a
+  handler, or was not delivered yet.
+- ``settling``: all is done, but the watermark has not reached the message. A transaction that publishes may be open.
+- ``no_collector``: no subscriber of any group is alive, and subscribers delete messages.
+- ``collecting``: the next passes of garbage collection delete the message.
+"""
 
 
 @dataclass(frozen=True)
 class SubscriberFigures:
-    """A member of a group. ``status``: ``"alive"``, ``"silent"`` or ``"left"``. ``partitions``: leases that it holds;
-    ``in_flight``: messages that it was given and has not answered, the first of them since ``busy_since``."""
+    """A member of a group. ``status``: ``"alive"``, ``"silent"`` or ``"left"``.
+
+    ``partitions``: the number of leases that it holds. ``in_flight``: the messages that it has not settled yet.
+    ``busy_since``: when it got the first of them.
+    """
 
     topic: str
     group: str

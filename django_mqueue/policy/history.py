@@ -1,4 +1,4 @@
-"""What is told of messages by ``django_mqueue.inspect``, and which ones are asked for."""
+"""Queries of messages in ``django_mqueue.inspect``, and their results."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ PENDING, IN_FLIGHT, WAITING, DONE, DEAD, SCHEDULED = STATUSES = (
 
 LIMIT_MAX = 10_000
 SLACK_MS = 60_000
-"""A search by time believes no times that are less than this apart: statements overtake each other."""
+"""Tolerance of a search by time: log rows that are close in time may be out of order."""
 
 
 @dataclass(frozen=True)
 class FailedAttempt:
-    """Why an attempt failed: the error's own line first, then its traceback, cut to 4 KiB."""
+    """A failed attempt. ``error``: the error's own line first, then its traceback, cut to 4 KiB."""
 
     at: datetime
     attempt: int
@@ -32,12 +32,12 @@ class FailedAttempt:
 
 
 class Unreadable(bytes):
-    """A payload that cannot be decoded: what is stored."""
+    """A payload that cannot be decoded, as stored."""
 
 
 @dataclass(frozen=True)
 class Cut:
-    """The beginning of a payload that is longer than what was asked for. ``is_json``: it is text, else bytes."""
+    """The beginning of a payload that is longer than the limit. ``is_json``: the payload is JSON text, else bytes."""
 
     beginning: bytes
     is_json: bool
@@ -45,15 +45,21 @@ class Cut:
 
 @dataclass(frozen=True)
 class Inspected:
-    """A message as it stands. Times are aware UTC datetimes of the database's clock.
+    """A message and its state. Times are aware UTC datetimes of the database's clock.
 
-    ``payload`` is ``Unreadable`` bytes where it cannot be decoded, and a ``Cut`` where it is longer than was asked for;
-    ``size`` are its bytes as stored. ``target``: the only group that it is for, None for all.
-    What follows ``group`` is about that group, where one was asked for: ``status`` is one of ``STATUSES``;
-    ``attempts`` were given to a handler, ``failures`` of them failed, ``errors`` are the newest of these, oldest first;
-    ``invisible_until``: not delivered (again) before; ``done_at``: when it was done or given up;
-    ``dead_letter``: the offset of its letter in the dead-letter topic. ``original_topic``: of a dead letter, the topic
-    that the message was published to. ``outcome``: how it ended, one of ``OUTCOMES``; None where it has not.
+    - ``payload``: ``Unreadable`` bytes if it cannot be decoded; a ``Cut`` if it is longer than the limit.
+    - ``size``: the bytes of the payload as stored.
+    - ``target``: the only group that gets the message; None for all groups.
+    - ``original_topic``: for a dead letter, the topic that the message was published to.
+
+    If a group was given, these fields are about that group:
+
+    - ``status``: one of ``STATUSES``. ``outcome``: one of ``OUTCOMES``; None if the message is not done.
+    - ``attempts``: the number of deliveries to a handler. ``failures``: the number of failed attempts.
+    - ``errors``: the newest failed attempts, oldest first.
+    - ``invisible_until``: the message is not delivered before this time.
+    - ``done_at``: when it was done or dead-lettered.
+    - ``dead_letter``: the offset of its dead letter in the dead-letter topic.
     """
 
     offset: int
@@ -83,9 +89,9 @@ class Inspected:
 
 @dataclass(frozen=True)
 class Page:
-    """Some of the messages that were asked for; ``next`` is where to go on, None at the end.
+    """A page of messages. ``next``: the ``start`` of the next page; None at the end.
 
-    ``scanned``: how many messages and partitions were looked at for it. A page may be empty and have a ``next``.
+    ``scanned``: the number of messages and partitions that were read. An empty page may have a ``next``.
     """
 
     messages: list[Inspected]
@@ -101,7 +107,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Counts:
-    """How many messages of a topic stand how with a group. Of the statuses in ``more`` there are at least so many."""
+    """The number of messages in each status, for a group. The statuses in ``more`` may have more messages."""
 
     pending: int
     in_flight: int
@@ -113,10 +119,10 @@ class Counts:
 
 @dataclass(frozen=True)
 class Standing:
-    """A registered group. ``subscribers``: names of those that are alive. ``oldest``: the first message, by offset,
-    that the group is not done with, and when it was published; None where there is none.
+    """A registered group and its position.
 
-    ``partial``: there are more keys than were looked at.
+    ``start``: the offset above which the group began. ``subscribers``: the names of the live subscribers. ``oldest``:
+    the lowest offset of a message that is not done; None if there is none. ``partial``: some keys were not read.
     """
 
     group: str
@@ -130,8 +136,10 @@ class Standing:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which messages of a topic; all that is given must fit. ``after`` (included) and ``before``: epoch
-    milliseconds."""
+    """A query of messages in a topic. All given filters must match.
+
+    ``after`` (included) and ``before`` (not included): epoch milliseconds.
+    """
 
     topic: str
     group: str | None
@@ -151,7 +159,7 @@ class Wanted:
 
     @property
     def takes_all(self) -> bool:
-        """Whether nothing is asked for that only a look at a message tells."""
+        """Return whether no filter needs to read a message."""
         return (
             self.status in (None, SCHEDULED)
             and self.id is None
@@ -163,7 +171,10 @@ class Wanted:
 
 
 def wanted(topic: str, given: Mapping[str, Any], paths: Mapping[str, Any], *, topic_limit: int) -> Wanted:
-    """Of what users give. Raises ``TypeError`` or ``ValueError`` naming the argument and the way out."""
+    """Return the query for a user's arguments. ``given``: filters by name. ``paths``: ``payload__`` arguments.
+
+    Raises ``TypeError`` or ``ValueError`` that names the argument and the correction.
+    """
     names.check_name("topic", topic, topic_limit)
     group, status, key, id = (given[name] for name in ("group", "status", "key", "id"))
     for argument, value, limit in (
@@ -212,7 +223,7 @@ def _test(given: Any, paths: Mapping[str, Any]) -> Callable[[Inspected], bool] |
             raise TypeError(f"unexpected argument {name!r}: a place in the payload begins with {PAYLOAD}")
     tests = [filter_of(given), filter_of(dict(paths) or None)]
     found = [cast("Callable[[Inspected], bool]", test) for test in tests if test is not None]
-    # A filter looks at headers and payload alone, which both kinds of message have.
+    # A filter reads only headers and payload, which ``Message`` and ``Inspected`` both have.
     return (lambda message: all(test(message) for test in found)) if found else None
 
 
@@ -220,12 +231,15 @@ Position = tuple[Any, ...]
 
 
 def cursor_of(source: str, position: Position) -> str:
-    """``Page.next``: where a walk over a source stands."""
+    """Return a cursor for ``Page.next``: the position of a search in a source."""
     return json.dumps([source, *position], ensure_ascii=False, separators=(",", ":"))
 
 
 def position_of(source: str, cursor: Any) -> Position | None:
-    """What ``cursor_of`` made the text of. Raises ``ValueError`` for a cursor of another question."""
+    """Return the position of a cursor from ``cursor_of``; None for None.
+
+    Raises ``ValueError`` for a cursor of another query, and ``TypeError`` for a value that is not a text.
+    """
     if cursor is None:
         return None
     if not isinstance(cursor, str):
@@ -241,7 +255,7 @@ def position_of(source: str, cursor: Any) -> Position | None:
 
 
 def checked(position: Position, *kinds: type) -> Position:
-    """The parts of a position, which are of these kinds. Raises ``ValueError`` for what no page has told."""
+    """Return the position if its parts have these types. Raises ``ValueError`` if a cursor was not made by a page."""
     if len(position) != len(kinds) or not all(map(isinstance, position, kinds)):
         raise ValueError(f"start must be the next of a page of the same question, not {list(position)!r}")
     return position

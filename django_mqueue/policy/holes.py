@@ -1,7 +1,7 @@
-"""Offsets that were handed out but not seen yet: each may still commit.
+"""Missing offsets, which the tailer has not seen yet. A transaction may still commit each of them.
 
-A transaction that inserted offset 4 may commit after offset 5 was read. So whoever reads the log's tail keeps
-the ranges it has not seen and looks there again, until settling shows that nothing below can come any more.
+A transaction that inserted offset 4 may commit after offset 5 was read. So the tailer keeps the ranges that it has not
+seen. It reads these ranges again until settling shows that no message can appear there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Range = tuple[int, int]
 
 
 class Holes:
-    """A sorted list of ranges of missing offsets: exact, so that nothing seen is ever taken for new."""
+    """A sorted list of ranges of missing offsets. It is exact, so that no message is taken as new twice."""
 
     def __init__(self) -> None:
         self.ranges: list[Range] = []
@@ -26,12 +26,12 @@ class Holes:
         return len(self.ranges)
 
     def add(self, first: int, last: int) -> None:
-        """Add a range above all others."""
+        """Add a range above all other ranges."""
         if first <= last:
             self.ranges.append((first, last))
 
     def some(self, start: int, count: int) -> list[Range]:
-        """Up to ``count`` ranges, cut off below ``start``."""
+        """Return up to ``count`` ranges, without the offsets below ``start``."""
         at = self._at(start)
         chosen = self.ranges[at : at + count]
         if chosen and chosen[0][0] < start:
@@ -39,11 +39,11 @@ class Holes:
         return chosen
 
     def drop_settled(self, settled: int) -> None:
-        """Forget what is at or below ``settled``. Only after a look that began when it was settled."""
+        """Remove the offsets up to ``settled``. Call this only after a read that began when they were settled."""
         self.ranges = self.some(settled + 1, len(self.ranges))
 
     def take(self, offsets: Iterable[int]) -> set[int]:
-        """Take single offsets out, which have appeared: those of them that had been missing."""
+        """Remove single offsets that have appeared. Return the offsets that were missing."""
         taken = set()
         for offset in offsets:
             at = self._at(offset)
@@ -55,13 +55,13 @@ class Holes:
         return taken
 
     def _at(self, offset: int) -> int:
-        """Index of the first range that ends at or above ``offset``."""
+        """Return the index of the first range that ends at or above ``offset``."""
         at = bisect_left(self.ranges, (offset,))
         return at - 1 if at and self.ranges[at - 1][1] >= offset else at
 
 
 def gaps(position: int, offsets: Iterable[int]) -> list[Range]:
-    """The ranges between ``position`` and each of the rising ``offsets`` that are not among them."""
+    """Return the missing ranges between ``position`` and each of the ascending ``offsets``."""
     found = []
     for offset in offsets:
         if offset > position + 1:

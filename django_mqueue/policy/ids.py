@@ -8,9 +8,9 @@ import uuid
 
 
 def uuid7() -> str:
-    """A UUID of version 7 (RFC 9562, section 5.7): 48 bits of this machine's time, the rest random.
+    """Return a UUID of version 7 (RFC 9562, section 5.7): 48 bits of this machine's time, and random bits.
 
-    The time only helps the index's locality; nothing is decided by it.
+    The time only improves the locality of the index. No decision depends on it.
     """
     random_bits = secrets.randbits(74)
     value = (time.time_ns() // 1_000_000 & 0xFFFF_FFFF_FFFF) << 80
@@ -19,10 +19,10 @@ def uuid7() -> str:
 
 
 def new_token() -> int:
-    """A delivery token: 62 random bits, never 0, so that none is ever used twice."""
+    """Return a delivery token: 62 random bits, never 0, so that no token is used twice."""
     return secrets.randbits(62) or 1
 
 
 def new_incarnation() -> str:
-    """One life of a subscriber: 32 hexadecimal digits."""
+    """Return the incarnation of a subscriber, for one start: 32 hexadecimal digits."""
     return secrets.token_hex(16)

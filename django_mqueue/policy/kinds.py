@@ -1,4 +1,4 @@
-"""Which kinds of message a handler takes, and what becomes of their payloads: ``kinds=``."""
+"""The option ``kinds=`` of a handler: the kinds of message that it takes, and the parsers of their payloads."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Kinds = Mapping[str, Any] | Iterable[str]
 
 
 def kinds_of(kinds: Kinds | None) -> dict[str, Parser | None] | None:
-    """For each kind what parses its payload, None where it is taken as it is; or None where all kinds are taken.
+    """Return the parser of each kind, or None if the handler takes all kinds.
 
-    A parser is a dataclass (its fields are the payload's), a pydantic model, or a callable that takes the payload.
-    Raises ``TypeError`` or ``ValueError`` for anything else.
+    A parser is a dataclass (its fields are the payload's), a pydantic model, or a callable that takes the payload. None
+    in place of a parser leaves the payload unchanged. Raises ``TypeError`` or ``ValueError`` for other values.
     """
     if kinds is None:
         return None
@@ -47,7 +47,7 @@ def _parser(kind: str, parser: Any) -> Parser | None:
 
 
 def _filled(model: type, payload: Any) -> Any:
-    """A dataclass of a mapping. Raises ``TypeError`` that names the fields which are missing or unknown."""
+    """Return a dataclass instance for a mapping. Raises ``TypeError`` that names missing or unknown fields."""
     if not isinstance(payload, Mapping):
         raise TypeError(f"{model.__name__} needs a mapping, not {type(payload).__name__}")
     known = {field.name for field in fields(model) if field.init}
@@ -57,7 +57,7 @@ def _filled(model: type, payload: Any) -> Any:
 
 
 def parsed(message: Any, kinds: Mapping[str, Parser | None]) -> Any:
-    """The message with its payload parsed. Raises ``Reject`` for a kind that is not taken, or does not parse."""
+    """Return the message with its payload parsed. Raises ``Reject`` if the kind is not taken or the parser fails."""
     if message.kind not in kinds:
         taken = ", ".join(map(repr, sorted(kinds)))
         raise Reject(f"kind {message.kind!r} is none that this handler takes: {taken}")

@@ -1,4 +1,4 @@
-"""Which dead letters are meant: ``filter=`` of redrive and purge, and what operators choose on the pages."""
+"""Queries of dead letters: ``filter=`` of redrive and purge, and the filters on the admin's pages."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ Fits = Callable[[Message], bool]
 
 
 def letter_filter(wanted: Mapping[str, Any] | Callable[[Message], Any] | None) -> Fits:
-    """A test of a letter. Of a mapping ``error``, ``failed_after`` and ``failed_before`` are the letter's own.
+    """Return a test of a dead letter from a mapping or a callable. None matches all dead letters.
 
-    ``error``: the exception's name, with or without its module, or a set of them. ``failed_after`` is included,
-    ``failed_before`` is not. The rest is as for a handler's filter. Raises ``TypeError`` or ``ValueError``.
+    In a mapping, ``error``, ``failed_after`` (included) and ``failed_before`` (not included) are about the failure.
+    ``error`` is the exception's name, with or without its module, or a set of names. Other entries are the same as in a
+    handler's filter. Raises ``TypeError`` or ``ValueError``.
     """
     if not isinstance(wanted, Mapping):
         found = filter_of(wanted)
@@ -62,8 +63,11 @@ def _moment(argument: str, value: Any) -> datetime:
 
 @dataclass(frozen=True)
 class Head:
-    """A dead letter in brief. ``error`` is the text's beginning; ``failed_at``: epoch milliseconds. ``kind`` and
-    ``size`` are told only where they were asked for."""
+    """A dead letter without its payload.
+
+    ``error``: the beginning of the text. ``failed_at``: epoch milliseconds. ``kind`` and ``size`` are only set on
+    request.
+    """
 
     offset: int
     partition: str
@@ -83,11 +87,14 @@ class Head:
 
 @dataclass(frozen=True)
 class Choice:
-    """Letters of a dead-letter topic; all that is given must fit. ``topic`` is the original one.
+    """A query of dead letters in a dead-letter topic. All given filters must match.
 
-    ``name`` is an exception's, with or without its module, and ``line`` a part of the line of ``Alike``; with ``exact``
-    both are just those of ``Alike``. ``after`` (included) and ``before``: epoch milliseconds of the failure; ``test``
-    looks at payload and headers; ``offsets`` are the letters' own.
+    - ``topic``: the original topic.
+    - ``name``: an exception's name, with or without its module. ``line``: a part of ``Alike.line``. With ``exact``,
+      both are equal to the fields of ``Alike``.
+    - ``after`` (included), ``before`` (not included): epoch milliseconds of the failure.
+    - ``test``: a test of payload and headers.
+    - ``offsets``: the offsets of dead letters.
     """
 
     topic: str
@@ -106,11 +113,11 @@ class Choice:
 
     @property
     def is_group_or_all(self) -> bool:
-        """Whether an index alone tells how many there are."""
+        """Return whether an index is enough to count the dead letters: at most the group is given."""
         return self == Choice(self.topic, self.dead_topic, self.group)
 
     def fits_head(self, head: Head) -> bool:
-        """Whether what is known without the payload fits."""
+        """Return whether a dead letter matches, without its payload."""
         return (
             head.original_topic == self.topic
             and (self.group is None or head.group == self.group)
@@ -124,7 +131,7 @@ class Choice:
         )
 
     def fits(self, letter: Message) -> bool:
-        """The same of the whole letter."""
+        """Return whether a complete dead letter matches."""
         at = moment_ms("failed_at", letter.failed_at) if letter.failed_at is not None else 0
         head = Head(
             letter.offset, letter.key or "", letter.id, letter.original_topic or "", letter.failed_group or "", at, 0,
@@ -141,7 +148,10 @@ class Choice:
         return self._is_named(found.name) and self._is_in(found.line)
 
     def _is_named(self, name: str) -> bool:
-        """The end of a name is one only where it is a class's: other texts may be masked."""
+        """Return whether the exception's name matches. Only the name of a class may be given without its module.
+
+        Another text that looks like a name may hold values that ``MASK`` hides.
+        """
         return self.name in (None, name) or (is_class(name) and name.rpartition(".")[2] == self.name)
 
     def _is_in(self, line: str) -> bool:

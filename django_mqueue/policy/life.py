@@ -1,4 +1,4 @@
-"""What is told of one message's life."""
+"""The history of one message, for its page in the admin."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from .history import Inspected
 
 @dataclass(frozen=True)
 class Stand:
-    """How the message stands with a group that is registered for its topic; ``view`` tells the rest, but no payload.
+    """The state of a message for one registered group. ``view``: the details, without the payload.
 
-    ``is_early``: the group began behind it. ``is_kept``: what the group did with it is still there to be told.
-    ``set_aside``: where it waits for a retry apart from the log: an offset among the scheduled messages.
+    ``is_for``: the message is for this group, or for all. ``is_early``: the group began after the message, and has no
+    state for it. ``is_kept``: the group's state for the message still exists. ``set_aside``: the parked retry, if there
+    is one.
     """
 
     group: str
@@ -26,7 +27,7 @@ class Stand:
 
 @dataclass(frozen=True)
 class Related:
-    """A row that comes from the same message, or that this one comes from. ``group``: whose it is, '' for all."""
+    """A row that was made from the message, or from which it was made. ``group``: the row's group; '' for all."""
 
     offset: int
     topic: str
@@ -35,12 +36,14 @@ class Related:
 
 @dataclass(frozen=True)
 class Life:
-    """``message`` as its row is: a dead letter tells of its group. ``topic`` is where it was published, ``stored_in``
-    the topic of its row; ``id`` is the row's own.
+    """A message, its state for each group, and related rows.
 
-    ``stands``: with each group of the topic, up to so many as were asked for; ``more_groups``: there are others.
-    ``original``: of a dead letter, a retry or what was sent back, if it is still there. ``letters``: made of it.
-    ``copies``: rows with its id that came back into the log.
+    - ``message``: the content of the row. For a dead letter, it includes the state for the group that failed.
+    - ``topic``: the topic that the message was published to. ``stored_in``: the topic of the row. ``id``: the row's id.
+    - ``stands``: the states for the topic's groups, up to a limit. ``more_groups``: there are other groups.
+    - ``original``: the row from which a dead letter, a retry or a redriven message was made, if it still exists.
+    - ``letters``: the dead letters of the message. ``copies``: rows with its id that a retry or a redrive added to the
+      log.
     """
 
     message: Inspected

@@ -1,4 +1,4 @@
-"""Which messages a handler wants: ``filter=``, a mapping or a callable."""
+"""The option ``filter=`` of a handler: a mapping or a callable that selects messages."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ _NOTHING = object()
 
 
 def filter_of(wanted: Filter | None) -> Callable[[Message], bool] | None:
-    """A test of a message, or None where all are wanted.
+    """Return a test of a message, or None if all messages match.
 
-    A mapping's keys are names of headers, or paths into the payload (``payload__customer__id``; a number is a place in
-    a list). Its values are what must stand there, or a set of which it must be one. All must match; what is
-    not there matches nothing. Raises ``TypeError`` or ``ValueError`` for anything else.
+    The keys of a mapping are names of headers, or paths into the payload (``payload__customer__id``; a number is an
+    index of a list). A value must be equal to the header or the part of the payload. A set matches if one of its values
+    is equal. All entries must match, and a missing part matches nothing.
+
+    Raises ``TypeError`` or ``ValueError`` for other values.
     """
     if wanted is None:
         return None
@@ -55,7 +57,7 @@ def _found(message: Message, name: str) -> Any:
 
 
 def _is(found: Any, value: Any) -> bool:
-    """Equal, and both or neither a truth value: 1 is not True."""
+    """Return whether the values are equal. A bool is only equal to a bool: 1 is not True."""
     if found is _NOTHING:
         return False
     if isinstance(value, Set):

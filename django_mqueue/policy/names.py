@@ -1,4 +1,4 @@
-"""What may name a topic, a key, an id, a group or a subscriber; and the partitions of keyless messages."""
+"""Checks of the names of topics, keys, ids, groups and subscribers; partitions of messages without a key."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ SCHEDULED_SUFFIX = "_scheduled"
 REPLIES_SUFFIX = "_replies"
 
 _SPREAD_MARK = " "
-"""Keyless partitions are named by a leading blank and a number: no key may begin with a blank."""
+"""The name of a partition of messages without a key: a blank and a number. No key may begin with a blank."""
 
 
 def check_name(argument: str, value: object, limit: int) -> str:
-    """``value`` if it can be a name of at most ``limit`` characters.
+    """Return ``value`` if it is a valid name of at most ``limit`` characters.
 
-    Blanks at the ends are refused because both servers ignore trailing ones when they compare, which would
-    merge two names; control characters and lone surrogates because they cannot be told apart or stored.
-    Raises ``TypeError`` or ``ValueError`` naming the argument and the limit.
+    Blanks at the ends are refused, because both servers ignore trailing blanks in comparisons, which would merge two
+    names. Control characters and lone surrogates are refused, because they cannot be distinguished or stored. Raises
+    ``TypeError`` or ``ValueError`` that names the argument and the limit.
     """
     if not isinstance(value, str):
         raise TypeError(f"{argument} must be a str, not {type(value).__name__}")
@@ -44,7 +44,10 @@ def check_name(argument: str, value: object, limit: int) -> str:
 
 
 def check_topic(value: object, limit: int = TOPIC_MAX) -> str:
-    """A topic that may be consumed. Scheduled messages may not: they come into their topic when they are due."""
+    """Return ``value`` if it is a valid topic to consume. Raises ``TypeError`` or ``ValueError``.
+
+    Scheduled messages and replies have reserved suffixes. Scheduled messages move into their topic when they are due.
+    """
     topic = check_name("topic", value, limit)
     uses = {SCHEDULED_SUFFIX: "scheduled messages", REPLIES_SUFFIX: "replies"}
     for suffix, use in uses.items():
@@ -54,17 +57,17 @@ def check_topic(value: object, limit: int = TOPIC_MAX) -> str:
 
 
 def scheduled_topic(topic: str) -> str:
-    """Where messages of a topic wait until they are due."""
+    """Return the topic where messages of ``topic`` wait until they are due."""
     return topic + SCHEDULED_SUFFIX
 
 
 def replies_topic(topic: str) -> str:
-    """Where requesters of ``topic`` wait for their replies."""
+    """Return the topic where callers of ``request`` wait for replies from ``topic``."""
     return topic + REPLIES_SUFFIX
 
 
 def check_publish_topic(value: object, dlq_suffixes: Iterable[str]) -> str:
-    """A topic that users may publish to: the endings of derived topics are the queue's own."""
+    """Return ``value`` if users may publish to this topic. Suffixes of derived topics are reserved for the queue."""
     topic = check_topic(value)
     for suffix in dlq_suffixes:
         if topic.endswith(suffix):
@@ -75,10 +78,10 @@ def check_publish_topic(value: object, dlq_suffixes: Iterable[str]) -> str:
 
 
 def spread_partition(message_id: str, spread: int) -> str:
-    """The partition of a keyless message: by a hash of its id, so that a repeated id meets itself."""
+    """Return the partition of a message without a key. It depends on the id only, so that duplicate ids are found."""
     return f"{_SPREAD_MARK}{crc32(message_id.encode()) % spread:04d}"
 
 
 def key_of(partition: str) -> str | None:
-    """The key that a partition stands for; None for one of the keyless partitions."""
+    """Return the key of a partition; None for a partition of messages without a key."""
     return None if partition.startswith(_SPREAD_MARK) else partition

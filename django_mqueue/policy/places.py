@@ -1,4 +1,4 @@
-"""What operators are shown of a group's partitions and workers, and of what an operation would do to them."""
+"""The partitions and deliveries of a group, for operators, and the effects of operations on them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ HELD, EXPIRED, FREE = LEASE_STATES = ("held", "expired", "free")
 
 @dataclass(frozen=True)
 class PartitionPlace:
-    """Where a group stands in one partition, and who works on it.
+    """The position of a group in one partition, and the partition's lease.
 
-    ``key`` is None for a partition of messages without a key. ``lag``: messages for the group that it is not done
-    with. ``acked``, ``scanned``: all up to there is done, all up to there has been delivered. ``moved_at``: when either
-    last moved; None if they never did.
-
-    ``lease``: ``"held"``, ``"expired"``, ``"free"``, or None where nobody ever leased it. ``owner``, ``holder``: the
-    name and the incarnation of who holds it, '' for nobody; ``leased_at``, ``renewed_at``: since when, and when it last
-    said so. ``age`` is how long ``renewed_at`` is ago by the database's clock. ``in_flight``: messages that were
-    delivered from it and not answered.
+    - ``key``: None for a partition of messages without a key.
+    - ``lag``: messages for the group that are not done.
+    - ``acked``: all messages up to this offset are done. ``scanned``: all up to this offset were delivered.
+    - ``moved_at``: when one of these last moved; None if they never moved.
+    - ``lease``: ``"held"``, ``"expired"`` or ``"free"``; None if the partition was never leased.
+    - ``owner``, ``holder``: the name and the incarnation of the subscriber that holds the lease; '' if it is free.
+    - ``leased_at``, ``renewed_at``: when the lease began, and when it was last renewed.
+    - ``age``: the time since ``renewed_at``, by the database's clock.
+    - ``in_flight``: messages that were delivered and not acknowledged.
     """
 
     topic: str
@@ -45,7 +46,7 @@ class PartitionPlace:
 
 @dataclass(frozen=True)
 class PartitionPlaces:
-    """Some partitions of a group, by name. ``next``: the ``after`` to go on with; None at the end."""
+    """A page of a group's partitions, by name. ``next``: the ``after`` of the next page; None at the end."""
 
     partitions: tuple[PartitionPlace, ...]
     next: str | None
@@ -53,13 +54,15 @@ class PartitionPlaces:
 
 @dataclass(frozen=True)
 class OpenDelivery:
-    """A message that somebody was given and has not answered.
+    """A message in flight: it was delivered to a subscriber and not acknowledged.
 
-    ``attempt``: the first is 1. ``delivered_to``, ``delivered_at``: who was given it, and when, ``busy_for`` long ago.
-    ``started``: a handler has it; else it was claimed ahead and waits for one. ``alone``: nothing runs beside it, for a
-    worker may have died of it. ``overdue``: it should have been answered by ``invisible_until``. ``holder``: the
-    incarnation that the partition's lease names; a delivery that is another's is not answered any more, and
-    ``is_orphan``.
+    - ``attempt``: the first is 1.
+    - ``delivered_to``, ``delivered_at``, ``busy_for``: the subscriber, the time, and how long ago that is.
+    - ``started``: a handler has the message. If False, it was claimed ahead and waits for a handler.
+    - ``alone``: no other message runs at the same time, because a worker may have died of this message.
+    - ``overdue``: it was not settled by ``invisible_until``.
+    - ``holder``: the incarnation that holds the partition's lease.
+    - ``is_orphan``: the delivery belongs to another incarnation, and can no longer be settled.
     """
 
     offset: int
@@ -83,7 +86,7 @@ class OpenDelivery:
 
 @dataclass(frozen=True)
 class OpenDeliveries:
-    """Some of a group's open deliveries, the longest first. ``more``: there may be others."""
+    """Open deliveries of a group, longest first. ``more``: there may be others."""
 
     deliveries: tuple[OpenDelivery, ...]
     more: bool
@@ -91,10 +94,10 @@ class OpenDeliveries:
 
 @dataclass(frozen=True)
 class Released:
-    """What came of ``release``.
+    """The result of ``release``.
 
-    ``partitions``: whose leases are free now. ``locked``: those that a transaction of their holder's kept locked for so
-    long that they were left to it. ``changed``: others have them meanwhile, or nobody.
+    ``partitions``: the partitions whose leases are free now. ``locked``: these leases stay, because a transaction of
+    their holder kept them locked. ``changed``: these leases were freed or taken by other subscribers meanwhile.
     """
 
     partitions: tuple[str, ...]
@@ -107,9 +110,9 @@ class Released:
 
 @dataclass(frozen=True)
 class Stretch:
-    """Some messages of the log: how many, and the first and the last of them with their times of publication.
+    """A set of messages in the log: the number, and the first and the last message with their publish times.
 
-    Where ``count`` is ``"about"``, there may be others before the first and after the last.
+    If ``count`` is ``"about"``, there may be messages before the first and after the last.
     """
 
     count: Figure
@@ -121,15 +124,19 @@ class Stretch:
 
 @dataclass(frozen=True)
 class ResetPreview:
-    """What ``reset`` would do to a group, as of ``at``.
+    """The effect that ``reset`` would have on a group, at the time ``at``.
 
-    ``start``: the offset up to which the group would count as done; ``begins_at``: when the first message after it
-    was published, None for the end. ``newest``: the offset of the last message in the log, None where it is empty.
-    ``replayed``: messages that it is done with and would be given again. ``skipped``: those that it is not done with
-    and would not be given any more. ``coming``: those that it is not done with and would be given all the same, with
-    fresh attempts. ``in_flight``: open deliveries, whose answers would be refused.
-    ``waiting``: for a retry. ``dead``: the group's dead letters, which stay. ``running``: its subscribers that are
-    alive. ``life`` changes with every reset.
+    - ``start``: the messages up to this offset would count as done.
+    - ``begins_at``: when the first message after ``start`` was published; None if there is none.
+    - ``newest``: the last offset in the log; None if the log is empty.
+    - ``replayed``: messages that are done, and would be delivered again.
+    - ``skipped``: messages that are not done, and would no longer be delivered.
+    - ``coming``: messages that are not done, and would be delivered with fresh attempts.
+    - ``in_flight``: open deliveries, which could no longer be settled.
+    - ``waiting``: messages that wait for a retry.
+    - ``dead``: the group's dead letters, which stay.
+    - ``running``: names of the live subscribers.
+    - ``life``: the registration generation. It changes with every reset.
     """
 
     topic: str
@@ -150,7 +157,10 @@ class ResetPreview:
 
 
 def check_partition(value: object) -> str:
-    """``value`` if it can name a partition: a key, or one of those of messages without a key."""
+    """Return ``value`` if it can name a partition: a key, or a partition of messages without a key.
+
+    Raises ``TypeError`` or ``ValueError``.
+    """
     if isinstance(value, str) and key_of(value) is None:
         check_name("partition", value[1:], KEY_MAX)
         return value

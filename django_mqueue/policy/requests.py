@@ -1,6 +1,6 @@
-"""The box that a requester opens for the reply, and the header of the request that names it.
+"""The reply box, in which a caller of ``request`` waits for the reply, and the request's header that names it.
 
-Handlers, pages and signals do not see the header. A box takes a reply to its own request alone.
+Handlers, pages and signals do not see the header. A box accepts only the reply to its request.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ REPLY_TO = "mqueue-reply-to"
 """The header that makes a message a request. Only ``request`` stores it."""
 
 PARTITION = " replies"
-"""Of all boxes: no key can be named so, and no keyless message's partition is."""
+"""The partition of all boxes. No key and no other partition has this name."""
 
 _BOX = re.compile(r"([0-9]{1,18}):([0-9a-f-]{36})")
 
@@ -44,7 +44,7 @@ def box_in(metadata: str, topic: str, message: str) -> Box | None:
 
 
 def box_of(headers: Mapping[str, Any], topic: str, message: str) -> Box | None:
-    """Return the box that the stored headers of a message name; None for a message that is no request.
+    """Return the box that the stored headers of a message name; None if the message is not a request.
 
     ``topic`` and ``message`` are the message's topic and id.
     """
@@ -54,7 +54,7 @@ def box_of(headers: Mapping[str, Any], topic: str, message: str) -> Box | None:
 
 
 def visible(headers: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the headers without the one that names a box."""
+    """Return the headers without the header that names a box."""
     return {name: value for name, value in headers.items() if name != REPLY_TO}
 
 

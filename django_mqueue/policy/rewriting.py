@@ -1,4 +1,4 @@
-"""Payloads as text that people change: JSON with the place of what is wrong, bytes as hexadecimal or base64."""
+"""Payloads as text that users edit: JSON with the position of an error, or bytes as hexadecimal or base64."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from typing import Any
 
 JSON_TEXT, HEX, BASE64 = FORMS = ("json", "hex", "base64")
 DIFF_LINES = 4_000
-"""Lines of both texts together that are compared: the time grows faster than they do."""
+"""Maximum lines of both texts that are compared. The time grows faster than the number of lines."""
 CONTEXT = 3
 HEX_LINE = 32
 
 
 class Unreadable(ValueError):
-    """The text is not in the form that it is said to be in; it says where."""
+    """The text is not valid in its form. The error's text gives the place."""
 
 
 def as_text(body: bytes, is_bytes: bool) -> tuple[str, str]:
-    """(form, text) of a stored payload, to be changed. JSON that is none is given as it stands."""
+    """Return (form, text) of a stored payload, for editing. Invalid JSON is returned unchanged.
+
+    A payload that is not valid UTF-8 is returned as hexadecimal.
+    """
     if not is_bytes:
         try:
             return JSON_TEXT, indented(body.decode())
@@ -31,7 +34,7 @@ def as_text(body: bytes, is_bytes: bool) -> tuple[str, str]:
 
 
 def indented(text: str) -> str:
-    """JSON on many lines. As it stands where it is none, or holds what would not come out as it went in."""
+    """Return JSON on several lines. Invalid JSON, and JSON that the conversion would change, is returned unchanged."""
     try:
         found = read_json(text)
         shown = json.dumps(found, ensure_ascii=False, indent=2, allow_nan=False)
@@ -42,14 +45,14 @@ def indented(text: str) -> str:
 
 
 def read(form: str, text: str) -> Any:
-    """The payload that a text stands for: bytes, or what JSON says. Raises ``Unreadable``."""
+    """Return the payload for a text: bytes, or the value of the JSON. Raises ``Unreadable``."""
     if form == JSON_TEXT:
         return read_json(text)
     return _read_hex(text) if form == HEX else _read_base64(text)
 
 
 def read_json(text: str) -> Any:
-    """Raises ``Unreadable`` for what is no JSON, and for what would be stored otherwise than it is written."""
+    """Return the value of the JSON. Raises ``Unreadable`` if it is invalid or would be stored differently."""
     try:
         return json.loads(text, parse_constant=_no_constant, parse_float=_float, object_pairs_hook=_once)
     except json.JSONDecodeError as error:
@@ -58,12 +61,12 @@ def read_json(text: str) -> Any:
         raise Unreadable("lists and mappings are nested too deep") from None
     except Unreadable:
         raise
-    except ValueError as error:  # A number of thousands of digits.
+    except ValueError as error:  # An integer with thousands of digits.
         raise Unreadable(f"no JSON: {error}") from None
 
 
 def diff(before: str, after: str) -> list[tuple[str, str]] | None:
-    """(``+``, ``-``, ``@`` or a blank; line) of what differs, with lines around it; None if there is too much of it."""
+    """Return (``+``, ``-``, ``@`` or blank; line) of the differences, with context; None if the texts are too long."""
     old, new = before.splitlines(), after.splitlines()
     if len(old) + len(new) > DIFF_LINES:
         return None
@@ -76,7 +79,7 @@ def _no_constant(name: str) -> Any:
 
 
 def _float(text: str) -> float:
-    """Raises ``Unreadable`` where the number would be another one."""
+    """Return the number. Raises ``Unreadable`` if a float cannot hold it exactly."""
     found = float(text)
     if found in (float("inf"), float("-inf")) or Decimal(repr(found)) != Decimal(text):
         raise Unreadable(f"the number {text[:40]} cannot be kept exactly: write it as a text")

@@ -1,4 +1,4 @@
-"""How many partitions each subscriber should own."""
+"""The number of partitions that each subscriber should own."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from zlib import crc32
 
 
 def fair_share(partitions: int, members: Sequence[str], me: str) -> int:
-    """My part of ``partitions``, by rank in the sorted names: floor, and one more for the first remainder.
+    """Return the number of partitions for ``me``: the quotient, plus 1 for the first members if there is a remainder.
 
-    12 over 5 is 3, 3, 2, 2, 2: any two members differ by at most one. A member that is not in ``members``
-    (not yet seen by itself) has no share.
+    12 partitions for 5 members are 3, 3, 2, 2, 2: two members differ by at most 1. Members are sorted by name. A member
+    that is not in ``members`` (it has not seen itself yet) gets 0.
     """
     ranked = sorted(set(members))
     if me not in ranked:
@@ -20,5 +20,5 @@ def fair_share(partitions: int, members: Sequence[str], me: str) -> int:
 
 
 def by_rank(partition: str, members: Sequence[str]) -> str | None:
-    """Return the member that takes a new partition: all members find the same one without a word between them."""
+    """Return the member that takes a new partition. All members compute the same result without communication."""
     return members[crc32(partition.encode()) % len(members)] if members else None

@@ -1,7 +1,7 @@
-"""When a suspect may run alone: a message whose last delivery was left unanswered, perhaps because it kills workers.
+"""Quarantine: messages whose last delivery was not settled run alone, because they may kill workers.
 
-If a process dies while several messages run in it, nobody knows which one was to blame. So suspects run one at
-a time with nothing else in the process, and only a death then is counted against them.
+If a process dies while several messages run in it, the cause is unknown. So messages in quarantine run one at a time,
+with nothing else in the process. Only a death during such a run counts against the message.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ class Mode(Enum):
 
 
 def alone_for(attempt: int) -> float:
-    """Seconds that others wait for a suspect that runs alone; doubled with each attempt.
+    """Return the seconds that other messages wait for a message in quarantine. The time doubles with each attempt.
 
-    A slow message is let run beside others then, and is no more to blame for what happens. One that kills its
-    worker late is met alone at last, since each death adds an attempt.
+    After that time other messages run as well, and the message no longer counts as the cause of a death. Each death
+    adds an attempt, so a message that kills its worker late runs alone for long enough at last.
     """
     return float(min(ALONE_FOR * 2 ** min(attempt - 1, 20), ALONE_MAX))
 
 
 class Solitude:
-    """Makes room for suspects in one process: stops claiming for a while, until nothing runs.
+    """Makes room for messages in quarantine: the process claims nothing for a while, until no message runs.
 
-    If it does not fall quiet in time, work goes on and the next try waits longer. ``quiet_for=0`` never stops
-    claiming: suspects come when nothing happens to be in flight or, after ``PATIENCE`` seconds, beside others.
+    If messages still run after that time, the process claims as usual, and the next try waits twice as long.
+    ``quiet_for=0`` never stops claiming. A message in quarantine then runs when nothing is in flight or, after
+    ``PATIENCE`` seconds, together with others.
     """
 
     def __init__(self, quiet_for: float = QUIET_FOR) -> None:
@@ -44,7 +45,11 @@ class Solitude:
         self._again_at = -math.inf
 
     def mode(self, *, in_flight: int, alone: bool, suspects: bool, now: float) -> Mode:
-        """What may be claimed now; ``alone``: one of what is in flight runs alone."""
+        """Return which claims are allowed now.
+
+        ``alone``: a delivery in flight runs alone. ``suspects``: messages are in quarantine. ``now``: monotonic
+        seconds.
+        """
         if alone:
             return Mode.WAIT
         if not suspects or not in_flight:

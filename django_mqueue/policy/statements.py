@@ -1,6 +1,6 @@
-"""Tell SQL statements that write from those that read.
+"""Distinguish SQL statements that write from statements that only read.
 
-``sqlparse`` cannot: it takes MySQL's executable comments for comments, and ``#`` for the start of a name.
+``sqlparse`` cannot: it treats MySQL's executable comments as comments, and ``#`` as the start of a name.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _WRITES = {
 
 _QUOTED = r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|`[^`]*`"
 _MYSQL_COMMENT = r"/\*(?!M?!).*?(?:\*/|\Z)|--(?=\s|\Z)[^\n]*|\#[^\n]*|/\*M?!\d*|\*/(?!\*)"
-"""The server executes what stands between ``/*!`` or ``/*M!`` and ``*/``: only these marks are skipped."""
+"""The server executes the text between ``/*!`` or ``/*M!`` and ``*/``, so only these marks are skipped."""
 _QUOTED_BY_STANDARD = r"'(?:[^']|'')*'|\"[^\"]*\"|`[^`]*`|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$"
 _COMMENT = r"/\*.*?(?:\*/|\Z)|--[^\n]*"
 
@@ -29,14 +29,14 @@ _STANDARD = _tokens(_COMMENT, _QUOTED_BY_STANDARD)
 
 
 def writes(sql: str, *, mysql: bool) -> bool:
-    """Return True if a statement in ``sql`` begins with a verb that writes, or has such a part behind WITH.
+    """Return True if a statement in ``sql`` begins with a verb that writes, or has such a part after WITH.
 
-    Skips texts, quoted names and comments. ``mysql``: by the rules of MySQL and MariaDB. Does not recognize a function
-    or a procedure that writes.
+    Strings, quoted names and comments are skipped. ``mysql``: use the rules of MySQL and MariaDB. A function or
+    procedure that writes is not recognized.
     """
     single = ";" not in sql
     begins, cte, verb = True, False, False
-    """At the first word of a statement; behind WITH; directly behind one of ``_WRITES``."""
+    """``begins``: at the first word of a statement. ``cte``: after WITH. ``verb``: right after one of ``_WRITES``."""
     for token in (_MYSQL if mysql else _STANDARD).finditer(sql):
         kind, text = token.lastgroup, token[0]
         if kind == "comment":

@@ -1,4 +1,4 @@
-"""Tracebacks as they were kept: which lines are frames, and which frames are of libraries."""
+"""Stored tracebacks, split into frames of the project, frames of libraries, and other text."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ _LIBRARY = re.compile(
 
 @dataclass
 class Part:
-    """Lines of an error's text: some frames that are all the project's own or all of libraries; or what stands between,
-    without ``places``."""
+    """Lines of an error's text: frames of the project only, or frames of libraries only.
+
+    A part without ``places`` is the text between frames.
+    """
 
     is_library: bool = False
     places: list[str] = field(default_factory=list)
@@ -29,7 +31,7 @@ class Part:
 
 
 def parts(error: str) -> list[Part]:
-    """The text, all of it, in parts; neighbouring frames of one kind are one."""
+    """Split the whole text into parts. Neighbouring frames of the same kind are one part."""
     found: list[Part] = []
     for kind, place, line in _lines(error):
         last = found[-1] if found else None
@@ -45,7 +47,10 @@ def parts(error: str) -> list[Part]:
 
 
 def _lines(error: str) -> Iterator[tuple[bool | None, str, str]]:
-    """(whether of a library, or None outside of frames; the place that a frame begins with; the line)."""
+    """Yield (frame of a library, place, line) for each line.
+
+    The first value is None outside of frames. ``place`` is empty except in the first line of a frame.
+    """
     inside: bool | None = None
     indent = 0
     for line in error.split("\n"):

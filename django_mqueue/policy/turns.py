@@ -1,4 +1,4 @@
-"""Fair turns: which of a process's handlers get its free threads, by the time that each has used."""
+"""Fair turns: handlers get the free threads of a process by the time that each handler has used."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TURN = 0.05
 UNKNOWN = 0.05
 """Seconds that a handler's first call is assumed to take."""
 LEAST = 0.001
-"""Seconds that a call counts at least: the worker's loop needs about as much for it."""
+"""Minimum seconds that a call is charged: the worker's loop needs about as much for each call."""
 WEIGHT = 0.1
 
 Key = TypeVar("Key", bound=Hashable)
@@ -20,7 +20,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass
 class Contender:
-    """A handler with work. ``most``: calls that it may start now; ``claimed``: how many messages it has claimed."""
+    """A handler with work. ``most``: calls that it may start now. ``claimed``: messages that it has claimed."""
 
     most: int
     claimed: int = 0
@@ -80,11 +80,11 @@ class Turns(Generic[Key]):
     def share(
         self, free: int, contenders: Mapping[Key, Contender], running: Mapping[Key, list[float]]
     ) -> dict[Key, int]:
-        """Share ``free`` threads: how many calls each handler may start.
+        """Return how many calls each handler may start on the ``free`` threads.
 
-        The earliest turn comes first. Within a turn, claimed messages come before those that need a claim; they go one
-        handler after the other, since calls of two that alternate need twice the statements. Of the others, the handler
-        with the fewest running calls comes first.
+        The earliest turn comes first. Within a turn, claimed messages come before messages that need a claim. Claimed
+        messages go one handler after the other, because calls that alternate between two handlers need twice the
+        statements. Among the other messages, the handler with the fewest running calls comes first.
         """
         used = {key: self._admitted(key, running) for key in contenders}
         self._contending = set(contenders)
@@ -110,7 +110,10 @@ class Turns(Generic[Key]):
         return shares
 
     def _admitted(self, key: Key, running: Mapping[Key, list[float]]) -> float:
-        """Return what a handler has used. One that had no work until now is a turn behind the last one that started."""
+        """Return the time that a handler has used, including running calls.
+
+        A handler that had no work until now counts as at most one turn behind the handler that started last.
+        """
         runs = sum(running.get(key, ()))
         if key not in self._contending:
             self.charge(key, max(self._level - self._turn - self._account(key).used - runs, 0))

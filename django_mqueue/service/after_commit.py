@@ -1,4 +1,4 @@
-"""Memory of answers follows the database: it changes when the transaction of an answer is committed."""
+"""Update the consumer state when the transaction that settles deliveries commits."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from .delivery import Delivery
 def after_commit(
     context: Context, deliveries: Sequence[Delivery], note: Callable[[Sequence[Delivery]], object]
 ) -> None:
-    """Call ``note`` with deliveries once their answer is committed; never, if it is rolled back.
+    """Call ``note`` with the deliveries when the transaction that settles them commits; never after a rollback.
 
-    Django calls no hook at the end of a transaction begun by turning autocommit off: ``confirm`` reads its outcome.
+    Outside a transaction, and with ``eager``, the call happens at once. Django calls no commit hook in a transaction
+    that was begun by turning autocommit off. For such a transaction, ``confirm`` reads the result from the database.
     """
     if context.options.eager or not session.in_transaction(context.using):
         note(deliveries)
@@ -31,7 +32,10 @@ def after_commit(
 
 
 def confirm(context: Context) -> None:
-    """Note those unconfirmed answers that the database shows as committed. Call this before a claim."""
+    """Run the waiting callbacks whose transaction has committed. Call this before a claim.
+
+    The database shows it: the delivery has the same token and is no longer in flight.
+    """
     if not context.unconfirmed:
         return
     waiting = Deliveries(context.me, ordered(context.unconfirmed))
@@ -42,4 +46,4 @@ def confirm(context: Context) -> None:
         if found is not None and not found[1]:
             context.unconfirmed.pop(ticket)()
         elif found is None or open_here is None or open_here.hold.ticket != ticket:
-            del context.unconfirmed[ticket]  # Answered since, or no longer this subscriber's.
+            del context.unconfirmed[ticket]  # Settled in the meantime, or no longer owned by this subscriber.

@@ -1,4 +1,7 @@
-"""Answers: ack, nack, reject, postpone, extend. Each is a compare-and-set on the delivery's token and the lease."""
+"""Settle deliveries (ack, nack, reject, postpone) and extend them.
+
+Each statement compares the delivery token and the lease's holder, so that a former owner changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,10 @@ ENDING = ("ack", "nack", "reject", "postpone")
 
 
 class Answering:
-    """The verbs of one subscriber. May be called from any thread; each uses its own database connection."""
+    """Settles the deliveries of one subscriber.
+
+    Any thread may call the methods. Each thread uses its own database connection.
+    """
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -40,10 +46,14 @@ class Answering:
     def ack(
         self, deliveries: Sequence[Delivery], starting: Sequence[Delivery] = (), *, whole: bool = False
     ) -> bool:
-        """Finish deliveries, in one statement. ``starting``: claimed ahead, and going to a handler now.
+        """Acknowledge deliveries in one statement, and mark ``starting`` as handed to handlers.
 
-        Raises ``StaleDelivery`` for those that are not this subscriber's any more; the others are finished. ``whole``:
-        they are not, for the caller's transaction rolls them back; and one that was finished before, unheard, is stale.
+        ``starting``: deliveries that were claimed ahead and start now. Stale ones raise nothing; they are marked as
+        lost. Raises ``StaleDelivery`` with the deliveries that this subscriber no longer owns; the others are
+        acknowledged.
+
+        ``whole``: acknowledge all or none, because the caller's transaction rolls back on the error. An earlier commit
+        whose result was lost may have acknowledged a delivery. The call then also raises ``StaleDelivery``.
         """
         context = self.context
         todo = [d for d in deliveries if d.hold.answer != "ack"]
@@ -71,11 +81,15 @@ class Answering:
         return True
 
     def note_ack(self, deliveries: Sequence[Delivery]) -> None:
-        """Memory of an ack that was committed with other things."""
+        """Update the consumer state for acks that a transaction has committed together with other changes."""
         self._ended(deliveries, "ack", told=End())
 
     def note_unheard(self, deliveries: Sequence[Delivery]) -> None:
-        """Memory of acks whose COMMIT was lost on its way back: what comes behind them waits for them no longer."""
+        """Reconcile acks whose commit result is unknown.
+
+        If the database shows them as committed, the consumer state is updated. Later messages then no longer wait for
+        these. Does nothing inside a transaction, and ignores database errors.
+        """
         using, tickets = self.context.using, ordered(d.hold.ticket for d in deliveries)
         if session.in_transaction(using):
             return
@@ -128,9 +142,11 @@ class Answering:
         return self._answer(delivery, "postpone", back, delivery.hold.failures, told, due_in=delay_ms)
 
     def extend(self, deliveries: Sequence[Delivery], seconds: float | timedelta) -> bool:
-        """Move the moment of redelivery to ``seconds`` from now, for all in one statement.
+        """Set the visibility timeout of deliveries to ``seconds`` from now, in one statement.
 
-        Within a caller's transaction it is done beside that one (see ``extending``): at once, and without its locks.
+        Inside a caller's transaction a second connection does it (see ``extending``), except with ``eager``. It takes
+        effect at once, and the caller's transaction holds no locks for it. Raises ``StaleDelivery`` with the deliveries
+        that are settled or that this subscriber no longer owns; the others are extended.
         """
         visible_ms = to_ms("seconds", seconds)
         context = self.context
@@ -156,9 +172,10 @@ class Answering:
         return True
 
     def crowd_again(self, delivery: Delivery) -> bool:
-        """A suspect has run alone long enough: what happens from now on is not its doing.
+        """End the exclusive run of a quarantined delivery: other messages may run at the same time.
 
-        Returns False, and changes nothing, while another transaction has it locked.
+        If the worker dies later, that does not count as a failure of this message. Returns False, and changes nothing,
+        while another transaction has its row locked.
         """
         mine = Deliveries(self.context.me, [delivery.hold.ticket])
 
@@ -174,9 +191,10 @@ class Answering:
         return done
 
     def bury(self, ticket: Ticket, error: str, failures: int) -> bool | None:
-        """Dead-letter a message that no handler has; False if it is not this subscriber's to bury.
+        """Dead-letter a message that no handler has. Return False if this subscriber does not own it.
 
-        Returns None, and changes nothing, while another transaction has it locked.
+        ``failures``: the number of failed attempts that the dead letter records. Returns None, and changes nothing,
+        while another transaction has the row locked.
         """
         mine = Deliveries(self.context.me, [ticket])
 
@@ -205,10 +223,13 @@ class Answering:
     def _finish_dead(
         self, cursor: CursorWrapper, ticket: Ticket, error: str, failures: int, token: int | None = None
     ) -> set[Ticket]:
-        """Done for this group, and a copy into the dead-letter topic: one transaction."""
+        """Finish a message for this group and copy it to the dead-letter topic, in one transaction.
+
+        Returns a set with the receipt if it is stale, otherwise an empty set.
+        """
         context, text = self.context, clip(error)
         if not answers.finish(cursor, Deliveries(context.me, [ticket]), text, token):
-            # Finished before: by an ack, or by this with its copy.
+            # An ack or an earlier call of this method has finished it. The failure count shows which.
             return self._unfinished(cursor, {ticket: failures})
         dead_topic = conf.dead_letter_topic(context.topic)
         letter = dead.copy(cursor, ticket.offset, context.group, dead_topic, failures, text)
@@ -223,13 +244,14 @@ class Answering:
         if done == len(tickets):
             return set()
         stale = self._unfinished(cursor, failures)
-        # One that was finished before has its effects: those of this transaction would be there a second time.
+        # If an earlier transaction acknowledged it, its effects are stored. This one must not store them again.
         return stale or set(tickets) if whole else stale
 
     def _unfinished(self, cursor: CursorWrapper, failures: Mapping[Ticket, int]) -> set[Ticket]:
-        """Those that were not finished by their token either, in an earlier try that was committed unseen.
+        """Return the receipts of deliveries that no earlier try has finished.
 
-        ``failures``: how many each has if it was that. An ack and a rejection at once are told apart by them.
+        An earlier try may have committed, and its result may have been lost. ``failures``: the failure count after such
+        a try. It distinguishes an ack from a rejection.
         """
         there = answers.look(cursor, Deliveries(self.context.me, ordered(failures)))
         return {t for t in failures if there.get(t) != (True, False, failures[t])}
@@ -243,9 +265,10 @@ class Answering:
         told: End,
         due_in: int | None = None,
     ) -> bool:
-        """Run a change of one delivery, which has ``failures`` then, and take note; or raise ``StaleDelivery``.
+        """Apply ``change`` to one delivery and update the consumer state, or raise ``StaleDelivery``.
 
-        ``told``: what receivers of signals are told of it.
+        ``failures``: its failure count after the change. ``told``: the outcome that signals report. ``due_in``:
+        milliseconds until the retry, or None if the message is finished.
         """
         ticket = delivery.hold.ticket
 
@@ -253,7 +276,7 @@ class Answering:
             if change(cursor, [ticket]):
                 return True
             there = answers.look(cursor, Deliveries(self.context.me, [ticket]))
-            # Token still ours, and all as this answer leaves it: an earlier try of it was committed unseen.
+            # Same token, and the state that this call produces: an earlier try committed, and its result was lost.
             return there.get(ticket) == (due_in is None, False, failures)
 
         if not session.run(self.context.using, work):
@@ -266,7 +289,7 @@ class Answering:
         return set(tickets) - answers.mine(cursor, Deliveries(self.context.me, tickets))
 
     def _repeated(self, delivery: Delivery, verb: str) -> bool:
-        """Whether this very answer was given; raises ``StaleDelivery`` if another one was."""
+        """Return whether ``verb`` has settled the delivery before. Raise ``StaleDelivery`` if another verb has."""
         if delivery.hold.answer in ("", verb):
             return bool(delivery.hold.answer)
         raise StaleDelivery([delivery], verb)
@@ -296,7 +319,7 @@ class Answering:
             telling.ended(context, news, told)
 
     def _take_back(self, deliveries: Sequence[Delivery]) -> None:
-        """They had run out, and their holder asked for more time before they were delivered again."""
+        """Move expired deliveries from quarantine back to in flight: their holder has extended them."""
         context = self.context
         with context.lock:
             for delivery in deliveries:
@@ -309,10 +332,10 @@ class Answering:
                     context.flying[ticket.offset] = delivery
 
     def _lose(self, stale: set[Ticket]) -> None:
-        """Forget deliveries that turned out to be another's.
+        """Mark deliveries that this subscriber no longer owns as lost, and forget them.
 
-        Not within a transaction of the caller's, for it has rows locked, and whoever has the memory locked may wait for
-        them: the next renewal finds out then.
+        Inside a caller's transaction only ``doubt`` is set, and the next lease renewal finds them. That transaction has
+        locked rows. A thread that holds ``context.lock`` may wait for these rows, so taking the lock could deadlock.
         """
         context = self.context
         if not stale:
@@ -328,7 +351,7 @@ class Answering:
                     mine.hold.lost = True
                     if partition := context.partitions.get(ticket.partition):
                         partition.in_flight.discard(ticket.offset)
-                        # Perhaps another thread's answer has ended it, and finds nothing to take note of now.
+                        # Another thread may have settled it, and now finds no delivery to update: read the state again.
                         partition.waiting_more = True
                         context.stale_waiting[ticket.partition] = None
                         context.mark_dirty(ticket.partition)

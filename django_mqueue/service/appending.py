@@ -1,4 +1,4 @@
-"""Appending many messages whose ids are given, each once, however often the same are brought."""
+"""Append many messages that have given ids, each message once, even if a caller sends the same messages again."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from .storing import known_groups, store_many
 
 
 def append(using: str, topic: str, rows: Sequence[NewRow]) -> int:
-    """Store those of the rows that the topic does not hold, in their order, in one transaction: how many these were.
+    """Store the rows that the topic does not hold yet, in their order, in one transaction. Return how many it stored.
 
-    At first as if none were there, by one statement; only if one is, by looking which. So rows must be few enough
-    for a statement. The publishers' gate is passed as by any publish. Raises ``NotRegistered`` for a row that is for
-    one group alone, which is not registered.
+    The first try inserts all rows with one statement, so the rows must fit into one. If an id exists already, a second
+    try finds the existing ids and stores the other rows. The rows pass the publishers' gate, as in ``publish``.
+
+    Raises ``NotRegistered`` if a row is for one group only, and this group is not registered.
     """
 
     def store(cursor: CursorWrapper) -> int:

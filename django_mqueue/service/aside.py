@@ -1,4 +1,7 @@
-"""Long waits for a retry: the message leaves the log's head and is scheduled anew, so that it holds nobody up."""
+"""Parked retries: finish a message in the log and schedule it again for its group.
+
+A message that waits for its retry in the log holds back the group's watermark.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +19,18 @@ from ..store.state import Ticket
 from .context import Context
 
 LONG_MS = 3_600_000
-"""What waits longer is set aside: it would hold back its group's watermark, and with it the deletion of all that lies
-behind. For an hour that is the default retention's doing anyway."""
+"""Delay in milliseconds above which a retry is parked.
+
+A retry that waits in the log holds back its group's watermark, and so the deletion of all later messages. The default
+retention keeps messages for one hour anyway.
+"""
 
 
 def is_long(context: Context, delay_ms: int) -> bool:
-    """Whether a message that is to come again so late is set aside.
+    """Return whether a retry after ``delay_ms`` is parked.
 
-    In strict order it is not: it holds back its key, whatever comes. Nor is a dead letter, behind which nothing is
-    deleted anyway.
+    With ``strict`` it is not: the message must hold back its key. Dead letters are not parked either, because nothing
+    in their topic is deleted. Messages of a topic with a name longer than ``TOPIC_MAX`` are not parked.
     """
     kept = context.topic.endswith(conf.dead_letter_suffixes()) or len(context.topic) > names.TOPIC_MAX
     return delay_ms > LONG_MS and not (context.options.strict or kept)
@@ -33,11 +39,14 @@ def is_long(context: Context, delay_ms: int) -> bool:
 def set_aside(
     context: Context, delay_ms: int, error: str | None
 ) -> Callable[[CursorWrapper, Sequence[Ticket]], int]:
-    """An answer to one delivery. ``error``: the attempt has failed by it; None: it is no attempt."""
+    """Return a function that parks the retry of one delivery.
+
+    ``error``: the error of the failed attempt, or None if no attempt is counted.
+    """
 
     def change(cursor: CursorWrapper, tickets: Sequence[Ticket]) -> int:
         (ticket,) = tickets
-        # Not to be told from an ack by its failures, a postponement leaves another token behind.
+        # A postponement leaves the same failure count as an ack. A new token distinguishes the two.
         token = new_token() if error is None else None
         done = answers.finish(cursor, Deliveries(context.me, tickets), error, token, is_aside=True)
         if done:

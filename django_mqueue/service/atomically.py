@@ -1,4 +1,4 @@
-"""Deliveries and their effects in one commit: the caller's writes, its own publishes, and the ack."""
+"""Commit deliveries and their effects together: the caller's writes, its publishes and the ack."""
 
 from __future__ import annotations
 
@@ -20,22 +20,24 @@ NO_SUCH_SAVEPOINT = 1305
 
 @contextmanager
 def atomically(deliveries: Sequence[Delivery]) -> Iterator[None]:
-    """Run the block in a transaction of the queue's database, and ack the deliveries (of one holder) in it.
+    """Run the block in a transaction of the queue's database, and acknowledge the deliveries at its end.
 
-    Nothing of it stays if the block raises, or if one of them is no longer its holder's (``StaleDelivery``; before the
-    block, if it has been answered): the ack is the transaction's last statement, and nobody can take a delivery
-    between it and the commit.
-    Raises ``BrokenTransaction`` if the block has ended the transaction, ``WrongDatabase`` at a write to another one.
+    All deliveries belong to one subscriber. If the block raises, or a delivery is stale, everything is rolled back. The
+    ack is the last statement: no worker can claim a delivery between the ack and the commit.
+
+    Raises ``StaleDelivery`` before the block if a delivery is already settled. Raises it after the block if this
+    subscriber no longer owns one, or its handler ran too long. Raises ``BrokenTransaction`` if the block has ended the
+    transaction, or if it can only be rolled back. Raises ``WrongDatabase`` at a write to another database.
     """
     if ended := [delivery for delivery in deliveries if delivery.hold.answer]:
-        # Its effects are there, or are not to be: a repeated ack would let the block commit a second time.
+        # A repeated ack succeeds, so the block would commit its effects a second time.
         raise StaleDelivery(ended, "atomic")
     answering = deliveries[0].hold.answering
     using = answering.context.using
     acked = False
     try:
         with session.ended_whole(using), _writes_to(using), transaction.atomic(using=using):
-            # The first of the hooks: should one of the block's own raise, what is committed is known all the same.
+            # Registered before the hooks of the block: if one of those raises, the consumer state is still updated.
             if session.calls_hooks(using):
                 transaction.on_commit(lambda: answering.note_ack(deliveries) if acked else None, using=using)
             with _still_there(), transaction.atomic(using=using):
@@ -52,10 +54,10 @@ def atomically(deliveries: Sequence[Delivery]) -> Iterator[None]:
 
 @contextmanager
 def _still_there() -> Iterator[None]:
-    """Whether the savepoint that the block within begins with is there at its end: whether it is still one transaction.
+    """Raise ``BrokenTransaction`` if the savepoint of the block inside does not exist at its end.
 
-    A deadlock rolls all of it back, and a COMMIT (or what commits by itself, such as CREATE TABLE) ends it; what is
-    written then belongs to another one. The savepoint is gone in both cases.
+    A deadlock rolls back the whole transaction. A COMMIT, or a statement that commits implicitly such as CREATE TABLE,
+    ends it. Both remove the savepoint, and later writes belong to another transaction.
     """
     try:
         yield
@@ -70,7 +72,7 @@ def _still_there() -> Iterator[None]:
 
 @contextmanager
 def _writes_to(using: str) -> Iterator[None]:
-    """Refuse writes to all databases but one, before anything is written."""
+    """Raise ``WrongDatabase`` before a statement writes to a database other than ``using``."""
     with ExitStack() as stack:
         for connection in connections.all():
             if connection.alias != using:

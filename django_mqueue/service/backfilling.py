@@ -1,19 +1,22 @@
-"""A new group is given the past of a topic: stored for it alone, in order with what is published meanwhile.
+"""The backfill: give a new group the past of a topic, in order with messages that are published meanwhile.
 
-The group is registered, paused, and begins behind all that is settled by then: at the *border*. What lies before the
-border is stored for it as copies (by whoever reads archives), which come into the log behind the border. So a message
-that is published while they are stored lies before copies of older ones of its key. Before the group goes on, such
-messages are copied, too, behind the others, and are done for the group, in one transaction each time: the *seam*.
+The group is registered, paused, and starts at the settled offset: the *border*. The Spark tasks that read archives
+store copies of the messages from before the border, for this group only. The log appends the copies behind the border.
+So a message that is published while they are stored lies before copies of older messages of its key. The *seam*
+corrects this before the group is resumed. It copies such messages behind the other copies, and marks the originals as
+done for the group, in the same transaction.
 
-**Why it ends in order.** A partition needs the seam as long as a message of it that the group is still to be given lies
-below its newest copy. All those that a single statement sees are copied together, in order. What another publisher
-commits with an offset between them and their copies is found when the copies' offsets are settled, and is copied in its
-turn. Once a settled look finds nothing below the newest copy of a partition, no message can come to lie there any more,
-and no copy is made of it again. Between the statement that looks and the copies lie milliseconds, so a key must be
-published to every few milliseconds, for ever, to keep this from ending.
+**Why it ends, and in order.** A partition needs the seam while a message that the group must still receive lies below
+the partition's newest copy. The seam copies all such messages that a single statement finds, in order. Another
+publisher may commit a message whose offset lies between these messages and their copies. The seam finds it when the
+offsets of the copies are settled, and copies it. Once all is settled up to a partition's newest copy, and nothing below
+is left to copy, no message can commit there any longer. The partition then gets no further copy. Only milliseconds lie
+between the statement and the copies. So the seam never ends only if a key gets a new message every few milliseconds,
+forever.
 
-A message that commits late, below others of its key that were copied, is copied behind these: it overlapped with them,
-and such have no order (see docs/explanation/limits.md). Messages without keys have none, and are left where they are.
+A message may commit late, below messages of its key that were copied. The seam copies it behind them. Its publish
+overlapped with theirs, and overlapping publishes have no order (see docs/explanation/limits.md). The seam does not copy
+messages without keys: they have no order.
 """
 
 from __future__ import annotations
@@ -40,7 +43,8 @@ from .settling import Settler
 
 KIND = "backfill"
 COPY_IDS = f"^{KIND}-[0-9]+@[0-9]+$"
-"""A regular expression, of ``copy_of``'s ids: it tells copies from what was sent back, which has original ids, too."""
+"""A regular expression for the ids that ``copy_of`` makes. It separates copies from redriven messages, which also have
+an original id."""
 
 PAGE, WINDOW = 500, 50_000
 TAIL = 2_000
@@ -51,8 +55,11 @@ SETTLE_FOR = 1.0
 
 @dataclass(frozen=True)
 class Border:
-    """Where the past ends. ``resumed``: it was begun before. ``ended``: all is done. ``source``: where the past comes
-    from, as was said when it was begun."""
+    """The offset where the past ends, and the state of the backfill.
+
+    ``upto``: the last offset of the past. ``resumed``: an earlier call has begun the backfill. ``ended``: the backfill
+    is complete. ``source``: the caller's number for the archive that the past comes from.
+    """
 
     run: Run
     upto: int
@@ -62,17 +69,23 @@ class Border:
 
 
 def begun(using: str, topic: str, group: str) -> Border | None:
-    """How far an earlier run has come; None for a group that is new. Raises ``GroupNotNew`` for any other."""
+    """Return the border of an earlier run; None if the group is not registered.
+
+    Raises ``GroupNotNew`` if the group is registered, but not by a backfill.
+    """
     run = Run(KIND, group, topic)
     there = offsets.registration(using, group, topic)
     return _known(using, run, copies.mark(using, topic, run.head), there) if there else None
 
 
 def begin(using: str, topic: str, group: str, known: int, lanes: int, source: int = 0) -> Border:
-    """Register the group, paused, behind what is settled (``known`` to the caller); or go on where that was done.
-    ``source`` is a number for where the past comes from.
+    """Register the group, paused, at the settled offset. If an earlier run has done so, return its border.
 
-    Raises ``GroupNotNew`` for a group that was registered by others.
+    ``known``: a settled offset that the caller has found. ``lanes``: the number of lanes for the copies. ``source``: a
+    number for the archive that the past comes from. If an unsubscribe has left rows of the group, this function deletes
+    them first.
+
+    Raises ``GroupNotNew`` if the group is registered, but not by a backfill.
     """
     while True:
         found = session.run(using, lambda cursor: _begin(using, cursor, topic, group, known, lanes, source))
@@ -96,7 +109,7 @@ def _begin(
     offsets.set_paused(cursor, topic, group, paused=True)
     new = offsets.registration(using, group, topic)
     assert new is not None
-    # Of an earlier life of the group, perhaps with more lanes.
+    # An earlier registration of the group may have left marks, perhaps of more lanes.
     copying.forget(cursor, Run(KIND, group, topic, copying.LANES_MAX), run.head)
     run = Run(KIND, group, topic, lanes, group, new.life)
     copying.begin(cursor, run, settled, new.life)
@@ -117,12 +130,12 @@ def _known(using: str, run: Run, head: Mark | None, there: offsets.Registration)
 
 
 def stored_to_border(using: str, border: Border) -> bool:
-    """Whether all copies from before the border are stored."""
+    """Return whether all copies of messages from before the border are stored."""
     return copies.mark(using, border.run.topic, border.run.seam) is not None
 
 
 def note_stored(using: str, border: Border) -> None:
-    """All copies from before the border are stored: only the seam is left."""
+    """Record that all copies of messages from before the border are stored. Only the seam remains."""
     run = border.run
 
     def work(cursor: CursorWrapper) -> None:
@@ -133,7 +146,7 @@ def note_stored(using: str, border: Border) -> None:
 
 
 def copy_of(one: Original, run: Run) -> Copy:
-    """The copy of a message for the group, whose handlers are to see the original's id."""
+    """Return the copy of a message for the run's group. Handlers see the id of the original."""
     row = NewRow(
         one.partition,
         copy_id(f"{run.kind}-{run.life}", one.offset),
@@ -145,8 +158,12 @@ def copy_of(one: Original, run: Run) -> Copy:
 
 @dataclass
 class _Step:
-    """What one transaction has done, to be known when it is committed: how far it has looked, its copies (``busy``: of
-    which partitions)."""
+    """The result of one transaction, which ``Seam`` uses after the commit.
+
+    ``done``: the offset up to which the seam is complete. ``copied``: how many copies were made. ``newest``: the offset
+    of the newest of them. ``last``: by partition, the offset of its newest copy. ``busy``: by partition, the number of
+    copies.
+    """
 
     done: int
     copied: int = 0
@@ -156,7 +173,10 @@ class _Step:
 
 
 class Seam:
-    """The last part. Called by one thread; a second process that does the same does no harm."""
+    """The last part of a backfill: it copies the messages that lie before copies of older messages.
+
+    One thread may use an instance. A second process may run the same seam at the same time without harm.
+    """
 
     def __init__(self, using: str, border: Border) -> None:
         self.using, self.run = using, border.run
@@ -166,20 +186,20 @@ class Seam:
         mark = copies.mark(using, self.run.topic, self.run.seam)
         self._done = max(border.upto, mark.position if mark else 0)
         self._newest = log.newest(using, self.run.topic)
-        """At or above the newest copy."""
+        """The offset of the newest copy, or a higher one."""
         self._busy: Counter[str] = Counter()
-        """Partitions of which there were copies the last time."""
+        """By partition, how many copies the last ``sew`` made."""
         self._held = False
-        """Whether transactions have kept what is copied from being settled."""
+        """True if open transactions kept the newest copy from being settled during the last ``sew``."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether all that the group is still to be given lies in order: nothing can come to lie out of it any more."""
+        """True if everything that the group must still receive is in order. No later commit can change this."""
         return self._done >= self._newest
 
     @property
     def waits_for(self) -> str:
-        """Why it is not whole after the last time."""
+        """The reason why the seam was not whole after the last ``sew``."""
         if self._held:
             return (
                 f"open transactions that may still commit a message below offset {self._newest:,}; all is in order up"
@@ -195,7 +215,7 @@ class Seam:
         )
 
     def sew(self) -> int:
-        """Copy what needs it, as far as it is settled, and then what is there beyond: how many copies."""
+        """Copy messages that are out of order, first up to the settled offset, then above it. Return how many."""
         made, settled = 0, self._settled()
         self._busy.clear()
         self._held = settled < self._newest
@@ -213,7 +233,7 @@ class Seam:
         return step.copied
 
     def _settled(self) -> int:
-        """Waits a little for what is under way, up to the newest copy."""
+        """Return the settled offset. Wait up to ``SETTLE_FOR`` seconds until it reaches the newest copy."""
         deadline = time.monotonic() + SETTLE_FOR
         while (found := self._settler.advance()) < self._newest and time.monotonic() < deadline:
             self._pause.wait(0.02)
@@ -229,7 +249,10 @@ class Seam:
         return step
 
     def _tail(self, cursor: CursorWrapper) -> _Step:
-        """What is there above what is settled. So much that it is better waited for is left for another time."""
+        """Copy messages above the settled offset that are out of order.
+
+        If there are too many for one transaction, copy none. A later ``sew`` continues when more is settled.
+        """
         self._lock(cursor)
         step = _Step(self._done)
         found = seam.natives(cursor, self.run.topic, self.run.group, self._done, None, TAIL + 1)
@@ -240,7 +263,10 @@ class Seam:
         return step
 
     def _lock(self, cursor: CursorWrapper) -> None:
-        """One process at a time; and the group's workers look anew, for what they know of may be done by now."""
+        """Lock the group: one process works at a time. After the commit the group's workers read their state again.
+
+        They must, because messages that they know as open may be done by then.
+        """
         copying.check_group(cursor, self.run, alone=True)
         assert self.run.life is not None
         moving.lock_group(cursor, self.run.group, self.run.topic, self.run.life)
@@ -248,8 +274,10 @@ class Seam:
             raise Superseded(f"the backfill of group {self.run.group!r} has ended in another process")
 
     def _out_of_order(self, cursor: CursorWrapper, found: Sequence[Native]) -> list[Native]:
-        """Those of partitions of which the first one lies below a copy: all of the partition's, for its new copies
-        will lie above them all."""
+        """Return all messages of each partition whose first message lies below a copy.
+
+        The new copy of the first message lies above the others, so the others need copies as well.
+        """
         keyed = [native for native in found if key_of(native.partition) is not None]
         firsts = {native.partition: native.offset for native in reversed(keyed)}
         if len(self._last) > REMEMBERED:
@@ -279,13 +307,16 @@ class Seam:
 
 
 def finish(using: str, border: Border, *, resume: bool) -> None:
-    """All is stored, and in order: note that, and let the group go on."""
+    """Record that the backfill is complete, and resume the group if ``resume`` is true.
+
+    Raises ``NotRegistered`` or ``Superseded`` if the group was changed while its past was stored.
+    """
     run = border.run
 
     def work(cursor: CursorWrapper) -> None:
         head = copying.lock_head(using, cursor, run)
         if head is not None and head.finished and head.number == run.life:
-            return  # Done, by a COMMIT without an answer or by another process; the group may be anywhere by now.
+            return  # An earlier try or another process has done this. The group may have moved since.
         copying.check_group(cursor, run, alone=True)
         copying.finish(cursor, run)
         if resume:
@@ -301,7 +332,7 @@ def _original(row: seam.Content) -> Original:
 
 
 def _light(natives: Sequence[Native]) -> Iterator[list[Native]]:
-    """As many at once as one statement should hold."""
+    """Yield lists of messages. The contents of each list fit into one statement."""
     some: list[Native] = []
     size = 0
     for native in natives:

@@ -1,4 +1,4 @@
-"""The newest messages of all topics, dead letters and what is scheduled among them."""
+"""The newest messages of all topics, with dead letters and scheduled messages."""
 
 from __future__ import annotations
 
@@ -11,8 +11,13 @@ NEWEST_OF_ALL = "newest of all"
 
 
 def newest(using: str, *, limit: int, start: str | None, payload_limit: int) -> Page:
-    """Up to ``limit`` messages by falling offset, each with its row's own topic; of their payloads no more than
-    ``payload_limit`` bytes. Raises ``ValueError`` for a ``start`` that is not the next of such a page."""
+    """Return a page with up to ``limit`` messages of all topics, highest offset first.
+
+    The topic of each message is the topic that its row is stored in. ``start``: the ``next`` of an earlier page, or
+    None. ``payload_limit``: the maximum number of bytes that are read of each payload.
+
+    Raises ``TypeError`` or ``ValueError`` if ``start`` is not the ``next`` of such a page.
+    """
     position = position_of(NEWEST_OF_ALL, start)
     (below,) = (END,) if position is None else checked(position, int)
     with session.explained(using):

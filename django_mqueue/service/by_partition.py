@@ -1,4 +1,7 @@
-"""A walk over many partitions: a few rows of each at once, and one that has more read on by itself."""
+"""A walk over many partitions. One statement reads a few rows of many partitions.
+
+If a partition may have more rows, the walk then reads the rest of that partition alone.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +11,21 @@ from dataclasses import dataclass
 from ..policy.history import Position, checked
 
 PARTITIONS = 500
-"""Names in one statement."""
+"""The maximum number of partition names in one statement."""
 BRANCHES = 50
-"""Partitions that one statement reads rows of."""
+"""The maximum number of partitions whose rows one statement reads."""
 EACH = range(5, 20)
-"""How many of each at first."""
+"""The first read takes at least ``start`` and at most ``stop`` rows from each partition."""
 END = (1 << 63) - 1
-"""Above any offset, and after any time."""
+"""Higher than any offset, and later than any time in milliseconds."""
 
 Place = tuple[int, ...]
-"""How far a partition has been read."""
+"""A position inside a partition. The rows up to it have been read."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """A row to look at. ``position``: what a walk goes on behind."""
+    """A row that a walk found. ``position``: a later walk can continue after it."""
 
     offset: int
     partition: str
@@ -32,7 +35,10 @@ class Found:
 
 @dataclass(frozen=True)
 class Chunk:
-    """What one step of a walk found, and where it stands; ``looked``: partitions that held nothing of it."""
+    """The rows found by one step of a walk.
+
+    ``position``: a later walk can continue after it. ``looked``: the number of partitions that had no row.
+    """
 
     found: list[Found]
     position: Position
@@ -44,9 +50,15 @@ Walk = Iterator[Chunk]
 
 @dataclass(frozen=True)
 class ByPartition:
-    """In the order of names. ``listed(after, limit)``: the next names; ``worth(names)``: those of them that are
-    worth a look, each with the place above which. ``one``: the same place of a single one.
-    ``read(places, limit)``: so many rows of each, in order; their positions are (partition, *place), ``width`` numbers.
+    """A walk over partitions in the order of their names.
+
+    * ``listed(after, limit)`` returns the next partition names.
+    * ``worth(names)`` returns the partitions that may hold matching rows, each with the place above which to read.
+    * ``one(name)`` returns this place for one partition.
+    * ``read(places, limit)`` returns up to ``limit`` rows of each partition, in order. The position of a row is
+      ``(partition, *place)``.
+    * ``key``: the only partition to read, or None for all.
+    * ``width``: the number of integers in a place.
     """
 
     listed: Callable[[str, int], list[str]]

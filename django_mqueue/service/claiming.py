@@ -1,4 +1,4 @@
-"""Claiming: which messages go out next, and marking them as delivered."""
+"""Claim messages: choose the next ones from memory, then mark them as in flight in the database."""
 
 from __future__ import annotations
 
@@ -23,14 +23,17 @@ logger = logging.getLogger("django_mqueue")
 
 UNLIMITED = 1 << 30
 RETRY_SOON_MS = 20
-"""When SQL found a message not due yet that memory thought due: look again then."""
+"""Milliseconds until the next try for a message that is due in memory but not in the database."""
 LOCKED_AGAIN_MS = 250
-"""When another transaction had locked what was to be claimed: try again then."""
+"""Milliseconds until the next try for a message that another transaction has locked."""
 
 
 @dataclass
 class Choice:
-    """What to claim: put back and due, undelivered, or one suspect."""
+    """The messages of one claim: due retries and undelivered messages, or one quarantined message.
+
+    ``due`` and ``fresh`` hold (partition, offset).
+    """
 
     due: list[tuple[str, int]] = field(default_factory=list)
     fresh: list[tuple[str, int]] = field(default_factory=list)
@@ -48,19 +51,20 @@ class Choice:
 
 
 class Claiming:
-    """One subscriber's claims. Called from one thread, under the context's lock."""
+    """Claims messages for one subscriber. One thread calls it, and holds ``context.lock``."""
 
     def __init__(self, context: Context, answering: Answering) -> None:
         self.context = context
         self.answering = answering
         self._unsure: tuple[int, Choice] | None = None
         self._busy: set[tuple[str, int]] = set()
-        """What the last claim left out because another transaction had locked it."""
+        """The messages that the last claim skipped because another transaction had locked them."""
 
     def crowd(self, capacity: int, start_now: int, most: int = UNLIMITED) -> list[Delivery]:
-        """Claim up to ``capacity`` messages over all partitions; the first ``start_now`` go to a handler at once.
+        """Claim up to ``capacity`` messages from all partitions. The first ``start_now`` go to handlers at once.
 
-        Of batches ``capacity`` are claimed, each of one partition, up to ``most`` messages in all; all start at once.
+        With ``batch``, claim up to ``capacity`` batches, with up to ``most`` messages in all. Each batch is from one
+        partition, and all of them start at once. Returns an empty list while the group is paused.
         """
         self.make_sure()
         context = self.context
@@ -77,7 +81,10 @@ class Claiming:
         return self._claim(choice, start_now, alone=False)
 
     def suspect(self, *, alone: bool) -> list[Delivery]:
-        """Claim one suspect, to run ``alone`` or beside others; those out of attempts are dead-lettered."""
+        """Claim one quarantined message. Return its delivery in a list, which is empty if none could be claimed.
+
+        ``alone``: nothing else runs in the process meanwhile. A message without attempts left is dead-lettered.
+        """
         self.make_sure()
         context = self.context
         if context.paused:
@@ -88,7 +95,7 @@ class Claiming:
                 context.suspected.pop(name, None)
                 continue
             if context.options.strict and partition.in_flight:
-                continue  # Another suspect of its key: a subscriber that was not strict left several.
+                continue  # A subscriber that was not strict left several of this key. Another one runs.
             suspect = min(partition.suspects, key=lambda s: s.ticket.offset)
             failures = suspect.failures + suspect.alone
             got: list[Delivery] = []
@@ -96,7 +103,7 @@ class Claiming:
             if failures < context.options.max_attempts:
                 got = self._claim(Choice(suspects=[suspect]), 1, alone=alone)
                 if self.context.paused:
-                    return got  # It was not claimed, and stays a suspect.
+                    return got  # It was not claimed, and stays in quarantine.
             elif self.answering.bury(suspect.ticket, WORKER_DIED, failures) is None:
                 self._busy = {(name, suspect.ticket.offset)}
             if self._busy:
@@ -113,7 +120,7 @@ class Claiming:
         return []
 
     def expire(self) -> None:
-        """What was not answered in time becomes a suspect: perhaps its handler hangs, or forgot it."""
+        """Quarantine deliveries whose visibility timeout has expired: their consumer hangs, or has lost them."""
         context, now = self.context, self.context.clock.now()
         for offset, delivery in list(context.flying.items()):
             hold = delivery.hold
@@ -125,7 +132,7 @@ class Claiming:
                     context.suspected[partition.name] = None
 
     def _choose(self, capacity: int) -> Choice:
-        """Take from the ready partitions in turn, each up to its batch size (strict: one)."""
+        """Choose messages from the ready partitions in turn: up to ``batch_size`` of each, or one with ``strict``."""
         context, choice, now = self.context, Choice(), self.context.clock.now()
         later: list[str] = []
         for name in list(context.ready):
@@ -137,13 +144,10 @@ class Claiming:
                 continue
             strict = context.options.strict
             if strict and partition.more and not partition.fresh:
-                context.thin[name] = (
-                    None  # What waits may have been sent there from behind what was not read yet.
-                )
+                # A waiting message may have been sent to the front, past messages that are not read yet.
+                context.thin[name] = None
             if strict and (name in context.stale_waiting or name in context.thin):
-                later.append(
-                    name
-                )  # What waits in the table, or is new there, may come before what memory knows.
+                later.append(name)  # The tables may hold an earlier message than memory does.
                 continue
             if strict:
                 due, fresh = partition.take_head(now)
@@ -162,7 +166,7 @@ class Claiming:
         return choice
 
     def _choose_batches(self, capacity: int, most: int) -> Choice:
-        """Take from up to ``capacity`` of the ready partitions; one whose last batch is not answered yet waits."""
+        """Choose a batch from each of up to ``capacity`` ready partitions. Skip partitions with a batch in flight."""
         context, choice, now = self.context, Choice(), self.context.clock.now()
         for name in list(context.ready):
             if capacity <= 0 or most <= 0:
@@ -183,10 +187,10 @@ class Claiming:
         return choice
 
     def _claim(self, choice: Choice, start_now: int, *, alone: bool) -> list[Delivery]:
-        """Claim what was chosen, as far as it is as memory has it.
+        """Claim the chosen messages that have the same state in the database as in memory.
 
-        In a database that was set back an offset may be that of a message of another of the chosen partitions. Of that
-        one nothing new is claimed: what it has is read from the log first.
+        After a restore of the database, an offset may belong to another of the chosen partitions. From that partition
+        no new message is claimed, and its messages are read from the log again.
         """
         context, options = self.context, self.context.options
         wanted = choice.messages()
@@ -214,7 +218,7 @@ class Claiming:
                 state.claim_again(cursor, claim, allowed.due, tickets, handed)
             rows = state.claimed(cursor, context.group, offsets, claim.token)
             got, wanted_now = _places(rows), set(allowed.messages())
-            # Perhaps done long ago and deleted at this moment: the INSERT still saw it, and waited for that.
+            # Finished and deleted at this moment: the INSERT still saw the message, and waited for the deletion.
             gone = [message for message in allowed.fresh if message not in got]
             if mixed_up := {name for name, _ in got - wanted_now}:
                 again = wanted_now - set(allowed.fresh)
@@ -240,20 +244,20 @@ class Claiming:
         for partition in [context.partitions[name] for name in mixed_up]:
             partition.forget_news()
             context.touch(partition)
-        # What was to be handed over and was not got leaves no place to another: that one is not marked as handed.
+        # A message of ``handed`` may not have been claimed. No other message starts in its place.
         claimed = [self._delivery(claim, row, int(row["offset"]) in handed) for row in rows]
         deliveries = [delivery for delivery in claimed if delivery]
         return deliveries
 
     def _is_paused(self) -> bool:
-        """Whether no lease could be locked because the group is paused, or being reset, since the last discovery."""
+        """Read again whether the group is paused or is being reset. Return it, and set ``context.paused``."""
         context = self.context
         registration = offsets.registration(context.using, context.group, context.topic)
         context.paused = registration is not None and registration.is_held
         return context.paused
 
     def _delivery(self, claim: Claim, row: dict[str, Any], handed: bool) -> Delivery | None:
-        """The delivery of a claimed row; None for one that cannot be decoded, which is dead-lettered."""
+        """Return the delivery of a claimed row. If it cannot be decoded, dead-letter it and return None."""
         context, offset = self.context, int(row["offset"])
         ticket, failures = Ticket(row["partition"], offset, claim.token), int(row["failure_count"])
         hold = Hold(self.answering, ticket, int(row["invisible_until"]), failures, claim.alone, handed)
@@ -267,7 +271,7 @@ class Claiming:
         return delivery
 
     def _undecodable(self, ticket: Ticket, failures: int, error: Exception) -> None:
-        """Dead-letter what no handler could be given; if even that fails, it is a suspect, and tried again."""
+        """Dead-letter a message that cannot be decoded. If that fails, quarantine it, so that it is retried."""
         context, partition = self.context, self.context.partitions[ticket.partition]
         logger.error("%s@%s cannot be decoded: %s", context.topic, ticket.offset, error)
         partition.in_flight.discard(ticket.offset)
@@ -280,7 +284,10 @@ class Claiming:
         context.touch(partition)
 
     def _note_missing(self, choice: Choice, mine: leases.Mine, got: set[tuple[str, int]]) -> None:
-        """What was chosen and not got: the lease is lost, or another state was found than memory had."""
+        """Correct the consumer state for chosen messages that were not claimed.
+
+        Their lease is lost or locked, or their state in the database differs from memory.
+        """
         context = self.context
         lost = {name for name, _ in choice.messages()} - mine.locked - mine.busy
         if lost:
@@ -299,13 +306,13 @@ class Claiming:
                 context.mark_dirty(name)
 
     def _let_go(self, partition: Partition, offset: int) -> None:
-        """Of what was chosen and not claimed; but a handler of this worker may have it in hand all the while."""
+        """Remove an unclaimed message from ``in_flight``, unless a delivery of this subscriber is still open."""
         flying = self.context.flying.get(offset)
         if flying is None or flying.hold.ticket.partition != partition.name:
             partition.in_flight.discard(offset)
 
     def _undo(self, choice: Choice, wait_ms: int = 0) -> None:
-        """The claim failed: what was chosen can be chosen again, now or after ``wait_ms``."""
+        """Make the messages of a failed claim available again, now or after ``wait_ms`` milliseconds."""
         context = self.context
         for name, offset in [*choice.due, *choice.fresh]:
             if partition := context.partitions.get(name):
@@ -320,7 +327,7 @@ class Claiming:
                     context.touch(partition)
 
     def make_sure(self) -> None:
-        """A COMMIT is in doubt: if the claim was made after all, nobody was handed anything of it."""
+        """Undo the last claim if the result of its COMMIT is unknown. No handler received its messages."""
         if self._unsure:
             token, choice = self._unsure
             state.unclaim(

@@ -1,4 +1,4 @@
-"""Garbage collection: what every registered group is done with, and is older than the retention, leaves the log."""
+"""Garbage collection: delete settled messages that are past retention and that no registered group still needs."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from .removing import Removal, unfinished
 
 PAGE = 1000
 FRUITLESS_PAGES = 20
-"""Pages of a pass that may delete nothing before the pass goes on another time."""
+"""Successive pages without a deletion that end a pass. The next pass continues behind them."""
 
 
 def is_kept(topic: str) -> bool:
-    """Dead letters, scheduled messages and boxes for replies are no garbage."""
+    """Return True for topics without garbage collection: dead letters, scheduled messages and reply boxes."""
     return topic.endswith((*conf.dead_letter_suffixes(), SCHEDULED_SUFFIX, REPLIES_SUFFIX))
 
 
 class Collector:
-    """One worker's part in a topic's collection; the topic's row says when anybody last did it."""
+    """Collects one topic's garbage for one worker. All workers share the cursor and the time in the topic's row."""
 
     def __init__(self, using: str, topic: str) -> None:
         self.using, self.topic = using, topic
@@ -34,8 +34,11 @@ class Collector:
         self._removal: Removal | None = None
 
     def tick(self) -> None:
-        """One page, if it is time; the next one with the next tick while there is something to delete. So with what
-        is left of groups that were reset or unsubscribed by a process that has died."""
+        """Collect one page if it is due, and do one step of an unfinished removal.
+
+        A pass collects one page per tick; the next pass starts after ``GC_INTERVAL``. A removal stays unfinished if
+        the process that reset or unsubscribed the group dies.
+        """
         if self._removal and not self._removal.step():
             self._removal = None
         now = time.monotonic()
@@ -47,9 +50,10 @@ class Collector:
             self._removal = self._removal or unfinished(self.using, self.topic)
 
     def page(self, interval_ms: int = 0) -> bool:
-        """Look at one page of the log in one transaction and delete what nobody needs; whether to go on.
+        """Read one page of the log in one transaction and delete its garbage. Return whether the pass has more pages.
 
-        Deletes nothing of a topic that is kept, whoever asks.
+        Does nothing if any worker ended a pass less than ``interval_ms`` milliseconds ago, or if the topic's row is
+        locked. Never deletes from topics for which ``is_kept`` is True.
         """
         if is_kept(self.topic):
             return False
@@ -91,9 +95,9 @@ class Collector:
     def _done(
         self, cursor: CursorWrapper, groups: garbage.Groups, rows: list[tuple[int, str, str]]
     ) -> list[tuple[str, int]]:
-        """(partition, offset) of those rows that every group which deletion waits for is done with.
+        """Return (partition, offset) of the rows at or below the watermarks of all groups that need them.
 
-        A group without a watermark for the partition is at its start.
+        A group without a watermark for the partition counts as being at its start. So does a group that is being reset.
         """
         marks = {
             place: offset

@@ -1,4 +1,4 @@
-"""What the parts of one subscriber share: who it is, its options, its partitions, the database's time."""
+"""The consumer state of one subscriber: its identity, options and partitions, and the database's time."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class Clock:
-    """The database's time, as last told and carried on by this machine's monotonic clock: a hint only.
+    """An estimate of the database's time: the last known value, advanced by this machine's monotonic clock.
 
-    SQL compares again; a wrong guess costs a statement, never a promise.
+    SQL compares the time again. A wrong estimate costs a statement and breaks no guarantee.
     """
 
     def __init__(self) -> None:
@@ -37,10 +37,11 @@ class Clock:
 
 @dataclass(frozen=True)
 class Options:
-    """How a subscriber consumes; times in milliseconds.
+    """The options of a subscriber. Times are in milliseconds.
 
-    ``batch``: what is delivered of a partition at once goes to one handler, and the next when that was answered.
-    ``eager``: memory follows each answer, not the commit: for tests, which are one transaction that never commits.
+    ``batch``: the handler takes up to ``batch_size`` messages of a partition in one call. The next batch is claimed
+    when this one is settled. ``eager``: memory is updated at once, before the commit. Tests need this, because each
+    test is one transaction that never commits.
     """
 
     using: str
@@ -54,16 +55,28 @@ class Options:
 
 @dataclass
 class Context:
-    """One subscriber's working memory.
+    """The state of one subscriber in memory.
 
-    ``ready``: partitions that may have something deliverable now, in turn; ``thin``: those whose undelivered
-    messages must be read from the log; ``stale_waiting``: those whose retries must be read again;
-    ``dirty``: those whose watermark may move now, ``unsettled``: once more is settled; ``suspected``: those with
-    deliveries that somebody left unanswered; ``timers``: when to look at a partition again. ``flying``: this
-    subscriber's own unanswered deliveries by offset. ``tail``: how far the topic's tail has been read. ``doubt``: a
-    lease seems to be lost, look soon. ``paused``: nothing is delivered, also because the group is ``resetting``.
-    ``changed``: of the registration, when it was last looked at. ``outbox``: what receivers of signals are to hear.
-    ``unconfirmed``: what to note of answers, if they are committed.
+    These hold names of partitions:
+
+    - ``ready``: a message may be deliverable now. Claims take these partitions in turn.
+    - ``thin``: undelivered messages must be read from the log.
+    - ``stale_waiting``: retries must be read again.
+    - ``dirty``: the watermark may move now. ``unsettled``: it may move when the settled offset has moved.
+    - ``suspected``: messages are in quarantine.
+    - ``timers``: a heap of (time, partition). At this time the partition becomes ready.
+
+    The others:
+
+    - ``life``: the group's registration generation. ``changed``: when its
+      registration last changed, as read at the last heartbeat.
+    - ``start``: the group counts messages at or below this offset as done.
+    - ``tail``: the log is read up to this offset.
+    - ``paused``: nothing is delivered, because the group is paused or is being reset (``resetting``).
+    - ``doubt``: a lease may be lost, and the next tick checks the leases.
+    - ``flying``: this subscriber's deliveries in flight, by offset.
+    - ``unconfirmed``: a callback for each settled delivery whose commit is not confirmed (see ``after_commit``).
+    - ``outbox``: events that will be sent as signals.
     """
 
     me: Holder
@@ -102,7 +115,7 @@ class Context:
         return self.me.topic
 
     def touch(self, partition: Partition) -> None:
-        """Something changed: look at this partition at the next claim."""
+        """Make a partition ready after a change, so that the next claim examines it."""
         self.ready[partition.name] = None
         partition.idle_since = time.monotonic()
         if partition.more and not partition.fresh:
@@ -111,20 +124,20 @@ class Context:
             self.stale_waiting[partition.name] = None
 
     def put_back(self, name: str, offset: int, due: int) -> None:
-        """Remember that a message waits for its retry."""
+        """Record that a message waits for its retry until ``due`` (epoch milliseconds)."""
         if partition := self.partitions.get(name):
             partition.wait(offset, due)
             self.set_timer(name, due)
 
     def set_timer(self, name: str, due: int) -> None:
-        """Look at the partition then, unless it will be looked at before; that sets the next timer."""
+        """Make the partition ready at ``due`` (epoch milliseconds), unless it has an earlier timer."""
         partition = self.partitions[name]
         if partition.timer is None or due < partition.timer:
             partition.timer = due
             heapq.heappush(self.timers, (due, name))
 
     def ring(self) -> None:
-        """Make those partitions ready whose time has come."""
+        """Make the partitions ready whose timers have expired."""
         now = self.clock.now()
         while self.timers and self.timers[0][0] <= now:
             due, name = heapq.heappop(self.timers)
@@ -136,13 +149,16 @@ class Context:
                     self.suspected[name] = None
 
     def mark_dirty(self, name: str) -> None:
-        """Something of the partition was finished: its watermark may move."""
+        """Record that a message of the partition was finished, so that its watermark may move."""
         if partition := self.partitions.get(name):
             partition.dirty = True
             self.dirty[name] = None
 
     def drop(self, names: Iterable[str], reason: str = "lost") -> None:
-        """Forget partitions: given away, or lost to another. ``reason`` is told to who listens ('': nothing is)."""
+        """Forget partitions that this subscriber no longer leases, and mark their deliveries as lost.
+
+        ``reason`` is sent with the signal ``lease_lost``. No signal is sent if it is empty.
+        """
         gone = set(names)
         if reason:
             telling.leases_lost(self, gone & self.partitions.keys(), reason)

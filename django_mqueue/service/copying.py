@@ -1,8 +1,8 @@
-"""Copies of messages stored once each, whatever is killed and run again.
+"""Store copies of messages, each copy once, even if a run is killed and started again.
 
-A run of copies is divided into lanes by partition. Each transaction that stores copies of a lane also says how far the
-lane is, and begins by locking that: two that run at once store nothing twice, and a copy that a consumer has eaten and
-deletion has taken is still known to have been made. So nothing needs to be kept in the log for it.
+A run of copies is divided into lanes by partition, and each lane has a mark. A transaction that stores copies first
+locks the mark of their lane, and then moves it forward. So two processes that run at once store no copy twice. The mark
+also covers copies that were consumed and deleted since. So the log need not keep a message for this purpose.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ LANES_MAX = 64
 
 @dataclass(frozen=True)
 class Run:
-    """A run of copies into ``topic``: its name, unique among those of its kind, and how many lanes it has.
+    """A run of copies into ``topic``.
 
-    ``group``: the only one that they are for, '' for all. ``life``: of that group's registration, which must stay as it
-    is, and paused, while the copies are made; None: it does not matter.
+    ``kind`` and ``name`` identify the run within the topic. ``lanes``: the number of lanes. ``group``: the only group
+    that receives the copies; '' means all groups. ``life``: the generation of this group's registration. While copies
+    are stored it must not change, and the group must stay paused. None: the group may change.
     """
 
     kind: str
@@ -44,7 +45,10 @@ class Run:
 
     @property
     def turn(self) -> str:
-        """Whose position is when the next may be stored, in microseconds, and whose number is that of the lanes."""
+        """The name of the mark that limits the rate of a run, and keeps its number of lanes.
+
+        ``position``: when the next copies may be stored, in microseconds. ``number``: the number of lanes.
+        """
         return f"{self.kind}-turn {self.name}"
 
     @property
@@ -53,12 +57,12 @@ class Run:
 
     @property
     def source(self) -> str:
-        """Whose number says where from, of a run that is told it."""
+        """The name of the mark whose ``number`` says where the messages come from. Only some runs have it."""
         return f"{self.kind}-source {self.name}"
 
     @property
     def total(self) -> str:
-        """Whose number is how many copies there were in all, when the run has ended."""
+        """The name of the mark whose ``number`` is the total number of copies, after the run has ended."""
         return f"{self.kind}-total {self.name}"
 
     def lane(self, number: int) -> str:
@@ -70,38 +74,44 @@ class Run:
 
 
 def begin(cursor: CursorWrapper, run: Run, upto: int, number: int) -> None:
-    """Note that the run has begun, of originals up to an offset. The topic must be locked."""
+    """Record that the run has begun. The topic must be locked.
+
+    ``upto``: the offset of the last original. ``number``: a number that ``head`` returns later, so that the caller
+    recognises its run.
+    """
     lanes = [(name, 0, 0) for name in run.all_lanes]
     store.begin_marks(cursor, run.topic, [(run.head, upto, number), (run.turn, 0, run.lanes), *lanes])
 
 
 def lanes_of(using: str, run: Run) -> int:
-    """How many lanes the run has that has begun; 0 for none."""
+    """Return the number of lanes of a run that has begun; 0 if it has not begun."""
     found = store.mark(using, run.topic, run.turn)
     return found.number if found else 0
 
 
 def copied(using: str, run: Run) -> int:
-    """How many copies there were in all up to now."""
+    """Return how many copies were stored up to now."""
     return store.numbers(using, run.topic, run.all_lanes)
 
 
 def forget(cursor: CursorWrapper, run: Run, *names: str) -> None:
-    """Forget all of the run but what remains at its end."""
+    """Delete the run's marks, except its head and its total. Also delete the marks in ``names``."""
     store.forget_marks(cursor, run.topic, [run.turn, run.seam, run.source, *run.all_lanes, *names])
 
 
 def missing(using: str, run: Run, lane: int, copies: list[Copy]) -> list[Copy]:
-    """Those that are not stored, as far as is known before ``append`` knows it."""
+    """Return the copies that lie above their lane's mark. ``append`` checks this again, with the mark locked."""
     mark = store.mark(using, run.topic, run.lane(lane))
     return copies if mark is None else [copy for copy in copies if copy.offset > mark.position]
 
 
 def append(using: str, run: Run, lane: int, copies: Sequence[Copy]) -> int:
-    """Store those of a lane's next copies that were not stored before, in one transaction: how many these were.
+    """Store a lane's next copies that are not stored yet, in one transaction. Return how many it stored.
 
-    ``copies`` are in the order of their offsets, and the lane's before them are stored. Raises ``NotRegistered`` for a
-    group that is not registered, ``Superseded`` if the run has ended or its group was changed.
+    ``copies`` must be in the order of their offsets, and the lane's earlier copies must be stored.
+
+    Raises ``NotRegistered`` if the group is not registered, ``Superseded`` if the run has ended or the group was
+    changed.
     """
 
     def work(cursor: CursorWrapper, *, looking: bool = False) -> int:
@@ -128,7 +138,7 @@ def append(using: str, run: Run, lane: int, copies: Sequence[Copy]) -> int:
 
 
 def insert(cursor: CursorWrapper, run: Run, copies: Sequence[Copy], *, looking: bool = False) -> int:
-    """Append them to the log: how many. ``looking``: without those whose ids are there."""
+    """Append the copies to the log. Return how many. ``looking``: leave out copies whose ids exist already."""
     rows = [copy.row for copy in copies]
     if looking:
         there = log.existing(cursor, run.topic, [row.place for row in rows], locking=True)
@@ -140,9 +150,10 @@ def insert(cursor: CursorWrapper, run: Run, copies: Sequence[Copy], *, looking: 
 
 
 def check_group(cursor: CursorWrapper, run: Run, *, alone: bool = False) -> None:
-    """Raise unless the group is registered as it was, and paused; that stays so until this transaction ends.
+    """Raise unless the group is paused and its registration is the run's.
 
-    ``alone``: of several that ask so, one at a time goes on.
+    Neither can change until this transaction ends. ``alone``: lock the registration exclusively, so that callers
+    continue one after the other. Raises ``NotRegistered`` or ``Superseded``.
     """
     found = store.lock_registration(cursor, run.group, run.topic, alone=alone)
     if found is None:
@@ -155,29 +166,35 @@ def check_group(cursor: CursorWrapper, run: Run, *, alone: bool = False) -> None
 
 
 def wait_us(using: str, run: Run, messages: int, rate: float) -> int:
-    """Take the time for so many messages: how long it is, in microseconds, until they may be stored."""
+    """Reserve the time for ``messages`` messages. Return the microseconds until they may be stored.
+
+    ``rate``: messages a second.
+    """
     took = int(messages * 1_000_000 / rate)
     return session.run(using, lambda cursor: store.reserve(cursor, run.topic, run.turn, took))
 
 
 def finish(cursor: CursorWrapper, run: Run) -> None:
-    """Note that all is stored. The topic must be locked."""
+    """Record that all copies are stored. The topic must be locked."""
     store.finish_mark(cursor, run.topic, run.head)
     forget(cursor, run)
 
 
 def note_total(cursor: CursorWrapper, run: Run, total: int) -> None:
-    """Remember how many copies there were. The topic must be locked."""
+    """Record the total number of copies. The topic must be locked."""
     store.begin_marks(cursor, run.topic, [(run.total, 0, total)])
 
 
 def total(using: str, run: Run) -> int:
-    """How many copies there were in all, of a run that has ended."""
+    """Return the total number of copies of a run that has ended."""
     return store.numbers(using, run.topic, [run.total])
 
 
 def give_up(cursor: CursorWrapper, run: Run) -> bool:
-    """Forget a run that has stored nothing yet, and will not; False for any other. The topic must be locked."""
+    """Forget a run that has stored nothing yet, and return True. Leave any other run, and return False.
+
+    The topic must be locked.
+    """
     lanes = [store.locked_mark(cursor, run.topic, name) for name in run.all_lanes]
     if any(lane is None or lane.position for lane in lanes):
         return False
@@ -186,11 +203,11 @@ def give_up(cursor: CursorWrapper, run: Run) -> bool:
 
 
 def head(using: str, run: Run) -> store.Mark | None:
-    """What is noted of a run of that name; None for nothing."""
+    """Return the run's head mark; None if there is none."""
     return store.mark(using, run.topic, run.head)
 
 
 def lock_head(using: str, cursor: CursorWrapper, run: Run) -> store.Mark | None:
-    """The same, with the topic locked."""
+    """Lock the topic. Return the run's head mark, also locked; None if there is none."""
     offsets.lock_topic(using, cursor, run.topic)
     return store.locked_mark(cursor, run.topic, run.head)

@@ -1,4 +1,4 @@
-"""What ``poll`` gives: a message and the verbs that answer it."""
+"""``Delivery``: a claimed message and the methods that settle it."""
 
 from __future__ import annotations
 
@@ -25,10 +25,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class Hold:
-    """The changing side of a delivery. ``answer``: the verb that ended it, '' while it is open.
+    """The mutable state of a delivery.
 
-    ``overdue``: its handler has run too long, and may not ack any more, though its failure may not be told yet.
-    ``skipped``: a filter kept it from the handler.
+    ``answer``: the verb that settled it, '' while it is open. ``expires``: the end of its visibility timeout, in epoch
+    milliseconds. ``failures``: failed attempts before this one. ``alone``: it comes from quarantine and runs alone.
+    ``handed``: it was given to a handler, and not only claimed ahead. ``lost``: this subscriber no longer owns it.
+    ``overdue``: its handler exceeded ``max_runtime`` and may no longer ack. The database may not have the failure yet.
+    ``skipped``: the filter did not match, and the handler does not run.
     """
 
     answering: Answering
@@ -46,59 +49,64 @@ class Hold:
 
 @dataclass(frozen=True, eq=False)
 class Delivery(Message):
-    """One delivery of a message, and the verbs that answer it.
+    """One delivery of a message, and the methods that settle or extend it.
 
-    Each verb returns True, or raises ``StaleDelivery`` and changes nothing when the message has meanwhile been
-    delivered again or finished, or the partition's lease was lost. Repeating the verb that succeeded is True.
+    ``ack``, ``nack``, ``reject``, ``postpone`` and ``extend`` return True. They raise ``StaleDelivery``, and change
+    nothing, if the message was delivered again or finished in the meantime, or the partition's lease was lost.
+    Repeating the method that settled the delivery returns True.
     """
 
     hold: Hold = field(kw_only=True, repr=False)
     box: Box | None = field(kw_only=True, default=None, repr=False)
 
     def ack(self) -> bool:
-        """Done: this group will not see the message again."""
+        """Acknowledge the message: this group does not receive it again."""
         return self.hold.answering.ack([self])
 
     def atomic(self) -> AbstractContextManager[None]:
-        """A block whose writes to the queue's database, whose publishes, and the ack are one commit, or nothing at all.
+        """Return a context manager for a block that commits together with the ack, or not at all.
 
-        Raises ``StaleDelivery`` at its end, with all rolled back, if the delivery is another's by then;
-        ``BrokenTransaction`` if the block ended the transaction; ``WrongDatabase`` at a write to another database.
+        The block may write to the queue's database and publish. Raises ``StaleDelivery`` at the end of the block, and
+        rolls back, if this subscriber no longer owns the delivery. Raises ``BrokenTransaction`` if the block ended the
+        transaction. Raises ``WrongDatabase`` at a write to another database.
         """
         return atomically([self])
 
     def nack(self, *, delay: float | timedelta = 0, error: str = "") -> bool:
-        """This attempt failed: deliver again after ``delay`` seconds, or dead-letter it if it was the last one."""
+        """Report a failed attempt: deliver the message again after ``delay``, or dead-letter it after the last attempt.
+
+        ``delay``: seconds or a ``timedelta``. ``error``: a text that is stored with the message.
+        """
         return self.hold.answering.nack(self, delay, error)
 
     def reject(self, reason: str = "") -> bool:
-        """This message can never succeed: dead-letter it now."""
+        """Dead-letter the message now, for ``reason``, because another attempt cannot succeed."""
         return self.hold.answering.reject(self, reason)
 
     def postpone(self, delay: float | timedelta = 0) -> bool:
-        """Not now: deliver again after ``delay`` seconds. No attempt is counted."""
+        """Deliver the message again after ``delay`` (seconds or a ``timedelta``), and count no attempt."""
         return self.hold.answering.postpone(self, delay)
 
     def extend(self, seconds: float | timedelta) -> bool:
-        """Keep the message from being delivered again for ``seconds`` from now."""
+        """Prevent redelivery for ``seconds`` (a number or a ``timedelta``) from now. Settles nothing."""
         return self.hold.answering.extend([self], seconds)
 
     def reply(self, payload: Any, *, kind: str = "", headers: Mapping[str, Any] | None = None) -> bool:
-        """Answer a request, in the caller's transaction: whether this is the answer, and in time.
+        """Reply to a request, in the caller's transaction. Return whether the reply is stored.
 
-        The first reply counts: False, and nothing is stored, if there is one, or if nobody waits any more. An answer is
-        an effect of the handler, as a publish is; it does not ack. Raises ``NotARequest``, and ``TypeError`` or
-        ``ValueError`` for what ``publish`` would not take.
+        The first reply counts. Returns False, and stores nothing, if the request has a reply or its requester no longer
+        waits. A reply is an effect of the handler, like a publish. It does not ack. Raises ``NotARequest`` if the
+        message is no request, and ``TypeError`` or ``ValueError`` for arguments that ``publish`` refuses.
         """
         return reply(self, payload, kind, headers)
 
     async def areply(self, payload: Any, *, kind: str = "", headers: Mapping[str, Any] | None = None) -> bool:
-        """``reply`` for ``async`` handlers."""
+        """Reply to a request from an ``async`` handler (see ``reply``)."""
         return await sync_to_async(self.reply)(payload, kind=kind, headers=headers)
 
 
 def make_delivery(row: dict[str, Any], group: str, topic: str, hold: Hold) -> Delivery:
-    """A delivery from a row of ``state.claimed``."""
+    """Return the delivery for a row of ``state.claimed``."""
     metadata = json.loads(row["metadata"])
     errors = json.loads(row["errors"]) if row["errors"] else []
     id = row["original_id"] if row["original_id"] is not None else row["id"]

@@ -1,4 +1,4 @@
-"""What waits beside the log: scheduled messages and dead letters, counted up to a limit and estimated beyond."""
+"""Statistics of scheduled messages and dead letters: counted up to a limit, estimated above it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from .loading import batches
 from .surveying import Surveyor
 
 CAP = 1_000
-"""More are estimated."""
+"""The maximum number that is counted. Larger numbers are estimated."""
 BRANCHES = 50
 NEWEST = 200
-"""Dead letters of a topic that are looked at for how many came lately."""
+"""The number of newest dead letters of a topic that are read to count the recent ones."""
 
 
 def more_than(counted: int, estimate: Figure) -> Figure:
-    """What was counted, and there may be more of; the estimate, where it tells of more."""
+    """Combine an incomplete count with an estimate.
+
+    Return the estimate if it is exact or higher than the count, else ``"at_least"`` the count.
+    """
     if estimate.how == EXACT:
         return estimate
     least = max(counted, estimate.least)
@@ -29,7 +32,7 @@ def more_than(counted: int, estimate: Figure) -> Figure:
 
 
 class Derived:
-    """Scheduled messages and dead letters of topics."""
+    """The scheduled messages and the dead letters of topics."""
 
     def __init__(self, surveyor: Surveyor, scheduled: Sequence[str], dead: Sequence[str]) -> None:
         self.surveyor = surveyor
@@ -38,7 +41,7 @@ class Derived:
             self.targets |= figures.targets(surveyor.using, some, CAP + 1)
 
     def all_of(self, topic: str) -> Figure:
-        """All rows of a derived topic."""
+        """Return the number of rows of a derived topic."""
         count = sum(self.targets.get(topic, {}).values())
         if count <= CAP:
             return Figure(count, least=count)
@@ -52,7 +55,7 @@ class Derived:
         return more_than(counted, figure(self._strata(topic), lambda row: row.target in ("", group)))
 
     def letters_of_groups(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Figure]:
-        """By dead-letter topic and group."""
+        """Return the number of dead letters, by dead-letter topic and group."""
         found: dict[tuple[str, str], Figure] = {}
         some_letters = [pair for pair in pairs if sum(self.targets.get(pair[0], {}).values()) > 0]
         counts: dict[tuple[str, str], int] = {}
@@ -67,7 +70,10 @@ class Derived:
         return found
 
     def letters_lately(self, topics: Sequence[str], since: int) -> dict[tuple[str, str], Figure]:
-        """By dead-letter topic and group: how many came since then, of each topic's last ``NEWEST``."""
+        """Return the number of dead letters since a time, by dead-letter topic and group.
+
+        Only the newest ``NEWEST`` dead letters of each topic are read. ``since``: epoch milliseconds.
+        """
         holding = [topic for topic in dict.fromkeys(topics) if sum(self.targets.get(topic, {}).values()) > 0]
         found: dict[tuple[str, str], int] = {}
         for some in batches(holding, BRANCHES):

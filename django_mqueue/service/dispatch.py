@@ -1,4 +1,4 @@
-"""Claims over all subscribers of a process, in turn, with room made for suspects."""
+"""Claim messages for all subscribers of a process in turn, and make room for quarantined messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .engine import Engine
 
 
 def jobs(deliveries: Sequence[Delivery]) -> list[list[Delivery]]:
-    """What handlers are given, one each: a message, or a batch."""
+    """Group deliveries by handler call: each call takes one message, or one batch."""
     found: dict[object, list[Delivery]] = {}
     for delivery in deliveries:
         hold = delivery.hold
@@ -24,13 +24,13 @@ def jobs(deliveries: Sequence[Delivery]) -> list[list[Delivery]]:
 
 
 NOTE_AGAIN = 1.0
-"""Seconds until the dispatch tries again to note something in a row that another transaction has locked."""
+"""Seconds until ``Dispatch`` tries again to update a row that another transaction has locked."""
 
 
 class Dispatch:
     """Decides which subscribers of a process may claim, and how much.
 
-    ``at_work`` counts the deliveries that run or may start at any moment; the default counts all that are open.
+    ``at_work`` counts the deliveries that run or may start at any moment. The default counts all in flight.
     """
 
     def __init__(
@@ -44,7 +44,10 @@ class Dispatch:
         self._note_at = -math.inf
 
     def suspects(self, free: int) -> list[Delivery] | None:
-        """Claim a suspect whose time has come, if a thread is ``free``. None: claim as usual; empty: claim nothing."""
+        """Claim a quarantined message if it may run now and at least one thread is ``free``.
+
+        Returns its delivery in a list. None: the caller may claim as usual. An empty list: it must claim nothing.
+        """
         mode = self._mode()
         if mode in (Mode.ALONE, Mode.BESIDE) and free > 0:
             for engine in self.engines:
@@ -55,7 +58,7 @@ class Dispatch:
         return None if mode is Mode.CROWD else []
 
     def claim(self, capacity: int) -> list[Delivery]:
-        """Claim up to ``capacity`` deliveries, to be handled at once. A batch counts as one."""
+        """Claim up to ``capacity`` deliveries that start at once. A batch counts as one."""
         suspects = self.suspects(capacity)
         if suspects is not None:
             return suspects
@@ -68,14 +71,17 @@ class Dispatch:
             except DatabaseError:
                 if not got:
                     raise
-                break  # What others have claimed must reach its handlers; the next statement fails again.
+                break  # The deliveries claimed so far must reach their handlers. The next statement fails again.
             if len(jobs(got)) >= capacity:
                 break
         self._turn += 1
         return got
 
     def alone(self) -> bool:
-        """Return whether a suspect runs alone now. Nothing else may start then."""
+        """Return whether a quarantined message runs alone now. Nothing else may start then.
+
+        If it has run alone for the time of ``alone_for``, let others run and return False.
+        """
         now = time.monotonic()
         self._note(now)
         alone = next((found for engine in self.engines if (found := engine.alone())), None)
@@ -85,10 +91,10 @@ class Dispatch:
         return alone is not None
 
     def let_others_run(self, delivery: Delivery) -> None:
-        """Let other messages run while this suspect runs.
+        """Let other messages run while this quarantined message runs.
 
-        Another transaction may have its row locked. If the process dies before the row notes that the suspect no longer
-        runs alone, the death counts as a failure of the suspect.
+        Its row is updated later if another transaction has locked it. If the process dies before the update, the death
+        counts as a failure of this message.
         """
         delivery.hold.alone = False
         self._not_noted.append(delivery)
@@ -96,7 +102,7 @@ class Dispatch:
         self._note(time.monotonic())
 
     def _note(self, now: float) -> None:
-        """Note in their rows which suspects no longer run alone."""
+        """Record in the database which quarantined messages no longer run alone."""
         if self._not_noted and now >= self._note_at:
             self._not_noted = [d for d in self._not_noted if not d.hold.answering.crowd_again(d)]
             self._note_at = now + NOTE_AGAIN

@@ -1,4 +1,4 @@
-"""One subscriber at work: its parts put together, ticked by whoever runs it."""
+"""The parts of one subscriber, put together. A worker process or a ``Subscription`` calls ``tick``."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ from .watermarks import Watermarks
 logger = logging.getLogger("django_mqueue")
 
 REST = 5.0
-"""Seconds for which a group is left alone after its statement has waited for a lock in vain."""
+"""Seconds for which a group rests after the lock wait timeout of one of its statements."""
 
 
 class Engine:
-    """The protocol for one group on one topic under one name.
+    """The protocol for one subscriber: one group, topic and name.
 
-    ``expires``: deliveries that are not answered in time are given up (by hand); a runner keeps them alive instead.
+    ``expires``: quarantine deliveries whose visibility timeout has expired. A ``Subscription`` sets it. A worker
+    extends its deliveries instead.
     """
 
     def __init__(
@@ -46,26 +47,29 @@ class Engine:
         self.watermarks = Watermarks(self.context, feed)
         self.collector = Collector(options.using, topic)
         self.careful = False
-        """Whether answers ask first which rows another transaction has locked."""
+        """If True, the worker settles only deliveries whose rows no other transaction has locked."""
         self._rest_until = -math.inf
 
     def start(self) -> None:
-        """Join the group. The feed is joined first, so that nothing falls between it and what is read then."""
+        """Join the group.
+
+        The tailer is joined first, so that it reports every message that the first read of the log does not find.
+        """
         self.feed.join(self.context.topic, self)
         self.context.tail = self.feed.position(self.context.topic)
         self.membership.start()
 
     def stop(self, unstarted: Sequence[Delivery] = (), *, patient: bool = True) -> None:
-        """Leave the group; ``unstarted``: claimed deliveries that reached no handler.
+        """Leave the group, and put back ``unstarted``: claimed deliveries that reached no handler.
 
-        Not ``patient``: leases that are locked stay, and run out.
+        ``patient``: retry the release of locked leases for a short time. Otherwise these leases expire.
         """
         with self.context.lock:
             self.claiming.make_sure()
             together.give_back(self.answering, unstarted)
             self.watermarks.finish()
             self.membership.stop(patient=patient)
-            self.leave_feed()  # Last: who has lost the connection until then begins anew, and settles by the feed.
+            self.leave_feed()  # Last: if the connection is lost before, ``stop`` is repeated and needs the tailer.
 
     def leave_feed(self) -> None:
         self.feed.leave(self.context.topic, self)
@@ -79,7 +83,10 @@ class Engine:
         return self.context.options.batch
 
     def arrived(self, rows: Sequence[tuple[int, str, str]]) -> None:
-        """The feed's news: into the memory of my partitions, or a partition that may need an owner."""
+        """Take new log rows, each (offset, partition, target group), from the tailer.
+
+        A row goes to its partition in memory. If this subscriber does not lease the partition, it may need an owner.
+        """
         context = self.context
         with context.lock:
             context.tail = max(context.tail, rows[-1][0])
@@ -93,7 +100,10 @@ class Engine:
                     context.touch(partition)
 
     def read_anew(self, position: int) -> None:
-        """The feed's tail was opened again: so is each partition. What handlers have in hand they keep."""
+        """Read all partitions again, after the tailer has reopened the tail of the log at ``position``.
+
+        Deliveries in flight stay with their handlers.
+        """
         context = self.context
         with context.lock:
             self.claiming.make_sure()
@@ -102,14 +112,14 @@ class Engine:
 
     @property
     def resting(self) -> bool:
-        """Whether the group's claims, answers and watermarks are left alone for now."""
+        """True while the group rests: it claims nothing, settles no delivery and moves no watermark."""
         return time.monotonic() < self._rest_until
 
     @contextmanager
     def resting_after_lock_wait(self) -> Iterator[None]:
-        """Let the group rest if a statement of the block waits for a lock in vain: the others of the process go on.
+        """Let the group rest after a lock wait timeout in the block. Other groups of the process continue.
 
-        Consuming by hand the error is the caller's.
+        For a ``Subscription`` (``expires``) the error is raised.
         """
         try:
             yield
@@ -123,11 +133,14 @@ class Engine:
             )  # fmt: skip
 
     def keep_up(self) -> None:
-        """Keep the leases and the place in the group, whatever else takes long."""
+        """Renew the leases and send a heartbeat if they are due. Call this during a long operation."""
         self.membership.keep_up()
 
     def tick(self) -> None:
-        """What is due of membership, watermarks and collection; while the group rests, what keeps its leases."""
+        """Do what is due: membership, watermarks and garbage collection.
+
+        While the group rests, only renew its leases and send its heartbeat.
+        """
         with self.context.lock:
             if self.resting:
                 self.membership.keep_up()
@@ -139,7 +152,7 @@ class Engine:
                 self.claiming.expire()
 
     def claim(self, capacity: int, start_now: int, most: int = UNLIMITED) -> list[Delivery]:
-        """Claim up to ``capacity`` messages, or batches of ``most`` messages; the first ``start_now`` start at once."""
+        """Claim messages (see ``Claiming.crowd``). Return an empty list while the group rests."""
         got: list[Delivery] = []
         if not self.resting:
             with self.resting_after_lock_wait(), self.context.lock:
@@ -148,7 +161,7 @@ class Engine:
 
     @property
     def has_work(self) -> bool:
-        """Whether a claim may get something, as far as memory knows."""
+        """Return whether a claim may find messages, judged by memory alone."""
         context = self.context
         if context.paused or self.resting:
             return False
@@ -165,16 +178,16 @@ class Engine:
         return bool(self.context.suspected) and not (self.resting or self.context.paused)
 
     def alone(self) -> Delivery | None:
-        """The delivery that runs alone now, if one does."""
+        """Return the delivery that runs alone now, or None."""
         return next((d for d in self.flying() if d.hold.alone), None)
 
     def flying(self) -> list[Delivery]:
-        """What is not answered now: threads that have committed an ack take theirs out of it at any moment."""
+        """Return a copy of the deliveries in flight. Threads that commit an ack remove theirs at any moment."""
         with self.context.lock:
             return list(self.context.flying.values())
 
     def find_work(self) -> bool:
-        """Whether anything of this group could be done now that is not another's: looks everywhere anew."""
+        """Search all partitions again. Return whether this subscriber has work, or could take some, now."""
         context = self.context
         with context.lock:
             free = self.membership.look_again()

@@ -1,9 +1,9 @@
-"""Asking for more time within a transaction, without a lock that lasts as long as that one.
+"""Extend deliveries inside a caller's transaction, without locks that last until its end.
 
-A lock on the lease would keep the worker from renewing it, and others from taking it over, for as long as the handler
-runs. So the delivery is extended on a connection of its own, in a transaction that ends at once: a compare-and-set on
-the delivery's token and the lease's holder, as ever. A former owner changes nothing. What the handler writes is fenced
-by the acknowledgement at the end of its transaction.
+A lock on the lease would prevent its renewal, and a takeover by other workers, while the handler runs. So a second
+connection extends the delivery in a short transaction. Its statement compares the delivery token and the lease's
+holder, so that a former owner changes nothing. The ack at the end of the caller's transaction fences the writes of the
+handler.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from ..store.state import Ticket, ordered
 from .context import Context
 
 PATIENCE = 2.0
-"""Seconds for which a delivery is tried again that another transaction has locked: it is answering it, most likely."""
+"""Seconds for which a locked delivery is tried again. The other transaction probably settles it."""
 
 
 def extend_beside(context: Context, tickets: Collection[Ticket], visible_ms: int) -> set[Ticket]:
-    """Extend deliveries beside the caller's transaction; return those that are not the subscriber's any more.
+    """Extend deliveries to ``visible_ms`` from now on a second connection. Return the receipts that are stale.
 
-    Among these are those that the caller's transaction, or another one, has answered and not committed.
+    These include deliveries that the caller's transaction has settled. They also include deliveries that another
+    transaction has locked for longer than ``PATIENCE``.
     """
     left, stale = set(tickets), set[Ticket]()
     deadline, pause = time.monotonic() + PATIENCE, threading.Event()
@@ -50,7 +51,7 @@ def extend_beside(context: Context, tickets: Collection[Ticket], visible_ms: int
 
 
 def _answered_here(context: Context, tickets: set[Ticket]) -> set[Ticket]:
-    """Those that the caller's transaction has answered."""
+    """Return the receipts of deliveries that the caller's transaction has settled."""
     mine = Deliveries(context.me, ordered(tickets))
     there = session.run(context.using, lambda cursor: answers.look(cursor, mine))
     return {ticket for ticket, (acked, in_flight, _) in there.items() if acked or not in_flight}

@@ -1,4 +1,8 @@
-"""The tail of the log: one statement a tick for all topics of a process, and a second look for late commits."""
+"""The tailer: it reads the new rows of all topics of a process, and re-reads holes for late commits.
+
+A hole is a range of offsets below the tail that this process has not seen. One statement per tick reads up to 200
+topics.
+"""
 
 from __future__ import annotations
 
@@ -24,22 +28,26 @@ logger = logging.getLogger("django_mqueue")
 
 ROWS = 1000
 RANGES = 400
-"""Holes in one statement."""
+"""Maximum number of holes in one statement."""
 SWEEP_EVERY = 0.25
 SETTLE_EVERY = 0.5
 SETTLE_AGAIN = 0.1
 SETTLE_AT_START = 0.5
 SHARE = 0.2
-"""Of the time: at most this part goes into second looks."""
+"""Maximum fraction of the time that goes into re-reading holes."""
 AGAIN_AFTER = 30.0
-"""Seconds between two times that all is read anew for a new connection where none was lost: some have one for each
-poll."""
+"""Minimum seconds between two re-reads that may be unnecessary.
+
+One reason is a new connection although none was lost: some callers open one for each poll. The other is a kept topic
+whose newest rows were deleted.
+"""
 
 
 class Listener(Protocol):
-    """Who wants to know what came: (offset, partition, target group) in offset order, or late ones in any.
+    """Receives (offset, partition, target group) for each new log row.
 
-    ``strict``: it must not hear of a message before one that was committed when that was sent.
+    Rows arrive in offset order, except those that commit late. ``strict``: if message A was committed before message B
+    was published, the listener must receive A before B.
     """
 
     @property
@@ -48,20 +56,20 @@ class Listener(Protocol):
     def arrived(self, rows: Sequence[tuple[int, str, str]]) -> None: ...
 
     def read_anew(self, position: int) -> None:
-        """The tail was opened again, at ``position``: what is remembered of the log may be of another one."""
+        """Read all partitions again: what is remembered may be of another log. The tail restarts at ``position``."""
 
     def keep_up(self) -> None:
-        """Something takes long: do in between what others would miss as a sign of life."""
+        """Send a heartbeat and renew leases if due, because a read takes long."""
 
 
 @dataclass
 class Tail:
-    """How far a topic has been read, and the offsets below that which have not been seen.
+    """The offset up to which a topic was read, and the holes below it.
 
-    ``sweep_from``: where the pass over the holes goes on, 0 between passes; ``sweep_settled``: what was settled when it
-    began; ``compacted``: other topics' messages have been taken out of the holes in this pass, up to ``compacted_to``.
-    ``stale``: what is remembered may be of another log, and is to be read anew; ``anew_at``: not before, if what was
-    taken out of the topic looks like that.
+    ``sweep_from``: the offset where the current pass over the holes continues; 0 between passes. ``sweep_settled``: the
+    settled offset when that pass began. ``compacted``: this pass has removed other topics' offsets from the holes.
+    ``compacted_to``: the offset up to which they were removed. ``stale``: the topic must be read again, because memory
+    may be of another log. ``anew_at``: do not read a kept topic again for missing rows before this monotonic time.
     """
 
     topic: str
@@ -86,7 +94,7 @@ class Tail:
 
 
 class Feed:
-    """The tails of all topics that a process consumes. Not for several threads."""
+    """The tails of all topics that a process consumes. Not thread-safe."""
 
     def __init__(self, using: str, outbox: Outbox | None = None) -> None:
         self.using, self.outbox = using, outbox or Outbox()
@@ -96,7 +104,7 @@ class Feed:
         self._anew_at = -math.inf
 
     def join(self, topic: str, listener: Listener) -> None:
-        """Hear of what comes to a topic from now on. The listener reads what was there before by itself."""
+        """Pass new rows of a topic to the listener from now on. The listener reads older rows itself."""
         if topic not in self.tails:
             self.tails[topic] = self._open(topic)
         self.tails[topic].listeners.append(listener)
@@ -109,30 +117,30 @@ class Feed:
                 del self.tails[topic]
 
     def position(self, topic: str) -> int:
-        """How far the topic's tail has been read."""
+        """Return the offset up to which the topic's tail was read."""
         return self.tails[topic].position
 
     def settled(self, topic: str) -> int:
         return self.tails[topic].settler.settled
 
     def told(self, topic: str) -> int:
-        """As much of what is settled as all workers know."""
+        """Return the settled offset as the topic's row has it: the value that all workers share."""
         return self.tails[topic].settler.told
 
     def hear_settled(self, topic: str, known: int) -> None:
-        """What the topic's row says, for who has read it along with other things."""
+        """Take over the settled offset ``known``, which the caller has read from the topic's row."""
         if topic in self.tails:
             self.tails[topic].settler.hear(known)
 
     def doubt(self, topic: str) -> None:
-        """The tables have less than is remembered of them: read all of the topic anew with the next tick."""
+        """Read the whole topic again with the next tick: the tables hold less than memory says."""
         if topic in self.tails:
             self.tails[topic].stale = True
 
     def _open(self, topic: str) -> Tail:
-        """Begin at the newest message; what is not settled below it is one hole."""
+        """Start a tail at the newest message. The unsettled offsets below it are one hole."""
         settler, position = Settler(self.using, topic), log.newest(self.using, topic)
-        # Nothing settles in a transaction, such as a test's.
+        # Nothing can settle inside a transaction, such as a test's, so do not wait.
         patience = 0 if session.in_transaction(self.using) else SETTLE_AT_START
         deadline, pause = time.monotonic() + patience, threading.Event()
         while settler.advance() < position and time.monotonic() < deadline:
@@ -144,7 +152,7 @@ class Feed:
         return tail
 
     def tick(self) -> bool:
-        """Read what is new, look again for what was late, put into the log what is due; whether there is more now."""
+        """Read new rows, promote due messages and re-read holes. Return whether more can be done at once."""
         if not self.tails:
             return False
         self._read_anew()
@@ -158,10 +166,11 @@ class Feed:
         return more or any(result.more for result in came)
 
     def _read_anew(self) -> None:
-        """Topics of a database that was set back; and all for a new connection, which may be to another server.
+        """Read topics again after a restore of the database, and all topics on a new connection.
 
-        What came into the log since a set-back may have offsets that were read before. Where others have settled these
-        by now, nothing else tells. (No decision rests on it: whatever memory says, watermarks go by the tables.)
+        A new connection may lead to another server. After a restore, new messages may have offsets that were read
+        before. If other workers have settled these offsets, only the new connection reveals the restore. Memory decides
+        only what to try: watermarks are computed from the tables.
         """
         now = time.monotonic()
         is_new = self._connection.is_new() and (now >= self._anew_at or self._connection.was_lost())
@@ -173,10 +182,10 @@ class Feed:
         for tail in [tail for tail in self.tails.values() if tail.stale]:
             self.keep_up()
             self._open_again(tail)
-            tail.stale = False  # Whatever failed before: all is read.
+            tail.stale = False  # Not earlier: if the read fails, the next tick repeats it.
 
     def _has_lost(self, tail: Tail, now: float) -> bool:
-        """Whether the log seems to be an earlier one."""
+        """Return whether the log seems to have lost rows that this tail has read."""
         settler = tail.settler
         if settler.went_back or (settler.ends_early and not is_kept(tail.topic)):
             logger.warning(
@@ -186,19 +195,23 @@ class Feed:
             )
             return True
         if settler.ends_early and now >= tail.anew_at:
-            # Most likely a dead letter was sent back: that is done with settled ones and others alike.
+            # Probably a redriven dead letter: redrive deletes a letter even if it is not settled.
             tail.anew_at = now + AGAIN_AFTER
             return True
         return False
 
     def keep_up(self) -> None:
-        """While much is read, for one listener or another: others would take all of this process for dead."""
+        """Let all listeners send heartbeats and renew leases if due. Long reads call this between their parts.
+
+        Otherwise other workers would consider this process dead.
+        """
         for tail in self.tails.values():
             for listener in tail.listeners:
                 listener.keep_up()
 
     def _open_again(self, tail: Tail) -> None:
-        # What is settled comes first: it is to be committed before the listeners read, for no hole tells of it.
+        # Read the settled offset first. No hole covers the offsets below it, so their messages must be committed
+        # before the listeners read.
         tail.settler.start_over()
         settled = tail.settler.settled
         tail.position = log.newest(self.using, tail.topic)
@@ -211,9 +224,9 @@ class Feed:
         tail.compacted = False
 
     def _promote(self, due: Sequence[str]) -> list[Promotion]:
-        """One topic after the other, but one alone that has to wait: leases are to be renewed in between.
+        """Promote due messages, one topic after the other. Stop after the first topic whose promotion has to wait.
 
-        The topics that had to wait come last the next time.
+        The caller must renew leases between two waits. Topics that had to wait come last the next time.
         """
         came = []
         for topic in sorted(due, key=lambda topic: topic in self._waited):
@@ -231,7 +244,7 @@ class Feed:
         return came
 
     def _read(self) -> tuple[bool, list[str]]:
-        """Tell what is new: whether there was more than fits, and the topics where scheduled messages are due."""
+        """Pass new rows to the listeners. Return whether a topic has more rows, and the topics with due messages."""
         positions = [(tail.topic, tail.position) for tail in self.tails.values()]
         rows = [row for some in batches(positions) for row in log.tails(self.using, some, ROWS)]
         by_topic: dict[str, list[tuple[int, str, str]]] = {}
@@ -252,7 +265,7 @@ class Feed:
         return any(len(news) == ROWS for news in by_topic.values()), due
 
     def settle(self, topic: str) -> int:
-        """Try to settle now, whatever the cadence; the settled offset."""
+        """Try to settle now, even if it is not due. Return the settled offset."""
         return self.tails[topic].settler.advance()
 
     def _settle(self, tail: Tail) -> None:
@@ -262,7 +275,10 @@ class Feed:
             tail.settle_at = now + (SETTLE_AGAIN if tail.settler.pending else SETTLE_EVERY)
 
     def _sweep(self, tail: Tail) -> None:
-        """Look at the holes again, a part at a time. What a pass that began later did not find will not come."""
+        """Re-read a part of the holes if it is due.
+
+        A complete pass removes the holes that were settled before it began: no message can still commit there.
+        """
         started = time.monotonic()
         if not tail.holes or started < tail.sweep_at:
             return
@@ -277,7 +293,7 @@ class Feed:
         tail.sweep_at = now + (pause if tail.sweep_from else max(SWEEP_EVERY, pause))
 
     def _catch_up(self, tail: Tail) -> None:
-        """Before news is told in strict order: what is in the holes by now may have been committed before it came."""
+        """Read all holes before new rows go to a strict listener: their rows may have been committed earlier."""
         while len(tail.holes) > RANGES and tail.compacted_to < tail.position:
             self._compact(tail)
         start = 0
@@ -289,7 +305,7 @@ class Feed:
             start = int(rows[-1][0]) + 1 if len(rows) == ROWS else ranges[-1][1] + 1
 
     def _look(self, tail: Tail) -> None:
-        """One part of a pass: up to ``RANGES`` holes, up to ``ROWS`` rows."""
+        """Do one part of a pass: up to ``RANGES`` holes and up to ``ROWS`` rows."""
         ranges = tail.holes.some(tail.sweep_from, RANGES)
         rows = log.within(self.using, tail.topic, ranges, ROWS) if ranges else []
         self._take(tail, [(int(offset), partition, group) for offset, partition, group in rows])
@@ -302,7 +318,7 @@ class Feed:
             tail.sweep_from, tail.compacted = 0, False
 
     def _compact(self, tail: Tail) -> None:
-        """Many holes are other topics' messages: what is committed there is no hole. Each row is read once."""
+        """Remove the committed offsets of other topics from the holes, up to ``ROWS`` at a time. Read each row once."""
         start = max(tail.compacted_to + 1, tail.holes.ranges[0][0])
         rows = log.all_topics(self.using, start, tail.position, ROWS)
         self._take(

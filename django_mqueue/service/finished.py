@@ -1,4 +1,4 @@
-"""Up to where nothing is delivered any more: whose delivery history will not change."""
+"""Find the offset up to which the delivery history of a topic is final."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from .registration import last_before
 
 
 def finished_upto(using: str, topic: str, above: int, upto: int, age_ms: int) -> int:
-    """Up to which offset all registered groups are done with the messages above ``above``, or these are so old.
+    """Return the offset up to which all registered groups are done with the messages above ``above``.
 
-    At most ``upto``, which must be settled. A message that is held up for longer than ``age_ms`` holds up nothing else.
-    Groups that read the log by themselves do not count: nothing is delivered to them.
+    ``upto`` must be settled, and the result is at most ``upto``. A message that is older than ``age_ms`` milliseconds
+    counts as done, so it does not hold back later messages. Groups that read the log themselves do not count: nothing
+    is delivered to them.
     """
     groups = unfinished.groups(using, topic)
     if not groups or above >= upto:

@@ -1,13 +1,14 @@
-"""Groups that read the log by themselves: nothing is delivered to them, and deletion waits for them all the same.
+"""Groups that read the log themselves. Nothing is delivered to them, but garbage collection waits for them.
 
-Such a group has no delivery state, no leases and no watermark of a partition. Its registration says so, and its start
-is its watermark for all partitions: deletion takes a group to be at its start where it has no other. The start moves
-forward under the topic's lock, which deletion and ``reset`` hold too, by whoever has the life of the registration that
-it began with; after an unsubscribe or a reset nobody moves it who began before.
+Such a group has no delivery state, no leases, and no watermarks of partitions. Its registration is marked as a log
+reader's. The start in its registration is its watermark for all partitions: garbage collection uses the start if a
+partition has no watermark. A reader moves the start forward under the topic's lock, which garbage collection and
+``reset`` also hold. To do so, it must know the generation of the registration. An unsubscribe or a reset ends this
+generation, so a reader from before can no longer move the start.
 
-One reads for a group at a time: who has joined, and says every few seconds that it lives. Whoever takes the place of
-one that was silent for long deletes that one's row, under the topic's lock; who goes on where an earlier process of its
-name was takes that one's row over. A reader that finds others' rows, and none of its own, moves nothing.
+One reader at a time reads for a group. It joins, and sends a heartbeat every few seconds. A new reader may replace a
+reader that was silent for too long: it deletes the silent reader's row, under the topic's lock. A reader with the name
+of an earlier process takes over its row. A reader that finds rows of others, and no row of its own, moves nothing.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from ..store import heartbeats, offsets, session
 from ..store.leases import Holder
 
 ALIVE_MS = 30_000
-"""A reader that has not beaten for so long is dead."""
+"""Milliseconds. A reader without a heartbeat for this time is considered dead."""
 
 READER = "spark-"
-"""How the names of those begin who read by themselves: ``join`` knows what to do with these."""
+"""The prefix of readers' names. ``follow`` does not refuse a group because of them: ``join`` checks readers."""
 
 Alive = dict[tuple[str, str], int]
-"""When others last said that they live, by topic and name."""
+"""By topic and name, when another subscriber sent its last heartbeat."""
 
 LOOK_EVERY = 0.2
 FORGET_DEAD_MS = 86_400_000
@@ -38,19 +39,21 @@ FORGET_DEAD_MS = 86_400_000
 
 @dataclass(frozen=True)
 class Place:
-    """Where a group stands: all up to ``above`` is done. ``life`` is its registration's."""
+    """The position of a group: it is done with everything up to ``above``. ``life``: its registration generation."""
 
     life: int
     above: int
 
 
 def follow(topic: str, group: str, above: int, settled: int, *, using: str, lower: bool = False) -> Place:
-    """Register a group that reads the log by itself, done up to ``above``; a registered one keeps its place, or with
-    ``lower`` goes back there, if it is above that.
+    """Register a group that reads the log itself, and is done with everything up to ``above``. Return its position.
 
-    A group that was registered and to which nothing was ever delivered becomes such a group, under a new life: a
-    worker that has just joined it claims nothing any more. ``settled`` is what the caller has just found to be, over
-    this connection; no start lies above it. Raises ``GroupTaken`` for a group that workers have consumed for.
+    A group that is registered already keeps its position. With ``lower`` it goes back to ``above``, if its position is
+    higher. A group that was registered for workers, but has received nothing yet, becomes a log reader with a new
+    registration generation: a worker that has just joined it claims nothing. ``settled`` is the settled offset that the
+    caller has just found over this connection. No start lies above the settled offset.
+
+    Raises ``GroupTaken`` if workers consume for the group, or have done so.
     """
     return session.run(
         using, lambda cursor: _follow(using, cursor, topic, group, above, settled, lower=lower)
@@ -58,10 +61,13 @@ def follow(topic: str, group: str, above: int, settled: int, *, using: str, lowe
 
 
 def follow_all(wanted: Mapping[str, tuple[int, int]], group: str, *, using: str) -> dict[str, Place]:
-    """``follow`` for all of these topics, or, where one is refused, for none: each with ``above`` and ``settled``."""
+    """Call ``follow`` for several topics, in one transaction. If it refuses one topic, none is changed.
+
+    ``wanted``: by topic, its ``above`` and ``settled``. Returns the positions by topic.
+    """
 
     def work(cursor: CursorWrapper) -> dict[str, Place]:
-        # In one order, whoever does it: two at once do not wait for each other.
+        # All callers use the same order, so that two of them do not deadlock.
         return {
             topic: _follow(using, cursor, topic, group, *known) for topic, known in sorted(wanted.items())
         }
@@ -99,7 +105,7 @@ def _follow(
 
 
 def check_free(topic: str, group: str, *, using: str) -> None:
-    """Raise ``GroupTaken`` if ``follow`` would; nothing is changed."""
+    """Raise ``GroupTaken`` if ``follow`` would raise it. Change nothing."""
 
     def work(cursor: CursorWrapper) -> None:
         found = offsets.registration(using, group, topic)
@@ -122,12 +128,15 @@ def _refuse_workers(cursor: CursorWrapper, topic: str, group: str) -> None:
 
 
 def move(topic: str, group: str, life: int, to: int, *, using: str, me: Holder | None = None) -> None:
-    """The group is done with everything up to ``to``, durably: it may be deleted. Never moves back.
+    """Record that the group is done with everything up to ``to``, so that it may be deleted. Never move back.
 
-    ``to`` must be written down as settled. Raises ``NotRegistered`` if the group was unsubscribed, reset or registered
-    anew, ``GroupTaken`` if ``me`` is its reader no more: who has taken its place may not have read so far; and
-    ``LogGap`` if the log went back in time since ``to`` was settled. What gets these offsets anew may not be committed
-    yet, and must come to every group.
+    ``to`` must be recorded as settled. ``life``: the registration generation. ``me``: a reader that must still be the
+    group's reader; None: no check.
+
+    Raises ``NotRegistered`` if the group was unsubscribed, reset or registered again. Raises ``GroupTaken`` if another
+    reader has replaced ``me``: it may not have read so far. Raises ``LogGap`` if the database was restored to a state
+    from before ``to`` was settled. Messages that get these offsets again may not be committed yet, and every group must
+    receive them.
     """
 
     def work(cursor: CursorWrapper) -> None:
@@ -147,8 +156,10 @@ def move(topic: str, group: str, life: int, to: int, *, using: str, me: Holder |
 
 
 def check_reader(me: Holder, *, using: str) -> None:
-    """Raise ``GroupTaken`` if another one is the group's reader now: one that was silent for long may be replaced, and
-    one that is started again replaces itself."""
+    """Raise ``GroupTaken`` if another reader has replaced ``me``.
+
+    A reader that was silent for too long may be replaced. A process that starts again replaces its earlier process.
+    """
     if not session.single(using, lambda cursor: heartbeats.is_replaced(cursor, me)):
         return
     if heartbeats.incarnation(using, me) in (None, me.incarnation):
@@ -163,7 +174,10 @@ def check_reader(me: Holder, *, using: str) -> None:
 
 
 def check_newest(me: Holder, is_later: Callable[[str], bool], *, using: str) -> None:
-    """Raise ``GroupTaken`` if one of my name is alive whose incarnation is a later one than mine."""
+    """Raise ``GroupTaken`` if a later incarnation of ``me`` is alive.
+
+    ``is_later`` takes an incarnation, and returns whether it is later than that of ``me``.
+    """
     found = heartbeats.living(using, me, ALIVE_MS)
     if found is not None and is_later(found):
         raise GroupTaken(me.topic, me.group, _started_again(me), [me.name])
@@ -174,16 +188,17 @@ def _started_again(me: Holder) -> str:
 
 
 def place(topic: str, group: str, *, using: str) -> Place | None:
-    """Where a group that reads the log by itself stands; None if there is none of that name."""
+    """Return the position of a group that reads the log itself; None if there is no such group."""
     found = offsets.registration(using, group, topic)
     return Place(found.life, found.start) if found and found.reads_log else None
 
 
 def join(me: Holder, *, using: str) -> None:
-    """Be the one who reads for the group, from now on to ``leave``, if ``beat`` is called every few seconds.
+    """Become the reader of a group until ``leave``. The caller must call ``beat`` every few seconds.
 
-    Waits up to 30 s to see whether another one still lives; raises ``GroupTaken`` as soon as it shows that it does. One
-    that does not is the reader no more, if it should come back; nor is, at once, an earlier incarnation of this name.
+    If others seem to be alive, the call waits up to 30 s. It raises ``GroupTaken`` as soon as one of them sends a
+    heartbeat. A subscriber that sends none is replaced, and stays replaced if it returns. An earlier incarnation of the
+    same name is replaced at once.
     """
     join_all([me], using=using)
 
@@ -195,14 +210,16 @@ def join_all(
     using: str,
     before: Callable[[], object] = lambda: None,
 ) -> None:
-    """``join`` for several topics, for all or none; and none if one of ``held``, which it had joined, is not its own.
+    """Call ``join`` for several topics: for all of them, or for none.
 
-    Of two of one name, whichever was started first, one is thus the reader of all in the end. ``before`` is called when
-    nothing stands in the way, with the topics locked: if it raises, nobody's place is taken.
+    ``held``: topics that the caller has joined before. If another reader has replaced the caller for one of them, the
+    call joins nothing, and raises ``GroupTaken``. So if two processes have the same name, one of them finally reads all
+    topics, in whatever order they started. ``before`` is called with the topics locked, when no other subscriber is
+    alive. If it raises, nothing is changed.
     """
 
     def work(cursor: CursorWrapper) -> Alive:
-        # In one order, whoever does it: two at once do not wait for each other.
+        # All callers use the same order, so that two of them do not deadlock.
         for topic in sorted({me.topic for me in (*new, *held)}):
             offsets.lock_topic(using, cursor, topic)
         for me in held:
@@ -221,7 +238,10 @@ def join_all(
 
 
 def wait_for_silence(topic: str, group: str, *, using: str) -> None:
-    """As ``join``, for one that has no name yet, and changes nothing."""
+    """Wait like ``join`` until no other subscriber is alive, but join nothing. The caller needs no name.
+
+    Raises ``GroupTaken`` if one is alive.
+    """
     me = Holder(group, topic, "", "")
     _wait_for_silence(group, lambda: session.single(using, lambda cursor: _beats(cursor, me)))
 
@@ -231,7 +251,10 @@ def _beats(cursor: CursorWrapper, me: Holder) -> Alive:
 
 
 def _wait_for_silence(group: str, look: Callable[[], Alive]) -> None:
-    """Look until no others are alive."""
+    """Call ``look`` until it finds no other subscriber that is alive.
+
+    Raise ``GroupTaken`` if one sends a heartbeat, or is still alive after ``ALIVE_MS``.
+    """
     pause, deadline = threading.Event(), time.monotonic() + ALIVE_MS / 1000
     first = others = look()
     while others:
@@ -251,17 +274,20 @@ def _wait_for_silence(group: str, look: Callable[[], Alive]) -> None:
 
 
 def beat(me: Holder, *, using: str) -> None:
-    """Stay alive; nothing where another one has taken the place: ``move`` and ``check_reader`` tell."""
+    """Send a heartbeat. Do nothing if another reader has replaced ``me``: ``move`` and ``check_reader`` raise then."""
     heartbeats.beat(using, me)
 
 
 def leave(me: Holder, *, using: str) -> None:
-    """Another may read for the group at once."""
+    """Leave the group: another reader may join at once."""
     session.run(using, lambda cursor: heartbeats.deregister(cursor, me))
 
 
 def forget(topic: str, group: str, *, using: str) -> None:
-    """Unregister a group that reads the log by itself: it holds back no deletion any more."""
+    """Unregister a group that reads the log itself, so that it no longer holds back deletion.
+
+    Any other group stays registered.
+    """
 
     def work(cursor: CursorWrapper) -> None:
         offsets.lock_topic(using, cursor, topic)

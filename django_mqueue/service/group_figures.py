@@ -1,4 +1,4 @@
-"""How groups stand with topics: counted where little is open, estimated where much is."""
+"""Statistics of groups: counted if few messages are open, estimated if many are open."""
 
 from __future__ import annotations
 
@@ -23,15 +23,17 @@ from .surveying import Surveyor, size_for
 Pair = tuple[str, str]
 STEP = 60_000
 PARTITIONS, SHARED = 6_000, 3_000
-"""Partitions that are looked at one by one, where a topic has too many to look at all: of one pair; of all pairs
-together."""
+"""The maximum number of partitions that are read if a topic has too many to read all: for one pair, and for all pairs
+together.
+"""
 FIRST_PARTITIONS = 100
-"""Of those that a group is furthest behind in: a few of their messages are looked at."""
+"""The maximum number of partitions whose undelivered messages are counted: the furthest behind first."""
 FIRST_ROWS = 100
-"""Rows at the begin of the log that are looked at for one that is not done."""
+"""The number of rows above the group's start that are searched for an open message."""
 
 
 def group_figures(using: str, pairs: Sequence[Pair], exact: int | None = None) -> dict[Pair, GroupFigures]:
+    """Return the figures of the pairs of topic and group, by pair."""
     if not pairs:
         return {}
     with session.explained(using):
@@ -111,7 +113,7 @@ class _Groups:
         return rows[0].published_at if rows else None
 
     def names(self, topic: str, group: str) -> list[str] | None:
-        """Of all partitions, if these are not too many."""
+        """Return the names of all partitions; None if there are too many."""
         if topic not in self._names:
             known = standing.known_names(self.using, group, topic, partitions.NAMED + 1)
             seen = self.surveyor.partitions_seen(topic)
@@ -133,7 +135,7 @@ def _first_open(strata: Sequence[Stratum]) -> int:
 
 
 class _Large:
-    """A group and a topic with more messages in the log than are looked at one by one."""
+    """The figures of a group whose topic has too many messages to read them one by one."""
 
     def __init__(
         self, of: _Groups, topic: str, group: str, registered: Registered, strata: Sequence[Stratum]
@@ -146,7 +148,7 @@ class _Large:
         )
         self.first_found = END
         if len(of.pairs) == 1 and self.exact <= OPEN:
-            # As others on the page of a group ask, too.
+            # Other parts of a group's page use the same query, so that it runs only once.
             found = opened(of.using, topic, group)[: self.exact]
         else:
             leases = PARTITIONS if names is not None else self.most
@@ -154,7 +156,7 @@ class _Large:
         self._opened = found
 
     def pending(self) -> Figure:
-        """What is above all that the group has come to, and what it has not been given yet below."""
+        """Return the number of messages for the group that were never delivered."""
         late = [one for one in self.look.behind if one.newest > one.scanned]
         if self.look.all:
             sums = partitions.count(
@@ -165,7 +167,7 @@ class _Large:
             above = partitions.count_tail(
                 self.using, self.group, self.topic, self.look.reached, self.start, self.exact
             )
-            # Those above are counted once: here only what is at or below the offset that the group has come to.
+            # ``count_tail`` has counted the messages above ``reached``: here only those up to it count.
             few = sorted(late, key=lambda one: one.scanned)[:FIRST_PARTITIONS]
             sums = partitions.count(
                 self.using, self.group, self.topic, [(p.partition, p.scanned) for p in few], self.exact,
@@ -179,7 +181,7 @@ class _Large:
         return more_than(counted, _of(self.strata, PENDING))
 
     def opened(self) -> tuple[Figure, Figure]:
-        """In flight, and waiting for a retry."""
+        """Return the number of messages in flight, and the number that wait for a retry."""
         in_flight = sum(1 for row in self._opened if row["in_flight"])
         waiting = len(self._opened) - in_flight
         if len(self._opened) < self.exact and not self.look.capped:
@@ -190,7 +192,7 @@ class _Large:
         )
 
     def delivered(self) -> list[Sampled]:
-        """What was found to be in flight, or to wait for a retry."""
+        """Return the open messages that were delivered: in flight, or waiting for a retry."""
         return [
             Sampled(
                 int(row["offset"]), 0, IN_FLIGHT if row["in_flight"] else WAITING,
@@ -201,7 +203,7 @@ class _Large:
         ]  # fmt: skip
 
     def oldest(self) -> tuple[int, bool]:
-        """The first offset that the group is not done with, and whether there is certainly none before it."""
+        """Return the lowest offset found that the group is not done with, and whether it is certainly the lowest."""
         rows = history.log_page(
             self.using, self.topic, None, (self.start, END), FIRST_ROWS, newest_first=False
         )

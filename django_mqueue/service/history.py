@@ -1,4 +1,4 @@
-"""Where messages are looked for: sources, each a walk through one index that can be left and taken up again."""
+"""Sources of messages for a search. Each source is a walk through one index, which a later call can continue."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ from .by_partition import END, ByPartition, Chunk, Found, Place, Walk
 from .registration import last_before, newest_before
 
 IDS = 500
-"""Messages of one id: more than there ever are."""
+"""The maximum number of rows with one id that are read. No id has so many."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """``name`` tells cursors of different walks apart; ``place``: log, scheduled or dead. ``by_time``: the topic whose
-    rows come in the order of their times, if they do."""
+    """A walk that finds messages, and its name.
+
+    ``name`` is part of each cursor, so that the cursor of another walk is refused. ``place``: ``"log"``,
+    ``"scheduled"`` or ``"dead"``. ``by_time``: the topic, if the walk returns its rows in the order of publication;
+    else None.
+    """
 
     name: str
     place: str
@@ -28,7 +32,11 @@ class Source:
 
 
 def source_of(using: str, wanted: Wanted, start: int, *, newest_first: bool) -> Source:
-    """The cheapest walk that finds what is wanted. ``start``: of the group's registration."""
+    """Return the cheapest source that finds the wanted messages.
+
+    ``start``: the offset above which the group's registration starts. Raises ``ValueError`` if ``newest_first`` is
+    combined with the status in flight or waiting: their walk is in the order of keys and due times.
+    """
     topic, status = wanted.topic, wanted.status
     ways = _Ways(using, wanted, start, newest_first)
     order = "newest" if newest_first else "oldest"
@@ -71,7 +79,10 @@ class _Ways:
         return self.wanted.group
 
     def through(self, topic: str) -> Callable[[Position | None, int], Walk]:
-        """A topic in the order of offsets, or one partition of it, from where its time begins."""
+        """Return a walk over a topic, or over one of its partitions, in the order of offsets.
+
+        It begins at the wanted time: at ``before`` if ``newest_first`` is set, else at ``after``.
+        """
 
         def walk(position: Position | None, chunk: int) -> Walk:
             low, high = 0, END
@@ -94,7 +105,7 @@ class _Ways:
         return walk
 
     def at(self, topic: str, offset: int) -> Callable[[Position | None, int], Walk]:
-        """The one row."""
+        """Return a walk that finds only the row at this offset."""
 
         def walk(position: Position | None, chunk: int) -> Walk:
             if position is None:
@@ -105,8 +116,12 @@ class _Ways:
         return walk
 
     def by_id(self, position: Position | None, chunk: int) -> Walk:
-        """An id is unique in its partition: without a key all are asked, some at a time. What came back with another
-        id has this one beside it."""
+        """Find the rows with the wanted id.
+
+        A message that came back to the log is stored under a new id; its ``original_id`` is the wanted one. Without a
+        key, these rows come first. Then all partitions are searched, ``chunk`` at a time, because an id is unique only
+        within a partition.
+        """
         topic, id, key = self.wanted.topic, self.wanted.id, self.wanted.key
         assert id is not None
         stage, after, above = (0, "", 0) if position is None else checked(position, int, str, int)
@@ -134,7 +149,7 @@ class _Ways:
         yield Chunk([Found(*row, position=(row[0],)) for row in chosen], (END,))
 
     def pending(self) -> ByPartition:
-        """From where all of a partition has been delivered: what is done is not looked at."""
+        """Return a walk over each partition, above the offset up to which everything was delivered."""
         topic, low = self.wanted.topic, self.start
         if self.wanted.after is not None:
             low = max(low, above_by_time(self.using, topic, self.wanted.after))
@@ -156,7 +171,10 @@ class _Ways:
         return ByPartition(listed, worth, one, read, self.wanted.key, 1)
 
     def open_ones(self) -> ByPartition:
-        """By due time: only what is in flight, or waits, is looked at."""
+        """Return a walk over the open messages of each partition, in the order of due times.
+
+        It reads only messages that are in flight, or only messages that wait for a retry.
+        """
         topic, in_flight = self.wanted.topic, self.wanted.status == IN_FLIGHT
 
         def listed(after: str, limit: int) -> list[str]:
@@ -175,10 +193,10 @@ class _Ways:
 
 
 def above_by_time(using: str, topic: str, after: int) -> int:
-    """Return an offset up to which nothing was published at ``after`` or later."""
+    """Return an offset up to which no message was published at ``after`` (epoch milliseconds) or later."""
     return last_before(using, topic, after, log.newest(using, topic), SLACK_MS)
 
 
 def below_by_time(using: str, topic: str, before: int) -> int:
-    """Return an offset from which on nothing was published before ``before``."""
+    """Return an offset from which no message was published before ``before`` (epoch milliseconds)."""
     return newest_before(using, topic, before, log.newest(using, topic), SLACK_MS) + 1

@@ -1,4 +1,4 @@
-"""What keeps the oldest messages of a topic from being deleted."""
+"""Retention blockers: the reasons why the oldest messages of a topic are not deleted yet."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from . import partitions
 from .by_partition import END
 
 FIRST = 200
-"""The oldest rows, for which it is found out who waits for them."""
+"""The maximum number of oldest rows that are checked. A row blocks deletion if a group is not done with it."""
 AHEAD = 50
-"""Rows of a partition above a watermark that are looked at for one that is not done."""
+"""The maximum number of rows above a watermark that are searched for the first open message."""
 MEMBERS = 500
 
 
 def holds(using: str, topic: str) -> list[Hold]:
+    """Return the retention blockers of a topic, the oldest message first; none if the topic is empty."""
     with session.explained(using):
         end = ends(using, [topic]).get(topic)
         return [] if end is None else _Holding(using, topic, end).found()
@@ -62,7 +63,7 @@ class _Holding:
         for row, group, acked in held:
             published = times.get(row[0])
             if published is None:
-                continue  # It has just been deleted.
+                continue  # The message was deleted meanwhile.
             one = registered.get((self.topic, group))
             since: int | None = None
             if published > self.now - self.retention:
@@ -93,7 +94,7 @@ class _Holding:
         return max((max(one.heartbeat_at, one.left_at or 0) for one in members), default=None)
 
     def _work(self, partition: str, group: str, acked: int) -> tuple[str, int | None]:
-        """Why a group that works has not come further in a partition."""
+        """Return why a group with a live worker does not advance its watermark, and since when."""
         rows = history.undelivered(self.using, self.topic, [(partition, acked)], AHEAD)
         opened = partitions.open_ones(self.using, group, rows, {})
         settled = offsets.settled(self.using, self.topic)

@@ -1,4 +1,4 @@
-"""What is told of a message, made of what the tables hold of it: also of rows that did not come from the queue."""
+"""Convert table rows to ``Inspected`` messages. Rows that ``publish`` did not write are accepted as well."""
 
 from __future__ import annotations
 
@@ -21,14 +21,18 @@ LOG = "log"
 
 
 def read(row: Row, place: str) -> None:
-    """Decode what a row holds, and note how it stands where its place says it."""
+    """Decode the metadata of a row in place. Set its status if ``place`` determines it."""
     row.setdefault("status", None if place == LOG else place)
     row["metadata"] = metadata(row["metadata"])
     row["retry"] = row["metadata"].get("retry", {})
 
 
 def told(row: Row, body: bytes | None, *, topic: str, group: str | None, place: str) -> Inspected:
-    """``row``: as ``read`` leaves it. ``group``: whose view it is; a dead letter is that of who gave it up."""
+    """Return the message of a row.
+
+    ``row``: a row that ``read`` has decoded. ``body``: its payload, or None. ``group``: the group whose view is
+    returned. A dead letter always has the view of the group that gave up the message.
+    """
     about, offset = {}, int(row["offset"])
     if place == DEAD:
         about, group, offset = about_letter(row), row["failed_group"], _original_offset(row)
@@ -66,7 +70,10 @@ def told(row: Row, body: bytes | None, *, topic: str, group: str | None, place: 
 
 
 def metadata(text: str) -> dict[str, Any]:
-    """Whatever a row holds that did not come from ``publish``: what no handler could be given can be looked at."""
+    """Decode the metadata of a row, and replace parts of a wrong type.
+
+    A row that ``publish`` did not write can then be inspected, even if no handler can process it.
+    """
     found = json.loads(text)
     content = {"kind": "", "headers": {}, "encoding": "", **(found if isinstance(found, dict) else {})}
     for part in ("headers", "retry", FAILURES):
@@ -77,6 +84,7 @@ def metadata(text: str) -> dict[str, Any]:
 
 
 def payload(body: bytes | None, how: str, size: int) -> Any:
+    """Return the decoded payload. Return a ``Cut`` if ``body`` is shorter than ``size`` bytes, or ``Unreadable``."""
     if body is None:
         return None
     if len(body) < size:
@@ -88,13 +96,16 @@ def payload(body: bytes | None, how: str, size: int) -> Any:
 
 
 def id(row: Row) -> str:
-    """The message's own: what came back, and what waits for a retry among the scheduled, is stored under another."""
+    """Return the message's own id. A message that came back, or a parked retry, is stored under another id."""
     id: str = row["original_id"] if row["original_id"] is not None else row["retry"].get("id", row["id"])
     return id
 
 
 def _original_offset(row: Row) -> int:
-    """A letter's id is made of the original's offset and the group."""
+    """Return the offset of the original message, which is the first part of a dead letter's id.
+
+    If the id has another form, return the dead letter's own offset.
+    """
     offset = row["id"].partition(":")[0]
     return int(offset) if offset.isdecimal() else int(row["offset"])
 
@@ -113,6 +124,7 @@ def _about_group(row: Row) -> dict[str, Any]:
 
 
 def about_letter(row: Row) -> dict[str, Any]:
+    """Return the fields of ``Inspected`` that describe a dead letter."""
     failed_at, failures = _time(row["failed_at"]), int(row["message_failures"] or 0)
     brought = row["metadata"].get(FAILURES, {})
     errors = _errors(brought.get("errors", []))
@@ -128,7 +140,7 @@ def about_letter(row: Row) -> dict[str, Any]:
 
 
 def _about_retry(retry: Mapping[str, Any]) -> dict[str, Any]:
-    """A message that waits for its retry apart from the log, or has come back from there."""
+    """Return the fields of a parked retry, or of a message that returned to the log after one."""
     return {
         "attempts": int(retry.get("count", 0)),
         "failures": int(retry.get("failures", 0)),
@@ -157,7 +169,7 @@ def _whole(value: Any) -> int:
 
 
 def time(ms: Any) -> datetime:
-    """A moment of the tables; what lies beyond the calendar is its end."""
+    """Convert epoch milliseconds to a UTC datetime; to ``datetime.max`` if they are outside its range."""
     try:
         return moment(int(ms))
     except OverflowError:

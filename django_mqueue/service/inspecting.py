@@ -1,4 +1,4 @@
-"""Messages as they stand: found by a walk, read, compared with what was asked, told."""
+"""Search for messages: walk over a source, read the rows, compare them with the query, and return the messages."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from .by_partition import Chunk, Found
 from .history import Source, above_by_time, below_by_time, source_of
 
 CHUNK = 500
-"""Messages looked at by one statement."""
+"""The maximum number of messages in one statement."""
 BYTES_AT_ONCE = 4 * 1_048_576
 PAGE_BYTES = 32 * 1_048_576
-"""Payloads of one page: it ends there, and the next one goes on."""
+"""The size of the payloads after which a page ends, in bytes. The next page continues there."""
 READ_BYTES = 32 * 1_048_576
-"""Payloads that are read to compare them: the same."""
+"""The size of the payloads read after which a page ends, in bytes, even if they do not match the filter."""
 WEIGHED = 250
-"""Messages whose sizes are asked for by one statement, before their payloads are read whole."""
+"""The maximum number of messages whose payload sizes one statement reads, before the payloads are read."""
 
 Row = dict[str, Any]
 
@@ -52,10 +52,12 @@ def page(
     scan_limit: int,
     payload_limit: int | None = None,
 ) -> Page:
-    """Up to ``limit`` messages, for which about ``scan_limit`` rows are looked at.
+    """Return a page with up to ``limit`` messages. Read at most about ``scan_limit`` rows and partitions for it.
 
-    ``payload_limit``: of payloads that are longer than so many bytes only the beginning is told, and, where no filter
-    needs them, read.
+    ``start``: the ``next`` of an earlier page, or None. ``payload_limit``: in bytes. Of a longer payload, only the
+    beginning is returned. Only the beginning is read, unless a filter needs the whole payload.
+
+    Raises ``NotRegistered``, ``TypeError`` or ``ValueError``.
     """
     with session.explained(using):
         look = Look(using, wanted, newest_first=newest_first, payload_limit=payload_limit)
@@ -84,7 +86,7 @@ def page(
 
 
 class Look:
-    """One question, and what it takes to answer it."""
+    """One search: its query, its source, and how far it has read."""
 
     def __init__(
         self, using: str, wanted: Wanted, *, newest_first: bool, payload_limit: int | None = None
@@ -95,20 +97,23 @@ class Look:
         start = self.registration.start if self.registration else 0
         self.source: Source = source_of(using, wanted, start, newest_first=newest_first)
         self.past_its_time = False
-        """The walk has come to where nothing can be of the time that is asked for."""
+        """True if the walk has passed the wanted time: no later row can match."""
         self.tired_at: Found | None = None
-        """Where ``read`` has left off, since so many bytes were read."""
+        """The last row that ``read`` compared before it stopped after ``READ_BYTES``."""
         self._bytes = 0
 
     def weight(self, message: Inspected) -> int:
-        """Bytes that are told of a payload."""
+        """Return the number of bytes that are returned of a payload."""
         return message.size if self.payload_limit is None else min(message.size, self.payload_limit)
 
     def read(
         self, step: Chunk, *, payloads: bool = True, endless: bool = False
     ) -> Iterator[tuple[Found, Row, Inspected]]:
-        """Those of a step that are wanted. Payloads are read a few megabytes at a time, if any filter needs them or
-        ``payloads`` are to be told; after very many ``tired_at`` says how far, unless this is to be ``endless``."""
+        """Yield the rows of a step that match the query.
+
+        Payloads are read a few megabytes at a time, if a filter needs them or ``payloads`` is true. After
+        ``READ_BYTES`` the method stops and sets ``tired_at``, unless ``endless`` is true.
+        """
         rows = self._rows([found.offset for found in step.found])
         chosen = [(found, rows[found.offset]) for found in step.found if found.offset in rows]
         if self.source.by_time and chosen:
@@ -135,7 +140,11 @@ class Look:
     def _light(
         self, chosen: Sequence[tuple[Found, Row]], most: int | None
     ) -> Iterator[list[tuple[Found, Row]]]:
-        """So many at a time that what is read of their payloads, up to ``most`` bytes of each, are a few megabytes."""
+        """Split the rows into parts: the payloads of one part are read together.
+
+        A part has at most ``BYTES_AT_ONCE`` bytes of payloads, or one row. ``most``: the number of bytes that are read
+        of each payload; None for all.
+        """
         at_once = WEIGHED if most is None else max(1, BYTES_AT_ONCE // most)
         for first in range(0, len(chosen), at_once):
             part = chosen[first : first + at_once]
@@ -155,14 +164,17 @@ class Look:
             yield some
 
     def _cut(self, message: Inspected, body: bytes) -> Inspected:
-        """What was read whole for a filter, as it is to be told."""
+        """Cut the payload to ``payload_limit`` after a filter has used the whole payload."""
         if self.payload_limit is None or len(body) <= self.payload_limit:
             return message
         is_json = not isinstance(message.payload, bytes) or isinstance(message.payload, Unreadable)
         return replace(message, payload=Cut(body[: self.payload_limit], is_json))
 
     def _look_at_the_clock(self, last: int, published_at: int) -> None:
-        """Search for the end if the last row seems to lie behind it: the clock may have been wrong for this row."""
+        """Set ``past_its_time`` if the last row lies after the wanted time.
+
+        The clock may have been wrong for this row, so its own time only decides whether to search for ``_end``.
+        """
         after, before = self.wanted.after, self.wanted.before
         if self.newest_first:
             self.past_its_time = after is not None and published_at < after and last <= self._end
@@ -171,7 +183,7 @@ class Look:
 
     @cached_property
     def _end(self) -> int:
-        """The offset at which a walk in the order of times has read all of the wanted time."""
+        """The offset at which a walk in the order of publication has read all messages of the wanted time."""
         after, before, topic = self.wanted.after, self.wanted.before, self.source.by_time
         assert topic is not None
         if self.newest_first:
@@ -179,7 +191,7 @@ class Look:
         return below_by_time(self.using, topic, before or 0) - 1
 
     def _rows(self, offsets_: list[int]) -> dict[int, Row]:
-        """What the tables hold of them, with ``status`` and ``metadata`` decoded."""
+        """Read the rows at the offsets, decode their metadata, and set their status."""
         if not offsets_:
             return {}
         group = self.wanted.group
@@ -233,7 +245,11 @@ class Look:
 
 
 def registration(using: str, wanted: Wanted) -> Registration | None:
-    """Of the group that is asked for. Raises ``NotRegistered``; but dead letters outlive registrations."""
+    """Return the registration of the wanted group; None without a group.
+
+    Raises ``NotRegistered`` if the group is not registered. A search for dead letters returns None instead, because
+    dead letters outlive registrations.
+    """
     if wanted.group is None:
         return None
     found = offsets.registration(using, wanted.group, wanted.topic)

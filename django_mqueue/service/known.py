@@ -1,4 +1,7 @@
-"""The topics that there are."""
+"""The catalogue of topics.
+
+A derived topic belongs to another topic. It holds that topic's scheduled messages, replies or dead letters.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,15 @@ from ..store import known, session
 from .loading import batches
 
 AT_ONCE = 2_000
-"""Names in one statement."""
+"""The maximum number of names in the result of one statement."""
 
 
 def topics(using: str, after: str, limit: int, containing: str) -> Topics:
-    """All names are read, which a loose scan does in milliseconds: what is derived from a topic sorts far from it."""
+    """Return the next ``limit`` topics after the name ``after`` whose names contain ``containing``.
+
+    All names are read, because a derived topic can sort far from its topic. A loose index scan reads them in
+    milliseconds.
+    """
     with session.explained(using):
         found = known_topics(using)
     names = sorted(name for name in found if containing in name)
@@ -27,6 +34,7 @@ def topics(using: str, after: str, limit: int, containing: str) -> Topics:
 
 
 def known_topics(using: str) -> dict[str, KnownTopic]:
+    """Return all topics by name, with their registered groups. Derived topics are not in the answer."""
     stored, noted = stored_names(using), noted_names(using)
     groups: dict[str, list[str]] = {}
     for some in batches(noted):
@@ -37,12 +45,12 @@ def known_topics(using: str) -> dict[str, KnownTopic]:
 
 
 def stored_names(using: str) -> list[str]:
-    """Of all topics that the log holds anything of, derived ones among them."""
+    """Return the names of all topics with a row in the log, including derived topics."""
     return list(_all(lambda after: known.in_log(using, after, AT_ONCE)))
 
 
 def noted_names(using: str) -> list[str]:
-    """Of all topics that a group has a position on, or that have a row of their own."""
+    """Return the names of all topics in ``queue_offsets``: with a group's position, a registration or their own row."""
     return list(_all(lambda after: known.in_offsets(using, after, AT_ONCE)))
 
 
@@ -56,7 +64,7 @@ def _all(read: Callable[[str], list[str]]) -> Iterator[str]:
 
 
 def base_of(name: str) -> str:
-    """The topic that a derived one is a part of; itself for others."""
+    """Return the topic that a derived topic belongs to, or ``name`` if the topic is not derived."""
     for suffix in (SCHEDULED_SUFFIX, REPLIES_SUFFIX):
         if name.endswith(suffix) and name != suffix:
             return name.removesuffix(suffix)
@@ -64,7 +72,7 @@ def base_of(name: str) -> str:
 
 
 def letters_of(name: str) -> str | None:
-    """The topic whose dead letters it holds, if it is a dead-letter topic."""
+    """Return the topic whose dead letters this topic holds; None if it is not a dead-letter topic."""
     for suffix in conf.dead_letter_suffixes():
         base = name.removesuffix(suffix)
         if base and base != name and conf.dead_letter_topic(base) == name:
@@ -73,7 +81,7 @@ def letters_of(name: str) -> str | None:
 
 
 def topic(using: str, name: str) -> KnownTopic:
-    """One topic with its groups, whether it holds anything or not."""
+    """Return one topic with its registered groups, even if it holds no message."""
     with session.explained(using):
         groups = sorted(group for _, group in known.registered(using, [name]))
     return KnownTopic(name, tuple(groups), letters_of(name))

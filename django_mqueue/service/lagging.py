@@ -1,4 +1,4 @@
-"""How far a group is behind, partition by partition."""
+"""The lag of a group, in total and by partition."""
 
 from __future__ import annotations
 
@@ -18,17 +18,21 @@ from .loading import batches
 from .surveying import Surveyor, size_for
 
 MOST = 6_000
-"""Partitions that are looked at where a topic has too many to look at all."""
+"""The maximum number of partitions that are read if a topic has too many to read all of them."""
 LIKELY = 200
-"""Of those that a group is behind in: so many are looked at more closely."""
+"""The maximum number of partitions whose lag is estimated, of all in which the group is behind."""
 ROWS = 3_000
-"""Rows of all partitions that are counted one by one."""
+"""The default number of rows that are counted one by one, of all partitions together."""
 STEP = 60_000
 PLACES = 100
-"""Of the log that are looked at to meet partitions."""
+"""The number of places in the log whose rows are read to find partitions."""
 
 
 def lag(using: str, topic: str, group: str, limit: int, exact: int | None = None) -> Lag:
+    """Return the lag of a group: the total, and the ``limit`` partitions with the most messages.
+
+    ``exact``: the number of rows that are counted one by one; None for ``ROWS``.
+    """
     with session.explained(using):
         registered = standing.registrations(using, [topic], [group]).get((topic, group))
         surveyor = Surveyor(using, size_for(1, exact))
@@ -47,7 +51,7 @@ def lag(using: str, topic: str, group: str, limit: int, exact: int | None = None
         rows = exact or ROWS
         behind = [_Behind(one) for one in look.behind]
         if len(behind) > LIKELY:
-            # No partition has more messages than there are offsets.
+            # The range of offsets above the watermark limits the number of messages in it.
             behind = sorted(behind, key=lambda one: one.place.acked - one.place.newest)[:LIKELY]
         for some in batches(behind):
             tails = standing.tails(using, topic, [one.place.partition for one in some])
@@ -55,7 +59,7 @@ def lag(using: str, topic: str, group: str, limit: int, exact: int | None = None
                 one.few = tails.get(one.place.partition)
         chosen = sorted(behind, key=lambda one: -one.guess)
         if len(behind) < len(look.behind) or sum(one.guess for one in chosen) > rows / 2:
-            # Twice as many as are asked for: which have the most is known when they are counted.
+            # Only the count shows which partitions have the most: count twice as many as requested.
             chosen = chosen[: 2 * limit]
         found = _counted(using, topic, group, chosen, max(10, rows // max(1, len(chosen))))
         found = [one for one in found if one.lag.value]
@@ -73,19 +77,22 @@ def lag(using: str, topic: str, group: str, limit: int, exact: int | None = None
 
 @dataclass
 class _Behind:
-    """``few``: the offset of one of the partition's last messages, behind which there are ``FEW`` more."""
+    """A partition in which the group is behind.
+
+    ``few``: the offset of the message that has ``FEW`` messages after it; None if the partition has too few.
+    """
 
     place: Place
     few: int | None = None
 
     @property
     def density(self) -> float:
-        """Of its last messages."""
+        """The number of messages for each offset at the end of the partition; 0 if unknown."""
         return 0 if self.few is None else FEW / max(1, self.place.newest - self.few)
 
     @property
     def guess(self) -> float:
-        """About how many messages are above the watermark."""
+        """The estimated number of messages above the watermark."""
         if self.few is None or self.few <= self.place.acked:
             return FEW / 2
         return FEW + (self.few - self.place.acked) * self.density
@@ -114,8 +121,11 @@ def _counted(using: str, topic: str, group: str, behind: Sequence[_Behind], each
 
 
 def _estimated(behind: _Behind, looked: Sequence[int], opened: int, share: float) -> Figure:
-    """The first offsets above the watermark, so many of which are open, tell of the rest, as far as it has been
-    delivered; behind that all is open but what is for others. ``share``: of the messages that are for the group."""
+    """Estimate the lag of a partition from the first rows above its watermark.
+
+    ``looked``: the offsets of these rows, of which ``opened`` are open. Delivered messages after them are assumed to be
+    open at the same rate. Messages that were not delivered yet are open if they are for the group: ``share`` of them.
+    """
     here = (len(looked) - 1) / max(1, looked[-1] - looked[0])
     place = behind.place
     there = behind.density if behind.few is not None and behind.few > looked[-1] else here

@@ -1,4 +1,4 @@
-"""Boxes that nobody waits at any more: their requesters died, or their answers came at the last moment."""
+"""Cleanup of expired reply boxes: the requester has died, or the reply was stored at the last moment."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from ..store import garbage, replies, session
 
 PAGE, PAGES = 500, 5
 LINGER_MS = 60_000
-"""After its deadline a requester may still be on its way to the box, for the answer that came just in time."""
+"""Milliseconds to keep a box after its deadline: the requester may still fetch a reply that was just in time."""
 
 
 class Leftovers:
-    """One process's walk through the boxes of a topic."""
+    """Deletes the expired reply boxes of one topic, page by page, for one process."""
 
     def __init__(self, using: str, topic: str) -> None:
         self.using, self.topic = using, names.replies_topic(topic)
         self._above = 0
 
     def sweep_all(self) -> None:
-        """Some pages, while there is much to delete: whoever calls has other things to do, too."""
+        """Sweep up to ``PAGES`` pages, while at least half of a page is expired. The caller has other work to do."""
         for _ in range(PAGES):
             if self.sweep() < PAGE // 2:
                 return
 
     def sweep(self) -> int:
-        """Look at the next page of boxes, and delete what is left over: how many. Waits for nobody."""
+        """Delete the expired boxes of the next page, except locked ones. Return the number of deleted boxes."""
         found = replies.page(self.using, self.topic, self._above, LINGER_MS, PAGE)
         self._above = found[-1][0] if len(found) == PAGE else 0
         expired = [offset for offset, is_expired in found if is_expired]

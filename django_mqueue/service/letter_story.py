@@ -1,4 +1,4 @@
-"""What is known of one dead letter beside its row: what it was, whether it came back before, who else gave it up."""
+"""Facts about a dead letter that its row does not hold: its original, its redrives, other dead letters of its id."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ from .redrive import Letter
 
 @dataclass(frozen=True)
 class Story:
-    """``original``: the offset of the message that was given up, None if the log no longer holds it. ``returns``:
-    (offset, group) of what was sent back with its id, ``siblings``: (offset, group) of other letters of that id, as far
-    as the log holds them, the newest. ``is_registered``: whether its group is."""
+    """The facts about a dead letter.
+
+    ``original``: the offset of the message that was given up; None if the log no longer holds it. ``returns``: (offset,
+    group) of redriven messages with its id. ``siblings``: (offset, group) of other dead letters with its id. Both lists
+    hold the newest that are still in the log. ``is_registered``: whether its group is registered.
+    """
 
     original: int | None
     returns: list[tuple[int, str]]
@@ -26,7 +29,7 @@ class Story:
 
 
 def story(using: str, letter: Letter, most: int) -> Story:
-    """Up to ``most`` of each."""
+    """Return the facts about a dead letter, with at most ``most`` returns and siblings each."""
     row = letter.row
     topic, id, group = row["original_topic"] or "", row["original_id"], row["failed_group"]
     with session.explained(using):
@@ -46,7 +49,10 @@ def story(using: str, letter: Letter, most: int) -> Story:
 
 
 def _original(using: str, letter: Letter) -> int | None:
-    """A letter's id is made of the original's offset and the group."""
+    """Return the offset of the original message; None if the log no longer holds it.
+
+    The row id of a dead letter begins with this offset.
+    """
     text = letter.row["id"].partition(":")[0]
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         return None
@@ -56,7 +62,10 @@ def _original(using: str, letter: Letter) -> int | None:
 
 
 def as_message(letter: Letter) -> Inspected:
-    """The letter as a message of its original topic: what masks are given. The last of ``errors`` is what ended it."""
+    """Return the dead letter as a message of its original topic, for masks.
+
+    The last of its ``errors`` is the final error.
+    """
     row, message = letter.row, letter.message
     about = inspected.about_letter(
         {**row, "metadata": letter.metadata, "message_failures": row["failure_count"]}

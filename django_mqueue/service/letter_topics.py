@@ -1,4 +1,4 @@
-"""The topics that have dead letters, however many there are."""
+"""The topics that have dead letters, page by page."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ from ..store import figures, letter_heads, session
 from . import known
 
 NAMES_AT_ONCE, NAMES_MOST = 100, 1_000
-"""Topics that are asked for letters: by one statement, for one page."""
+"""Topics that are searched for dead letters: by one statement, and for one page."""
 
 
 @dataclass(frozen=True)
 class LetterTopic:
-    """A dead-letter topic. ``groups``: how many letters of each, up to ``cap``; ``newest`` is epoch milliseconds."""
+    """A dead-letter topic.
+
+    ``groups``: the number of dead letters by group, at most ``cap``. ``first`` and ``newest``: when its first and its
+    last message were published, in epoch milliseconds.
+    """
 
     dead_topic: str
     topic: str
@@ -26,7 +30,10 @@ class LetterTopic:
 
 @dataclass(frozen=True)
 class LetterTopics:
-    """``next``: where to go on, None at the end. ``cap``: a count of that many is that many or more."""
+    """A page of dead-letter topics.
+
+    ``next``: the name after which to continue; None at the end. ``cap``: a count of ``cap`` means ``cap`` or more.
+    """
 
     topics: list[LetterTopic]
     next: str | None
@@ -34,7 +41,11 @@ class LetterTopics:
 
 
 def topics(using: str, after: str, limit: int, *, cap: int = 1_000) -> LetterTopics:
-    """The next topics, by their dead-letter topics' names, that have dead letters."""
+    """Return the next topics that have dead letters, sorted by the names of their dead-letter topics.
+
+    ``after``: a dead-letter topic's name; the page begins after it. ``limit``: the maximum number of topics. ``cap``:
+    the highest count of a group.
+    """
     with session.explained(using):
         found, then = _dead_topics(using, after, limit)
         groups = _groups(using, {name: group for name, (group, _) in found.items()})
@@ -52,13 +63,13 @@ def topics(using: str, after: str, limit: int, *, cap: int = 1_000) -> LetterTop
                 ends[name].last_at,
             )
             for name, (_, original) in found.items()
-            if name in ends  # Gone meanwhile.
+            if name in ends  # Its last dead letter may be gone.
         ]
         return LetterTopics(rows, then, cap)
 
 
 def _dead_topics(using: str, after: str, limit: int) -> tuple[dict[str, tuple[str, str]], str | None]:
-    """(a group, original topic) of each; and where to go on."""
+    """Return (a group, the original topic) by dead-letter topic, and the name after which to continue."""
     names = known.stored_names(using)
     places = {*names, *known.noted_names(using)}
     wanted = sorted(name for name in names if name > after and _may_hold_letters(name, places))
@@ -75,14 +86,17 @@ def _dead_topics(using: str, after: str, limit: int) -> tuple[dict[str, tuple[st
 
 
 def _may_hold_letters(name: str, places: Collection[str]) -> bool:
-    """By an ending of the settings; or of settings that were, for then it begins like another topic."""
+    """Return whether a topic with this name may be a dead-letter topic.
+
+    Its suffix is one of the settings. If the settings have changed, its name begins with the name of another topic.
+    """
     if name.endswith(conf.dead_letter_suffixes()):
         return True
     return any(name[:-cut] in places for cut in range(1, min(conf.DLQ_SUFFIX_MAX, len(name) - 1) + 1))
 
 
 def _groups(using: str, first: dict[str, str]) -> dict[str, list[str]]:
-    """All groups of each topic, of which one is known: one statement for the next of all of them."""
+    """Return all groups of each topic. ``first``: one of each. Each statement finds the next group of every topic."""
     found = {name: [group] for name, group in first.items()}
     last = dict(first)
     while last:

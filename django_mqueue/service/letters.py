@@ -1,4 +1,4 @@
-"""Dead letters as operators look at them: of what errors they are, and which ones. Bounded, and honest."""
+"""Search dead letters for the admin, by error or page by page. Each search is bounded, and returns how far it came."""
 
 from __future__ import annotations
 
@@ -14,20 +14,24 @@ from .redrive import BYTES_AT_ONCE, Letter
 
 END = (1 << 63) - 1
 CHUNK = 1_000
-"""Letters looked at by one statement."""
+"""The number of dead letters that each statement reads."""
 CHUNK_OF_PAYLOADS = 50
-"""The same, where payloads are read for it: each may be a megabyte."""
+"""The same for statements that read payloads: each payload may be a megabyte."""
 LOOK = 0.15
-"""Seconds that a look for letters may take before it says how far it has come: the page has other things to ask."""
+"""Seconds after which a search ends and returns how far it came. A page also runs other queries."""
 LOOK_MOST = 20_000
-"""Letters looked at, at most."""
+"""A search ends after about this number of dead letters."""
 COUNT_MOST = 20_000
-"""Of each group."""
+"""The highest count of a group."""
 
 
 @dataclass
 class ErrorGroup:
-    """Letters of alike errors. ``first`` and ``last``: epoch milliseconds; ``example``: an error's own line."""
+    """Dead letters with similar errors.
+
+    ``groups``: their number by consumer group. ``first`` and ``last``: epoch milliseconds of the failures. ``example``:
+    the beginning of one error's text.
+    """
 
     alike: Alike
     example: str
@@ -44,8 +48,12 @@ class ErrorGroup:
 
 @dataclass(frozen=True)
 class ErrorGroups:
-    """By exception's name and then by number, the most first. ``looked`` letters were, the newest; ``next``: the offset
-    below which there are more, None at the end."""
+    """Dead letters by error.
+
+    ``errors``: (name of the exception, number of dead letters, groups of similar errors), the largest number first.
+    ``looked``: how many dead letters were read, the newest first. ``next``: the offset below which more follow; None at
+    the end.
+    """
 
     errors: list[tuple[str, int, list[ErrorGroup]]]
     looked: int
@@ -53,7 +61,10 @@ class ErrorGroups:
 
 
 def by_error(using: str, choice: Choice, below: int = END, *, most: int = LOOK_MOST) -> ErrorGroups:
-    """The newest letters that are chosen, below an offset, by what is alike in their errors."""
+    """Return the newest selected dead letters below an offset, in groups of similar errors.
+
+    The search ends after about ``most`` dead letters, or after ``LOOK`` seconds.
+    """
     found: dict[Alike, ErrorGroup] = {}
     looked, then = 0, None
     with session.explained(using):
@@ -71,7 +82,7 @@ def by_error(using: str, choice: Choice, below: int = END, *, most: int = LOOK_M
 
 @dataclass(frozen=True)
 class LetterPage:
-    """Newest first. ``next``: the offset below which to go on, None at the end."""
+    """A page of dead letters, newest first. ``next``: the offset below which to continue; None at the end."""
 
     heads: list[Head]
     next: int | None
@@ -79,7 +90,10 @@ class LetterPage:
 
 
 def page(using: str, choice: Choice, below: int = END, *, limit: int = 50) -> LetterPage:
-    """The newest letters that are chosen, below an offset; perhaps none and a ``next``, where few of many fit."""
+    """Return the newest selected dead letters below an offset, at most ``limit``.
+
+    If few dead letters match, a page may be empty and still have a ``next``.
+    """
     found: list[Head] = []
     looked, then = 0, None
     with session.explained(using):
@@ -101,7 +115,7 @@ def _chunk(choice: Choice, limit: int) -> int | None:
 
 @dataclass(frozen=True)
 class Count:
-    """How many letters are chosen: ``is_more``: so many at least. ``groups``: of each group."""
+    """The number of selected dead letters. ``is_more``: there may be more. ``groups``: the number by group."""
 
     groups: dict[str, int]
     is_more: bool
@@ -115,7 +129,12 @@ class Count:
 
 
 def count(using: str, choice: Choice, up_to: int) -> Count:
-    """Of all letters, or of one group's, by an index alone; else as far as the time for it goes, oldest first."""
+    """Count the selected dead letters.
+
+    All dead letters, or all of one group, are counted by an index, up to ``COUNT_MOST`` for each group. ``up_to`` has
+    no effect then. For other selections the search reads dead letters up to the offset ``up_to``, the oldest first. It
+    ends after ``LOOK`` seconds or about ``LOOK_MOST`` dead letters.
+    """
     with session.explained(using):
         if choice.is_group_or_all:
             groups = sorted(letters.groups(using, choice.dead_topic))
@@ -134,40 +153,46 @@ def count(using: str, choice: Choice, up_to: int) -> Count:
 
 
 def registered(using: str, topic: str, groups: Collection[str]) -> set[str]:
-    """Those of the groups that are registered for a topic."""
+    """Return the members of ``groups`` that are registered for a topic."""
     return set(groups) & set(session.single(using, lambda cursor: garbage.starts(cursor, topic)))
 
 
 def newest(using: str, dead_topic: str) -> int:
-    """The offset of the newest letter; 0 where there is none."""
+    """Return the offset of the newest dead letter; 0 if there is none."""
     with session.explained(using):
         return log.newest(using, dead_topic)
 
 
 def oldest(using: str, dead_topic: str) -> int:
-    """The offset of the oldest; 0 where there is none."""
+    """Return the offset of the oldest dead letter; 0 if there is none."""
     with session.explained(using):
         ends = figures.ends(using, [dead_topic])
     return ends[dead_topic].first if dead_topic in ends else 0
 
 
 def one(using: str, offset: int) -> Letter | None:
-    """The whole letter at an offset; None if there is none, or no more."""
+    """Return the dead letter at an offset; None if there is none, or if it is gone."""
     with session.explained(using):
         rows = session.single(using, lambda cursor: letters.read(cursor, [offset]))
     return Letter(rows[0], rows[0]["topic"]) if rows and rows[0]["failed_group"] is not None else None
 
 
 def ids(using: str, choice: Choice) -> list[str]:
-    """The original ids of letters that are chosen by their offsets, oldest first: of those that are there."""
+    """Return the original ids of dead letters that are selected by their offsets, oldest first.
+
+    Dead letters that are gone are left out.
+    """
     with session.explained(using):
         return [head.id for step in walk(using, choice, (0, END), newest_first=False) for head in step.found]
 
 
 @dataclass(frozen=True)
 class Step:
-    """What one statement has found; ``looked`` letters in all up to now. ``next``: the last offset that was looked at,
-    None at the end."""
+    """The result of one statement.
+
+    ``looked``: how many dead letters were read up to now. ``next``: the offset of the last row that was read; None at
+    the end.
+    """
 
     found: list[Head]
     looked: int
@@ -183,7 +208,7 @@ def _until(
     newest_first: bool = True,
     chunk: int | None = None,
 ) -> Iterator[Step]:
-    """Steps of ``walk`` until the end, or the time for looking is over, or so many letters were looked at."""
+    """Yield steps of ``walk`` until the end, or until ``LOOK`` seconds or ``most`` dead letters are reached."""
     begun = time.monotonic()
     for step in walk(using, choice, bounds, newest_first=newest_first, chunk=chunk):
         yield step
@@ -200,7 +225,10 @@ def walk(
     chunk: int | None = None,
     sized: bool = False,
 ) -> Iterator[Step]:
-    """The letters that are chosen, strictly between two offsets: step by step, also those where none of many fits."""
+    """Yield the selected dead letters between two offsets, both excluded, in steps. A step may have none.
+
+    ``chunk``: the number of rows for each statement. ``sized``: also read the payload sizes.
+    """
     low, high = _by_time(using, choice, bounds)
     if choice.offsets is not None or choice.id is not None:
         found = letter_heads.heads_of(using, choice.dead_topic, _few(using, choice), sizes=True)
@@ -240,7 +268,10 @@ def _few(using: str, choice: Choice) -> list[int]:
 
 
 def _by_time(using: str, choice: Choice, bounds: tuple[int, int]) -> tuple[int, int]:
-    """Letters come in the order of their failures, but for those whose transactions overtook each other."""
+    """Narrow the bounds to the selected times.
+
+    Offsets rise with the times of failures, except where transactions overtook each other.
+    """
     low, high = bounds
     if choice.after is not None:
         low = max(low, above_by_time(using, choice.dead_topic, choice.after))

@@ -1,5 +1,7 @@
-"""One message's life: what it is, how it stands with each group, what has become of it. A constant number of
-statements, however many groups there are and however long the tables."""
+"""The timeline of one message: its content, its state for each group, and the rows that were made from it.
+
+The number of statements is constant. It does not depend on the number of groups or on the size of the tables.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +18,15 @@ from . import inspected
 from .inspected import LOG, Row
 
 RELATED = 100
-"""Letters and copies that are told of, each."""
+"""The maximum number of dead letters, and of copies, that are returned."""
 SCHEDULED_LOOKED_AT = 1_000
 
 
 def life(using: str, offset: int, *, payload_limit: Callable[[str], int], groups: int) -> Life | None:
-    """Of the message of the row at an offset; None where there is none.
+    """Return the timeline of the message at an offset; None if no row has this offset.
 
-    ``payload_limit``: of a longer payload only the beginning is told, by the row's topic. ``groups``: how it stands
-    with so many at most.
+    ``payload_limit``: a function from the topic where the row is stored to a number of bytes. Of a longer payload only
+    the beginning is returned. ``groups``: the maximum number of groups whose state is returned.
     """
     with session.explained(using):
         place = store.place(using, offset)
@@ -40,7 +42,7 @@ def life(using: str, offset: int, *, payload_limit: Callable[[str], int], groups
 
 
 def groups_of(using: str, topic: str, limit: int) -> list[tuple[str, bool]]:
-    """(name, paused) of the first groups that are registered for a topic."""
+    """Return (name, paused) of the first ``limit`` groups that are registered for a topic, by name."""
     with session.explained(using):
         return store.groups(using, topic, limit)
 
@@ -87,7 +89,10 @@ class _Teller:
         )
 
     def _letters(self) -> list[Related]:
-        """Those made of this row; a dead letter that is consumed, and given up, is one of another topic."""
+        """Return the dead letters that were made from this row.
+
+        A dead letter can itself be consumed and given up. The new dead letter is then in yet another topic.
+        """
         if self.place == SCHEDULED:
             return []
         dead = conf.dead_letter_topic(self.stored_in)
@@ -95,7 +100,10 @@ class _Teller:
         return [Related(offset, dead, group) for offset, group in found]
 
     def _stands(self, letters: Mapping[str, int], came_back: Set[str]) -> tuple[list[Stand], bool]:
-        """With the groups of the topic where the row is: workers may consume dead letters, too."""
+        """Return the message's state for the groups of the row's topic, and whether there are more groups.
+
+        A dead-letter topic can also have groups, because workers may consume dead letters.
+        """
         if self.place == SCHEDULED or self.stored_in.endswith(REPLIES_SUFFIX):
             return [], False
         found = store.stands(self.using, self.stored_in, self.partition, self.offset, self.limit + 1)
@@ -137,7 +145,7 @@ class _Teller:
         )
 
     def _set_aside(self) -> dict[str, Inspected]:
-        """What of this message waits long for a retry, by group."""
+        """Return the parked retries of this message, by group."""
         topic = scheduled_topic(self.stored_in)
         there = store.set_aside(self.using, topic, self.partition, self.offset, SCHEDULED_LOOKED_AT)
         found = {}
@@ -147,7 +155,7 @@ class _Teller:
         return found
 
     def _original_offset(self) -> int | None:
-        """Where the message was in the log before, if its row says so."""
+        """Return the offset where the message was in the log before, if its row records it."""
         retry: Any = self.row["retry"].get("offset")
         if self.place == DEAD:
             offset = self.row["id"].partition(":")[0]
@@ -155,7 +163,7 @@ class _Teller:
         return retry if isinstance(retry, int) else None
 
     def _original(self, message: Inspected, offset: int | None) -> Related | None:
-        """The row that this one comes from, if the log still holds it."""
+        """Return the row that this row was made from, if the log still holds it."""
         topic, found = self.topic, []
         if offset is not None:
             found = store.log_place(self.using, topic, offset)
@@ -164,7 +172,7 @@ class _Teller:
         return next((Related(one, topic, target) for one, _, target in found), None)
 
     def _copies(self, message: Inspected) -> list[Related]:
-        """Other rows of the log that came back with this message's id, of the same partition."""
+        """Return the other rows of the same partition that came back to the log with this message's id."""
         found = history.by_original_id(self.using, self.topic, (), message.id, RELATED)
         return [
             Related(offset, self.topic, target)

@@ -1,4 +1,4 @@
-"""Reading partitions into memory: where the group stands, what waits, what was left unanswered, what is new."""
+"""Read partitions into memory: the position, deliveries in flight, waiting retries and undelivered messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .partition import READ_AHEAD, Partition, Suspect
 logger = logging.getLogger("django_mqueue")
 
 PER_STATEMENT = 200
-"""Partitions in one statement: a UNION ALL of more costs more than its parts."""
+"""Maximum number of partitions in one statement. A longer UNION ALL costs more than several short ones."""
 
 WAITING_READ = 50
 
@@ -28,9 +28,9 @@ def batches(items: Sequence[Item], size: int = PER_STATEMENT) -> Iterator[Sequen
 
 
 def load(context: Context, names: Sequence[str]) -> None:
-    """Begin to work on partitions that were just leased (at most ``PER_STATEMENT`` of them).
+    """Load partitions that were just leased, at most ``PER_STATEMENT``.
 
-    All or nothing: if the connection fails half-way, they are forgotten, and found among the held leases again.
+    If the connection fails half-way, all of them are forgotten. The next check of the leases loads them again.
     """
     try:
         _load(context, names)
@@ -41,9 +41,9 @@ def load(context: Context, names: Sequence[str]) -> None:
 
 
 def load_again(context: Context, names: Sequence[str]) -> None:
-    """Read partitions anew that are worked on (at most ``PER_STATEMENT`` of them), but for what handlers have in hand.
+    """Read loaded partitions again, at most ``PER_STATEMENT``. Deliveries in flight stay with their handlers.
 
-    If the connection fails half-way, what is remembered is little, and nothing wrong.
+    If the connection fails half-way, memory is incomplete and holds nothing wrong.
     """
     if mine := [name for name in names if name in context.partitions]:
         _load(context, mine)
@@ -57,10 +57,10 @@ def _load(context: Context, names: Sequence[str]) -> None:
     known = set[Ticket]()
     for name in names:
         place, before = places[name], context.partitions.get(name)
-        # Its last owner may have finished what is not settled yet, up to the tail at most.
+        # The last owner may have finished messages above the settled offset, but none above the tail.
         new = Partition(name, place.acked, place.scanned, place.scanned, context.tail, idle_since=now)
         if before:
-            # Reading it is no work: what is read anew again and again is to be given up one day, too.
+            # Reading is no activity: a partition that is often read again must still become idle.
             new.idle_since, new.uncounted = before.idle_since, before.uncounted
             known.update(suspect.ticket for suspect in before.suspects)
         context.partitions[name] = new
@@ -90,7 +90,7 @@ def _load(context: Context, names: Sequence[str]) -> None:
 
 
 def read_waiting(context: Context, names: Sequence[str]) -> None:
-    """Read anew which messages of the partitions wait for a retry (at most ``PER_STATEMENT`` partitions)."""
+    """Read the waiting retries of the partitions again, at most ``PER_STATEMENT`` partitions."""
     rows = state.waiting(
         context.using, context.group, context.topic, names, WAITING_READ, by_offset=context.options.strict
     )
@@ -111,9 +111,10 @@ def read_waiting(context: Context, names: Sequence[str]) -> None:
 
 
 def read_fresh(context: Context, names: Sequence[str], ahead: int = READ_AHEAD) -> None:
-    """Read the next ``ahead`` undelivered messages of the partitions (at most ``PER_STATEMENT`` of them).
+    """Read the next ``ahead`` undelivered messages of each partition, at most ``PER_STATEMENT`` partitions.
 
-    In strict order also those that committed late, below what was read: one that comes now may have been sent after.
+    With ``strict``, also read messages that committed late, below ``read_to``. Messages that are read now may have been
+    published after these.
     """
     found: dict[str, list[int]] = {name: [] for name in names}
     strict = context.options.strict
@@ -134,14 +135,14 @@ def read_fresh(context: Context, names: Sequence[str], ahead: int = READ_AHEAD) 
 
 
 def read_anew(context: Context) -> None:
-    """Somebody has taken messages out, or sent them to the front: what waits is read again, and watermarks may move."""
+    """Mark all retries and watermarks to be read again: an operator may have moved or removed messages."""
     for name in context.partitions:
         context.stale_waiting[name] = None
         context.mark_dirty(name)
 
 
 def refill(context: Context) -> None:
-    """Read on where memory has run out: one statement for each kind and 200 partitions."""
+    """Refill memory for up to 200 partitions: one statement reads messages, and one reads retries."""
     thin = [name for name in list(context.thin)[:PER_STATEMENT] if name in context.partitions]
     if thin:
         read_fresh(context, thin)
@@ -151,7 +152,7 @@ def refill(context: Context) -> None:
 
 
 def read_on(context: Context, capacity: int) -> None:
-    """Of those partitions whose batches come next, read what is missing to fill them: one statement, if any."""
+    """Read the messages that are missing to fill the next ``capacity`` batches, in at most one statement."""
     size = context.options.batch_size
     short: list[str] = []
     for name in context.ready:

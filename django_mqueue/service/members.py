@@ -1,4 +1,4 @@
-"""Who works for a group, and on how much."""
+"""The subscribers of a group, with their leases and messages in flight."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from ..store import samples, session, standing
 from .opened import LEASES, OPEN, opened
 
 MEMBERS = 1_000
-"""Subscribers that are looked at."""
+"""The maximum number of subscribers that are returned."""
 
 
 def subscribers(using: str, topic: str, group: str) -> list[SubscriberFigures]:
+    """Return the members of a group by name, including members that left or are silent."""
     with session.explained(using):
         now, lease_ms = samples.now_ms(using), conf.lease_ms(topic)
         members = standing.members(using, group, topic, MEMBERS)

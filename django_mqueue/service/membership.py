@@ -1,4 +1,4 @@
-"""Being a member of a group: heartbeat, leases by fair shares, finding partitions that nobody works on."""
+"""A subscriber's membership of its group: heartbeat, fair shares of the leases, discovery of free partitions."""
 
 from __future__ import annotations
 
@@ -25,23 +25,26 @@ logger = logging.getLogger("django_mqueue")
 
 LOOSE_SCAN = 10_000
 ORPHANED_AFTER = 2
-"""Discoveries that a free partition may stay free before anybody takes it, whatever the shares say."""
+"""Discoveries that a partition may stay free. After that any subscriber takes it, even above its share."""
 
 FORGET_DEAD_MS = 86_400_000
 PATIENCE = 2.0
-"""Seconds for which a subscriber that stops tries again to release a lease that another transaction has locked."""
+"""Seconds for which a stopping subscriber retries to release leases that other transactions have locked."""
 
 
 class Membership:
-    """One subscriber's part in its group. Called from one thread; but for ``tick``, under the context's lock."""
+    """One subscriber's membership of its group, called from one thread.
+
+    ``heard``, ``look_again``, ``read_anew`` and ``stop`` need the context's lock; ``tick`` takes it.
+    """
 
     def __init__(self, context: Context, feed: Feed) -> None:
         self.context, self.feed = context, feed
         self.members: list[str] = []
         self.candidates: dict[str, int] = {}
-        """Partitions with news that may have no owner, and how many discoveries ago they were seen."""
+        """Partitions with new messages that may have no owner, and the discoveries since each was first seen."""
         self._known: dict[str, float] = {}
-        """Partitions of others, and when that was last seen to be so."""
+        """Partitions whose lease row is not this subscriber's, and the monotonic time when that was last seen."""
         self._free_for = 0
         self._predecessor: Holder | None = None
         """An earlier incarnation of this name that still holds leases."""
@@ -56,9 +59,9 @@ class Membership:
         return float(conf.get("DISCOVERY_INTERVAL", self.context.topic))
 
     def start(self) -> None:
-        """Announce this subscriber; take over from one of the same name, which is fenced from now on.
+        """Announce this subscriber. It replaces a running subscriber of the same name, which is fenced from now on.
 
-        Leases that the predecessor has locked, in a transaction that is still open, are tried again by ``_discover``.
+        Release the predecessor's leases. If other transactions have locked some of them, ``_discover`` retries these.
         """
         context = self.context
 
@@ -72,9 +75,9 @@ class Membership:
         self._renew_at = time.monotonic() + float(conf.get("LEASE_RENEWAL_INTERVAL", context.topic))
 
     def stop(self, *, patient: bool = True) -> None:
-        """Release all leases and deregister, so that others take over at once.
+        """Release all leases and deregister, so that other subscribers take over at once.
 
-        ``patient``: tries locked leases again for up to ``PATIENCE`` seconds. What is locked then expires.
+        ``patient``: retry locked leases for up to ``PATIENCE`` seconds. Leases that stay locked expire.
         """
         context = self.context
 
@@ -90,17 +93,17 @@ class Membership:
         context.drop(list(context.partitions), "stopped")
 
     def heard(self, partition: str) -> None:
-        """News of a partition that is not mine: perhaps nobody's."""
+        """Note new messages in a partition that this subscriber does not own. Perhaps it has no owner."""
         if partition in self.candidates:
             return
         seen = self._known.get(partition)
         if seen is None:
             self.candidates[partition] = 0
         elif time.monotonic() - seen > 2 * self.interval:
-            self.candidates[partition] = 1  # Most likely still the other's: the next discovery looks.
+            self.candidates[partition] = 1  # It probably still has its owner: the next discovery checks.
 
     def tick(self) -> None:
-        """Whatever of heartbeat, renewal and discovery is due; between them at most one statement, none when idle."""
+        """Renew leases, and run a discovery with a heartbeat, each if due. Between discoveries, take new partitions."""
         with self.context.lock:
             self._tick()
 
@@ -117,11 +120,11 @@ class Membership:
             self._take_new()
 
     def due_in(self) -> float:
-        """Seconds until a heartbeat or a renewal is due."""
+        """Return the seconds until a discovery or a renewal is due."""
         return max(min(self._beat_at, self._renew_at) - time.monotonic(), 0)
 
     def keep_up(self) -> None:
-        """Renew and beat if it is time to, and nothing else."""
+        """Renew the leases and send a heartbeat if a renewal is due. Do nothing else."""
         context, now = self.context, time.monotonic()
         if now >= self._renew_at:
             if leases.renew(context.using, context.me) != len(context.partitions):
@@ -135,13 +138,16 @@ class Membership:
             self._compare()
 
     def _compare(self) -> None:
-        """See which leases are mine: forget what is not, work on what else is."""
+        """Compare memory with the lease table: drop partitions that are lost, load other leases of this subscriber."""
         mine = leases.held(self.context.using, self.context.me)
         self.context.drop([name for name in self.context.partitions if name not in mine])
         self._load(mine - self.context.partitions.keys())
 
     def _check_in(self) -> None:
-        """Beat; raise ``NotRegistered``, ``GroupReadsLog`` or ``FencedSubscription`` if there is no place for it."""
+        """Read the registration and send a heartbeat.
+
+        Raise ``NotRegistered``, ``GroupReadsLog`` or ``FencedSubscription`` if this subscriber must not continue.
+        """
         context = self.context
         registration, settled = offsets.registration_and_settled(context.using, context.group, context.topic)
         self.feed.hear_settled(context.topic, settled)
@@ -152,7 +158,7 @@ class Membership:
             self.stop(patient=False)
             raise GroupReadsLog(context.topic, context.group)
         if context.life and registration.life != context.life:
-            context.drop(list(context.partitions))  # What is remembered is of an earlier life of the group.
+            context.drop(list(context.partitions))  # Memory is of an earlier registration.
             context.doubt, self._scan_at = True, -math.inf
         if registration.life == context.life and registration.changed != context.changed:
             read_anew(context)
@@ -166,16 +172,16 @@ class Membership:
             self.start()
 
     def look_again(self) -> bool:
-        """Discover now, over all partitions; whether leases are free that somebody should take."""
+        """Run a discovery over all partitions now. Return whether it found free leases."""
         self._scan_at = -math.inf
         self._discover()
         self._beat_at = time.monotonic() + self.interval
         return self._free_for > 0
 
     def read_anew(self) -> None:
-        """All that is remembered may be of another database: leases, and what is in partitions, mine or nobody's.
+        """Read leases and partitions again, because what is remembered may be of another database.
 
-        After an outage the leases have not long to live, and a server that has just started is slow.
+        Renew leases between the batches: after an outage they expire soon, and a server that just started is slow.
         """
         self._compare()
         for some in batches(list(self.context.partitions)):
@@ -207,7 +213,10 @@ class Membership:
         self._release_left()
 
     def _scan(self) -> None:
-        """Look at all partitions of the topic: what came while nobody of the group was there."""
+        """Search the whole topic for candidates: partitions with messages above the watermark and no lease row.
+
+        Their messages may have arrived while no subscriber of the group ran.
+        """
         context, after = self.context, ""
         while True:
             found, after = log.unleased_news(
@@ -221,7 +230,7 @@ class Membership:
         self._scan_at = time.monotonic() + self.lease_ms / 1000
 
     def _check_candidates(self) -> None:
-        """Those that have a lease row are somebody's, or are found as free ones."""
+        """Remove the candidates that have a lease row. They have an owner, or ``_take_free`` takes them."""
         now = time.monotonic()
         forget = max(2 * self.interval, self.lease_ms / 1000)
         self._known = {name: seen for name, seen in self._known.items() if now - seen <= forget}
@@ -234,7 +243,7 @@ class Membership:
         return self.context.me.name == by_rank(name, self.members)
 
     def _take_new(self) -> None:
-        """Between discoveries: new partitions that fall to me are taken at once, by the statement."""
+        """Take new partitions at once, without a discovery, if ``by_rank`` assigns them to this subscriber."""
         fresh = [name for name, age in self.candidates.items() if age == 0 and self._mine_by_rank(name)]
         if fresh:
             self._acquire(fresh[:PER_STATEMENT])
@@ -254,7 +263,7 @@ class Membership:
     def _take_free(self, count: int) -> None:
         context = self.context
         while count > 0:
-            # More than are wanted, for some may be locked by one that stands still.
+            # Read more than wanted: a worker that hangs may have locked some.
             some = leases.takeable(
                 context.using, context.group, context.topic, self.lease_ms, 2 * PER_STATEMENT
             )
@@ -266,12 +275,12 @@ class Membership:
             count -= most
 
     def _acquire(self, names: Iterable[str]) -> int:
-        """Take those of the partitions that nobody has: how many are new to me."""
+        """Acquire leases on the partitions that have no owner. Return how many are new to this subscriber."""
         context, wanted = self.context, list(names)
         self._forget(wanted)
         mine = leases.acquire(context.using, context.me, wanted, self.lease_ms)
         if mine is None:
-            # They stay candidates, and wait for the next discovery.
+            # The registration is gone, locked or resetting. The partitions stay candidates for the next discovery.
             self.candidates.update({name: max(self.candidates.get(name, 0), 1) for name in wanted})
             return 0
         now = time.monotonic()
@@ -282,11 +291,11 @@ class Membership:
         return self._begin(mine)
 
     def _forget(self, names: Sequence[str]) -> None:
-        """What I remember of partitions that are to be taken now: they were free, or another's, meanwhile."""
+        """Drop old memory of partitions before they are taken: they may have had another owner meanwhile."""
         self.context.drop([name for name in names if name in self.context.partitions])
 
     def _begin(self, mine: Iterable[str]) -> int:
-        """Work on partitions that I have leased: how many are new to me."""
+        """Load partitions that this subscriber has leased. Return how many are new to it."""
         context = self.context
         fresh = [name for name in mine if name not in context.partitions]
         self._load(fresh)
@@ -303,7 +312,7 @@ class Membership:
             telling.leases_won(self.context, some)
 
     def _leave(self, count: int) -> None:
-        """Choose partitions to give to others: idle ones first. A busy one is finished before it goes."""
+        """Mark ``count`` partitions as leaving, idle ones first. A busy one is released later."""
         if not count and not any(p.leaving for p in self.context.partitions.values()):
             return
         by_work = sorted(
@@ -321,14 +330,14 @@ class Membership:
         for some in batches(share_is_enough):
             left = leases.release(context.using, context.me, some)
             context.drop(left, "shared")
-            self._known.update(dict.fromkeys(left, time.monotonic()))  # News of it is not for me to take.
+            self._known.update(dict.fromkeys(left, time.monotonic()))  # Other subscribers take them.
             logger.info(
                 "%s: group %s, topic %s: left %s partitions to others",
                 context.me.name, context.group, context.topic, len(left),
             )  # fmt: skip
 
     def _give_up_drained(self) -> None:
-        """Partitions without work for two lease durations need no owner; the next message finds one."""
+        """Give up partitions without work for two lease durations. The next message finds an owner again."""
         before = time.monotonic() - 2 * self.lease_ms / 1000
         context = self.context
         idle = [p.name for p in context.partitions.values() if p.idle_since < before and p.is_drained()]
@@ -336,7 +345,7 @@ class Membership:
             context.drop(self._give_up(some), "drained")
 
     def _give_up(self, names: Sequence[str]) -> list[str]:
-        """Delete my leases on them, and positions that no group needs; return those whose lease is deleted."""
+        """Delete this subscriber's leases and unneeded positions. Return the partitions whose leases are deleted."""
         context = self.context
 
         def work(cursor: CursorWrapper) -> list[str]:

@@ -1,5 +1,7 @@
-"""Dead letters sent back or deleted as operators choose them: a second's worth at a time, from where the last step
-ended, so that a long run can be watched, stopped and begun again."""
+"""Redrive or purge the dead letters that an operator has selected, in steps of about a second.
+
+Each step continues after the last one, so that a long run can be watched, stopped and continued.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,17 @@ from .letters import END, walk
 from .redrive import AT_ONCE, BYTES_AT_ONCE, Back, Letter, Letters
 
 STEP = 1.0
-"""Seconds."""
+"""Seconds after which a step ends."""
 STEP_LETTERS = 2_500
 STEP_LOOK = 20_000
-"""Letters looked at in one step, whether they fit or not."""
+"""A step ends after it has read this number of dead letters, whether they match or not."""
 
 
 class LetterChanged(MQueueError):
-    """A dead letter is no longer as it was shown: sent back, deleted, or changed. Nothing was done."""
+    """The dead letter is no longer as it was shown, or another transaction has locked it. Nothing was done.
+
+    It was redriven, purged or changed.
+    """
 
     def __init__(self, topic: str, offset: int) -> None:
         super().__init__(
@@ -34,8 +39,12 @@ class LetterChanged(MQueueError):
 
 @dataclass(frozen=True)
 class Progress:
-    """What a step has done. ``position``: the last offset that was looked at, to go on behind; None: it was the last
-    step. ``looked``: letters, whether they fit or not; ``locked`` and ``homeless`` as in ``Batch``."""
+    """The result of a step.
+
+    ``looked``: how many dead letters the step has read, whether they match or not. ``position``: the next step
+    continues above this offset; None: this was the last step. ``moved``, ``locked`` and ``homeless`` are as in
+    ``Batch``.
+    """
 
     moved: int
     locked: int
@@ -47,12 +56,15 @@ class Progress:
 def redrive_step(
     using: str, choice: Choice, above: int, up_to: int, *, limit: int = STEP_LETTERS
 ) -> Progress:
-    """Send back the next of the letters that are chosen, above an offset and up to another (included)."""
+    """Redrive the next selected dead letters above the offset ``above``, up to and including ``up_to``.
+
+    The step ends when it has redriven about ``limit`` dead letters, or after ``STEP`` seconds.
+    """
     return _step(using, choice, above, up_to, Back(using, choice.topic, None), limit)
 
 
 def purge_step(using: str, choice: Choice, above: int, up_to: int, *, limit: int = STEP_LETTERS) -> Progress:
-    """Delete them."""
+    """Purge the next selected dead letters. It takes the parameters of ``redrive_step``."""
     return _step(using, choice, above, up_to, None, limit)
 
 
@@ -75,7 +87,7 @@ def _step(using: str, choice: Choice, above: int, up_to: int, back: Back | None,
 
 
 def _pages(found: list[tuple[int, int]]) -> list[list[int]]:
-    """Of (offset, bytes) the offsets, as many together as are moved at once."""
+    """Split (offset, bytes) pairs into lists of offsets. Each list is small enough for one transaction."""
     pages: list[list[int]] = []
     weight = 0
     for offset, size in found:
@@ -88,8 +100,11 @@ def _pages(found: list[tuple[int, int]]) -> list[list[int]]:
 
 
 def edit(using: str, letter: Letter, payload: Any) -> None:
-    """Send one letter back with another payload. Raises ``LetterChanged`` if it is not as it was when it was read,
-    ``TypeError`` or ``ValueError`` for a payload that could not be published; and then nothing is changed."""
+    """Redrive one dead letter with another payload.
+
+    Raises ``LetterChanged`` if the dead letter has changed since it was read, ``MQueueError`` if its group is not
+    registered, and ``TypeError`` or ``ValueError`` if the payload cannot be published. Then nothing is changed.
+    """
     row, offset = letter.row, int(letter.row["offset"])
     choice = Choice(row["original_topic"], letter.topic, offsets=frozenset({offset}))
 
@@ -111,7 +126,7 @@ def edit(using: str, letter: Letter, payload: Any) -> None:
 
 
 def fingerprint(letter: Letter) -> str:
-    """What tells one letter from another, and from itself with something changed."""
+    """Return a hash that differs between two dead letters, and between two states of one dead letter."""
     parts = hashlib.sha256()
     for part in ("id", "payload", "metadata", "original_topic", "failed_group"):
         value = letter.row[part]
@@ -121,7 +136,7 @@ def fingerprint(letter: Letter) -> str:
 
 
 class _Unchanged(Letters):
-    """The one letter, if it is as it was seen."""
+    """The selection of one dead letter, if it has not changed since it was read."""
 
     seen: str
 

@@ -1,4 +1,4 @@
-"""Messages taken out of a group's way, or sent to its front: found by a walk, changed a few hundred at a time."""
+"""Remove messages from a group's backlog, or send them to its front, a few hundred in each transaction."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ from .by_partition import Found
 from .inspecting import CHUNK, Look
 
 MOVABLE = (WAITING, PENDING, SCHEDULED)
-"""What is not done and not in a handler's hands: moved where no status is named, in an order in which none becomes
-what comes next."""
+"""The statuses that ``move`` selects if no status is given: the message is not done, and not in flight.
+
+In this order, a message that was changed never gets a status that is still to be processed.
+"""
 
 Row = dict[str, Any]
 Batch = Sequence[tuple[Found, Row]]
@@ -30,8 +32,12 @@ Batch = Sequence[tuple[Found, Row]]
 
 @dataclass(frozen=True)
 class Verb:
-    """What becomes of messages: of those that wait, of those never delivered (which had no state, is told), of those
-    in topics of their own."""
+    """An operation on messages.
+
+    ``waiting``: changes messages that wait for a retry. ``pending``: changes messages that were never delivered;
+    returns the offsets of those messages that had no delivery state until then. ``apart``: changes messages in other
+    topics, which are scheduled messages and dead letters. ``statuses``: the statuses that the operation accepts.
+    """
 
     waiting: Callable[[CursorWrapper, str, str, Sequence[moving.Message]], None]
     pending: Callable[[CursorWrapper, str, str, Sequence[Brought]], set[int]]
@@ -40,7 +46,10 @@ class Verb:
 
 
 def _take_out(cursor: CursorWrapper, topic: str, batch: Batch) -> None:
-    """Delete them, with what consumers have noted about them where they are dead letters."""
+    """Delete the messages, and the delivery state that consumers of their topic have for them.
+
+    Dead letters can have such state, because groups may consume a dead-letter topic.
+    """
     consumers = sorted(garbage.starts(cursor, topic))
     garbage.delete(cursor, topic, consumers, [(found.partition, found.offset) for found, _ in batch])
 
@@ -67,7 +76,11 @@ TO_FRONT = Verb(
 def move(
     using: str, verb: Verb, wanted: Wanted, status: str | None, *, limit: int | None, dry_run: bool
 ) -> int:
-    """Change all that is wanted and of this status (None: of all ``MOVABLE``), for the group or for all: how many."""
+    """Change all messages that match the query and have this status. Return how many.
+
+    ``status``: None selects all of ``MOVABLE``. If the query has no group, the operation runs for every group.
+    ``limit``: the maximum number of messages. ``dry_run``: change nothing, only count.
+    """
     total = 0
     with session.explained(using):
         for group, one in _parts(using, wanted, status):
@@ -79,7 +92,7 @@ def move(
 
 
 def _parts(using: str, wanted: Wanted, status: str | None) -> Iterator[tuple[str | None, str]]:
-    """(group, status) of each walk. Scheduled messages and dead letters of all groups are one."""
+    """Yield (group, status) for each search. One search covers scheduled messages or dead letters of all groups."""
     groups: list[str | None] = [wanted.group]
     if wanted.group is None:
         groups = [
@@ -93,14 +106,17 @@ def _parts(using: str, wanted: Wanted, status: str | None) -> Iterator[tuple[str
 
 
 class _Move:
-    """All messages of one status, for one group."""
+    """The operation on messages of one status, for one group."""
 
     def __init__(self, using: str, verb: Verb, wanted: Wanted) -> None:
         self.using, self.verb, self.wanted = using, verb, wanted
         self.look = Look(using, wanted, newest_first=False)
 
     def run(self, limit: int | None, dry_run: bool) -> int:
-        """One transaction for each few hundred; what comes while it runs may be among them or not."""
+        """Change the messages, a few hundred in each transaction. Return how many.
+
+        A message that arrives meanwhile may be changed or not.
+        """
         total = 0
         for batch in self._batches(limit):
             chosen = batch[: None if limit is None else limit - total]
@@ -110,7 +126,10 @@ class _Move:
         return total
 
     def _batches(self, limit: int | None) -> Iterator[Batch]:
-        """What is found: as much at a time as one transaction should change, or as is asked for."""
+        """Yield lists of messages. Each list is small enough for one transaction.
+
+        If there is a ``limit``, a list is yielded as soon as it holds so many messages.
+        """
         batch: list[tuple[Found, Row]] = []
         enough = CHUNK if limit is None else min(CHUNK, limit)
         for step in self.look.source.walk(None, CHUNK):
@@ -125,11 +144,11 @@ class _Move:
             yield batch
 
     def _mine(self, row: Row) -> bool:
-        """What is scheduled for all groups is not one group's to change."""
+        """Return False for a scheduled message that other groups also receive: this group must not change it."""
         return self.wanted.status != SCHEDULED or self.wanted.group in (None, row["target"])
 
     def _one(self, cursor: CursorWrapper, *, batch: Batch) -> int:
-        """How many. What others have locked is left to them."""
+        """Change the messages that no other transaction has locked. Return how many."""
         if self.wanted.status in (PENDING, WAITING):
             return self._of_group(cursor, batch)
         free = garbage.lock_free(cursor, [found.offset for found, _ in batch])
@@ -144,7 +163,7 @@ class _Move:
         return topic + SCHEDULED_SUFFIX if self.wanted.status == SCHEDULED else conf.dead_letter_topic(topic)
 
     def _of_group(self, cursor: CursorWrapper, batch: Batch) -> int:
-        """With the group's registration locked, so that no claim comes between."""
+        """Change messages of one group. Its registration is locked, so that no worker claims them meanwhile."""
         group, topic, registration = self.wanted.group, self.wanted.topic, self.look.registration
         assert group is not None
         assert registration is not None

@@ -1,9 +1,13 @@
-"""What operators want to know of topics and groups, in numbers. All is public in ``django_mqueue.inspect``.
+"""Statistics of topics and groups. All functions are public in ``django_mqueue.inspect``.
 
-``exact`` is up to how many messages are counted one by one (10,000 at most; None: as is good for so many at once).
-Everywhere ``max_age`` is how old an answer may be, in seconds: with more than 0 answers are kept in Django's cache for
-so long. ``using`` is the database alias; None: ``MQUEUE["DATABASE"]``. Bad arguments raise ``TypeError`` or
-``ValueError`` before anything is asked.
+Several functions share these arguments:
+
+* ``exact``: the number of messages up to which they are counted one by one, at most 10,000. None: a number that suits
+  the number of topics or groups in the call.
+* ``max_age``: how old the answer may be, in seconds. Above 0, answers stay in Django's cache for that time.
+* ``using``: the database alias. None: ``MQUEUE["DATABASE"]``.
+
+Invalid arguments raise ``TypeError`` or ``ValueError`` before the first query.
 """
 
 from __future__ import annotations
@@ -51,10 +55,11 @@ def topics(
     max_age: float = 0,
     using: str | None = None,
 ) -> Topics:
-    """The next ``limit`` topics (up to 1,000) behind the name ``after``, of those whose names contain a text.
+    """Return the next ``limit`` topics (up to 1,000) after the name ``after`` whose names contain ``containing``.
 
-    Topics that hold a message, scheduled ones and dead letters included, or have a registered group. What is derived
-    from a topic is no topic of its own, but for dead-letter topics that a group consumes.
+    A topic is listed if it holds a message, a scheduled message or a dead letter, or if it has a registered group.
+    Topics of scheduled messages, replies and dead letters are not listed, except dead-letter topics that a group
+    consumes.
     """
     for argument, text in (("after", after), ("containing", containing)):
         if not isinstance(text, str):
@@ -75,7 +80,10 @@ def group_figures(
     max_age: float = 0,
     using: str | None = None,
 ) -> dict[tuple[str, str], GroupFigures]:
-    """How groups stand with topics: of up to 200 pairs of topic and group."""
+    """Return the figures of up to 200 pairs of topic and group, by pair.
+
+    They are the messages by status, the oldest open message, and the group's workers.
+    """
     wanted = _pairs(pairs)
     found = _asked(
         using,
@@ -90,7 +98,7 @@ def group_figures(
 def topic_figures(
     topics: Iterable[str], *, exact: int | None = None, max_age: float = 0, using: str | None = None
 ) -> dict[str, TopicFigures]:
-    """What up to 200 topics hold, whoever consumes them."""
+    """Return the figures of up to 200 topics, by name: the messages that each holds, for whatever group."""
     if isinstance(topics, str):
         raise TypeError(f"topics must be some topics, not the str {topics!r}")
     wanted = tuple(dict.fromkeys(_topic(topic) for topic in topics))
@@ -113,9 +121,11 @@ def rates(
     max_age: float = 0,
     using: str | None = None,
 ) -> dict[tuple[str, str | None], Rates]:
-    """What was published, finished and given up in each of ``points`` steps of the last ``span`` (up to a month).
+    """Return the messages published, finished and given up in each of ``points`` steps of the last ``span``, by pair.
 
-    ``pairs`` of topic and group; with None for the group: all that was published, and given up by any group.
+    ``pairs``: up to 200 pairs of topic and group. If the group is None, the series count all published messages and
+    the dead letters of all groups. ``span``: a timedelta or seconds, at most 31 days. ``points``: up to 500. A step
+    is at least one second.
     """
     wanted = _pairs_or_topics(pairs)
     ms, points = _span(span, points)
@@ -138,7 +148,10 @@ def latency(
     max_age: float = 0,
     using: str | None = None,
 ) -> Latency:
-    """How long the messages took that a group finished in each of ``points`` steps of the last ``span``."""
+    """Return the latency of the messages that a group finished in each of ``points`` steps of the last ``span``.
+
+    ``span``: a timedelta or seconds, at most 31 days. ``points``: up to 500. A step is at least one second.
+    """
     (pair,) = _pairs([(topic, group)])
     ms, points = _span(span, points)
     return _asked(
@@ -159,7 +172,7 @@ def lag(
     max_age: float = 0,
     using: str | None = None,
 ) -> Lag:
-    """How many messages a group has before it, and the ``limit`` partitions (up to 1,000) with the most of them."""
+    """Return the lag of a group: the total, and the ``limit`` partitions (up to 1,000) with the most messages."""
     (pair,) = _pairs([(topic, group)])
     check_count("limit", limit, PARTITIONS_MAX)
     return _asked(
@@ -172,7 +185,7 @@ def lag(
 
 
 def holds(topic: str, *, max_age: float = 0, using: str | None = None) -> list[Hold]:
-    """What keeps the oldest messages of a topic from being deleted, the oldest first; none for an empty topic."""
+    """Return the retention blockers of a topic, the oldest message first; none if the topic is empty."""
     wanted = _topic(topic)
     return _asked(using, ("held", wanted), max_age, lambda alias: holding.holds(alias, wanted))
 
@@ -180,7 +193,7 @@ def holds(topic: str, *, max_age: float = 0, using: str | None = None) -> list[H
 def subscribers(
     topic: str, group: str, *, max_age: float = 0, using: str | None = None
 ) -> list[SubscriberFigures]:
-    """The members of a group, by name, also those that left or fell silent (within a day)."""
+    """Return the members of a group by name, including members that left or became silent within a day."""
     (pair,) = _pairs([(topic, group)])
     return _asked(using, ("members", *pair), max_age, lambda alias: members.subscribers(alias, *pair))
 

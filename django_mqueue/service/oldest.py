@@ -1,4 +1,4 @@
-"""The oldest message that a group is not done with, among thousands of partitions."""
+"""Search for the oldest open message of a group in thousands of partitions."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ from .by_partition import END, PARTITIONS
 from .loading import batches
 
 FIRST = 20
-"""Partitions that are asked for their first open message by themselves, before any bound is known."""
+"""The number of partitions whose first open message is read before an upper bound is known."""
 TOGETHER = 500
 
 
 def oldest_open(using: str, topic: str, group: str, start: int, most: int) -> tuple[int | None, bool]:
-    """The lowest offset that the group is not done with, and whether there are more partitions than were asked."""
+    """Return the lowest offset that the group is not done with, and whether the search may be incomplete.
+
+    The offset is None if nothing is open. The search reads at most ``most`` partitions. It may be incomplete if it has
+    read that many.
+    """
     after, looked = "", 0
     behind: list[tuple[int, str]] = []
     while looked < most and (
@@ -32,8 +36,11 @@ def oldest_open(using: str, topic: str, group: str, start: int, most: int) -> tu
 
 
 def _first(using: str, topic: str, group: str, behind: Sequence[tuple[int, str]]) -> int:
-    """``behind``: (watermark, partition), lowest first. A watermark stands right before its partition's first open
-    message, or did a moment ago: after a few, most of the others cannot hold an older one."""
+    """Return the lowest open offset of the partitions, or ``END``. ``behind``: (watermark, partition), lowest first.
+
+    A watermark is just below its partition's first open message, or was a moment ago. So after a few partitions, most
+    of the others cannot hold an older open message.
+    """
     above = [(name, acked) for acked, name in behind]
     few = partial(watermarks.first_open, group=group, topic=topic, above=above[:FIRST], settled=END)
     found = min(session.single(using, few).values(), default=END) if above else END

@@ -1,4 +1,7 @@
-"""What a group has been given and is not done with: one question for all who ask it, so that a page asks it once."""
+"""Open messages of a group: in flight, or waiting for a retry.
+
+All callers use the same query, so that a page runs it only once.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,16 @@ from typing import Any
 from ..store import places
 
 LEASES, OPEN = 20_000, 5_000
-"""Partitions and messages that are looked at."""
+"""The maximum number of leases, and of open messages, that are read."""
 
 
 def opened(using: str, topic: str, group: str) -> list[dict[str, Any]]:
-    """The first ``OPEN`` messages, by ``places.OPEN_COLUMNS``."""
+    """Return the first ``OPEN`` open messages, as mappings by ``places.OPEN_COLUMNS``."""
     return places.opened(using, group, topic, LEASES, OPEN)
 
 
 def in_hand(using: str, topic: str, group: str, subscriber: str | None, limit: int) -> list[dict[str, Any]]:
-    """Up to ``limit`` of those in flight, or of those that one subscriber was given."""
+    """Return up to ``limit`` messages in flight: of the whole group, or of one subscriber."""
     if subscriber is None:
         rows = opened(using, topic, group)
         found = [row for row in rows if row["in_flight"]]

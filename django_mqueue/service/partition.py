@@ -1,4 +1,4 @@
-"""What a worker remembers of a partition that it owns. Memory only: every decision is checked by SQL."""
+"""The state of one leased partition in a worker's memory. SQL checks every decision again."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from ..store.state import Ticket
 
 READ_AHEAD = 50
-"""Undelivered messages of a partition that are kept in mind; the log is read again when they are used up."""
+"""Number of undelivered messages of a partition to keep in memory. The log is read again when they are used up."""
 
 
 @dataclass(frozen=True)
 class Suspect:
-    """A delivery left unanswered: its worker died or was too slow. ``alone``: it ran by itself then."""
+    """A quarantined delivery: its worker died or was too slow. ``alone``: it ran alone at that time."""
 
     ticket: Ticket
     alone: bool
@@ -26,11 +26,16 @@ class Suspect:
 class Partition:
     """One leased partition.
 
-    ``fresh``: undelivered offsets, rising; ``read_to``: the log was read up to there, and ``more`` tells whether
-    there was more; ``ahead``: what was read so and is still to come as news; nothing above ``top`` is done.
-    ``waiting``: (due, offset) of messages put back, as a heap; with ``waiting_more`` there are more in the table,
-    none of them due before ``horizon``. ``timer``: when this partition will be looked at again.
-    ``uncounted``: by offset, how many attempts were not counted, because the server ended their transaction.
+    - ``watermark``: all messages up to this offset are done. ``scanned``: all up to this one were delivered.
+    - ``fresh``: the offsets of undelivered messages, ascending.
+    - ``read_to``: the log was read up to this offset. ``more``: it may hold more above.
+    - ``ahead``: offsets that were read from the log before the tailer reported them.
+    - ``top``: no message above this offset was done when the partition was read.
+    - ``waiting``: a heap of (due, offset), one for each retry. With ``waiting_more`` the table holds more retries, none
+      due before ``horizon``.
+    - ``timer``: the time when the partition becomes ready.
+    - ``uncounted``: by offset, the number of uncounted attempts. The server ended their transaction.
+    - ``dirty``: the watermark may move. ``leaving``: the lease will be released to another subscriber.
     """
 
     name: str
@@ -53,7 +58,7 @@ class Partition:
     idle_since: float = 0.0
 
     def arrived(self, offset: int) -> bool:
-        """Take note of a message in the log; whether it can be delivered from memory now."""
+        """Add a message that the tailer reports. Return whether it can be delivered from memory now."""
         if offset in self.ahead:
             self.ahead.discard(offset)
             return False
@@ -61,7 +66,7 @@ class Partition:
             if self.more:
                 return False
             if offset <= self.top and self._is_known(offset):
-                # The partition was read anew: what was delivered before that is told as news once more.
+                # The partition was read again, and the tailer reports a message that was delivered before.
                 self.read_to = offset
                 return False
             if len(self.fresh) >= READ_AHEAD:
@@ -73,7 +78,7 @@ class Partition:
         return self.late(offset)
 
     def late(self, offset: int) -> bool:
-        """A message at or below what was read: it committed later. Known ones are ignored."""
+        """Add a message at or below ``read_to``, which committed late. Return False if it is known."""
         if offset <= self.watermark or offset in self.fresh or self._is_known(offset):
             return False
         if not self.fresh or offset > self.fresh[-1]:
@@ -83,7 +88,7 @@ class Partition:
         return True
 
     def _is_known(self, offset: int) -> bool:
-        """Whether a message was delivered that is not done."""
+        """Return whether the message was delivered and is not done."""
         return (
             offset in self.in_flight
             or any(offset == known for _, known in self.waiting)
@@ -91,7 +96,7 @@ class Partition:
         )
 
     def read(self, offsets: list[int], limit: int, tail: int) -> None:
-        """Take what was read from the log above ``read_to``; what lies above ``tail`` will come as news, too."""
+        """Add offsets from a read of at most ``limit`` rows. The tailer will report those above ``tail`` again."""
         for offset in offsets:
             if offset > self.read_to:
                 self.fresh.append(offset)
@@ -101,25 +106,28 @@ class Partition:
         self.more = len(offsets) >= limit
 
     def forget_news(self) -> None:
-        """What was read is not what is there now: it is to be read again, from where all was delivered."""
+        """Forget the undelivered messages, so that the log is read again from ``scanned``."""
         self.fresh.clear()
         self.read_to, self.more = self.scanned, True
 
     def wait(self, offset: int, due: int) -> None:
-        """Remember a message that was put back; beyond the horizon the table does, and is read again in time."""
+        """Add a retry.
+
+        Skip it if the table holds more retries and this one is due after ``horizon``: it is read from there in time.
+        """
         if self.waiting_more and self.horizon is not None and due > self.horizon:
             return
         heapq.heappush(self.waiting, (due, offset))
 
     def waits(self, items: list[tuple[int, int]]) -> None:
-        """What the table says of messages that wait, as (due, offset): some may have been undelivered until now."""
+        """Replace the waiting retries by (due, offset) rows of the table, and remove them from ``fresh``."""
         self.waiting = sorted(items)
         known = {offset for _, offset in items}
         if not known.isdisjoint(self.fresh):
             self.fresh = deque(offset for offset in self.fresh if offset not in known)
 
     def pop_due(self, now: int) -> int | None:
-        """The longest due message that was put back, if one is due."""
+        """Remove the retry that has been due for longest, and return its offset. Return None if none is due."""
         if self.waiting and self.waiting[0][0] <= now:
             return heapq.heappop(self.waiting)[1]
         return None
@@ -128,7 +136,7 @@ class Partition:
         return self.waiting[0][0] if self.waiting else None
 
     def take(self, room: int, now: int) -> tuple[list[int], list[int]]:
-        """Up to ``room`` messages to deliver side by side: (put back and due, fresh)."""
+        """Remove up to ``room`` messages and return their offsets: (due retries, undelivered messages)."""
         due: list[int] = []
         while len(due) < room and (offset := self.pop_due(now)) is not None:
             due.append(offset)
@@ -136,7 +144,10 @@ class Partition:
         return due, fresh
 
     def take_head(self, now: int) -> tuple[list[int], list[int]]:
-        """Strict: the lowest message not done, if it may go: nothing else of the partition is under way."""
+        """Remove the lowest open message, for strict order, and return its offset as ``take`` does.
+
+        Return none while it is not due, or while another message of the partition is in flight or quarantined.
+        """
         if self.in_flight or self.suspects:
             return [], []
         head = self._head() if self.waiting else None
@@ -149,18 +160,18 @@ class Partition:
         return [], [self.fresh.popleft()] if self.fresh else []
 
     def has_due(self, now: int, *, strict: bool) -> bool:
-        """Whether something here can be delivered now."""
+        """Return whether a message of the partition can be delivered now."""
         if strict and self.waiting:
             due, offset = self._head()
             return due <= now or bool(self.fresh and self.fresh[0] < offset)
         return bool(self.fresh or (self.waiting and self.waiting[0][0] <= now))
 
     def _head(self) -> tuple[int, int]:
-        """(due, offset) of the lowest message that was put back."""
+        """Return (due, offset) of the retry with the lowest offset."""
         return min(self.waiting, key=lambda item: item[1])
 
     def is_drained(self) -> bool:
-        """Nothing left to do here, as far as this worker knows."""
+        """Return whether the partition has no work left, judged by memory alone."""
         return not (
             self.fresh
             or self.more

@@ -1,4 +1,4 @@
-"""The partitions of a topic as a group stands in them, looked at one by one: as many as there are, or are allowed."""
+"""The positions of a group in the partitions of a topic, read one by one up to a limit."""
 
 from __future__ import annotations
 
@@ -11,21 +11,20 @@ from .by_partition import END
 from .loading import batches
 
 NAMED = 200
-"""A topic with so many partitions at most has all of them looked at; of others no more is known than their leases
-tell."""
+"""The maximum number of partitions of a topic that are all read. For larger topics, see ``look``."""
 SEARCHES = 20
-"""How often the log is asked for partitions between those that are known."""
+"""The maximum number of rounds that search the log for partitions between the known names."""
 FIRST = 5
-"""Rows of each partition that are looked at first."""
+"""The number of rows that are read first from each partition."""
 ROWS = 1_000
-"""Rows in one statement."""
+"""The maximum number of messages in one statement."""
 
 
 def all_names(using: str, topic: str, known: Iterable[str]) -> list[str] | None:
-    """All partitions that the log holds, and those ``known``; None if there are too many.
+    """Return all partitions that the log holds, and the ``known`` ones; None if there are too many.
 
-    The index is asked for the first name between each two. (A loose scan would do, but MariaDB reads a whole topic
-    instead where its statistics see many short partitions, in whichever topic.)
+    A query to the index finds the first name between each two known names. A loose index scan could do the same. But
+    MariaDB reads a whole topic instead if its statistics show many short partitions in any topic.
     """
     names, empty = set(known), set[tuple[str, str | None]]()
     for _ in range(SEARCHES):
@@ -47,11 +46,12 @@ def _inside(name: str, gap: tuple[str, str | None]) -> bool:
 
 @dataclass(frozen=True)
 class Look:
-    """Partitions that were looked at: those that a group is behind in. ``all``: the topic has no others; ``capped``: it
-    was looked at as many as were allowed.
+    """The result of reading a group's positions in partitions.
 
-    ``reached``: an offset that the group has come to. Of what is above it has mostly been given nothing yet.
-    ``moved_at``: when the group last came further in any of them, 0 where that is not known.
+    ``behind``: the partitions in which the group is behind. ``reached``: the highest ``scanned`` of the partitions, or
+    the group's start. Most messages above it were not delivered yet. ``all``: the topic has no other partitions.
+    ``capped``: the maximum number of partitions was read, so there may be more. ``moved_at``: when the group's position
+    last changed in any of the partitions, in epoch milliseconds; 0 if unknown.
     """
 
     behind: list[Place]
@@ -64,8 +64,12 @@ class Look:
 def look(
     using: str, group: str, topic: str, start: int, names: list[str] | None, seen: set[str], most: int
 ) -> Look:
-    """At the ``names``, which are all; or at ``most`` of those with leases, or, where there are none, positions; or at
-    some that were ``seen``."""
+    """Read a group's positions in partitions.
+
+    ``names``: all partitions of the topic; None if there are too many. Then up to ``most`` partitions with leases are
+    read. If there are no leases, up to ``most`` partitions with positions are read. If there are no positions, up to
+    ``NAMED`` partitions are read that were ``seen`` in samples.
+    """
     if names is not None:
         places = [one for some in batches(names) for one in standing.named(using, group, topic, some)]
     else:
@@ -83,8 +87,11 @@ def look(
 
 @dataclass
 class Sums:
-    """Of rows that were looked at: how many are ``pending`` for the group, how many ``opened`` (given to it, and not
-    done), the ``first`` offset of either. ``over``: there were no more rows to look at."""
+    """Counts of the rows that were read.
+
+    ``pending``: messages for the group that were never delivered. ``opened``: messages that were delivered and are not
+    done. ``first``: the lowest offset of both kinds. ``over``: true if there are no more rows to read.
+    """
 
     pending: int = 0
     opened: int = 0
@@ -108,8 +115,11 @@ class Open:
 
 
 def open_ones(using: str, group: str, rows: Sequence[history.Place], acked: dict[str, int]) -> list[Open]:
-    """Those of the rows that are for the group, above their partition's watermark, and not done: in offset order."""
-    # A survey asks in this order, too: what a page has looked at for one of its numbers it does not ask for again.
+    """Return the open messages of the rows, in offset order.
+
+    They are for the group, above the partition's watermark in ``acked``, and not done.
+    """
+    # A survey uses the same order, so that both send the same query. A page runs it only once.
     mine = sorted(
         (offset, name)
         for offset, name, target in rows
@@ -129,8 +139,11 @@ def open_ones(using: str, group: str, rows: Sequence[history.Place], acked: dict
 def count(
     using: str, group: str, topic: str, above: Sequence[tuple[str, int]], most: int, up_to: int = END
 ) -> Sums:
-    """Of the rows of partitions above offsets: a few of each, then more where there are more, about ``most`` in all.
-    Those above ``up_to`` do not count."""
+    """Count the open messages of partitions above an offset in each.
+
+    It reads a few rows of each partition first, and then the next rows of longer partitions: about ``most`` rows in
+    total. Messages above ``up_to`` do not count.
+    """
     sums, left, each, places = Sums(), most, FIRST, dict(above)
     while places and left > 0:
         now = [*places.items()][: max(1, left // each)]
@@ -152,7 +165,7 @@ def count(
 
 
 def count_tail(using: str, group: str, topic: str, above: int, start: int, most: int) -> Sums:
-    """Of the first ``most`` rows of the topic above an offset."""
+    """Count the open messages among the first ``most`` rows of the topic above an offset."""
     sums = Sums()
     rows = history.log_page(using, topic, None, (above, END), most, newest_first=False)
     sums.add(open_ones(using, group, rows, acked(using, group, topic, rows, start)))
@@ -161,7 +174,7 @@ def count_tail(using: str, group: str, topic: str, above: int, start: int, most:
 
 
 def acked(using: str, group: str, topic: str, rows: Sequence[history.Place], start: int) -> dict[str, int]:
-    """The watermarks of the rows' partitions."""
+    """Return the watermarks of the rows' partitions, by partition."""
     names = sorted({name for _, name, _ in rows})
     places: dict[str, offsets.Position] = {}
     for some in batches(names, ROWS):
@@ -170,14 +183,17 @@ def acked(using: str, group: str, topic: str, rows: Sequence[history.Place], sta
 
 
 LOOKS = (5, 50)
-"""Rows of a partition that are looked at for one that is not done: the first look, and the second."""
+"""The number of rows of each partition in which the first and the second round search for an open message."""
 
 
 def first_open(
     using: str, group: str, topic: str, above: Sequence[tuple[str, int]], below: int
 ) -> tuple[int, bool]:
-    """The first offset below a limit that is not done in partitions above their watermarks, or that limit; and whether
-    that is certain. (What is done above a watermark is little, but while a transaction that publishes stays open.)"""
+    """Return the lowest open offset below ``below`` in the partitions, or ``below``; and whether this is certain.
+
+    ``above``: each partition with its watermark. Usually few messages above a watermark are done. More are done while
+    a transaction that publishes stays open.
+    """
     places = dict(above)
     for each in LOOKS:
         rows = []

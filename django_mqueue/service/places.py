@@ -1,5 +1,7 @@
-"""Where a group stands in each partition, who works on it, and what workers do now: public in
-``django_mqueue.inspect``."""
+"""A group's position and lease in each partition, and its deliveries in flight.
+
+The functions are public in ``django_mqueue.inspect``.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ from .subscription import check_count
 
 PAGE_MAX = 200
 COUNTED = 25_000
-"""Messages that a page looks at, to tell how far the group is behind in each partition."""
+"""The maximum number of rows that a page reads to count the lags of its partitions."""
 
 DELIVERIES_MAX = 1_000
 
@@ -45,11 +47,13 @@ def partitions(
     limit: int = 50,
     using: str | None = None,
 ) -> PartitionPlaces:
-    """The next ``limit`` partitions (up to 200) behind the name ``after``, and where a group stands in each.
+    """Return the next ``limit`` partitions (up to 200) after the name ``after``, and the group's position in each.
 
-    Those that the log holds, that the group has a position in, or that somebody has leased. ``subscriber``: only those
-    that it holds. ``partition``: only that one. Lags are counted up to a limit (25,000 for a whole page), and are
-    ``"at_least"`` that where there are more. Raises ``NotRegistered``, ``TypeError`` or ``ValueError``.
+    A partition is listed if the log holds it, or if the group has a position or a lease row for it. ``subscriber``:
+    only the partitions that this subscriber holds. ``partition``: only this partition. Lags are counted up to a limit:
+    25,000 rows for the whole page. A lag that reaches its limit is ``"at_least"`` the count.
+
+    Raises ``NotRegistered``, ``TypeError`` or ``ValueError``.
     """
     _checked(topic, group, subscriber)
     if partition is not None:
@@ -74,7 +78,7 @@ def partitions(
 
 
 def _names(alias: str, topic: str, group: str, after: str, limit: int) -> list[str]:
-    """The next names of all three: the servers and Python sort them alike."""
+    """Return the next names of the three sources together. The servers and Python sort names in the same order."""
     known = set(history.partitions(alias, topic, after, limit))
     known |= {row["partition"] for row in places.positions(alias, group, topic, after, limit)}
     known |= set(history.leased(alias, group, topic, after, limit))
@@ -124,10 +128,10 @@ def _lease(lease: dict[str, Any] | None, now: int, lease_ms: int) -> dict[str, A
 def deliveries(
     topic: str, group: str, *, subscriber: str | None = None, limit: int = 100, using: str | None = None
 ) -> OpenDeliveries:
-    """What a group's subscribers, or one of them, were given and have not answered: the longest first.
+    """Return the messages in flight of a group, or of one subscriber, the longest in flight first.
 
-    Up to ``limit`` (at most 1,000); of more than 1,000 some thousand are looked at. Raises ``TypeError`` or
-    ``ValueError``.
+    ``limit``: at most 1,000. If more than 1,000 messages are in flight, about 1,000 of them are read, and older ones
+    may be missing. Raises ``TypeError`` or ``ValueError``.
     """
     _checked(topic, group, subscriber)
     check_count("limit", limit, DELIVERIES_MAX)

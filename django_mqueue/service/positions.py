@@ -1,4 +1,4 @@
-"""Where a group stands, changed by hand: begin elsewhere, stand still, go on."""
+"""Change a group's position: reset it, pause it, resume it."""
 
 from __future__ import annotations
 
@@ -13,19 +13,24 @@ from .registration import Start, check_group, check_start, start_above, topic_li
 
 
 def reset(topic: str, group: str, to: Start, *, force: bool = False, using: str | None = None) -> int:
-    """Let a group begin elsewhere in a topic: at ``"earliest"``, ``"latest"``, an aware datetime, or an offset.
+    """Move a group to another position in a topic. Return the offset up to which the group then counts as done.
 
-    What comes after that place and is still in the log is delivered again, with fresh attempts; what comes before it
-    is not. What the group has done there is forgotten; dead letters stay. Answers to deliveries that are open then
-    raise ``StaleDelivery``. Returns the offset up to which the group counts as done; it is never above what is settled,
-    so that no message which commits late is skipped.
+    * ``to``: ``"earliest"``, ``"latest"``, an aware datetime, or an offset, as ``start`` of ``subscribe``.
+    * ``force``: reset the group even if its subscribers are running. They then start again at the new position.
+    * ``using``: the database alias. None: ``MQUEUE["DATABASE"]``.
 
-    The new start and the removal of up to 1,000 leases, delivery states and positions each are one transaction (the
-    caller's, if there is one). While there are more, nothing is delivered to the group: transactions of at most 1,000
-    rows delete them, after the caller's commit. If this process dies meanwhile, workers of the topic do it.
+    Messages after the new position that the log still holds are delivered again, with fresh attempts. Messages before
+    it are not delivered. The state of the group is deleted, but its dead letters stay. Settling a delivery from
+    before the reset raises ``StaleDelivery``. The returned offset is never above the settled offset, so that the
+    group misses no message that commits late.
 
-    Raises ``NotRegistered``, and ``GroupActive`` while the group's subscribers run, unless ``force`` is given: then
-    they begin anew.
+    The first transaction sets the new start, and deletes up to 1,000 leases, delivery states and positions each. It
+    joins the transaction of the caller, if there is one. If more rows are left, the group receives nothing until they
+    are deleted: after the caller's commit, in transactions of at most 1,000 rows. If this process dies meanwhile,
+    workers of the topic delete the rest.
+
+    Raises ``NotRegistered`` if the group is not registered, ``GroupActive`` if its subscribers are running and
+    ``force`` is false, and ``TypeError`` or ``ValueError`` for invalid arguments.
     """
     return reset_seen(topic, group, to, None, force=force, using=using)
 
@@ -33,9 +38,9 @@ def reset(topic: str, group: str, to: Start, *, force: bool = False, using: str 
 def reset_seen(
     topic: str, group: str, to: Start, life: int | None, *, force: bool, using: str | None = None
 ) -> int:
-    """``reset``, if the group's registration is still the one that somebody has seen (None: whichever it is).
+    """Call ``reset`` if ``life`` is the group's registration generation. With None, call it in any case.
 
-    Raises ``ValueError`` where it is another: the group was reset meanwhile, or registered anew.
+    Raises ``ValueError`` if the generation is another one: the group was reset or registered again meanwhile.
     """
     names.check_topic(topic, topic_limit())
     check_group(group)
@@ -69,18 +74,26 @@ def reset_seen(
 
 
 def pause(topic: str, group: str | None = None, *, using: str | None = None) -> int:
-    """Deliver nothing more to a group (None: to any group of the topic) until ``resume``: how many groups that changes.
+    """Deliver nothing more to a group until ``resume``. Return how many groups this call has paused.
 
-    When it returns no message is on its way to a handler any more that was not there before. What handlers have
-    they may answer. Publishing goes on, and nothing is deleted that the group has not done. It lasts, also for
-    workers that start later. A group that reads the log by itself, as a Spark query or an archive does, is not paused,
-    nor counted: nothing is delivered to it. Raises ``NotRegistered`` for a group that is not registered.
+    ``group``: None pauses all groups of the topic. ``using``: the database alias. None: ``MQUEUE["DATABASE"]``.
+
+    When the call returns, no worker can claim further messages for the group. Handlers may acknowledge the messages
+    that they have. Publishing continues, and messages that the group is not done with are not deleted. The pause also
+    holds for workers that start later. A group that reads the log itself, as a Spark query or an archive does, is not
+    paused or counted: nothing is delivered to it.
+
+    Raises ``NotRegistered`` if the group is not registered, and ``TypeError`` or ``ValueError`` for invalid names.
     """
     return _set(topic, group, using, paused=True)
 
 
 def resume(topic: str, group: str | None = None, *, using: str | None = None) -> int:
-    """End a ``pause``: how many groups go on. Workers find out within ``DISCOVERY_INTERVAL``."""
+    """End a ``pause``. Return how many groups this call has resumed. It takes the parameters of ``pause``.
+
+    Workers continue within ``DISCOVERY_INTERVAL``. Raises ``NotRegistered`` if the group is not registered, and
+    ``TypeError`` or ``ValueError`` for invalid names.
+    """
     return _set(topic, group, using, paused=False)
 
 

@@ -1,4 +1,4 @@
-"""What ``reset`` would do to a group, before it does."""
+"""A preview of the effect of ``reset`` on a group."""
 
 from __future__ import annotations
 
@@ -17,25 +17,27 @@ from .registration import Start, check_group, check_start, start_above, topic_li
 from .surveying import Between, Size, Surveyor
 
 SIZE = Size(strata=48, rounds=2, exact=2_001)
-"""Up to 2,000 rows of the log are counted one by one, on either side of the new start; where there are more, samples
-are."""
+"""Up to 2,000 rows of the log on each side of the new start are counted one by one. If there are more, samples are
+counted.
+"""
 
 ENDS = 200
-"""Rows at either end that are looked through for the first and the last, where there are too many to count."""
+"""The number of rows at each end that are searched for the first and the last message, if there are too many."""
 
 CAP = 1_000
 LEASES = PARTITIONS = 10_000
 SETTLE_FOR = 0.3
-"""Seconds that a preview looks for a quiet moment; ``reset`` itself looks longer."""
+"""The maximum seconds that a preview waits until all rows are settled. ``reset`` itself waits longer."""
 
 
 def preview_reset(topic: str, group: str, to: Start, *, using: str | None = None) -> ResetPreview:
-    """What ``reset(topic, group, to)`` would do now: what would be delivered again, and what never.
+    """Return the effect of ``reset(topic, group, to)`` now: which messages would be delivered again, and which never.
 
-    Nothing is changed. Counts up to 2,000 messages of the log on either side of the new start; where there are more,
-    the figures are ``"about"``, estimated from samples. ``reset`` itself looks ``"latest"`` and a time up anew, and
-    what is published or done meanwhile is in none of these figures. Raises ``NotRegistered``, ``TypeError`` or
-    ``ValueError``.
+    The preview does not change the group. It counts up to 2,000 messages of the log on each side of the new start. If
+    there are more, the figures are ``"about"``: estimated from samples. ``reset`` itself determines the offset of
+    ``"latest"`` or of a time again. The figures do not include messages that are published or done in between.
+
+    Raises ``NotRegistered``, ``TypeError`` or ``ValueError``.
     """
     names.check_topic(topic, topic_limit())
     check_group(group)
@@ -83,7 +85,7 @@ def _done(row: Sampled) -> bool:
 
 
 def _open(row: Sampled) -> bool:
-    """For the group, and not done by it."""
+    """Return whether the message is for the group, and the group is not done with it."""
     return row.status not in (None, DONE)
 
 

@@ -1,4 +1,4 @@
-"""Promotion: scheduled messages that are due get their place in the log."""
+"""Promotion: move scheduled messages into the log when they are due."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ logger = logging.getLogger("django_mqueue")
 ROWS = 500
 BYTES = 4 * 1_048_576
 AVOIDED_FOR = 30.0
-"""Seconds for which a message is left alone that would have to wait for a publisher's open transaction."""
+"""Seconds to skip a message whose promotion would wait for a publisher's open transaction."""
 DOUBTED_FOR = 1.0
-"""The same for one whose id is in the log of a transaction that may yet be rolled back."""
+"""Seconds to skip a message that an open transaction cancels or moves, or whose id it has put into the log."""
 
 IN_LOG = "the log holds a message of its id"
 NOBODYS = "its group is not registered any more"
@@ -30,9 +30,9 @@ NOBODYS = "its group is not registered any more"
 
 @dataclass
 class Promotion:
-    """What one transaction did: how many messages came into the log, and which were dropped and why.
+    """The result of one transaction: the number of promoted messages, and the dropped ones with the reason.
 
-    ``more``: there may be more that are due. ``waited``: for a publisher's lock, in vain.
+    ``more``: more messages may be due. ``waited``: the transaction was rolled back after a lock wait timeout.
     """
 
     promoted: int = 0
@@ -42,7 +42,7 @@ class Promotion:
 
 
 class Promoter:
-    """One process's part in the promotion of a topic's messages."""
+    """Promotes the scheduled messages of one topic, for one process."""
 
     def __init__(self, using: str, topic: str) -> None:
         self.using, self.topic = using, topic
@@ -50,17 +50,17 @@ class Promoter:
         self._avoided: dict[int, float] = {}
 
     def promote(self) -> Promotion:
-        """Put up to 500 due messages (or 4 MiB) into the log, in the order of their times, in one transaction.
+        """Move up to 500 due messages, or 4 MiB, into the log in one transaction, in the order of their due times.
 
-        Of many workers one does it at a time. None waits for another, nor for a publisher: a message that somebody
-        cancels, moves or replaces at this moment is not due until that is committed, and one whose id somebody is
-        publishing waits until that is decided. Dropped is what the log holds already, and what was for a group that is
-        not registered.
+        One worker promotes a topic at a time; the others skip it. A message is skipped while an open transaction
+        cancels, moves or replaces it, or publishes its id. If a statement still waits for a publisher's lock, it fails
+        after a second, and a smaller batch is tried next time. A message is dropped if the log holds its id already,
+        or if its group is not registered.
         """
         tried: list[int] = []
         try:
             with patience.hardly_any(self.using):
-                # So that an id is seen that a publisher has not committed yet: the INSERT would wait for him.
+                # READ UNCOMMITTED also shows ids that a publisher has not committed: the INSERT would wait for them.
                 result = session.run(
                     self.using,
                     lambda cursor: self._move(cursor, tried),
@@ -70,7 +70,7 @@ class Promoter:
         except DatabaseError as error:
             code = session.error_code(error)
             if code == DUPLICATE_ENTRY and not session.in_transaction(self.using):
-                # An id has been published since it was looked up: now it is found.
+                # An id was published after the lookup. The next transaction finds it.
                 return Promotion(more=True)
             if code != LOCK_WAIT_TIMEOUT:
                 raise
@@ -85,10 +85,10 @@ class Promoter:
         return result
 
     def _in_the_way(self, tried: list[int]) -> None:
-        """One of those would have to wait for a publisher: find out which, and let the others go on without it."""
+        """Skip the message that waits for a publisher; if it is not known which one, try fewer messages next time."""
         if len(tried) == 1:
             self._avoided[tried[0]] = time.monotonic() + AVOIDED_FOR
-        # Others in the way may stand beside it: one by one, until some get through.
+        # More messages may wait for publishers: try few at a time until a transaction succeeds.
         self._rows = max(len(tried) // 8, 1)
 
     def _move(self, cursor: CursorWrapper, tried: list[int]) -> Promotion:
@@ -99,7 +99,7 @@ class Promoter:
         self._avoided = {offset: until for offset, until in self._avoided.items() if until > now}
         found = due.lock_due(cursor, self.topic, self._avoided, self._rows)
         rows = list(_light_enough(found))
-        # Who cancels or moves one has locked its id first, and waits for the row now: for him not to be waited for.
+        # A transaction that cancels or moves a message has locked its id, and waits for the row locked here. Skip it.
         free = garbage.lock_free(cursor, [row.offset for row in rows]) if rows else set()
         self._avoided |= {row.offset: now + DOUBTED_FOR for row in rows if row.offset not in free}
         rows = [row for row in rows if row.offset in free]
@@ -112,7 +112,7 @@ class Promoter:
         sure = garbage.lock_free(cursor, sorted(set(stored.values()))) if stored else set()
         result.dropped |= {row: IN_LOG for row in rest if stored.get(row.offset) in sure}
         moving = [row.offset for row in rest if row.offset not in stored]
-        # They must not stand before the others at every look.
+        # Otherwise the next query returns them first each time.
         doubtful = [row.offset for row in rest if stored.get(row.offset, 0) not in sure | {0}]
         self._avoided |= dict.fromkeys(doubtful, now + DOUBTED_FOR)
         if moving:
@@ -125,7 +125,7 @@ class Promoter:
 
 
 def _light_enough(rows: Sequence[Due]) -> Iterator[Due]:
-    """The first ones, as many as one transaction should move."""
+    """Yield the first rows, up to ``BYTES`` in total, but at least one."""
     weight = 0
     for place, row in enumerate(rows):
         weight += row.size
@@ -135,8 +135,12 @@ def _light_enough(rows: Sequence[Due]) -> Iterator[Due]:
 
 
 def _nobodys(cursor: CursorWrapper, topic: str, rows: Sequence[Due]) -> dict[Due, str]:
-    """Those for groups that are gone; and of what a group set aside before it began anew what comes again anyway, or
-    lies before its new start. What the log holds no more comes now: the group has never done it."""
+    """Return the rows to drop because their group is gone, or because it no longer needs them.
+
+    The second kind are parked retries of an earlier registration. The group does not need one if the log still holds
+    the original, which is delivered again, or if the original is not above the group's new start. Other parked retries
+    are promoted, because the group has never finished them.
+    """
     lives = due.lives(cursor, topic, {row.group for row in rows if row.group})
     gone = [row for row in rows if row.group and row.group not in lives]
     older = [row for row in rows if row.life and row.group in lives and row.life != lives[row.group][0]]

@@ -1,4 +1,4 @@
-"""Publish: messages into the log, in the caller's transaction."""
+"""Publish messages, in the caller's transaction."""
 
 from __future__ import annotations
 
@@ -40,23 +40,26 @@ def publish(
     on_duplicate: OnDuplicate = "ignore",
     using: str | None = None,
 ) -> Published:
-    """Publish one message to a topic, in the caller's transaction: it exists exactly when that commits.
+    """Publish one message to a topic, in the caller's transaction. It exists if and only if that commits.
 
-    ``payload`` is whatever ``DjangoJSONEncoder`` encodes, or ``bytes``. Messages of one ``key`` are consumed in
-    order; without one the message is spread over the topic's partitions by a hash of its ``id``. An ``id`` that
-    the topic's partition holds already stores nothing: ``created`` is False then, or ``DuplicateMessage`` is
-    raised with ``on_duplicate="error"``. ``kind`` names the payload's type and ``headers`` is a mapping of JSON
-    values; both travel with it. ``group``: the message is for that consumer group alone, which must be registered; its
-    ``id`` is then unique among those for that group. ``using`` is a database alias, by default ``MQUEUE["DATABASE"]``.
+    ``payload``: a value that ``DjangoJSONEncoder`` encodes, or ``bytes``. ``kind``: a name for the payload's type.
+    ``headers``: a mapping of JSON values. ``using``: a database alias, by default ``MQUEUE["DATABASE"]``.
 
-    ``delay`` (seconds or a timedelta) or ``at`` (an aware datetime): delivered no earlier than then, by the database's
-    clock, and soon after if a worker runs. Until then the message is scheduled: ``scheduled``, ``cancel`` and
-    ``reschedule`` find it by its ``id``. ``on_duplicate="replace"`` puts this message in the place of one that is
-    scheduled under its ``id`` and not yet due: payload, kind, headers and time (``replaced`` is True then).
+    ``key``: messages of one key are consumed in order. A message without a key goes to a partition that a hash of its
+    ``id`` selects. ``group``: the message is only for this consumer group, which must be registered.
 
-    One statement, no commit; two more for a scheduled message with an ``id``, which is looked for in the log, too.
-    Raises ``TypeError`` or ``ValueError`` for bad arguments before any SQL, and ``NotRegistered`` for an unknown
-    ``group``.
+    ``id``: by default a new UUIDv7. If the topic's partition already holds this ``id``, nothing is stored. Then
+    ``created`` is False, or ``on_duplicate="error"`` raises ``DuplicateMessage``. With ``group``, the ``id`` is unique
+    among the messages for that group.
+
+    ``delay`` (seconds or a timedelta) or ``at`` (an aware datetime): schedule the message. It is not delivered before
+    that time of the database's clock, and soon after it if a worker runs. Until then ``scheduled``, ``cancel`` and
+    ``reschedule`` find it by its ``id``. ``on_duplicate="replace"``: if a message with this ``id`` is still scheduled,
+    replace its payload, kind, headers and time. Then ``replaced`` is True.
+
+    Runs one statement, and commits nothing itself. A scheduled message with an ``id`` needs two more statements, which
+    also look for the ``id`` in the log. Raises ``TypeError`` or ``ValueError`` for bad arguments before any SQL, and
+    ``NotRegistered`` for an unknown ``group``.
     """
     if on_duplicate not in ("ignore", "error", "replace"):
         raise ValueError(f'on_duplicate must be "ignore", "error" or "replace", not {on_duplicate!r}')
@@ -70,7 +73,7 @@ def publish(
 
 @tracing.sending
 def publish_request(topic: str, message: OutgoingMessage, box: Box, using: str) -> Published:
-    """Publish a request whose reply goes into ``box``. Raise what ``publish`` raises, and ``DuplicateMessage``."""
+    """Publish a request whose reply goes into ``box``. Raise ``DuplicateMessage``, or what ``publish`` raises."""
     row = _row(topic, message, box)
     return _publish(topic, row, None, message.id is not None, "error", using)
 
@@ -78,7 +81,7 @@ def publish_request(topic: str, message: OutgoingMessage, box: Box, using: str) 
 def _publish(
     topic: str, row: NewRow, due: Due | None, given: bool, on_duplicate: OnDuplicate, alias: str
 ) -> Published:
-    """Store one row. ``given``: its id is the caller's."""
+    """Store one row. ``given``: the caller chose its id."""
     replace = on_duplicate == "replace"
 
     def store(cursor: CursorWrapper) -> Published:
@@ -100,12 +103,13 @@ def _publish(
 def publish_many(
     topic: str, messages: Iterable[OutgoingMessage | Any], *, using: str | None = None
 ) -> list[Published]:
-    """Publish payloads or ``OutgoingMessage`` values: what became of each, in the same order.
+    """Publish payloads or ``OutgoingMessage`` values. Return a ``Published`` for each, in the same order.
 
-    All or nothing, in the caller's transaction or, outside one, in one of its own. One statement for each 500
-    messages or 4 MiB, and one read more where ids are given, or groups; those with ``delay`` or ``at`` are stored by
-    statements of their own. Messages that are duplicates, of the log's or
-    of one another, are not stored again and say so. All arguments are checked before any SQL.
+    Stores all messages or none, in the caller's transaction or in a new one. One statement stores up to 500 messages or
+    4 MiB. Given ids cost one more read, and so do groups. Messages with ``delay`` or ``at`` have separate statements.
+    A duplicate of a stored message, or of an earlier one in ``messages``, is not stored; its ``created`` is False.
+
+    Raises ``TypeError`` or ``ValueError`` for bad arguments before any SQL, and ``NotRegistered`` for an unknown group.
     """
     topic = names.check_publish_topic(topic, conf.dead_letter_suffixes())
     if isinstance(messages, (str, bytes, bytearray, memoryview, Mapping)) or not isinstance(
@@ -134,7 +138,7 @@ def publish_many(
     alias = conf.database(using)
     with session.explained(alias):
         if any(row.group for row in rows):
-            # Before anything is stored: the caller's transaction can go on then.
+            # Check before the first INSERT, so that the caller's transaction stays usable.
             session.single(alias, lambda cursor: check_groups(cursor, topic, rows))
         stored = session.run(alias, store)
     telling.published(alias, topic, rows, dues, stored)
@@ -142,12 +146,12 @@ def publish_many(
 
 
 def check(topic: str, message: OutgoingMessage) -> int:
-    """Bytes of the payload as it would be stored. Raises what ``publish`` would raise for bad arguments."""
+    """Return the size of the stored payload in bytes. Raise what ``publish`` raises for bad arguments."""
     return len(_row(names.check_publish_topic(topic, conf.dead_letter_suffixes()), message).content.body)
 
 
 def _row(topic: str, message: OutgoingMessage, box: Box | None = None) -> NewRow:
-    """Return the message as it is stored. ``box``: of a request, the row that takes the reply."""
+    """Return the message as it is stored. ``box``: for a request, the row that takes the reply."""
     check_headers(message.headers)
     if message.key is not None:
         names.check_name("key", message.key, names.KEY_MAX)

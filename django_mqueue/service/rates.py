@@ -1,4 +1,4 @@
-"""What happened lately: rates and latencies, from the log and its delivery history."""
+"""Recent throughput and latency, computed from the log and its delivery history."""
 
 from __future__ import annotations
 
@@ -24,17 +24,20 @@ from .surveying import Surveyor, size_for
 
 Pair = tuple[str, str | None]
 FINEST = 96
-"""Parts of the time that is asked for: a sample is made as fine as these, or as the steps if they are finer."""
+"""A sample divides the requested time into at least this many parts, or into the steps if these are shorter."""
 
 
 class _Time:
-    """Steps that begin at whole multiples of their length, the same ones whenever they are asked for. The last one is
-    not over."""
+    """The steps of the requested time.
+
+    A step begins at a whole multiple of its length, so that later calls have the same steps. The last step is not
+    complete yet.
+    """
 
     def __init__(self, now: int, span: int, points: int) -> None:
         self.now, self.points, self.step = now, points, span // points
         self.start = (now // self.step + 1 - points) * self.step
-        # Of rates and latencies alike, so that a page with both looks at the same messages for them.
+        # The same for rates and latencies, so that a page with both reads the same messages for them.
         self.finest = max(1, min(self.step, span // FINEST))
 
     def series(self, strata: Sequence[Stratum], test: Test, attribute: str, complete_from: int) -> Series:
@@ -51,6 +54,7 @@ class _Time:
 def rates(
     using: str, pairs: Sequence[Pair], span: int, points: int, exact: int | None = None
 ) -> dict[Pair, Rates]:
+    """Return the messages published, finished and given up in each step of the last ``span`` milliseconds, by pair."""
     if not pairs:
         return {}
     with session.explained(using):
@@ -114,19 +118,26 @@ def _is_skipped(row: Sampled) -> bool:
 
 
 def _finished_from(strata: Sequence[Stratum], time: _Time, kept_from: int) -> int:
-    """What was finished earlier may have been deleted: it was published before the time that the log keeps all of."""
+    """Return the time from which the records of finished messages are complete (epoch milliseconds).
+
+    The log still holds all messages that were published from ``kept_from`` on. A message that was published earlier
+    may have been deleted after it was finished.
+    """
     if kept_from <= time.start:
         return time.start
     rows = [row for one in strata for row in one.rows if row.status is not None]
     if any(row.status not in (DONE, KEPT) and row.published_at < kept_from for row in rows):
-        return time.now  # It works on what is deleted as soon as it is done.
+        return time.now  # It works on messages past retention: they are deleted as soon as they are done.
     took = (row.done_at - row.published_at for row in rows if row.done_at and row.done_at >= time.start)
     return min(time.now, kept_from + max(took, default=0))
 
 
 def _registered_from(strata: Sequence[Stratum], time: _Time, registration: standing.Registered | None) -> int:
-    """Since when there are records of what a group finished: a reset removes them with the registration. That row also
-    changes when the group is paused: what was finished before is a sign of an older registration."""
+    """Return the time from which there are records of messages that the group finished (epoch milliseconds).
+
+    A reset deletes the records with the registration. A pause also changes the registration's row. A message that was
+    finished before this change shows that the registration is older.
+    """
     if registration is None:
         return time.now
     done = (row.done_at for one in strata for row in one.rows if row.done_at is not None)
@@ -134,6 +145,7 @@ def _registered_from(strata: Sequence[Stratum], time: _Time, registration: stand
 
 
 def latency(using: str, topic: str, group: str, span: int, points: int, exact: int | None = None) -> Latency:
+    """Return the latency of the messages that a group finished in each step of the last ``span`` milliseconds."""
     with session.explained(using):
         surveyor = Surveyor(using, size_for(1, exact))
         time = _Time(surveyor.now, span, points)

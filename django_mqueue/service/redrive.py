@@ -1,4 +1,4 @@
-"""Dead letters: sent back to the group that gave them up, or deleted."""
+"""Redrive dead letters to their groups, or purge them."""
 
 from __future__ import annotations
 
@@ -43,18 +43,26 @@ def redrive(
     dry_run: bool = False,
     using: str | None = None,
 ) -> int:
-    """Send dead letters of a topic (the original one) back, each to the group that gave it up, and to it alone.
+    """Send dead letters back, each to the group that gave it up and to no other group. Return how many were sent.
 
-    A message keeps its id, key, kind and headers, and begins anew: its next attempt is the first. The letter is
-    deleted in the same transaction; one for each 500 letters or 4 MiB, so that a run that is cut short can be repeated.
-    Letters that come while it runs are left for another time, and so are those of groups that are not registered.
+    * ``topic``: the original topic of the dead letters.
+    * ``group``, ``ids``, ``filter``: select dead letters. A dead letter must match all of them. ``ids`` are original
+      ids. ``filter`` is a callable that takes the dead letter, or a mapping. The mapping may have the keys ``error``
+      (the name of the exception), ``failed_after`` and ``failed_before`` (aware datetimes), headers, and ``payload__``
+      paths.
+    * ``edit``: a callable that takes the dead letter and returns the new payload. None: the payload stays.
+    * ``limit``: the maximum number of dead letters.
+    * ``rate``: the maximum number of messages a second.
+    * ``dry_run``: change nothing; return how many would be sent.
+    * ``using``: the database alias. None: ``MQUEUE["DATABASE"]``.
 
-    ``group``, ``ids`` (original ones) and ``filter`` say which letters; all of them must fit. ``filter`` is a callable
-    that takes the letter, or a mapping: ``error`` (the exception's name), ``failed_after`` and ``failed_before``
-    (aware datetimes), headers, and ``payload__`` paths. ``edit`` takes the letter and gives the payload to send.
-    ``limit``: so many at most; ``rate``: messages a second at most; ``dry_run``: change nothing. Returns how many.
+    A message keeps its id, key, kind and headers. Its attempts start at 1 again. The same transaction deletes
+    the dead letter. There is one transaction for each 500 dead letters or 4 MiB, so a run that was interrupted can be
+    repeated. The call skips dead letters that arrive while it runs, that another transaction has locked, or whose group
+    is not registered.
 
-    Raises ``TypeError`` or ``ValueError`` for bad arguments, ``NotRegistered`` for a ``group`` that is not registered.
+    Raises ``TypeError`` or ``ValueError`` for invalid arguments, ``NotRegistered`` if ``group`` is not registered.
+    Exceptions from ``edit`` and ``filter`` reach the caller, and the current transaction is rolled back.
     """
     if edit is not None and not callable(edit):
         raise TypeError(
@@ -79,13 +87,17 @@ def purge(
     dry_run: bool = False,
     using: str | None = None,
 ) -> int:
-    """Delete dead letters of a topic (the original one): how many. The arguments are those of ``redrive``."""
+    """Delete dead letters of a topic. Return how many were deleted.
+
+    It takes the parameters of ``redrive``, except ``edit`` and ``rate``. The groups of the dead letters need not be
+    registered. Raises ``TypeError`` or ``ValueError`` for invalid arguments.
+    """
     work = Letters(topic, group, ids, filter, limit, dry_run, using)
     return work.run(None, None, None)
 
 
 class Back:
-    """Sends letters back; ``tell`` says so when that is committed."""
+    """Sends dead letters back to their groups. ``tell`` sends the signal ``redriven`` for them, after the commit."""
 
     def __init__(self, using: str, topic: str, edit: Edit | None) -> None:
         self.using, self.topic, self.edit = using, topic, edit
@@ -103,8 +115,11 @@ class Back:
 
 @dataclass(frozen=True)
 class Batch:
-    """What one transaction has done: ``moved`` letters; ``locked``: another had them; ``homeless``: their group is not
-    registered."""
+    """The result of one transaction.
+
+    ``moved``: how many dead letters were redriven or purged. ``locked``: how many another transaction had locked.
+    ``homeless``: how many have a group that is not registered.
+    """
 
     moved: int
     locked: int
@@ -112,7 +127,7 @@ class Batch:
 
 
 class Letters:
-    """Which letters, and the walk through them."""
+    """A selection of dead letters, with the methods that redrive or purge them."""
 
     def __init__(
         self,
@@ -138,11 +153,14 @@ class Letters:
         self.dead_topic = conf.dead_letter_topic(topic) if dead_topic is None else dead_topic
 
     def registered(self) -> set[str]:
-        """The groups that are registered for the original topic."""
+        """Return the groups that are registered for the original topic."""
         return session.single(self.using, lambda cursor: set(garbage.starts(cursor, self.topic)))
 
     def run(self, groups: set[str] | None, back: Back | None, rate: float | None) -> int:
-        """Move the letters of these groups (None: of all), and delete them; page by page, oldest first."""
+        """Redrive the dead letters of ``groups`` with ``back``; without ``back``, purge them. Return how many.
+
+        ``groups``: None selects all groups. ``rate``: messages a second. The oldest dead letters come first.
+        """
         with session.explained(self.using):
             there = letters.groups(self.using, self.dead_topic)
             chosen = there if groups is None else there & groups
@@ -161,7 +179,7 @@ class Letters:
             return total
 
     def batch(self, page: Sequence[int], back: Back | None, left: int | None = None) -> Batch:
-        """Send these letters back, or delete them, up to ``left`` of them: one transaction."""
+        """Redrive these dead letters, or purge them without ``back``: at most ``left``, in one transaction."""
         one = partial(self._one, page=page, left=left, back=back)
         done = session.run(self.using, one)
         if back is not None:
@@ -169,7 +187,7 @@ class Letters:
         return done
 
     def _pages(self, wanted: Wanted) -> Iterator[list[int]]:
-        """Offsets, as many as are moved at once."""
+        """Yield lists of offsets. Each list is small enough for one transaction."""
         position, last = 0, log.newest(self.using, self.dead_topic)
         while found := letters.sizes(self.using, wanted, position, last, AT_ONCE):
             page: list[int] = []
@@ -186,12 +204,12 @@ class Letters:
     def _one(
         self, cursor: CursorWrapper, *, page: Sequence[int], left: int | None, back: Back | None
     ) -> Batch:
-        """What another has locked, who moves it too, is left to him.
+        """Redrive or purge the dead letters of a page, except those locked by another transaction.
 
-        What goes ``back`` goes to groups, which must still be registered, or it would be nobody's.
+        A redrive skips dead letters whose group is not registered, because no group would receive the message.
         """
         if back is not None:
-            back.gone = []  # Of a try that was undone.
+            back.gone = []  # An earlier try was rolled back.
         free = page if self.dry_run else sorted(garbage.lock_free(cursor, page))
         found = [Letter(row, self.dead_topic) for row in letters.read(cursor, free)] if free else []
         fitting = [letter for letter in found if self.wanted(letter)][:left]
@@ -213,14 +231,14 @@ class Letters:
 
 
 class Letter:
-    """A dead letter: its row, and what filters and editors see of it."""
+    """A dead letter: its row, and the message that filters and editors receive."""
 
     def __init__(self, row: dict[str, Any], topic: str) -> None:
         self.row, self.topic = row, topic
 
     @property
     def is_ours(self) -> bool:
-        """Whether its metadata are as ``publish`` writes them."""
+        """True if the metadata have the form that ``publish`` writes."""
         found = json.loads(self.row["metadata"])
         return isinstance(found, dict) and all(
             isinstance(found.get(name), kind)
@@ -229,7 +247,10 @@ class Letter:
 
     @cached_property
     def metadata(self) -> dict[str, Any]:
-        """Kind, headers and encoding of whatever stands there: it may be here just because these cannot be read."""
+        """Kind, headers and encoding, with defaults for what cannot be read.
+
+        The message may be a dead letter because its metadata cannot be read.
+        """
         return inspected.metadata(self.row["metadata"])
 
     @cached_property
@@ -266,4 +287,4 @@ def _return(letter: Letter, edit: Edit | None, max_bytes: int) -> Return:
 
 
 _pause = threading.Event()
-"""Never set: waiting on it sleeps."""
+"""An event that is never set: ``wait`` only sleeps."""

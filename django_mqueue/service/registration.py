@@ -1,4 +1,4 @@
-"""Register and unregister consumer groups: deletion waits for those that are registered."""
+"""Register and unregister consumer groups. Garbage collection waits for the registered groups of a topic."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .settling import Settler
 Start = Literal["earliest", "latest"] | datetime | int
 
 SETTLE_FOR = 2.0
-"""Seconds that ``start="latest"`` looks for a quiet moment; without one it starts lower, never higher."""
+"""Seconds that a start waits until the end of the log is settled. After that it starts lower, never higher."""
 
 
 def check_group(group: str) -> str:
@@ -28,7 +28,7 @@ def check_group(group: str) -> str:
 
 
 def check_start(start: object) -> None:
-    """Raise ``TypeError`` or ``ValueError`` for what no start can be."""
+    """Raise ``TypeError`` or ``ValueError`` if ``start`` is no valid start."""
     if start in ("earliest", "latest") and isinstance(start, str):
         return
     if isinstance(start, datetime):
@@ -40,18 +40,30 @@ def check_start(start: object) -> None:
 
 
 def topic_limit() -> int:
-    """Groups may consume dead-letter topics too, whose names are longer, and which have dead letters themselves."""
+    """Return the maximum length of a topic's name, for groups that consume it.
+
+    Groups may also consume dead-letter topics. These have longer names, and may have dead letters themselves.
+    """
     return names.TOPIC_MAX + conf.DLQ_SUFFIX_MAX
 
 
 def subscribe(topic: str, group: str, start: Start = "earliest", *, using: str | None = None) -> bool:
-    """Register a group: from now on nothing of the topic is deleted until the group is done with it.
+    """Register a group for a topic: from now on no message is deleted before the group is done with it.
 
-    ``start`` is where it begins: ``"earliest"`` with all that the log still holds; ``"latest"`` with what is
-    published from now on (and perhaps a few from just before, rather than lose one that commits late); an
-    aware datetime with the first message that was published then or later, and with messages directly before it
-    whose times are out of order; an offset with that message. Returns whether
-    the group is new; a registered one keeps its place, whatever ``start`` says.
+    ``start`` says where the group begins:
+
+    * ``"earliest"``: with all messages that the log still holds.
+    * ``"latest"``: with messages that are published from now on. It may also get a few messages from just before, so
+      that it misses no message that commits late.
+    * an aware datetime: with the first message that was published at that time or later. It also gets messages directly
+      before this message, if their times are out of order.
+    * an offset: with the message at this offset.
+
+    ``using``: the database alias. None: ``MQUEUE["DATABASE"]``.
+
+    Returns whether the group is new. A registered group keeps its position, whatever ``start`` says.
+
+    Raises ``TypeError`` or ``ValueError`` for invalid arguments.
     """
     names.check_topic(topic, topic_limit())
     check_group(group)
@@ -65,7 +77,7 @@ def subscribe(topic: str, group: str, start: Start = "earliest", *, using: str |
         settled = max(offsets.lock_topic(alias, cursor, topic), known)
         if offsets.is_registered(cursor, group, topic):
             return False, False
-        rest = removing.begin(cursor, topic, group)  # Left by an unsubscribe: it would hide messages.
+        rest = removing.begin(cursor, topic, group)  # Rows from before an unsubscribe would hide messages.
         offsets.raise_settled(cursor, topic, settled)
         offsets.register(cursor, group, topic, min(above, settled), resetting=rest)
         return True, rest
@@ -77,21 +89,24 @@ def subscribe(topic: str, group: str, start: Start = "earliest", *, using: str |
 
 
 def is_registered(topic: str, group: str, using: str) -> bool:
-    """Whether the group is registered for the topic."""
+    """Return whether the group is registered for the topic."""
     return offsets.registration(using, group, topic) is not None
 
 
 def groups_of(using: str, topic: str) -> list[str]:
-    """The groups that are registered for a topic, by name."""
+    """Return the names of the groups that are registered for a topic, sorted."""
     return sorted(session.run(using, lambda cursor: garbage.starts(cursor, topic)))
 
 
 def unsubscribe(topic: str, group: str, *, using: str | None = None) -> bool:
-    """Forget a group: it holds back no deletion any more, its workers stop. Whether it was registered.
+    """Unregister a group: it no longer holds back deletion, and its workers stop.
 
-    What it has done is forgotten with it; subscribing again starts anew. Leases, delivery state and positions beyond
-    the first 1,000 rows are deleted in batches, each committed by itself, after the caller's transaction if there is
-    one. If the process dies before all are deleted, workers of the topic delete the rest.
+    The state of the group is deleted. If it subscribes again, it is a new group. Leases, delivery states and positions
+    beyond the first 1,000 rows of each are deleted in batches, each in its own transaction. If the caller has a
+    transaction, this happens after its commit. If the process dies before all rows are deleted, workers of the topic
+    delete the rest.
+
+    Returns whether the group was registered. Raises ``TypeError`` or ``ValueError`` for invalid names.
     """
     names.check_topic(topic, topic_limit())
     check_group(group)
@@ -109,9 +124,11 @@ def unsubscribe(topic: str, group: str, *, using: str | None = None) -> bool:
 
 
 def start_above(using: str, topic: str, start: Start, settle_for: float | None = None) -> tuple[int, int]:
-    """(offset above which a start lies, settled offset): the start may not lie above what is settled.
+    """Return (offset above which a start lies, settled offset). For ``"earliest"`` both are 0.
 
-    It looks for a quiet moment for ``settle_for`` seconds, ``SETTLE_FOR`` unless told.
+    A group must not start above the settled offset, but the first number may be higher if ``start`` is an offset. The
+    call waits up to ``settle_for`` seconds (default ``SETTLE_FOR``) until the end of the log is settled. In a
+    transaction of the caller it does not wait.
     """
     if start == "earliest":
         return 0, 0
@@ -127,14 +144,18 @@ def start_above(using: str, topic: str, start: Start, settle_for: float | None =
 
 
 CLOCK_SPREAD = timedelta(hours=1) // timedelta(milliseconds=1)
-"""``published_at`` rises with the offset, except where the server's clock was behind or statements overtook each other:
-by less than this, or for fewer than ``NEIGHBOURS`` messages."""
+"""Milliseconds by which ``published_at`` may be out of order. It rises with the offset, except if the server's clock
+was behind, or if statements overtook each other. Such an error is smaller than this, or has fewer than ``NEIGHBOURS``
+messages."""
 
 NEIGHBOURS = 1000
 
 
 def last_before(using: str, topic: str, moment: int, upto: int, spread: int = CLOCK_SPREAD) -> int:
-    """Return the offset before the first message that was published at ``moment`` or later; ``upto`` if none was."""
+    """Return the offset before the first message that was published at ``moment`` or later; ``upto`` if none was.
+
+    ``moment``: epoch milliseconds. ``spread``: milliseconds, as ``CLOCK_SPREAD``.
+    """
     first = log.first_since(using, topic, _long_before(using, topic, moment, upto, spread), upto, moment)
     return upto if first is None else first - 1
 
@@ -146,10 +167,11 @@ def newest_before(using: str, topic: str, moment: int, upto: int, spread: int) -
 
 
 def start_before(using: str, topic: str, moment: int, settled: int) -> int:
-    """Return the offset above which a group begins whose start is ``moment``.
+    """Return the offset above which a group begins whose start is ``moment`` (epoch milliseconds).
 
-    It begins with the first message that was published then or later, or before it with messages whose times are out
-    of order: the clock was behind, and they may have been published later than they say.
+    The group begins with the first message that was published at ``moment`` or later. It begins earlier if messages
+    before that message have times out of order. The clock was behind then, so these messages may be newer than their
+    times say.
     """
     low = _long_before(using, topic, moment, settled, CLOCK_SPREAD)
     first = log.first_since(using, topic, low, settled, moment)
@@ -158,7 +180,7 @@ def start_before(using: str, topic: str, moment: int, settled: int) -> int:
 
 
 def _long_before(using: str, topic: str, moment: int, upto: int, spread: int) -> int:
-    """Return an offset up to which all was published before ``moment``."""
+    """Return an offset. All messages up to it were published before ``moment``."""
     return _bisected(using, topic, upto, lambda earliest, latest: latest < moment - spread)[0]
 
 

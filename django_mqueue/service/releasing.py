@@ -1,4 +1,4 @@
-"""Leases that are taken from their holders by hand: others go on where those hang."""
+"""Forced release of leases: another worker can take over if the holder of a lease hangs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .loading import batches
 from .registration import check_group, topic_limit
 
 PATIENCE = 2.0
-"""Seconds that a lease may be locked, by a claim or an answer under way, before it is left alone."""
+"""Seconds for which ``release`` tries to release a lease that a claim or an ack has locked."""
 
 INCARNATION_MAX = 32
 
 
 @dataclass(frozen=True)
 class Held:
-    """A lease that somebody holds."""
+    """A lease that is held. ``owner``: the name of the subscriber. ``holder``: its incarnation."""
 
     partition: str
     owner: str
@@ -41,7 +41,10 @@ def held(
     holder: str | None = None,
     using: str | None = None,
 ) -> list[Held]:
-    """What ``release`` with the same arguments would set free now, by partition."""
+    """Return the leases that ``release`` with the same arguments would release now, sorted by partition.
+
+    Raises the same exceptions.
+    """
     alias = _checked(topic, group, partition, subscriber, holder, using)
     with session.explained(alias):
         _registered(alias, topic, group)
@@ -58,18 +61,24 @@ def release(
     holder: str | None = None,
     using: str | None = None,
 ) -> Released:
-    """Take leases from their holder and set them free, as if they had run out: one partition's, or all of a subscriber.
+    """Release leases as if they had expired: the lease of one partition, or all leases of a subscriber.
 
-    The holder is fenced. What it was given of these partitions is delivered again, at once, by whoever takes them next;
-    its handlers that run now may run beside that, and their answers are refused (``StaleDelivery``). A worker that is
-    alive may take its partitions again: to be rid of it, stop it.
+    * ``partition``: a key, or the name of a partition of messages without keys.
+    * ``subscriber``: the name of a subscriber. Give ``partition``, ``subscriber`` or both.
+    * ``holder``: an incarnation. Only leases that it holds are released. None: any incarnation.
+    * ``using``: the database alias. None: ``MQUEUE["DATABASE"]``.
 
-    ``partition`` is a key, or the name of one of the partitions of messages without a key. ``holder``: only what this
-    incarnation holds; without it, who holds the lease at the beginning of the call. Who comes to hold one meanwhile is
-    left alone. A lease that its holder has locked, in a transaction that goes on, is left to it after two seconds;
-    inside a transaction of the caller at once. Each 200 are one transaction.
+    The holder is fenced. Its open deliveries of these partitions are delivered again at once by the next holder. Its
+    handlers may still be running then, at the same time as the new ones. Their acks raise ``StaleDelivery``. A worker
+    that is alive may take its partitions again. To prevent this, stop the worker.
 
-    Raises ``NotRegistered``, and ``TypeError`` or ``ValueError`` for what nobody can be called.
+    The call finds the leases when it begins. A lease that has another holder meanwhile stays with the new holder. A
+    lease that its holder has locked, in an open transaction, stays with it after two seconds. In a transaction of the
+    caller the call does not wait for it. Each transaction releases at most 200 leases.
+
+    Returns the partitions that were released, that were locked, and whose leases have changed meanwhile.
+
+    Raises ``NotRegistered``, and ``TypeError`` or ``ValueError`` for invalid arguments.
     """
     alias = _checked(topic, group, partition, subscriber, holder, using)
     with session.explained(alias):
@@ -115,7 +124,7 @@ def _checked(
     holder: str | None,
     using: str | None,
 ) -> str:
-    """The database's alias, if the names can be some."""
+    """Check the arguments. Return the database alias."""
     names.check_topic(topic, topic_limit())
     check_group(group)
     if partition is None and subscriber is None:

@@ -1,4 +1,4 @@
-"""Answers kept for a moment in Django's cache, for pages that many look at and that look again by themselves."""
+"""Short-lived answers in Django's cache, for pages that many users open and that reload by themselves."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from django.core.cache import cache
 Answer = TypeVar("Answer")
 logger = logging.getLogger("django_mqueue")
 VERSION = 4
-"""Of the classes that are kept: another after a change of their fields."""
+"""The version of the cached classes. Increase it after a change of their fields."""
 
 
 def remembered(using: str, question: tuple[Any, ...], max_age: float, ask: Callable[[], Answer]) -> Answer:
-    """The answer to a question to a database, asked now if none is kept; ``max_age`` (seconds) 0: always now.
+    """Return the cached answer to a question about a database, or call ``ask`` and cache its answer.
 
-    Only numbers and names are kept, never payloads. A cache that fails costs its use, no more.
+    ``max_age``: the seconds for which an answer is cached; 0: never use the cache. Only numbers and names are cached,
+    never payloads. If the cache fails, the error is logged, and ``ask`` is called.
     """
     if max_age <= 0:
         return ask()
@@ -29,7 +30,7 @@ def remembered(using: str, question: tuple[Any, ...], max_age: float, ask: Calla
     except Exception:
         logger.warning("the cache failed; asking the database", exc_info=True)
         return ask()
-    # The question beside its answer: a key that another wrote is no answer.
+    # The question is cached with its answer, so that a value that other code wrote under the key is ignored.
     if isinstance(kept, tuple) and len(kept) == 2 and kept[0] == question:
         found: Answer = kept[1]
         return found

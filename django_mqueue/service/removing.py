@@ -1,4 +1,4 @@
-"""Remove what a group has done with a topic, after a reset or an unsubscribe: in bounded transactions."""
+"""Remove a group's leases, delivery state and positions after a reset or unsubscribe, in bounded transactions."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ..store import garbage, offsets, removal, session
 
 
 def begin(cursor: CursorWrapper, topic: str, group: str) -> bool:
-    """Remove a bounded part; whether a rest is left, which ``finish`` removes. Waits for no lock of a handler.
+    """Remove up to 1,000 rows of each table. Return whether rows are left, which ``finish`` removes.
 
-    The topic must be locked and the group not be registered. If a rest is left, the caller may register the group only
-    as ``resetting``.
+    Skips rows that other transactions, such as a handler's, have locked. The topic must be locked, and the group must
+    not be registered. If rows are left, the caller may register the group only as ``resetting``.
     """
     for table in removal.START:
         removal.piece(cursor, group, topic, {table: removal.START[table]})
@@ -27,10 +27,10 @@ def begin(cursor: CursorWrapper, topic: str, group: str) -> bool:
 
 
 def finish(using: str, topic: str, group: str) -> None:
-    """Remove what is left, waiting for locks: now, or when the caller's transaction is committed.
+    """Remove the rows that are left, and wait for locks: now, or after the commit of the caller's transaction.
 
-    Workers remove it piece by piece if this is a worker's loop, which must not wait, or if Django calls no hook at the
-    end of the caller's transaction.
+    Return at once in a worker's loop, which must not wait, and if Django calls no hook after the caller's commit. Then
+    workers remove the rows piece by piece.
     """
     if session.calls_hooks(using):
         transaction.on_commit(partial(finish, using, topic, group), using=using, robust=True)
@@ -42,22 +42,22 @@ def finish(using: str, topic: str, group: str) -> None:
 
 
 def unfinished(using: str, topic: str) -> Removal | None:
-    """A removal that nobody may be working on; any, because one may wait for a lock for long."""
+    """Return a random unfinished removal, or None. A fixed choice might wait long for one lock."""
     groups = removal.unfinished(using, topic)
     return Removal(using, topic, random.choice(groups)) if groups else None
 
 
 class Removal:
-    """The rest of one removal. Several processes may work on it at once."""
+    """The remaining work of one removal. Several processes may do it at once."""
 
     def __init__(self, using: str, topic: str, group: str) -> None:
         self.using, self.topic, self.group = using, topic, group
         self._reached = removal.START
 
     def step(self, *, wait: bool = False) -> bool:
-        """Remove the next piece, in one transaction; whether to go on.
+        """Remove the next piece in one transaction. Return whether to call ``step`` again.
 
-        Without ``wait`` it ends, too, where another transaction holds what it needs.
+        Without ``wait``, also return False if another transaction holds a lock that is needed.
         """
         if self._piece(wait=wait):
             return True
@@ -65,7 +65,7 @@ class Removal:
         if session.run(self.using, partial(self._end, wait=wait)):
             return False
         if wait:
-            # Without any other lock: a handler's transaction may hold a row for long.
+            # Wait with no other lock held: a handler's transaction may lock a row for long.
             session.run(self.using, lambda cursor: removal.is_done(cursor, self.group, self.topic, wait=True))
         return wait
 
@@ -80,7 +80,7 @@ class Removal:
         return reached is not None
 
     def _end(self, cursor: CursorWrapper, *, wait: bool) -> bool:
-        """Delete the mark and let the group begin, if nothing is left; whether there is no mark any more."""
+        """Delete the mark and let the group begin, if no rows are left. Return whether the mark is known to be gone."""
         if wait:
             offsets.lock_topic(self.using, cursor, self.topic)
         elif garbage.lock_topic_if_due(cursor, self.topic, 0) is None:

@@ -1,4 +1,4 @@
-"""Answering requests: with a reply, or with the reason why there will be none."""
+"""Fill the reply box of a request: with a reply, or with the reason why there will be none."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ if TYPE_CHECKING:
     from .delivery import Delivery
 
 AGAIN = 0.03
-"""Seconds between two looks at a box that another handler is just filling."""
+"""Seconds between two checks of a box that another handler is filling."""
 
 
 def reply(delivery: Delivery, payload: Any, kind: str, headers: Mapping[str, Any] | None) -> bool:
-    """Fill the box of the delivery's request, in the caller's transaction. Return whether this is the answer.
+    """Fill the reply box of a delivery's request, in the caller's transaction.
 
-    While another fills it in a transaction that is not ended, this waits for it, until the request's deadline: it may
-    be rolled back. Raises ``NotARequest``, or ``TypeError`` or ``ValueError`` for bad arguments.
+    Return True if this is the reply that the requester gets. Return False if the box is filled already, past its
+    deadline or deleted. If an open transaction is filling the box, wait for it until the request's deadline, because it
+    may roll back. Raise ``NotARequest``, or ``TypeError`` or ``ValueError`` for bad arguments.
     """
     box = delivery.box
     if box is None:
@@ -47,7 +48,7 @@ def reply(delivery: Delivery, payload: Any, kind: str, headers: Mapping[str, Any
         return True
     found = replies.look(using, box)
     if found is not None and found.failures is not None:
-        return False  # Perhaps filled in this very transaction: nobody else sees that yet.
+        return False  # Perhaps this transaction filled it, which other connections cannot see.
     with committed_now(using) as now:
         if now != using:
             found = replies.look(now, box)
@@ -66,9 +67,10 @@ def _is_open(found: replies.Content | None) -> bool:
 def tell_failure(
     cursor: CursorWrapper, topic: str, offset: int, letter: dead.Copied, group: str, error: str
 ) -> None:
-    """Where a dead letter was a request that no other group can answer now, its requester need not wait on.
+    """Report the failure of a dead-lettered request to its requester, if no other group can still reply.
 
-    Belongs to the transaction that makes the letter, in a worker's loop: waits for nobody.
+    This is part of the transaction that stores the dead letter. It never waits for a lock, because a worker's loop
+    calls it.
     """
     box = box_in(letter.metadata, topic, letter.original_id)
     if box is None or not replies.is_last_hope(cursor, offset, group):
@@ -78,4 +80,4 @@ def tell_failure(
 
 
 _pause = threading.Event()
-"""Never set: waiting on it sleeps."""
+"""An event that is never set: waiting on it sleeps."""

@@ -1,4 +1,4 @@
-"""Request and reply: a message that is answered, and the wait for the answer."""
+"""Requests: publish a message, and wait for the reply."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from .publish import check, publish_request
 
 FIRST_PAUSE, GROWTH = 0.005, 1.5
 LAST_LOOKS, LAST_PAUSE = 5, 0.02
-"""At the deadline: how often, and seconds apart, to look at a box that somebody is just filling."""
+"""At the deadline: the number of checks of a box that is being filled, and the seconds between two checks."""
 LOOKS_AFTER_A_LOSS = 150
 
 answering_here: ContextVar[Callable[[str, str], object] | None] = ContextVar("answering_here", default=None)
-"""For tests: what runs the handlers of (topic, database) in place of workers, so that nobody is waited for."""
+"""For tests: a function that runs the handlers of (topic, database) in place of workers, so that no request waits."""
 
 
 def request(
@@ -48,16 +48,16 @@ def request(
     group: str | None = None,
     using: str | None = None,
 ) -> Reply:
-    """Publish a message, and wait up to ``timeout`` seconds for the reply that a handler gives with ``message.reply``.
+    """Publish a message, and wait up to ``timeout`` seconds until a handler calls ``message.reply``. Return the reply.
 
-    The other arguments are those of ``publish``. Each group of the topic gets the message, and the first reply counts;
-    ``group`` asks one alone. The request commits by itself, and its deadline is held by the database's clock.
+    The other arguments are as for ``publish``. Each group of the topic gets the message, and the first reply counts.
+    With ``group``, only that group gets it. The request commits by itself. The deadline goes by the database's clock.
 
-    Raises ``RequestTimeout`` when no reply was committed in time (the message stays what it is, and is handled);
-    ``RequestFailed`` when the message was dead-lettered by the only group that could have answered;
-    ``DuplicateMessage`` if the topic holds the ``id`` already; ``MQueueError`` inside a transaction, where nobody would
-    see the request before its end; ``NotRegistered`` for an unknown ``group``; ``TypeError`` or ``ValueError`` for bad
-    arguments before any SQL.
+    Raises ``RequestTimeout`` if no reply was committed in time; the message stays in the log, and workers handle it.
+    Raises ``RequestFailed`` if the only group that could still reply has dead-lettered the message. Raises
+    ``DuplicateMessage`` if the topic already holds the ``id``. Raises ``MQueueError`` inside a transaction, because no
+    worker would see the request before the commit. Raises ``NotRegistered`` for an unknown ``group``, and ``TypeError``
+    or ``ValueError`` for bad arguments, before any SQL.
     """
     question = Question(topic, OutgoingMessage(payload, key, id, kind, headers, group=group), timeout, using)
     try:
@@ -82,7 +82,7 @@ async def arequest(
     group: str | None = None,
     using: str | None = None,
 ) -> Reply:
-    """``request`` for asynchronous callers: while it waits it holds no thread."""
+    """Do the same as ``request``, for asynchronous callers. It holds no thread while it waits."""
     question = Question(topic, OutgoingMessage(payload, key, id, kind, headers, group=group), timeout, using)
     look = sync_to_async(question.look)
     try:
@@ -96,7 +96,7 @@ async def arequest(
 
 
 class Question:
-    """One request: asked, looked after, and abandoned in the end."""
+    """One request: ``ask`` publishes it, ``look`` checks for the reply, ``abandon`` deletes its box."""
 
     def __init__(
         self, topic: str, message: OutgoingMessage, timeout: float | timedelta, using: str | None
@@ -128,7 +128,10 @@ class Question:
             self._here(self.topic, self.using)
 
     def look(self) -> Reply | None:
-        """The reply, if it is there; else ``pause`` is how many seconds to wait before the next look."""
+        """Return the reply; None if there is none yet. Then wait ``pause`` seconds before the next call.
+
+        Raise ``RequestTimeout`` or ``RequestFailed`` if there will be none.
+        """
         assert self._box is not None
         found = replies.look(self.using, self._box)
         is_open = found is not None and found.failures is None
@@ -151,10 +154,12 @@ class Question:
         )
 
     def abandon(self) -> None:
-        """Leave nothing behind, if the database lets us; a worker, or another requester, sees to it else."""
+        """Delete the box. If the database cannot do it now, a worker or another requester deletes it later."""
         try:
             self._take()
-        except Error:  # A killed connection tells so in many ways; its locks may be there for a moment more.
+        except (
+            Error
+        ):  # A killed connection raises many kinds of errors, and its locks may last a moment longer.
             if not session.in_transaction(self.using):
                 session.discard(self.using)
                 with suppress(Error):
@@ -162,13 +167,13 @@ class Question:
 
     def _publish(self, cursor: CursorWrapper) -> Published:
         message = self.message
-        # Known before the commit, whose answer may get lost.
+        # Choose the id here, because the result of the commit may get lost.
         id = uuid7() if message.id is None else message.id
         self._box = replies.open_box(cursor, self.topic, id, uuid7(), self.timeout_ms)
         return publish_request(self.topic, message, self._box, self.using)
 
     def _last_look(self) -> replies.Content | None:
-        """Take the box as it is at the deadline. What is committed is counted, also what is just being committed."""
+        """Take the box at the deadline. A reply counts if it is committed, or is just being committed."""
         for _ in range(LAST_LOOKS):
             if (found := self._take()) is not None:
                 return found
@@ -176,7 +181,7 @@ class Question:
         return None
 
     def _take_when_free(self) -> None:
-        """Take the box, if it is there: a server that is busy does not end a killed connection at once."""
+        """Take the box if it exists. Retry, because a busy server does not end a killed connection at once."""
         for _ in range(LOOKS_AFTER_A_LOSS):
             if self._take() is not None or self._box is None or replies.look(self.using, self._box) is None:
                 return
@@ -195,7 +200,7 @@ _swept: dict[tuple[str, str], tuple[Leftovers, float]] = {}
 
 
 def _sweep(using: str, topic: str) -> None:
-    """Where no worker runs, requesters see to what dead ones have left: each process, as often as workers would."""
+    """Delete a page of expired boxes, once per ``GC_INTERVAL`` in this process. It is needed if no worker runs."""
     leftovers, due = _swept.get((using, topic)) or (Leftovers(using, topic), 0.0)
     now = time.monotonic()
     if now >= due or due == 0.0:
@@ -204,4 +209,4 @@ def _sweep(using: str, topic: str) -> None:
 
 
 _pause = threading.Event()
-"""Never set: waiting on it sleeps."""
+"""An event that is never set: waiting on it sleeps."""

@@ -1,4 +1,4 @@
-"""Messages that are not due yet: list them, cancel them, give them another time."""
+"""List, cancel and reschedule scheduled messages."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ def scheduled(
     before: datetime | None = None,
     using: str | None = None,
 ) -> Iterator[ScheduledMessage]:
-    """The messages of a topic that are not due yet (or not yet in the log), the next due first.
+    """Return an iterator over the scheduled messages of a topic, the next due first.
 
-    ``id`` with ``key`` (None for a keyless message) and ``group`` names one, as for ``cancel``; ``before``: only those
-    due before that aware datetime. Messages that wait long for a retry are among them, with ``group`` and ``attempts``.
-    Read by pages of 500, as far as the caller goes on. Raises ``TypeError`` or ``ValueError`` for bad arguments.
+    It includes due messages that are not in the log yet, and parked retries, which have ``group`` and ``attempts``.
+    ``id`` with ``key`` (None for a message without a key) and ``group``: only this message, as for ``cancel``.
+    ``before`` (an aware datetime): only messages that are due before it. The iterator reads pages of 500 when they are
+    needed. Raises ``TypeError`` or ``ValueError`` for bad arguments.
     """
     topic = names.check_publish_topic(topic, conf.dead_letter_suffixes())
     until = None if before is None else moment_ms("before", before)
@@ -55,11 +56,11 @@ def cancel(
     group: str | None = None,
     using: str | None = None,
 ) -> bool:
-    """Cancel a scheduled message, in the caller's transaction: whether it was still scheduled.
+    """Cancel a scheduled message, in the caller's transaction. Return whether it was still scheduled.
 
-    ``id``, ``key`` and ``group`` are those that it was published with. False: there is none, or it has fallen due; if
-    it falls due at this moment, that is waited for (not at REPEATABLE READ, where that counts as gone). True, and the
-    transaction is rolled back: it comes when it was to.
+    ``id``, ``key`` and ``group`` are the same as in ``publish``. False: no such message is scheduled, for example
+    because a worker has moved it into the log. If a worker is just moving it, the call waits; at REPEATABLE READ
+    it does not, and returns False. If the caller's transaction rolls back, the message stays scheduled.
     """
     return _change(topic, id, key, group, using, None)
 
@@ -74,10 +75,10 @@ def reschedule(
     group: str | None = None,
     using: str | None = None,
 ) -> bool:
-    """Give a scheduled message another time, in the caller's transaction: whether it was still scheduled.
+    """Give a scheduled message another time, in the caller's transaction. Return whether it was still scheduled.
 
-    ``delay`` (seconds from now or a timedelta; 0: as soon as possible) or ``at`` (an aware datetime). The other
-    arguments are those of ``cancel``, and so is what False means.
+    ``delay`` (seconds from now or a timedelta; 0: as soon as possible) or ``at`` (an aware datetime): the new time. The
+    other arguments and the result are the same as for ``cancel``. Raises ``ValueError`` without ``delay`` and ``at``.
     """
     if delay is None and at is None:
         raise ValueError("reschedule needs delay or at: when is the message to come?")

@@ -1,4 +1,4 @@
-"""Settling: which offsets are decided, so that no transaction can still commit one of them.
+"""Settling: find the offset at or below which no transaction can still commit a message.
 
 AUTO_INCREMENT hands out an offset when a row is inserted, not when it commits. See store/gates.py and
 docs/explanation/protocol.md.
@@ -13,11 +13,12 @@ from ..store.log import Mark
 
 
 class Settler:
-    """Finds the settled offset of one topic, a little with each call, and shares it with all workers.
+    """Finds the settled offset of one topic, one step per call, and shares it with all workers.
 
-    ``told``: as much of it as the topic's row says. Both move back with a database that is set back, as by a failover
-    to a server that was behind. For who has more in memory: ``went_back``: that has shown; ``ends_early``: the log ends
-    before what was read of it, and that has not been settled: so it is then, or what was read was taken out.
+    ``told``: the settled offset in the topic's row. ``settled`` and ``told`` move back only if the database is restored
+    to an earlier state, for example by a failover to a server that lagged behind. ``went_back``: ``told`` has moved
+    back. ``ends_early``: the log has lost an unsettled offset that the caller has read. The cause is a restore, or the
+    message was deleted.
     """
 
     def __init__(self, using: str, topic: str) -> None:
@@ -31,25 +32,26 @@ class Settler:
 
     @property
     def pending(self) -> bool:
-        """Whether there is more to do: some slots were held when last looked at, or others are still to be told."""
+        """True if some slots were held at the last check, or if the topic's row is still to be updated."""
         return bool(self._busy) or self._untold is not None
 
     def advance(self, seen: int = 0) -> int:
-        """Go on with the round, or begin one at the newest committed offset; the settled offset.
+        """Continue the round, or begin one at the newest committed offset. Return the settled offset.
 
-        ``seen``: an offset that the caller has read. What is deleted in its time was settled before.
+        ``seen``: the highest offset that the caller has read; it is used for ``ends_early``. Garbage collection does
+        not cause ``ends_early``, because it deletes only settled messages.
 
-        An uncommitted offset below a committed one was handed out earlier, and its publisher holds a slot of
-        the gate since before that. So once each slot has been free *after* the newest offset was noted, all
-        at or below it is committed or gone. Never waits.
+        An uncommitted offset below a committed one was handed out earlier, and its publisher has held a slot of the
+        gate since before that. A round notes the newest committed offset. When each slot has been free once *after*
+        that, every offset at or below it is committed or will never be committed. Never waits for a lock.
         """
         if session.in_transaction(self.using):
-            # The slots' locks would last as long as the caller's transaction, and hold up publishers.
+            # Locks on the slots would last until the end of the caller's transaction, and block publishers.
             self.hear(offsets.settled(self.using, self.topic))
             return self.settled
         if not self._busy:
             self._noted = log.newest_mark(self.using, self.topic)
-            # The row comes second: it has what was settled, and then deleted, while this process stood still here.
+            # Read the row second: if this process stalls here, it covers what is settled and deleted meanwhile.
             self.hear(offsets.settled(self.using, self.topic))
             self.ends_early = self.ends_early or max(self._noted.offset, self.told) < seen
             if self._noted.offset <= self.settled:
@@ -68,7 +70,7 @@ class Settler:
         return self.settled
 
     def hear(self, known: int) -> None:
-        """Take note of what the topic's row says. It never moves back, but with the database."""
+        """Take over the settled offset of the topic's row. It moves back only after a restore of the database."""
         if known < self.told:
             self.went_back = True
             self._forget()
@@ -76,7 +78,7 @@ class Settler:
         self.settled = max(self.settled, known)
 
     def start_over(self) -> None:
-        """Forget all, and go on with what the topic's row says."""
+        """Forget everything, and continue from the settled offset in the topic's row."""
         self._forget()
         self.hear(offsets.settled(self.using, self.topic))
         self.went_back = self.ends_early = False
@@ -95,6 +97,6 @@ class Settler:
             return
         self._untold = None
         if known < offset:
-            # That message is there no more: deleted, or the log is an earlier one, of which nothing was found out.
+            # The noted message is gone. It was deleted, or this is a restored log in which nothing is settled yet.
             self.settled = 0
         self.hear(known)

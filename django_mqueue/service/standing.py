@@ -1,4 +1,4 @@
-"""How groups stand with a topic, in numbers: all of it bounded."""
+"""Bounded statistics of the groups of a topic."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from .oldest import oldest_open
 
 
 def counts(using: str, wanted: Wanted, cap: int, scan_limit: int) -> Counts:
-    """Of what is ``wanted``, up to ``cap`` of each status."""
+    """Count the wanted messages by status, up to ``cap`` for each status.
+
+    ``scan_limit``: about how many messages and partitions are read for each status. Raises ``NotRegistered``.
+    """
     found: dict[str, int] = {}
     more: set[str] = set()
     with session.explained(using):
@@ -25,7 +28,7 @@ def counts(using: str, wanted: Wanted, cap: int, scan_limit: int) -> Counts:
 
 
 def _count(using: str, wanted: Wanted, cap: int, scan_limit: int) -> tuple[int, bool]:
-    """How many, and whether there may be more."""
+    """Return the number of wanted messages, and whether there may be more."""
     look, count, scanned = Look(using, wanted, newest_first=False), 0, 0
     for step in look.source.walk(None, min(CHUNK, cap + 1, scan_limit)):
         count += sum(1 for _ in look.read(step, payloads=False, endless=True))
@@ -38,24 +41,24 @@ def _count(using: str, wanted: Wanted, cap: int, scan_limit: int) -> tuple[int, 
 
 
 def paused(using: str, topic: str, group: str) -> bool | None:
-    """Whether a group stands still; None if it is not registered."""
+    """Return whether a group is paused; None if it is not registered."""
     registration = offsets.registration(using, group, topic)
     return None if registration is None else registration.paused
 
 
 def reads_log(using: str, topic: str, group: str) -> bool:
-    """Whether a group reads the log by itself: nothing is delivered to it, and it cannot stand still."""
+    """Return whether a group reads the log itself. Such a group gets no deliveries and cannot be paused."""
     registration = offsets.registration(using, group, topic)
     return registration is not None and registration.reads_log
 
 
 def pauses(using: str, topic: str) -> dict[str, bool]:
-    """Whether each of a topic's groups stands still; without those that read the log by themselves."""
+    """Return for each group of a topic whether it is paused. Groups that read the log themselves are left out."""
     return offsets.pauses(using, topic)
 
 
 def standings(using: str, topic: str, partitions: int) -> list[Standing]:
-    """Of all groups that are registered, by name; at most so many partitions are looked at for each."""
+    """Return the state of all registered groups by name. Read at most ``partitions`` partitions for each group."""
     with session.explained(using):
         groups = session.single(using, lambda cursor: set(garbage.starts(cursor, topic)))
         return [one for group in sorted(groups) if (one := _standing(using, topic, group, partitions))]

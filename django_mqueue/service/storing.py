@@ -1,4 +1,4 @@
-"""Storing what is published: now or later, each id once."""
+"""Store published messages, in the log or among the scheduled messages, each id once."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ BYTES_PER_STATEMENT = 4 * 1_048_576
 
 @contextmanager
 def known_groups(cursor: CursorWrapper, topic: str, rows: Sequence[NewRow]) -> Iterator[None]:
-    """Say which group it is that is not registered.
+    """Raise ``NotRegistered`` if the block's INSERT fails because a group is not registered.
 
-    A caller's transaction at REPEATABLE READ looks first: the INSERT would lock the gap where the registration is
-    missing, and workers of other groups would wait.
+    In a caller's transaction at REPEATABLE READ, check before the block. Otherwise the INSERT would lock the gap where
+    the registration is missing, and block workers of other groups.
     """
     if keeps_snapshot(cursor.db.alias):
         check_groups(cursor, topic, rows)
@@ -48,7 +48,7 @@ def check_groups(cursor: CursorWrapper, topic: str, rows: Sequence[NewRow]) -> N
 
 
 def store_now(cursor: CursorWrapper, topic: str, row: NewRow, *, given: bool, replace: bool) -> Published:
-    """Append one message. ``given``: its id is the caller's; ``replace``: also takes that of a scheduled one."""
+    """Append one message. ``given``: the caller chose its id. ``replace``: it replaces a scheduled one of this id."""
     if not given:
         return _published(topic, row, log.insert(cursor, topic, [row]), True)
     replaced = replace and schedule.delete(cursor, topic, row.place)
@@ -59,9 +59,9 @@ def store_now(cursor: CursorWrapper, topic: str, row: NewRow, *, given: bool, re
 def store_scheduled(
     cursor: CursorWrapper, topic: str, one: ScheduledRow, *, given: bool, replace: bool
 ) -> Published:
-    """Schedule one message, unless its id is scheduled or in the log.
+    """Schedule one message, unless its id is scheduled or in the log. ``replace``: replace a scheduled one of this id.
 
-    The log is asked last: if the message of that id falls due at this moment, it has moved by then.
+    Read the log last. If the message of this id is being promoted at this moment, it is in the log by then.
     """
     if not given:
         return _published(topic, one.row, schedule.insert(cursor, topic, [one]), True)
@@ -88,13 +88,13 @@ def store_many(
     dues: Sequence[Due | None],
     given: Sequence[bool],
 ) -> list[Published]:
-    """Store messages, those that are due now first: what became of each, in their order."""
+    """Store messages, first those without a due time. Return a ``Published`` for each, in the given order."""
     answers: dict[int, Published] = {}
     now = [place for place, due in enumerate(dues) if due is None]
     later = {place: ScheduledRow(rows[place], due) for place, due in enumerate(dues) if due is not None}
     shelves: list[tuple[_Shelf, Sequence[int]]] = [
         (_Now(cursor, topic), now),
-        # Of one id given twice the first counts.
+        # If an id occurs twice, the first message counts.
         (_Later(cursor, topic, {row.place: row for row in reversed(later.values())}), list(later)),
     ]
     for shelf, places in shelves:
@@ -104,7 +104,7 @@ def store_many(
 
 
 class _Shelf(Protocol):
-    """Where rows go."""
+    """A destination of rows: the log, or the scheduled messages."""
 
     def existing(self, places: Sequence[Place], *, locking: bool = False) -> dict[Place, int]: ...
 
@@ -131,7 +131,7 @@ class _Later:
     scheduled: Mapping[Place, ScheduledRow]
 
     def existing(self, places: Sequence[Place], *, locking: bool = False) -> dict[Place, int]:
-        """First among the scheduled ones: what falls due at this moment is found in the log then."""
+        """Read the scheduled messages first: a message that is promoted meanwhile is then in the log."""
         waiting = log.existing_now(self.cursor, names.scheduled_topic(self.topic), places, locking=locking)
         return log.existing_now(self.cursor, self.topic, places, locking=locking) | waiting
 
@@ -174,7 +174,7 @@ def _insert_rest(
     there: dict[Place, int],
     given: list[Place],
 ) -> dict[Place, int]:
-    """Insert what is not there; a publisher that stored one of the ids meanwhile is waited for and believed."""
+    """Insert the missing rows. Wait for a publisher that stores one of the ids meanwhile, and use its row."""
     while True:
         missing = [key for key in fresh if key not in there]
         if not missing:

@@ -1,4 +1,4 @@
-"""Consuming by hand: ``Subscription``."""
+"""``Subscription``: consume messages by polling, without ``runconsumer``."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def refuse_in_transaction(using: str, what: str) -> None:
 
 
 def stop_safely(engine: Engine, unstarted: Sequence[Delivery], *, patient: bool = True) -> None:
-    """Leave the group, on a new connection if the old one has died meanwhile."""
+    """Leave the group, on a new connection if the old one is lost."""
     try:
         engine.stop(unstarted, patient=patient)
     except (DatabaseError, OSError) as error:
@@ -52,12 +52,12 @@ def stop_safely(engine: Engine, unstarted: Sequence[Delivery], *, patient: bool 
 
 
 def default_name() -> str:
-    """A name that no other subscriber has: host, process and four random bytes."""
+    """Return a name that no other subscriber has: host, process id and four random bytes."""
     return f"{socket.gethostname()[:80]}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def check_count(argument: str, value: object, most: int | None = None) -> int:
-    """``value`` if it is a whole number from 1 to ``most``. Raises naming the argument and the limit."""
+    """Return ``value`` if it is an int from 1 to ``most``. Raise an error that names the argument and the limit."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{argument} must be an int, not {type(value).__name__}")
     if value < 1 or (most is not None and value > most):
@@ -68,14 +68,16 @@ def check_count(argument: str, value: object, most: int | None = None) -> int:
 
 
 class Subscription:
-    """A member of a consumer group, consuming by hand; a context manager.
+    """A member of a consumer group that consumes by calling ``poll``. It is a context manager.
 
-    Entering registers the group if it is new (``start`` as for ``subscribe``) and joins it; leaving releases the
-    leases and deregisters, so that others take over at once. A subscriber that starts under the ``name`` of one
-    that is still there takes its place: the older one's polls give nothing, and soon raise ``FencedSubscription``.
-    ``strict`` delivers one message of a key at a time, in order; else up to ``batch_size`` of a partition are
-    out at once. What is not answered within ``visibility_timeout`` seconds is delivered again; ``max_attempts`` failed
-    attempts dead-letter it. Poll at least once in each ``LEASE_DURATION``, or the leases expire.
+    Entering the block registers the group if it is new (``start`` as for ``subscribe``) and joins it. Leaving the block
+    releases the leases and deregisters, so that other subscribers take over at once. A subscriber that starts under the
+    ``name`` of a running one replaces it: polls of the older one return nothing, and soon raise ``FencedSubscription``.
+
+    ``strict``: deliver one message of a key at a time, in order. Otherwise up to ``batch_size`` messages of a partition
+    are in flight at once. A message that is not settled within ``visibility_timeout`` (seconds or a timedelta) is
+    delivered again. After ``max_attempts`` failed attempts a message becomes a dead letter. Poll at least once in each
+    ``LEASE_DURATION``, or the leases expire.
     """
 
     def __init__(
@@ -117,7 +119,7 @@ class Subscription:
         self.close()
 
     def open(self) -> Subscription:
-        """Join the group; what entering the ``with`` block does."""
+        """Join the group, and return this subscription. Entering the ``with`` block calls this."""
         if self._engine is not None:
             raise MQueueError(f"subscription {self.name!r} is open already")
         refuse_in_transaction(self.using, "open a subscription")
@@ -130,7 +132,7 @@ class Subscription:
         return self
 
     def close(self) -> None:
-        """Release the leases and deregister. Deliveries still open may be delivered again at once, elsewhere."""
+        """Release the leases and deregister. Messages that are still in flight may be delivered again at once."""
         with self._polling:
             engine, self._engine = self._engine, None
             if engine is not None:
@@ -138,11 +140,13 @@ class Subscription:
         self._outbox.send()
 
     def poll(self, max_messages: int = 100) -> list[Delivery]:
-        """Do what is due, and return what is this subscriber's to handle now: perhaps nothing. Never waits.
+        """Do the work that is due, and return up to ``max_messages`` deliveries, perhaps none. Never wait for messages.
 
-        A message that an earlier subscriber (or this one) left unanswered comes alone, when nothing else is open:
-        if its worker dies again, it is known to be the cause. Raises ``FencedSubscription``, ``NotRegistered``,
-        ``ClosedSubscription``, or ``MQueueError`` inside a transaction, where a claim would be undone with it.
+        A message whose earlier delivery was not settled is delivered alone, when nothing else is in flight. If the
+        worker then dies, this message is the cause. After 10 seconds of waiting it is delivered alongside others.
+
+        Raises ``FencedSubscription``, ``NotRegistered``, ``GroupReadsLog`` or ``ClosedSubscription``. Raises
+        ``MQueueError`` inside a transaction, whose rollback would undo the claims.
         """
         check_count("max_messages", max_messages)
         refuse_in_transaction(self.using, "poll")
@@ -168,7 +172,11 @@ class Subscription:
                 return self._poll(engine, dispatch, max_messages)
 
     def ack(self, deliveries: Sequence[Delivery]) -> bool:
-        """Ack many in one statement. Raises ``StaleDelivery`` naming those that were not this one's any more."""
+        """Acknowledge many deliveries in one statement, and return True.
+
+        Raises ``StaleDelivery`` with the deliveries that this subscriber no longer holds; the others are acknowledged.
+        Raises ``TypeError`` or ``ValueError`` for anything that is not a delivery of this subscription.
+        """
         for delivery in deliveries:
             if not isinstance(delivery, Delivery):
                 raise TypeError(f"deliveries must be Delivery objects of this subscription, not {delivery!r}")

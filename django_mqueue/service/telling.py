@@ -1,6 +1,7 @@
-"""What signals tell: made after the commit, kept while locks are held, then sent by the thread that did it.
+"""Events for Django signals: made after the commit, queued while locks are held, then sent.
 
-Nothing is made when nobody listens. (The signals are in ``signals``; a worker process has a thread that sends them.)
+The thread that queued an event sends it; in a worker process, a separate thread does. A signal without receivers makes
+no event. ``signals`` defines the signals.
 """
 
 from __future__ import annotations
@@ -35,22 +36,22 @@ if TYPE_CHECKING:
 
 
 class Outbox:
-    """Events until their thread sends them. Each thread has its own, so that none waits for another's receivers."""
+    """A queue of events for each thread. No thread waits for the receivers of another thread's events."""
 
     def __init__(self) -> None:
         self._local = threading.local()
 
     def put(self, event: Event) -> None:
-        """Keep an event. Never waits; may be called with locks held."""
+        """Queue an event. Never waits; the caller may hold locks."""
         self._mine.append(event)
 
     def send(self) -> None:
-        """Send what this thread has put. Not with locks held, for receivers take their time."""
+        """Send the events that this thread has queued. The caller must hold no locks: receivers may be slow."""
         while event := self.take():
             event.send()
 
     def take(self) -> Event | None:
-        """The oldest event of this thread's."""
+        """Remove and return the oldest event of this thread; None if there is none."""
         return self._mine.popleft() if self._mine else None
 
     @property
@@ -63,16 +64,20 @@ class Outbox:
 
 @dataclass(frozen=True)
 class End:
-    """How a delivery ended. ``error``: None if it has not failed; ``again_in``: milliseconds, None for never."""
+    """The outcome of a delivery.
+
+    ``error``: the error of a failed attempt; None if it did not fail. ``again_in``: milliseconds until the message is
+    delivered again; None for never.
+    """
 
     error: str | None = None
     again_in: int | None = None
 
 
 def after_commit(using: str, send: Callable[[], None]) -> None:
-    """Call ``send`` once what was done is committed: now, or at the end of the caller's transaction.
+    """Call ``send`` after the commit: now, or when the caller's transaction commits.
 
-    In one that was begun by turning autocommit off nobody tells when that is: nothing is sent then.
+    In a transaction that was begun by turning autocommit off, never call it: Django runs no hook at its commit.
     """
     if connections[using].in_atomic_block:
         transaction.on_commit(send, using=using, robust=True)
@@ -83,10 +88,10 @@ def after_commit(using: str, send: Callable[[], None]) -> None:
 def published(
     using: str, topic: str, rows: Sequence[NewRow], dues: Sequence[Due | None], results: Sequence[Published]
 ) -> None:
-    """Messages were stored, in the caller's transaction. ``dues``: those of scheduled ones."""
+    """Send ``published`` after the commit of stored messages. ``dues``: a due time, or None, for each message."""
     if not signals.published.has_listeners(topic):
         return
-    new = [  # Without the payloads, which may be many until the commit.
+    new = [  # Without the payloads: many may accumulate until the commit.
         (row.content.metadata, row.group or None, due is not None, result)
         for row, due, result in zip(rows, dues, results, strict=True)
         if result.created or result.replaced
@@ -107,7 +112,7 @@ def published(
 
 
 def redriven(using: str, topic: str, found: Iterable[dict[str, Any]]) -> None:
-    """Dead letters (rows of ``letters.read``) went back."""
+    """Send ``redriven`` after the commit for redriven dead letters (rows of ``letters.read``)."""
     if not signals.redriven.has_listeners(topic):
         return
     details = [
@@ -127,13 +132,13 @@ def redriven(using: str, topic: str, found: Iterable[dict[str, Any]]) -> None:
 
 
 def dropped(outbox: Outbox, topic: str, **details: Any) -> None:
-    """A scheduled message was dropped when it was due; ``details``: using, id, key, group, reason."""
+    """Queue ``dropped`` for a scheduled message that promotion dropped. ``details``: using, id, key, group, reason."""
     if signals.dropped.has_listeners(topic):
         outbox.put(Event(signals.dropped, topic, details))
 
 
 def delivered(deliveries: Iterable[Delivery]) -> None:
-    """Deliveries go to their handler, or to who polls, now."""
+    """Queue ``delivered`` for deliveries that now go to a handler, or to the caller of ``poll``."""
     for delivery in deliveries:
         context = delivery.hold.answering.context
         if signals.delivered.has_listeners(context.topic):
@@ -141,7 +146,7 @@ def delivered(deliveries: Iterable[Delivery]) -> None:
 
 
 def ended(context: Context, deliveries: Iterable[Delivery], end: End) -> None:
-    """Deliveries were answered, and that is committed."""
+    """Queue the signals for deliveries whose outcome is committed, and send them."""
     for delivery in deliveries:
         if end.error is None:
             signal = signals.acked if end.again_in is None else signals.postponed
@@ -155,11 +160,11 @@ def ended(context: Context, deliveries: Iterable[Delivery], end: End) -> None:
 
 
 def buried(context: Context, ticket: Ticket, failures: int, error: str) -> None:
-    """A message that no handler had was dead-lettered."""
+    """Queue ``dead_lettered`` for a message that is in no handler: its worker died, or it cannot be decoded."""
     if not signals.dead_lettered.has_listeners(context.topic):
         return
     message_id: str | None = None
-    with suppress(DatabaseError):  # The next statement finds out, too.
+    with suppress(DatabaseError):  # The next statement fails in the same way.
         row = Row.objects.using(context.using).filter(offset=ticket.offset).first()
         if row is not None:
             message_id = row.message_id if row.original_id is None else row.original_id
@@ -204,7 +209,7 @@ def _who(context: Context) -> dict[str, Any]:
 
 
 def _of(context: Context, delivery: Delivery) -> dict[str, Any]:
-    """Of a delivery everything but its payload: thousands of them may wait for a slow receiver."""
+    """Return a delivery's fields without its payload: thousands of events may wait for a slow receiver."""
     return {
         **_who(context), "offset": delivery.offset, "id": delivery.id, "key": delivery.key, "kind": delivery.kind,
         "headers": MappingProxyType(delivery.headers), "attempt": delivery.attempt,

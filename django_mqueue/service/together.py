@@ -1,4 +1,4 @@
-"""Answers for many deliveries at once, and for deliveries whose handlers still run."""
+"""Settle or extend many deliveries at once, also while their handlers run."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ from .telling import End
 def put_back(
     answering: Answering, deliveries: Sequence[Delivery], delay: float | timedelta, error: str | None
 ) -> None:
-    """``nack`` (None: ``postpone``) for many that have attempts left, in one statement: they come again together.
+    """Nack deliveries that have attempts left, in one statement. If ``error`` is None, postpone them.
 
-    Raises ``StaleDelivery`` for those that are not this subscriber's any more; the others are put back.
+    All are due again after ``delay`` (seconds or a ``timedelta``). Raises ``StaleDelivery`` with the deliveries that
+    this subscriber no longer owns; the others are put back.
     """
     context, delay_ms = answering.context, to_ms("delay", delay)
     verb = "postpone" if error is None else "nack"
@@ -38,7 +39,7 @@ def put_back(
         if changed == len(tickets):
             return set()
         there = answers.look(cursor, mine)
-        # Token still theirs, and all as this answer leaves it: put back now, or by an earlier try committed unseen.
+        # Same token, and the state that this call produces: put back now, or by an earlier try with a lost result.
         return {ticket for ticket in tickets if there.get(ticket) != (False, False, failures[ticket])}
 
     stale = session.run(context.using, work) if todo else set()
@@ -55,10 +56,11 @@ def if_free(
     deliveries: Sequence[Delivery],
     answer: Callable[[list[Delivery]], Sequence[Delivery]],
 ) -> tuple[list[Delivery], list[Delivery]]:
-    """Call ``answer`` in a transaction for those that no other transaction has locked; return (locked, stale).
+    """Call ``answer`` in a transaction for the deliveries that no other transaction has locked.
 
-    The handler of a delivery that is answered for it may hold it locked, in a transaction that it never ends; so may
-    a ``reset`` that is not committed. The worker must not wait for them. ``answer`` returns those that are stale.
+    A handler that ran too long may hold a lock on its delivery, in a transaction that never ends. A ``reset`` that is
+    not committed also holds locks. The worker must not wait for them. ``answer`` returns the deliveries that are stale.
+    Returns (locked deliveries, stale deliveries).
     """
     context = answering.context
     tickets = [d.hold.ticket for d in deliveries]
@@ -80,9 +82,10 @@ def if_free(
 
 
 def prolong(answering: Answering, deliveries: Sequence[Delivery], visible_ms: int) -> None:
-    """``extend`` for those that can be at once: the others are being answered, or their handlers have locked them.
+    """Extend the deliveries that no other transaction has locked, to ``visible_ms`` from now.
 
-    A worker that waited here for a handler of its own would renew no lease meanwhile.
+    A handler, or the thread that settles a delivery, may have locked the others. If the worker waited for them, it
+    could not renew its leases.
     """
     context = answering.context
 
@@ -99,7 +102,7 @@ def prolong(answering: Answering, deliveries: Sequence[Delivery], visible_ms: in
 
 
 def give_back(answering: Answering, deliveries: Sequence[Delivery]) -> None:
-    """Give back what reached no handler, without a trace; except what another transaction has locked."""
+    """Put back deliveries that reached no handler, and count no attempt. Skip locked ones."""
     if not deliveries:
         return
     context = answering.context

@@ -1,4 +1,4 @@
-"""What topics hold, whoever consumes them."""
+"""Statistics of topics: the messages that each topic holds, for whatever group."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from .surveying import Surveyor, size_for
 
 
 def topic_figures(using: str, topics: Sequence[str], exact: int | None = None) -> dict[str, TopicFigures]:
+    """Return the figures of the topics, by name."""
     if not topics:
         return {}
     with session.explained(using):

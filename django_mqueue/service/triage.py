@@ -1,4 +1,4 @@
-"""Topics in the order of how bad they look at a glance, where there are too many to look at each."""
+"""Order topics by urgency, for when there are too many to read the figures of each."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ from .derived import BRANCHES
 from .loading import batches
 
 LETTERS = 100
-"""Dead letters that are counted of each topic."""
+"""The maximum number of dead letters that are counted for each topic."""
 
 
 def worst_first(using: str, topics: Sequence[KnownTopic]) -> list[KnownTopic]:
-    """Topics without a group come first, then those with groups that are paused or have no worker, then those with dead
-    letters; equal ones by name. A few statements for each 50 topics, whatever these hold."""
+    """Return the topics, the most urgent first.
+
+    Topics without a group come first. Next are topics with groups that are paused, are being reset or have no worker;
+    the more such groups, the earlier. Next are topics with dead letters. Equal topics are ordered by name. It takes a
+    few statements for each 50 topics, whatever these hold.
+    """
     with session.explained(using):
         still, dead = _still(using, topics), _dead(using, [known.topic for known in topics])
     return sorted(
@@ -31,7 +35,7 @@ def worst_first(using: str, topics: Sequence[KnownTopic]) -> list[KnownTopic]:
 
 
 def _still(using: str, topics: Sequence[KnownTopic]) -> set[tuple[str, str]]:
-    """Pairs of topic and group that deliver nothing: resetting, paused, or without a worker."""
+    """Return the pairs of topic and group that deliver nothing: resetting, paused, or without a worker."""
     pairs = [(known.topic, group) for known in topics for group in known.groups]
     found: set[tuple[str, str]] = set()
     for some in batches(pairs):
@@ -48,7 +52,7 @@ def _still(using: str, topics: Sequence[KnownTopic]) -> set[tuple[str, str]]:
 
 
 def _dead(using: str, topics: Sequence[str]) -> dict[str, int]:
-    """Dead letters by the topic that holds them."""
+    """Return the number of dead letters, by dead-letter topic."""
     found: dict[str, int] = {}
     for some in batches([conf.dead_letter_topic(topic) for topic in topics], BRANCHES):
         counted = figures.targets(using, some, LETTERS)

@@ -1,4 +1,4 @@
-"""Watermarks: how far a group is done with each of its partitions. Deletion follows them."""
+"""Watermarks: per partition, the offset up to which the group has finished all messages. They limit deletion."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ from .partition import Partition
 
 EVERY = 0.1
 SHARE = 0.2
-"""Of the time: at most this part goes into moving watermarks."""
+"""Maximum fraction of the time that goes into moving watermarks."""
 
 
 @dataclass
 class _Look:
-    """What one transaction found out about some partitions. ``settled``: so much is, as all workers know it.
+    """The result of one transaction for some partitions.
 
-    ``went_back``: the database was set back since memory was read. ``forgotten``: partitions whose position is gone.
-    ``busy``: partitions whose leases, or whose group's registration, another transaction has locked.
+    ``settled``: the settled offset that all workers share. ``went_back``: the database was restored since memory was
+    read. ``forgotten``: partitions whose position row is gone. ``places``: new positions. ``missed``: partitions and
+    offsets of undelivered messages that memory may lack. ``busy``: partitions whose lease, or whose group's
+    registration, another transaction has locked.
     """
 
     settled: int
@@ -37,7 +39,7 @@ class _Look:
 
 
 class Watermarks:
-    """Moves the watermarks of one subscriber's partitions that changed; never past what is settled."""
+    """Moves the watermarks of one subscriber's changed partitions, never above the settled offset."""
 
     def __init__(self, context: Context, feed: Feed) -> None:
         self.context, self.feed = context, feed
@@ -45,7 +47,7 @@ class Watermarks:
         self._next = -math.inf
 
     def tick(self, *, force: bool = False) -> None:
-        """Look at up to 200 partitions where something was finished, if it is time."""
+        """Move the watermarks of up to 200 changed partitions if due. ``force``: even if not due."""
         started = time.monotonic()
         context = self.context
         if context.paused or (started < self._next and not force):
@@ -58,7 +60,7 @@ class Watermarks:
             self._next = now + max(EVERY, (now - started) / SHARE)
 
     def _hear_settled(self) -> int:
-        """As much as all workers know; where it is more than before, watermarks that waited for that may move."""
+        """Return the shared settled offset. If it has changed, mark the partitions that wait for it as dirty."""
         context = self.context
         settled = self.feed.told(context.topic)
         if settled != self._settled:
@@ -68,7 +70,7 @@ class Watermarks:
         return settled
 
     def finish(self) -> None:
-        """Before stopping: settle what can be settled now and move all watermarks once."""
+        """Settle what can be settled now, and move all watermarks once. Call this before the subscriber stops."""
         self.feed.settle(self.context.topic)
         self._hear_settled()
         while self.context.dirty and not self.context.paused:
@@ -101,10 +103,10 @@ class Watermarks:
         load_again(context, look.forgotten)
         for name in names:
             if name in look.forgotten:
-                continue  # Its watermark may move as before.
+                continue  # It was loaded again and is still dirty: the next tick moves its watermark.
             context.dirty.pop(name, None)
             if name in look.busy:
-                context.dirty[name] = None  # Behind the others: it is tried again with the next look.
+                context.dirty[name] = None  # Moved to the end: a later tick retries it.
             elif name in look.places:
                 self._note(partitions[name], look.places[name], look.settled)
             elif name in context.partitions:
@@ -114,10 +116,10 @@ class Watermarks:
             self._heal(partitions[name], offset)
 
     def _look(self, cursor: CursorWrapper, partitions: dict[str, Partition], settled: int) -> _Look:
-        """Where each partition stands, in a snapshot begun after ``settled`` was settled.
+        """Compute the new position of each partition, in a snapshot that began after ``settled`` was settled.
 
-        What memory holds is compared with the tables, for the database may have been set back under a running worker:
-        offsets that it remembers as done are given anew then.
+        Compare memory with the tables, because the database may have been restored under a running worker. Then the
+        server hands out offsets again that memory holds as acknowledged.
         """
         context = self.context
         above = [(name, partition.watermark) for name, partition in partitions.items()]
@@ -128,7 +130,7 @@ class Watermarks:
             place.acked < partitions[name].watermark or place.scanned < partitions[name].scanned
             for name, place in found.places.items()
         )
-        # A collection that found the partition empty was about to commit when memory was read.
+        # Garbage collection may delete the row of an empty partition just after memory has read it.
         never = Position(context.start, context.start)
         look.forgotten = [
             name
@@ -162,7 +164,7 @@ class Watermarks:
             self.context.unsettled[partition.name] = None
 
     def _heal(self, partition: Partition, offset: int) -> None:
-        """An undelivered message that memory does not know of would hold back the watermark for ever."""
+        """Add an undelivered message that memory lacks. Otherwise it holds back the watermark for ever."""
         if offset > partition.read_to:
             partition.more = True
         elif not partition.late(offset):

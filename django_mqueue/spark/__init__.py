@@ -1,8 +1,8 @@
-"""The log as a source and a sink for Apache Spark (extra ``[spark]``: PySpark 4.2 or newer).
+"""A Spark source and sink for the log (extra ``[spark]``: PySpark 4.2 or newer).
 
-``format("mqueue")`` reads topics, dead letters and delivery state, in batches and as a stream, and
-appends to topics. What is here needs no
-Django settings where it runs (see ``connecting``), and imports PySpark only when a name of Spark's is asked for.
+``format("mqueue")`` reads topics, dead letters and delivery state, in batches and as a stream. It appends to topics.
+The package needs no Django settings where it runs (see ``connecting``). It imports PySpark only when a caller uses a
+name that needs Spark.
 """
 
 from __future__ import annotations

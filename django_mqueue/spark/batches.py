@@ -1,4 +1,4 @@
-"""Pages of the log made into Arrow's batches, column by column: no value is taken in hand."""
+"""Build Arrow record batches from pages of the log, column by column, without a Python loop over the values."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ MADE_OF: Mapping[str, Sequence[str]] = {
     "retry_of": ["metadata", "original_id"],
     "first_published_at": ["metadata", "original_id"],
 }
-"""Columns that no field of the tables holds, and the fields that they are made of."""
+"""Columns that the tables do not store, and the fields from which each is computed."""
 
 LUMPS = ("payload", "last_error", "errors")
 Fields = Mapping[str, pa.Array]
 
 
 class Unclear(Exception):
-    """A block whose lines do not tell its rows: something was cut off, or holds what should stand between values."""
+    """A block that cannot be split into rows: the server cut it off, or a value contains a separator."""
 
 
 class Batches:
-    """Makes batches of a schema."""
+    """Creates makers of batches with one schema."""
 
     def __init__(self, schema: StructType) -> None:
         self.schema = to_arrow_schema(schema, timezone="UTC")
 
     def maker(self, constants: Mapping[str, str]) -> Maker:
-        """``constants``: columns that all rows have the same text in, and are not read."""
+        """Return a maker. ``constants``: columns that have the same text in all rows; they are not read."""
         return Maker(self.schema, constants)
 
 
 class Maker:
-    """Makes batches of what was read: ``fields``, of which ``lumps`` may hold any bytes."""
+    """Builds record batches. ``fields``: the fields to read. ``lumps``: the fields that may hold any bytes."""
 
     def __init__(self, schema: pa.Schema, constants: Mapping[str, str]) -> None:
         self._schema, self._constants = schema, constants
@@ -55,7 +55,7 @@ class Maker:
         self._kinds = {name: kinds.get(name, pa.string()) for name in self.fields}
 
     def of_rows(self, rows: Sequence[Sequence[bytes | None]]) -> pa.RecordBatch:
-        """``rows``: the offset, then the fields."""
+        """Return a batch of these rows. Each row has the offset first, then the fields."""
         columns = list(zip(*rows, strict=True))[1:]
         fields = {}
         for (name, kind), values in zip(self._kinds.items(), columns, strict=True):
@@ -64,15 +64,15 @@ class Maker:
         return self._batch(fields, len(rows))
 
     def of_block(self, block: Block) -> pa.RecordBatch:
-        """The same, by offset. Raises ``Unclear``."""
+        """Return a batch of the rows in a block, sorted by offset. Raises ``Unclear``."""
         offsets, fields = self._parsed(block)
         batch = self._batch(fields, block.rows)
         if pc.all(pc.greater(offsets[1:], offsets[:-1]), min_count=0).as_py():
             return batch
-        return batch.take(pc.sort_indices(offsets))  # The server may walk through them as it likes.
+        return batch.take(pc.sort_indices(offsets))  # The server may return rows in any order.
 
     def _parsed(self, block: Block) -> tuple[pa.Array, Fields]:
-        """The offsets, and the fields."""
+        """Return the offsets and the fields of a block. Raises ``Unclear``."""
         kinds: dict[str, pa.DataType] = {"offset": pa.int64()}
         for name, kind in self._kinds.items():
             if name in self.lumps:
@@ -122,7 +122,7 @@ class Maker:
 
 
 def _read_as(kind: pa.DataType) -> pa.DataType:
-    """What Arrow reads a text as, for a column of that type."""
+    """Return the type that Arrow parses from text, for a column of type ``kind``."""
     if pa.types.is_timestamp(kind):
         return pa.int64()
     return pa.int8() if pa.types.is_boolean(kind) else kind
@@ -130,12 +130,12 @@ def _read_as(kind: pa.DataType) -> pa.DataType:
 
 def _finished(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_timestamp(kind):
-        array = pc.multiply(array, 1000)  # Milliseconds, in microseconds.
+        array = pc.multiply(array, 1000)  # From milliseconds to microseconds.
     return array.cast(kind)
 
 
 def _key(partition: pa.Array) -> pa.Array:
-    """Partitions without a key begin with a blank."""
+    """Return the keys. A partition that begins with a blank has no key."""
     keyless = pc.starts_with(partition, " ")
     if not pc.any(keyless).as_py():
         return partition
@@ -147,11 +147,11 @@ def _length(lump: str) -> str:
 
 
 def _whole(values: pa.Array, lengths: pa.Array) -> pa.Array:
-    """The values, null where the length is.
+    """Return the values, with null where the length is null.
 
-    Raises ``Unclear`` if one was cut short: by an end of a line, or of a value, that it holds itself.
+    Raises ``Unclear`` if a value was cut short, because it contains a line end or a separator.
     """
-    found = pc.binary_length(values).fill_null(-1)  # One that is what stands for null.
+    found = pc.binary_length(values).fill_null(-1)  # A value may equal the marker of null.
     if not pc.all(pc.equal(found, lengths), min_count=0).as_py():
         raise Unclear("a value that is shorter than it should be")
     if not lengths.null_count:
@@ -160,7 +160,10 @@ def _whole(values: pa.Array, lengths: pa.Array) -> pa.Array:
 
 
 def _cut(joined: bytes, lengths: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The values of which so many bytes each were joined; null where the length is."""
+    """Split joined values by their lengths in bytes; the result is null where the length is null.
+
+    Raises ``Unclear`` if the lengths do not add up.
+    """
     ends = pa.concat_arrays([pa.array([0]), pc.cumulative_sum(lengths.fill_null(0))])
     if ends[-1].as_py() != len(joined):
         raise Unclear(f"{len(joined)} bytes of {ends[-1]}")

@@ -1,8 +1,8 @@
-"""What the checkpoint of a streaming query says is durable, read beside Spark.
+"""Read from the checkpoint of a streaming query up to which offsets its batches are durable.
 
-Spark tells a source that a batch is done one batch late, and never of the last one (see ``streaming``). Its files say
-it at once: ``offsets/N`` holds the end of batch N from before it runs, and ``commits/N`` is there, under that name, as
-soon as the batch is done.
+Spark reports a finished batch to the source one batch late, and never reports the last one (see ``streaming``). The
+checkpoint's files show it at once. ``offsets/N`` holds the end of batch N before the batch runs. ``commits/N`` appears
+under that name as soon as the batch is done.
 """
 
 from __future__ import annotations
@@ -18,16 +18,19 @@ from .offsets import Offsets, parsed
 
 
 class _Files(Protocol):
-    """The folder. Both raise ``OSError``."""
+    """The folder of a checkpoint. Both methods raise ``OSError``."""
 
     def names(self, folder: str) -> Iterable[str]:
-        """Of the files in it; none where it is not there."""
+        """Return the names of the files in a folder; none if the folder does not exist."""
 
     def read(self, path: str) -> bytes: ...
 
 
 class Checkpoint:
-    """At ``location``, as Spark was given it: a path, or a URI that pyarrow has a way to. Raises ``OptionError``."""
+    """The checkpoint at ``location``: the text that Spark was given, a path or a URI.
+
+    Raises ``OptionError`` if pyarrow cannot open the URI.
+    """
 
     def __init__(self, location: str) -> None:
         self._location = location
@@ -35,7 +38,10 @@ class Checkpoint:
         self._files: _Files = _Local(Path(local[1])) if local else _Store(location)
 
     def durable(self, query: str) -> Offsets | None:
-        """The end of the newest durable batch of the query of that name; None if there is none. Raises ``OSError``."""
+        """Return the end of the newest durable batch of the query with the name ``query``; None if there is none.
+
+        Raises ``OSError``.
+        """
         newest = max((int(name) for name in self._files.names("commits") if name.isdecimal()), default=None)
         if newest is not None:
             text = self._files.read(f"offsets/{newest}").decode()
@@ -45,7 +51,7 @@ class Checkpoint:
         return None
 
     def foreign(self) -> OptionError:
-        """It is not where this query's batches are written down."""
+        """Return the error for a checkpoint that does not hold the batches of this query."""
         return OptionError(
             f"option 'checkpointLocation' is {self._location!r}, but this query's batches are not written down there:"
             " give the reader the text that the writer was given, with the scheme if it is no path of this machine's"
@@ -67,7 +73,7 @@ class _Local:
 
 
 class _Store:
-    """What ``pyarrow.fs`` knows."""
+    """A folder in a file system that ``pyarrow.fs`` can open."""
 
     def __init__(self, location: str) -> None:
         import pyarrow as pa
@@ -93,7 +99,10 @@ class _Store:
 
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:
-    """JSON objects that stand in a line each, or as text within such a one: the layout is Spark's, and may change."""
+    """Yield each JSON object that is a line of the text, or a line of a string inside such an object.
+
+    The layout is Spark's and may change, so this searches all strings.
+    """
     for line in text.splitlines():
         try:
             value = json.loads(line)

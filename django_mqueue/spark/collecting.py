@@ -1,8 +1,8 @@
-"""All rows of a frame in the driver, or an error.
+"""Collect all rows of a frame in the driver, or raise an error.
 
-PySpark's ``collect()`` takes the end of the connection to Java for the end of the rows (seen in 4.2 and 4.3): if Java
-dies while it sends them, the list is short and no exception is raised. ``toArrow()`` is told how many batches there
-are, and asks Java behind them whether all were sent.
+PySpark's ``collect()`` treats the end of the connection to Java as the end of the rows (seen in 4.2 and 4.3). If Java
+dies while it sends rows, the list is short and no exception is raised. ``toArrow()`` receives the number of batches,
+and then asks Java whether all were sent.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def collect_all(frame: DataFrame) -> list[Row]:
-    """Return what ``frame.collect()`` should: all rows. Raises an exception of Spark's if Java ends meanwhile."""
+    """Return all rows, as ``frame.collect()`` should. Raises an exception of Spark if Java ends meanwhile."""
     from pyspark.sql.conversion import ArrowTableToRowsConversion
 
     rows: list[Row] = ArrowTableToRowsConversion.convert(frame.toArrow(), frame.schema)

@@ -1,4 +1,4 @@
-"""The columns of each table as Spark sees them."""
+"""The columns of each table, with their Spark types."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ _TABLES: dict[Table, dict[str, DataType]] = {
 
 
 def schema_of(options: ReadOptions) -> StructType:
-    """All columns of what is read, but ``headers`` where they were not asked for."""
+    """Return all columns of the table that is read; ``headers`` only if the options include it."""
     return StructType(
         [
             StructField(name, kind)
@@ -80,7 +80,10 @@ def schema_of(options: ReadOptions) -> StructType:
 
 
 def check_schema(schema: StructType, options: ReadOptions) -> None:
-    """Raise ``OptionError`` for a schema, as given by ``.schema(…)``, with columns that there are not."""
+    """Raise ``OptionError`` if the table lacks a column of the schema, or has it with another type.
+
+    ``schema``: as the user gave it by ``.schema(…)``.
+    """
     known = _TABLES[options.table]
     for field in schema.fields:
         if field.name not in known:

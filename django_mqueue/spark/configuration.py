@@ -1,4 +1,4 @@
-"""What must not stand in Spark's configuration, which Spark writes down and shows: a secret."""
+"""Keep secrets out of Spark's configuration, which Spark logs and shows in its web pages."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from .connecting import PASSWORD
 from .errors import OptionError
 
 SECRET = (PASSWORD, "DATABASE_URL")
-"""Variables of the environment that hold the password: the second one where a project's settings read it."""
+"""Environment variables that hold the password. The second one is for projects whose settings read it."""
 
 NAMED_ONLY = ".secretKeyRef."
-"""In the keys by which Kubernetes is told where a variable's value is: the value given there is two names."""
+"""A part of those Kubernetes keys whose value says where the secret is. The value is two names, no secret."""
 
 
 def check_configuration(keys: Iterable[str]) -> None:
-    """Raise ``OptionError`` for the key of a setting that would hold the password; its value is not repeated."""
+    """Raise ``OptionError`` for the key of a setting that would hold the password.
+
+    The error does not repeat the value of the setting.
+    """
     for key in keys:
         name = next((name for name in SECRET if name in key), None)
         if name is not None and NAMED_ONLY not in key:

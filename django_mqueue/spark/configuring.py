@@ -1,4 +1,4 @@
-"""Settings of a user's session, changed for a while."""
+"""Change settings of a user's Spark session for the length of a block."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Changed:
-    """A setting as it was before the first of the uses that go on now, and what these want, the newest last."""
+    """A setting that blocks have changed and not restored yet.
+
+    ``before``: the value before the first of these blocks. ``wanted``: the value that each block has set, the newest
+    last.
+    """
 
     before: str | None
     wanted: dict[object, str] = field(default_factory=dict)
@@ -26,10 +30,10 @@ _changed: dict[tuple[Hashable, str], _Changed] = {}
 
 @contextmanager
 def configured(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """With these settings of the session's; afterwards they are as before.
+    """Set these settings of the session, and restore them at the end of the block.
 
-    Several may go on at once in a session, and end in any order: what one finds may be another's, so that the last to
-    end restores what was there before all of them.
+    Several blocks may be active in one session, and they may end in any order. A block may find a value that another
+    block has set. So only the last block that ends restores the value from before all of them.
     """
     with ExitStack() as stack:
         for name, value in settings.items():
@@ -64,6 +68,6 @@ def _set(spark: SparkSession, name: str, value: str) -> Iterator[None]:
 
 
 def _identity(spark: SparkSession) -> Hashable:
-    """Of the session itself: several objects of Python may stand for it."""
+    """Return the identity of the session. Several Python objects may refer to one session."""
     java: Hashable | None = getattr(spark, "_jsparkSession", None)
     return java if java is not None else str(getattr(spark, "session_id", id(spark)))

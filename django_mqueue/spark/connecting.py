@@ -1,12 +1,12 @@
-"""The queue's database, from where Spark runs: parameters by options, the password never.
+"""Connections from Spark to the queue's database. Options name the server, but never the password.
 
-Options are kept in plans, logs and checkpoints, and Spark's configuration is shown in its web pages. So where a
-connection is opened (in the driver for planning, on the executors for reading), the password is fetched there: by the
-environment (``MQUEUE_PASSWORD``), by a file, or by a function. Or everything comes from Django's settings, where the
-processes have ``DJANGO_SETTINGS_MODULE`` and the options name no database.
+Spark keeps options in plans, logs and checkpoints, and shows its configuration in web pages. So the process that opens
+a connection gets the password itself: the driver to plan, an executor to read. It takes the password from the
+environment (``MQUEUE_PASSWORD``), from a file, or from a function. If the options name no database, everything comes
+from Django's settings; then the processes need ``DJANGO_SETTINGS_MODULE``.
 
-The queue's own code is used without Django's settings: a connection stands under an alias of its own in Django's table
-of connections, for as long as it is needed and for this thread alone.
+The queue's code also runs without Django's settings. A connection gets a separate alias in Django's table of
+connections. The alias exists in one thread, and only while it is needed.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from .errors import NoConnection, OptionError
 
 PASSWORD = "MQUEUE_PASSWORD"
 SSL = {"sslCa": "ca", "sslCapath": "capath", "sslCert": "cert", "sslKey": "key", "sslCipher": "cipher"}
-"""Options, and what they are in mysqlclient's ``ssl``."""
+"""Options, and their names in mysqlclient's ``ssl``."""
 
 CONNECTION_OPTIONS = frozenset(
     {"host", "port", "user", "database", "unixSocket", "sslMode", "passwordFile", "defaultsFile", "defaultsGroup",
      "connectionHook", "using", *SSL}
 )  # fmt: skip
 OPTIONS_ALLOWED = "MQUEUE_CONNECTION_OPTIONS"
-"""In the environment: ``refuse`` where those who give options must not choose the server, a file or a function."""
+"""An environment variable: ``refuse`` if users who give options must not choose the server, a file or a function."""
 
 TIMEOUT = 20
-"""Seconds to connect in."""
+"""Seconds after which an attempt to connect fails."""
 
 RETRY_FOR = 60.0
 Result = TypeVar("Result")
@@ -49,10 +49,12 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Connecting:
-    """How to reach the database: what may be seen by anybody. ``parameters`` are mysqlclient's, but the password.
+    """The address of the database, without secrets.
 
-    ``hook``: a function that is called where the connection is opened and returns parameters of mysqlclient.
-    ``using``: an alias of Django's settings, in place of all that.
+    * ``parameters``: parameters of mysqlclient, without the password.
+    * ``password_file``: a file that holds the password.
+    * ``hook``: a function that returns parameters of mysqlclient. It is called where the connection is opened.
+    * ``using``: an alias of Django's settings, instead of all these.
     """
 
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -62,11 +64,11 @@ class Connecting:
 
     @property
     def by_django(self) -> bool:
-        """Whether Django's settings say where the database is."""
+        """Return whether Django's settings name the database."""
         return not self.parameters and not self.hook
 
     def where(self) -> str:
-        """For messages: the server, the database and the account."""
+        """Return the server, the database and the account, for messages."""
         if self.by_django:
             return f"database {self.using or 'default'!r} of Django's"
         if not self.parameters:
@@ -79,7 +81,7 @@ class Connecting:
 
 
 def connecting(options: Mapping[str, str]) -> Connecting:
-    """From options, by names in small letters. Raises ``OptionError``."""
+    """Return the address that the options give. ``options``: by names in lower case. Raises ``OptionError``."""
     names = {
         "host": "host", "user": "user", "database": "database", "unixsocket": "unix_socket",
         "defaultsfile": "read_default_file", "defaultsgroup": "read_default_group",
@@ -109,11 +111,12 @@ def connecting(options: Mapping[str, str]) -> Connecting:
 
 @contextmanager
 def connected(how: Connecting) -> Iterator[str]:
-    """The alias of an open connection of this thread, which is closed at the end.
+    """Open a connection for this thread and yield its alias. Close the connection at the end of the block.
 
-    Raises ``NoConnection``, saying what is wrong and where.
+    Raises ``NoConnection``, which says what is wrong and where, and ``OptionError`` if the options are not allowed
+    here.
     """
-    from ..store import detached  # Not everyone who looks at options connects.
+    from ..store import detached  # Imported here: code that only parses options needs no driver.
 
     with ExitStack() as stack:
         try:
@@ -131,7 +134,7 @@ def connected(how: Connecting) -> Iterator[str]:
 
 
 class Line:
-    """A connection that is kept from one use to the next, by one thread, and opened anew where it was lost."""
+    """A connection that a thread keeps from one use to the next. It is opened again if it was lost."""
 
     def __init__(self, how: Connecting) -> None:
         self._how = how
@@ -140,10 +143,10 @@ class Line:
         self._pause = threading.Event()
 
     def run(self, work: Callable[[str], Result]) -> Result:
-        """``work(alias)``, again for up to a minute where the server cannot be reached or cannot do it just now.
+        """Return ``work(alias)``. After a transient error, retry for up to a minute.
 
-        The minute begins with the first failure, however long ``work`` took until then. ``work`` must do no harm when
-        it is done twice. The alias is another after a new connection.
+        The minute begins with the first failure, even if ``work`` ran long before it. ``work`` must be safe to run
+        twice. A new connection has another alias.
         """
         deadline: float | None = None
         for attempt in itertools.count(1):
@@ -168,7 +171,7 @@ class Line:
 
 
 def _settings(how: Connecting) -> Mapping[str, Any]:
-    """An entry of ``DATABASES``."""
+    """Return an entry of ``DATABASES``."""
     if options_refused() and not (how.by_django and how.password_file is None):
         raise OptionError(
             f"{how.where()}: the environment's {OPTIONS_ALLOWED} is refuse, so no option may name a server, an account,"
@@ -212,7 +215,7 @@ def _called(hook: str) -> Mapping[str, Any]:
         found = function()
     except Exception as error:
         failed = type(error).__name__
-    if failed:  # Outside of the handler: tracebacks of Spark's would show the error as the context.
+    if failed:  # Outside of the handler, or Spark's tracebacks would show the error as the context.
         raise NoConnection(
             f"option 'connectionHook': {hook} failed here: {failed}. Its text is not repeated, as it may hold a secret:"
             " call the function by hand, on this machine"

@@ -1,4 +1,4 @@
-"""What is wrong with how Spark was asked, or with where it runs."""
+"""Errors about options and arguments for Spark, and about the environment in which Spark runs."""
 
 from __future__ import annotations
 
@@ -8,36 +8,42 @@ from ..exceptions import Superseded as Superseded
 
 
 class OptionError(MQueueError, ValueError):
-    """An option is unknown, impossible, or contradicts another: names the option, its value and a way out."""
+    """An option is unknown, impossible, or contradicts another option.
+
+    The message names the option, its value and what to do.
+    """
 
 
 class NoConnection(MQueueError):
-    """The queue's database cannot be reached, or does not let this account in."""
+    """The queue's database cannot be reached, or refuses this account."""
 
 
 class NoSuchTopic(MQueueError):
-    """A topic that was named holds nothing, and nobody was ever registered for it."""
+    """A named topic has no message and never had a group, or no topic matches a pattern."""
 
 
 class NoSpark(MQueueError):
-    """Spark cannot run here: no Java, a wrong version of it, or no PySpark."""
+    """Spark cannot run here: Java, PySpark, another package or the Spark Connect server is missing or unsuitable."""
 
 
 class RowError(MQueueError, ValueError):
-    """A row cannot be a message: says which column, and why."""
+    """A row cannot be stored as a message. The message names the column or the cause."""
 
 
 class NoArchive(MQueueError):
-    """There is no archive where one was looked for: says what is there instead."""
+    """There is no archive at the given place. The message says what is there instead."""
 
 
 class ArchiveError(MQueueError):
-    """An archive cannot be written, or its files are not what its tables say, or it is of a newer version."""
+    """An archive cannot be written or used.
+
+    For example, its files do not match its tables, its format is newer, or it belongs to another database or run.
+    """
 
 
 class ExportError(MQueueError):
-    """An export's folder is not empty, or cannot be written."""
+    """The folder of an export is not empty, or cannot be written."""
 
 
 class ReplayBegun(MQueueError):
-    """A replay of this name was begun with other conditions: its name says what was stored already."""
+    """A replay of this name was begun with other conditions. The name identifies what is stored already."""

@@ -1,4 +1,7 @@
-"""One line for what went wrong, wherever it did: here, in Spark's Java, or in a Python process of an executor."""
+"""Explain an error in one line.
+
+It may come from this process, from Spark's Java, or from an executor's Python process.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from ..drawing.printing import shown
 from ..exceptions import MQueueError
 
 _OURS = re.compile(r"^\s*(?:\S+: )?django_mqueue(?:\.\w+)+\.([A-Z]\w*): (.+)$", re.MULTILINE)
-"""An error of the queue's own as the end of a Python traceback within Spark's text."""
+"""An error of this package, as the last line of a Python traceback within Spark's text."""
 
 _PYTHON = re.compile(
     r"^\s*((?:\w+\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Warning)): (.+)$", re.MULTILINE
@@ -21,8 +24,11 @@ _LONGEST = 600
 
 
 def explained(error: BaseException) -> str | None:
-    """What to tell the user of an error that Spark or this package raised, in one line: of what was raised in Spark's
-    processes, the line that matters. None for an error that is none of the user's making, whose traceback is wanted."""
+    """Return one line for the user about an error that Spark or this package raised.
+
+    If a process of Spark raised the error, this is the line that names the cause. Returns None if the error is not the
+    user's mistake: then the caller shows the traceback.
+    """
     if isinstance(error, MQueueError):
         return _line(str(error))
     if isinstance(error, DatabaseError | InterfaceError):
@@ -35,13 +41,13 @@ def explained(error: BaseException) -> str | None:
 
 
 def raised(error: BaseException) -> tuple[str, str] | None:
-    """The name and the text of the queue's own error that one of Spark's processes has met, if it was one."""
+    """Return the name and the text of this package's error that a process of Spark raised; None for other errors."""
     found = _OURS.findall(_told(error))
     return found[-1] if found else None
 
 
 def _sparks(error: BaseException) -> bool:
-    """Whether it is raised by PySpark, or by what it is made of."""
+    """Return whether PySpark, or a package that it is built on, raised the error."""
     return any(kind.__module__.split(".")[0] in ("pyspark", "py4j", "grpc") for kind in type(error).__mro__)
 
 
@@ -60,7 +66,7 @@ def _of_spark(error: BaseException) -> str:
 
 
 def _told(error: BaseException) -> str:
-    """All its text; of an error from the JVM it is fetched there, if there is one yet."""
+    """Return the text of the error. The text of an error from the JVM is fetched from the JVM, which may have ended."""
     try:
         return str(error)
     except Exception:

@@ -1,4 +1,4 @@
-"""A streaming query that is a consumer group: it says that it lives, and how far it is durably done."""
+"""A streaming query as a consumer group. It sends heartbeats and reports up to where it is durably done."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ GO_ON = "'failOnDataLoss' set to false goes on with what is there"
 
 
 class Follower:
-    """One query's part in its group, over all its topics."""
+    """One query's membership in its group, on all its topics."""
 
     def __init__(self, options: ReadOptions, made: float | None = None) -> None:
-        """``made``: when this process was, by ``incarnations.clock``; None: now."""
+        """``made``: when this process was made, by ``incarnations.clock``. Default: now."""
         assert options.group is not None
         self.group, self.options = options.group, options
         self._places: dict[str, Place] = {}
@@ -39,7 +39,10 @@ class Follower:
         self._made = incarnations.clock() if made is None else made
         self._birth: Birth | None = None
         self._incarnation = ""
-        """Of this process: one that was started from the same checkpoint has the same name, and is another."""
+        """The incarnation of this process.
+
+        A later process from the same checkpoint has the same member name and another incarnation.
+        """
         self._planned: Offsets | None = None
         self._is_ours = False
         self._stop = threading.Event()
@@ -50,9 +53,12 @@ class Follower:
         return {topic: place.life for topic, place in self._places.items()}
 
     def begin(self, using: str, wanted: Mapping[str, tuple[int, int]]) -> dict[str, Place]:
-        """Where the group stands on each topic; one that is new there, above the first number (see ``follow_all``).
+        """Return the group's position on each topic. Register the group on topics where it is new.
 
-        Others may read for it yet. But whoever lives is told before anything is changed.
+        ``wanted``: for each topic, the offset above which a new registration begins, and the settled offset (see
+        ``following.follow_all``). Before this query has joined, other queries may still read for the group. So if only
+        some of the topics are new, first wait until no other reader is alive. Raises ``GroupTaken`` if one is; then
+        nothing is changed.
         """
         if not self._members:
             there = [topic for topic in wanted if following.place(topic, self.group, using=using)]
@@ -63,9 +69,9 @@ class Follower:
         return places
 
     def resume(self, using: str, begun: Offsets) -> None:
-        """Be the group's reader, from there on. Raises ``LogGap`` if what is above may be deleted.
+        """Become the group's reader from these offsets on. Raises ``LogGap`` if messages above them may be deleted.
 
-        Of the topics that are still read: a checkpoint names others for ever.
+        This concerns only topics that are still read: a checkpoint keeps the names of other topics for ever.
         """
         topics = [topic for topic in self._read(begun) if topic not in self._resumed]
         if new := [topic for topic in topics if topic not in self._members]:
@@ -75,15 +81,19 @@ class Follower:
             self._resumed.add(topic)
 
     def holds(self, using: str, topic: str, begun: Offsets) -> bool:
-        """Whether all that a batch begins with is there, of a topic that is read no more: the batch was planned before.
+        """Return whether the group still holds back deletion above the begin of a batch, for a topic that was dropped.
 
-        Its group need not wait for it any more, and is moved no more.
+        The batch was planned while the query read the topic. The query no longer reads it, so the group's position
+        there no longer moves.
         """
         found = following.place(topic, self.group, using=using)
         return self._gap(topic, found, begun.lives.get(topic), begun.above(topic)) is None
 
     def check(self, using: str, topic: str, begun: Offsets) -> None:
-        """All above that was there until now. Raises ``LogGap`` if not, ``GroupTaken`` if another one reads now."""
+        """Raise ``LogGap`` if messages above the begin of a batch may be deleted.
+
+        Raises ``GroupTaken`` if another process is the reader now.
+        """
         life = begun.lives.get(topic)
         if topic in self._members:
             following.check_reader(self._members[topic], using=using)
@@ -92,17 +102,23 @@ class Follower:
         self._tell(self._gap(topic, found, life, begun.above(topic)))
 
     def done(self, using: str, upto: Offsets) -> None:
-        """The query is durably done up to there. Raises ``LogGap`` if the group is not where it was."""
+        """Move the group up to these offsets: the query is durably done with everything below.
+
+        Raises ``LogGap`` if the registration or the position of the group was changed.
+        """
         self.resume(using, upto)
         for topic in self._read(upto):
             self._done(using, topic, upto.above(topic))
 
     def planned(self, ended: Offsets) -> None:
-        """A batch was planned that ends there: from now on its checkpoint may say that it is durable."""
+        """Note the end of a planned batch. From now on the checkpoint may show that this batch is durable."""
         self._planned = ended
 
     def check_checkpoint(self) -> None:
-        """A batch was done. Raises ``OptionError`` if the checkpoint that was named is another query's."""
+        """Raise ``OptionError`` if the named checkpoint belongs to another query.
+
+        Called after a batch is done.
+        """
         if self._checkpoint is None or self._is_ours:
             return
         try:
@@ -113,9 +129,9 @@ class Follower:
             raise self._checkpoint.foreign()
 
     def stop(self) -> None:
-        """Follow the last batch, and let another read for the group at once.
+        """Move the group up to the last durable batch, and leave it, so that another reader can join at once.
 
-        What is not reachable now is found out by its silence.
+        If the database cannot be reached, the missing heartbeats show later that this reader has left.
         """
         self._stop.set()
         if self._beating is not None:
@@ -149,14 +165,18 @@ class Follower:
             self._places[topic] = Place(place.life, above)
 
     def _begin_anew(self, using: str, topic: str, above: int) -> None:
-        """In another life of the group, as its reader, unless another one is that by now."""
+        """Register the group again, in a new registration generation, and remain its reader.
+
+        Raises ``GroupTaken`` if another process is the reader now.
+        """
         following.join_all([self._members[topic]], list(self._members.values()), using=using)
         self._places[topic] = following.follow(topic, self.group, above, 0, using=using)
 
     def _follow_checkpoint(self, using: str) -> None:
-        """Be done with what the checkpoint says is durable, before Spark looks for the next batch, or if it never does.
+        """Move the group up to the offsets that the checkpoint shows as durable.
 
-        Whoever's place it is not any more moves nothing, and is told by ``done`` or ``check``.
+        Spark may look for the next batch much later, or never. If another process is the reader now, nothing moves;
+        ``done`` or ``check`` raises the error.
         """
         if self._checkpoint is None or (planned := self._planned) is None:
             return
@@ -171,7 +191,7 @@ class Follower:
             self._planned = None
 
     def _resume(self, using: str, topic: str, upto: Offsets) -> None:
-        """Go on from a checkpoint: nothing above it may have been deleted since."""
+        """Continue from a checkpoint. Messages above it must not have been deleted since."""
         above, found = upto.above(topic), following.place(topic, self.group, using=using)
         problem = self._gap(topic, found, upto.lives.get(topic), above)
         self._tell(problem)
@@ -180,7 +200,10 @@ class Follower:
         self._places[topic] = found
 
     def _gap(self, topic: str, found: Place | None, life: int | None, above: int) -> str | None:
-        """Why something above that may be deleted: None if the group has held it back, in that life, all the time."""
+        """Return why messages above ``above`` may be deleted.
+
+        None if the group, in the registration generation ``life``, has held back their deletion all the time.
+        """
         if found is None or found.life != life:
             return self._changed(topic, above)
         if found.above > above:
@@ -205,8 +228,12 @@ class Follower:
         )
 
     def _join(self, using: str, topics: Sequence[str], begun: Offsets) -> None:
-        """Who was made before the reader of this checkpoint, or whose checkpoint is behind its group, takes nobody's
-        place: a process that stood still, perhaps."""
+        """Join the group on these topics as its reader.
+
+        Raises ``GroupTaken`` if another process of this query is alive and was made later. Raises ``LogGap`` if the
+        checkpoint is behind the group and ``fail_on_data_loss`` is set. In both cases this process was perhaps
+        suspended, and takes the place of no other process.
+        """
         name = f"{following.READER}{begun.query[:12]}"
         if self._birth is None:
             self._birth = Birth.of(self._made, using)
@@ -230,7 +257,7 @@ class Follower:
             self._beating.start()
 
     def _beat(self) -> None:
-        """In a thread of its own: a batch may take hours."""
+        """Send heartbeats. This runs in its own thread, because a batch may take hours."""
         while not self._stop.wait(BEAT_EVERY):
             with suppress(MQueueError, DatabaseError, OSError), connected(self.options.connecting) as using:
                 for me in list(self._members.values()):

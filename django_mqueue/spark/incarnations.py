@@ -1,8 +1,9 @@
-"""Which of two processes of one query was made later, as their incarnations tell.
+"""Find out by their incarnations which of two processes of one query was made later.
 
-A checkpoint is started anew when its process is taken for dead; it may only stand still, and has perhaps not joined its
-group yet. Whoever of the two asks first, the later one is to read. When a process was made is told by the database's
-clock, less what has passed here since then: no two machines' clocks are compared.
+When a process is considered dead, a new process starts from its checkpoint. But the old process may only be suspended,
+and may not have joined its group yet. The later process must read, no matter which of the two asks first. The time when
+a process was made is the time of the database minus the time that has passed here since then. So the clocks of two
+machines are never compared.
 """
 
 from __future__ import annotations
@@ -14,24 +15,27 @@ from dataclasses import dataclass
 from ..store import unfinished
 
 _TELLS = "t"
-"""How an incarnation begins that tells it: all others are hexadecimal."""
+"""The first character of an incarnation that contains the time. All other incarnations are hexadecimal."""
 
 
 def clock() -> float:
-    """Seconds, which pass also while a process, or its machine, sleeps."""
+    """Return seconds on a clock that, if the system has one, also runs while the process or its machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 @dataclass(frozen=True)
 class Birth:
-    """Between when a process was made, in the database's milliseconds: what lies between is the way there and back."""
+    """The earliest and the latest time at which a process may have been made, in milliseconds of the database's clock.
+
+    They differ by the time of a round trip to the database.
+    """
 
     earliest: int
     latest: int
 
     @classmethod
     def of(cls, made: float, using: str) -> Birth:
-        """``made`` by ``clock``."""
+        """Return the times for a process. ``made``: when it was made, by ``clock``."""
         asked = clock()
         now = unfinished.now_ms(using)
         told = clock()
@@ -41,5 +45,5 @@ class Birth:
         return f"{_TELLS}{self.earliest:011x}{secrets.token_hex(10)}"
 
     def is_before(self, incarnation: str) -> bool:
-        """Whether that one was made later, for certain."""
+        """Return whether the process with that incarnation was made later, for certain."""
         return incarnation.startswith(_TELLS) and self.latest < int(incarnation[1:12], 16)

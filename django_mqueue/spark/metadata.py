@@ -1,7 +1,7 @@
-"""A message's kind, encoding and headers, taken out of its metadata for many rows at once.
+"""Extract kind, encoding and headers from the metadata of many messages at once.
 
-Metadata of many messages are the same text, so each text is looked at once. And nearly all are written as ``publish``
-writes them, which a regular expression takes apart; JSON's parser is for the others.
+Many messages have the same metadata text, so each distinct text is parsed once. ``publish`` has written nearly all
+texts; a regular expression parses these. JSON's parser parses the others.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-# The last member of all ends with the text. Headers end where they should if there is no brace within.
+# The encoding is the last member and ends the text. Headers without braces inside end at the next brace.
 _KIND = r'\{"kind": ?"(?P<kind>[^"\\]*)", ?'
 _ENCODING = r'"encoding": ?"(?P<encoding>[^"\\]*)"\}'
 _PLAIN = rf"^{_KIND}(?s:.*){_ENCODING}$"
@@ -20,7 +20,7 @@ _WITH_HEADERS = rf'^{_KIND}"headers": ?(?P<headers>\{{[^{{}}]*\}}), ?{_ENCODING}
 
 
 def taken_out(metadata: pa.Array, wanted: Sequence[str]) -> dict[str, pa.Array]:
-    """The wanted ones of kind, encoding and headers: texts, null where there is none."""
+    """Return the wanted columns of kind, encoding and headers, as texts; null where a message has none."""
     texts = metadata.dictionary_encode()
     found = pc.extract_regex(texts.dictionary, _WITH_HEADERS if "headers" in wanted else _PLAIN)
     columns = {name: pc.struct_field(found, name) for name in wanted}
@@ -34,7 +34,11 @@ def taken_out(metadata: pa.Array, wanted: Sequence[str]) -> dict[str, pa.Array]:
 
 
 def of_retries(metadata: pa.Array, original_ids: pa.Array, wanted: Sequence[str]) -> dict[str, pa.Array]:
-    """Of what waited apart for a retry, where it was before, and when it came first; null for all else."""
+    """Return the columns that say where a parked retry was before.
+
+    ``retry_of`` is the offset of the earlier row, ``first_published_at`` its time of publication. Both are null for all
+    other messages.
+    """
     again = pc.is_valid(original_ids)
     told = [json.loads(text).get("retry", {}) for text in metadata.filter(again).to_pylist()]
     members = {"retry_of": "offset", "first_published_at": "published_at"}

@@ -1,6 +1,7 @@
-"""Where a read stands: for each topic the offset of the next message, as JSON in Spark's checkpoints.
+"""The position of a read: for each topic, the offset of the next message. Spark keeps it as JSON in its checkpoints.
 
-Spark compares these as text, so the keys have one order. The text of a checkpoint may be given as ``startingOffsets``.
+Spark compares positions as text, so the keys are sorted. Users may give the text from a checkpoint as
+``startingOffsets``.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from .errors import OptionError
 
 @dataclass(frozen=True)
 class Offsets:
-    """``next``: for each topic, the offset that is read first. ``lives``: of a group's registrations, by topic.
+    """A position of a read.
 
-    ``query``: who reads for the group; the same one after a restart from the checkpoint.
+    * ``next``: for each topic, the offset that is read first.
+    * ``lives``: for each topic, the generation of the group's registration.
+    * ``query``: the name of the query that reads for the group. It stays the same after a restart from the checkpoint.
     """
 
     next: Mapping[str, int]
@@ -24,7 +27,7 @@ class Offsets:
     query: str = ""
 
     def json(self) -> dict[str, Any]:
-        """As Spark keeps it. Without a group it is the topics alone."""
+        """Return the position as Spark keeps it. Without a group, it contains only the topics."""
         found: dict[str, Any] = {"topics": {topic: self.next[topic] for topic in sorted(self.next)}}
         if self.query:
             found["lives"] = {topic: self.lives[topic] for topic in sorted(self.lives)}
@@ -32,7 +35,7 @@ class Offsets:
         return found
 
     def above(self, topic: str) -> int:
-        """The offset above which is what has not been read: 0 for a topic that is new."""
+        """Return the offset above which nothing is read yet: 0 for a new topic."""
         return self.next.get(topic, 1) - 1
 
     def moved(self, next: Mapping[str, int], lives: Mapping[str, int]) -> Offsets:
@@ -40,7 +43,7 @@ class Offsets:
 
 
 def parsed(value: Mapping[str, Any]) -> Offsets:
-    """Of what ``json`` gave. Raises ``OptionError`` for a checkpoint of something else."""
+    """Return the position from the value that ``json`` returned. Raises ``OptionError`` for any other checkpoint."""
     topics = value.get("topics")
     if not isinstance(topics, Mapping) or not all(isinstance(each, int) for each in topics.values()):
         raise OptionError(

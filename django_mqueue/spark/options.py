@@ -1,6 +1,7 @@
-"""The options of ``format("mqueue")`` for reading: named as those of Spark's Kafka source where they mean the same.
+"""The options of ``format("mqueue")`` for reading. Names are case-insensitive, as in Spark.
 
-Names are compared without regard to case, as Spark does. Whatever is wrong is said at once, by ``OptionError``.
+An option with the same meaning as one of Spark's Kafka source has its name. An invalid option raises ``OptionError`` at
+once.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .suffixes import BY_DEFAULT, OPTION, Suffixes, suffixes_of
 
 Table = Literal["messages", "dead_letters", "deliveries"]
 EARLIEST, LATEST = -2, -1
-"""In a JSON of offsets, as Kafka's source has them."""
+"""Values in a JSON of offsets, as in Spark's Kafka source."""
 
 ROWS_PER_PARTITION = 200_000
 TOPIC_MAX = 128
@@ -26,9 +27,9 @@ TOPIC_MAX = 128
 
 @dataclass(frozen=True)
 class Bound:
-    """Where a read begins or ends: at a named end of the log, a moment (epoch milliseconds), or offsets by topic.
+    """The start or the end of a read: an end of the log, a moment (epoch milliseconds), or offsets by topic.
 
-    An offset is that of the first message to be read (to begin), or of the first that is not (to end).
+    In a start, an offset is the first message that is read. In an end, it is the first message that is not read.
     """
 
     where: Literal["earliest", "latest", "moment", "offsets"]
@@ -37,13 +38,13 @@ class Bound:
     offsets: Mapping[str, int] = field(default_factory=dict)
 
     def of(self, topic: str) -> int | None:
-        """The offset for one topic, which may be ``EARLIEST`` or ``LATEST``; None where none was given."""
+        """Return the offset for a topic, which may be ``EARLIEST`` or ``LATEST``; None if none was given."""
         return self.offsets.get(topic, self.offset)
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What a read was asked for. ``targeted``: also rows that are for one group alone."""
+    """The options of a read, parsed. ``targeted``: also read messages that are for one group alone."""
 
     connecting: Connecting
     topics: tuple[str, ...] = ()
@@ -66,17 +67,17 @@ class ReadOptions:
 
     @property
     def targets(self) -> tuple[str, ...] | None:
-        """The groups whose messages are read ('': those for all); None: every row."""
+        """Return the groups whose messages are read ('' means messages for all groups). None: read every row."""
         if self.targeted or self.table != "messages":
             return None
         return ("", self.group) if self.group else ("",)
 
     def named(self, topic: str) -> str:
-        """The topic by which the one that is read was asked for."""
+        """Return the topic as the user named it. For a dead-letter topic, that is the original topic."""
         return self.suffixes.original(topic) or topic if self.table == "dead_letters" else topic
 
     def reads(self, topic: str) -> bool:
-        """Whether a topic, of a checkpoint perhaps, is one of those that are read."""
+        """Return whether these options select a topic, for example a topic of a checkpoint."""
         name = self.suffixes.original(topic) if self.table == "dead_letters" else topic
         return name is not None and (name in self.topics or self.matches(name))
 
@@ -93,7 +94,7 @@ _KNOWN = {
 
 
 class Given:
-    """The options as they were given: each is taken out once, and looked at."""
+    """The options as the user gave them. Its methods return checked values, or raise ``OptionError``."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.values = {name.lower(): str(value) for name, value in options.items()}
@@ -105,7 +106,7 @@ class Given:
         return self.values.get(name.lower())
 
     def refuse_unknown(self, known: Collection[str], values: Mapping[str, str]) -> None:
-        """Raise ``OptionError`` for a name that is none of the known ones, and for a password."""
+        """Raise ``OptionError`` for a name that is not in ``known``, and for a password."""
         small = {name.lower() for name in known}
         for name in values:
             if name == "password":
@@ -147,7 +148,7 @@ class Given:
         return float(value)
 
     def checked(self, name: str, value: str, check: Callable[[str], object]) -> str:
-        """``value``, which ``check`` lets pass."""
+        """Return ``value`` if ``check`` accepts it. Raises ``OptionError``."""
         try:
             check(value)
         except (TypeError, ValueError) as error:
@@ -156,7 +157,10 @@ class Given:
 
 
 def read_options(options: Mapping[str, str], *, streaming: bool | None = None) -> ReadOptions:
-    """What the options ask for. ``streaming``: None where it is not known yet. Raises ``OptionError``."""
+    """Return the parsed options. Raises ``OptionError``.
+
+    ``streaming``: whether the read is a stream; None if this is not known yet.
+    """
     given = Given(options)
     given.refuse_unknown(_KNOWN, given.values)
     topics, pattern = _topics(given)
@@ -270,7 +274,7 @@ def _offsets(given: Given, name: str, text: str) -> Bound:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return Bound("offsets", offset=value)
     if isinstance(value, dict) and isinstance(value.get("topics"), dict):
-        value = value["topics"]  # As a query's progress tells it.
+        value = value["topics"]  # This is the form in a query's progress.
     lowest = EARLIEST if name.startswith("starting") else LATEST
     if not isinstance(value, dict) or not all(
         isinstance(each, int) and not isinstance(each, bool) and lowest <= each < 1 << 63
@@ -281,7 +285,7 @@ def _offsets(given: Given, name: str, text: str) -> Bound:
 
 
 def _refuse_together(given: Given, found: ReadOptions) -> None:
-    """What is impossible together, for any read."""
+    """Raise ``OptionError`` for options that contradict each other in every read."""
     for name in ("startingOffsets", "endingOffsets"):
         bound = found.start if name.startswith("starting") else found.end
         by_topic = bound.where == "offsets" and bound.offset is None and found.pattern is None

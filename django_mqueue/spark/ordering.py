@@ -1,4 +1,4 @@
-"""Rows brought into an order in which a write keeps them."""
+"""Order rows so that a write keeps their order."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ KEY = "key"
 
 
 def keep_order(frame: DataFrame, *by: str | Column) -> DataFrame:
-    """The same rows, those of one key in one task, and there in the order of ``by``: they are stored so.
+    """Return the same rows, with all rows of a key in one task, and in this task in the order of ``by``.
 
-    Rows without a key have no order. Raises ``OptionError`` for a stream, which Spark does not sort: each of its
-    batches can be, in ``foreachBatch``.
+    A write stores them in this order. Rows without a key have no order. Raises ``OptionError`` if there is no column
+    ``key``, and for a stream, which Spark does not sort. For a stream, sort each batch in ``foreachBatch``.
     """
     if frame.isStreaming:
         raise OptionError(
@@ -29,5 +29,5 @@ def keep_order(frame: DataFrame, *by: str | Column) -> DataFrame:
             f"keep_order: there is no column {KEY!r}, and messages without a key have no order. The columns are"
             f" {', '.join(frame.columns)}"
         )
-    # Not by topic as well: one that is null is the option's, and may stand in the column of other rows.
+    # Not by topic: a null means the topic of the option, which other rows may name in the column.
     return frame.repartition(KEY).sortWithinPartitions(*by)

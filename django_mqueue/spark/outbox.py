@@ -1,4 +1,4 @@
-"""What a task is about to store: gathered by topic, and sent a statement at a time, in the order of each topic."""
+"""Gather the rows of a task by topic. Store them one statement at a time, in the order of each topic."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from .connecting import Line
 from .write_options import WriteOptions
 
 HELD = 16 * 1_048_576
-"""Bytes that are held back at most, over all topics."""
+"""The maximum number of bytes that wait to be stored, over all topics."""
 
 
 class Outbox:
-    """``rows``: how many were stored or found to be there, ``new``: how many were not there before."""
+    """Stores rows. ``rows``: the number that are stored now. ``new``: the number that were not stored before."""
 
     def __init__(self, options: WriteOptions) -> None:
         self.rows = self.new = 0
@@ -43,6 +43,6 @@ class Outbox:
     def _store(self, topic: str) -> None:
         some = self._held.pop(topic)
         self._size -= self._sizes.pop(topic)
-        # Again after a lost connection: what a COMMIT without an answer has stored is found to be there.
+        # Safe to retry after a lost connection: ``append`` finds rows that a COMMIT without an answer stored.
         self.new += self._line.run(lambda using: append(using, topic, some))
         self.rows += len(some)

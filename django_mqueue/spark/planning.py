@@ -1,4 +1,7 @@
-"""What is to be read: the topics, from where to where, and cut into ranges. Runs in the driver, reads indexes alone."""
+"""Plan a read: its topics, where it begins and ends in each, and the ranges of the tasks.
+
+This runs in the driver, and reads only indexes.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,14 @@ from .ranges import Piece, Range, cuts, rows_each, shares
 from .settling import readable
 
 STEP = 10_000
-"""Rows between two looks at the index."""
+"""The number of rows between two lookups in the index."""
 
 
 def topics_of(using: str, options: ReadOptions) -> list[str]:
-    """The topics that are read: of the log, which for dead letters are the derived ones. Raises ``NoSuchTopic``."""
+    """Return the topics of the log that are read. For dead letters, these are the dead-letter topics.
+
+    Raises ``NoSuchTopic``.
+    """
     suffixes, letters = options.suffixes, options.table == "dead_letters"
     if options.pattern is not None:
         derived = (SCHEDULED_SUFFIX, REPLIES_SUFFIX, *suffixes.all)
@@ -47,7 +53,10 @@ def topics_of(using: str, options: ReadOptions) -> list[str]:
 
 
 def some_topics(using: str, options: ReadOptions) -> list[str]:
-    """As ``topics_of``. Raises ``NoSuchTopic`` also for a pattern that matches none: it may be mistyped."""
+    """Return the topics as ``topics_of`` does.
+
+    Raises ``NoSuchTopic`` also for a pattern that matches no topic, because the pattern may be mistyped.
+    """
     found = topics_of(using, options)
     if not found:
         raise NoSuchTopic(_no_match(using, options))
@@ -61,9 +70,10 @@ def _no_match(using: str, options: ReadOptions) -> str:
 
 
 def resolved(using: str, topic: str, bound: Bound, last: int, name: str) -> int | None:
-    """The offset above which (to begin), or up to which (to end), a topic is read; None: the bound does not name it.
+    """Return the offset above which (for a start) or up to which (for an end) a topic is read.
 
-    ``last``: all that is settled, or readable.
+    Returns None if the bound does not name the topic. ``last``: the last offset that is settled, or readable. ``name``:
+    the topic as the user named it.
     """
     if bound.where == "earliest":
         return 0
@@ -76,10 +86,10 @@ def resolved(using: str, topic: str, bound: Bound, last: int, name: str) -> int 
 
 
 def batch(using: str, options: ReadOptions) -> list[Range]:
-    """The ranges of a batch. Warns if a pattern matches no topic."""
+    """Return the ranges of a batch. Warns if a pattern matches no topic."""
     found: list[tuple[str, int, int]] = []
     topics = topics_of(using, options)
-    named = replace(options, table="messages")  # A topic without dead letters is no mistake.
+    named = replace(options, table="messages")  # A topic without dead letters is not a mistake.
     if not topics and not topics_of(using, named):
         warnings.warn(f"subscribePattern: {_no_match(using, named)}. Nothing is read", stacklevel=2)
     for topic, last in readable(using, topics, options).items():
@@ -91,7 +101,10 @@ def batch(using: str, options: ReadOptions) -> list[Range]:
 
 
 def ranges(using: str, options: ReadOptions, stretches: Sequence[tuple[str, int, int]]) -> list[Range]:
-    """Stretches, as (topic, above, up to), cut so that all ranges have about as many rows."""
+    """Cut stretches of the log into ranges that have about equally many rows.
+
+    ``stretches``: each is (topic, above, up to).
+    """
     most = options.max_records_per_partition
     counted = [
         list(_pieces(using, topic, above, upto, min(STEP, most), options.targets))
@@ -106,7 +119,7 @@ def ranges(using: str, options: ReadOptions, stretches: Sequence[tuple[str, int,
 
 
 def _even(using: str, pieces: Sequence[Piece], each: int, targets: Sequence[str] | None) -> Iterator[Piece]:
-    """Neighbouring pieces cut anew, so that all have as many rows, at most ``each``."""
+    """Cut neighbouring pieces again, so that all have about equally many rows, at most ``each``."""
     if not pieces:
         return
     total = sum(piece.rows for piece in pieces)
@@ -140,7 +153,10 @@ def _pieces(
 def ends(
     using: str, options: ReadOptions, stretches: Sequence[tuple[str, int, int]], most: int | None
 ) -> dict[str, int]:
-    """Up to where each stretch is read in one go: to its end, or so far that all together have ``most`` rows."""
+    """Return up to where each stretch is read in one batch.
+
+    This is its end if ``most`` is None. Otherwise all stretches together have at most ``most`` rows.
+    """
     if most is None:
         return {topic: upto for topic, _, upto in stretches}
     backlogs, found = [], {}

@@ -1,4 +1,7 @@
-"""Files of a local disk that hold what messages hold: for this account alone, and never behind a symbolic link."""
+"""Local files that hold message data.
+
+Only this account can read them, and nothing is written through a symbolic link.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,16 @@ import os
 from pathlib import Path
 
 FILE, FOLDER = 0o600, 0o700
-"""Modes of what is created. What is there already keeps its own."""
+"""Modes of new files and folders. An existing file or folder keeps its own mode."""
 
 
 def create(path: Path) -> int:
-    """Create a file and return its descriptor. Raises ``FileExistsError`` for anything that is there, also a link."""
+    """Create a file and return its descriptor. Raises ``FileExistsError`` if anything is there, even a link."""
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE)
 
 
 def overwrite(path: str | os.PathLike[str], flags: int = 0) -> int:
-    """Open a file for writing from its beginning, or create it: an ``opener`` of ``open``.
+    """Open a file for writing from its beginning, or create it. This is an ``opener`` for ``open``.
 
     Raises ``OSError`` for a symbolic link.
     """

@@ -1,4 +1,4 @@
-"""What a streaming query knows between its batches; all of it can be found out again."""
+"""The state of a streaming query between its batches. A new process can restore all of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .ranges import Range
 from .settling import settled
 
 TOPICS_EVERY = 1.0
-"""Seconds between two looks for topics that match a pattern."""
+"""Seconds between two searches for topics that match a pattern."""
 
 
 class Query:
@@ -35,24 +35,27 @@ class Query:
         self._topics_at = self._idle_at = float("-inf")
         self._goal: dict[str, int] | None = None
         self._first: str | None = None
-        """The topic whose turn it is, if not all can have one. They take turns in the order of names."""
+        """The topic that comes first if not all topics fit into a batch.
+
+        Topics take turns in the order of their names.
+        """
         self._pause = threading.Event()
 
     def initial(self) -> Offsets:
-        """Where a new query begins: where its group stands, or as the options say.
+        """Return where a new query begins: at the position of its group, or where the options say.
 
-        Spark does not keep this: it asks again when it runs the very first batch again. So nothing follows from the
-        query's name that is made here before the first end of a batch tells it.
+        Spark does not keep this. It asks again when it repeats the very first batch. So nothing may depend on the
+        query's name, which is made here, before the end of the first batch contains it.
         """
         query = uuid.uuid4().hex if self._follower else ""
         return self._line.run(lambda using: self._initial(using, query))
 
     def latest(self, begun: Offsets, most: int | None) -> Offsets:
-        """Where the batch that begins there ends: where it begins, if there is nothing new.
+        """Return the end of the batch that begins at ``begun``. It is ``begun`` itself if there is nothing new.
 
-        Where it begins all is durable (see ``streaming``), and the group is done with it.
-        When there was nothing new a moment ago it waits for ``pollInterval``: left alone, Spark asks a hundred times
-        a second.
+        Everything below ``begun`` is durable (see ``streaming``), so the group moves up to there. If the last call
+        found nothing new, wait for ``pollInterval``: otherwise Spark asks a hundred times a second. ``most``: the
+        maximum number of rows.
         """
         self.done(begun)
         if (wait := self._idle_at + self.options.poll_interval - time.monotonic()) > 0:
@@ -64,9 +67,10 @@ class Query:
         return now
 
     def ranges(self, begun: Offsets, ended: Offsets) -> list[Range]:
-        """A batch cut for its tasks. A topic that it begins with was not there before, and is read by the next one.
+        """Return the ranges of a batch, one for each task.
 
-        It may have been planned by another process, which was killed: Spark does not ask ``latest`` for it then.
+        A topic that is in ``ended`` and not in ``begun`` is new: the next batch reads it. A process that was killed may
+        have planned this batch; then Spark does not call ``latest`` for it.
         """
         found = [
             (topic, begun.above(topic), ended.above(topic)) for topic in ended.next if topic in begun.next
@@ -77,18 +81,18 @@ class Query:
         return planned
 
     def done(self, upto: Offsets) -> None:
-        """All of that is durable: the group is done with it."""
+        """Move the group up to these offsets: everything below is durable."""
         if follower := self._follower:
             self._line.run(lambda using: follower.done(using, upto))
 
     def committed(self, upto: Offsets) -> None:
-        """Spark says that all of that is durable."""
+        """Move the group up to offsets that Spark reports as durable, and check the checkpoint."""
         self.done(upto)
         if self._follower:
             self._follower.check_checkpoint()
 
     def set_goal(self) -> None:
-        """What is committed now is the last that is read."""
+        """Read no further than what is settled now."""
         told = self._follower is not None
         self._goal = self._line.run(
             lambda using: {
@@ -98,7 +102,7 @@ class Query:
         )
 
     def stop(self) -> None:
-        # First the line: a signal may have come in the middle of a transaction, whose locks the follower asks for.
+        # First the connection: a signal may interrupt a transaction, and the follower waits for its locks.
         self._line.close()
         if self._follower:
             self._follower.stop()
@@ -136,8 +140,11 @@ class Query:
     def _ranges(
         self, using: str, found: list[tuple[str, int, int]], begun: Offsets, ended: Offsets
     ) -> list[Range]:
-        """A batch that is run again is the first that Spark asks for: the group may be anywhere by then, and some of
-        its topics may be read no more."""
+        """Return the ranges of a batch.
+
+        A repeated batch is the first batch that Spark asks for. By then the group may be at any position, and the
+        options may no longer select some of its topics.
+        """
         if not (follower := self._follower):
             return ranges(using, self.options, found)
         batch = Offsets({topic: begun.next[topic] for topic, *_ in found}, ended.lives, ended.query)
@@ -148,15 +155,15 @@ class Query:
             if self.options.reads(topic) or (above < upto and follower.holds(using, topic, batch))
         ]
         planned = ranges(using, self.options, found)
-        for topic, *_ in found:  # Now: what is deleted from here on is missed by the task that reads it.
+        for topic, *_ in found:  # Last: a task itself notices deletions from here on.
             follower.check(using, topic, batch)
         return planned
 
     def _ends(self, using: str, found: list[tuple[str, int, int]], most: int | None) -> dict[str, int]:
-        """Up to where each topic is read. Those that get nothing, where there are too many, come first the next time.
+        """Return up to where each topic is read. Topics that the limit leaves out come first in the next batch.
 
-        A query that begins anew begins anywhere: were it always the same place, and did it end after each batch, the
-        others would never be read.
+        A new process begins with a random topic. If it began with the same topic each time, and ended after each batch,
+        the other topics would never be read.
         """
         if self._first is None and found:
             self._first = random.choice(found)[0]
@@ -172,8 +179,10 @@ class Query:
         return self._topics
 
     def _last(self, using: str, topic: str) -> int:
-        """Up to where a topic can be read now. A group reads no more than it may be done with: what others know to be
-        settled, too."""
+        """Return up to where a topic can be read now.
+
+        A group reads only up to the settled offset in the topic's row, because it cannot be moved further.
+        """
         if self._goal is not None:
             return self._goal.get(topic, 0)
         if not self.options.settle:

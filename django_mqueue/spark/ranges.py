@@ -1,4 +1,4 @@
-"""Cutting the log into stretches of about equally many rows, however sparse its offsets are."""
+"""Cut the log into stretches with about equally many rows, even if its offsets are sparse."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 DENSE = 0.5
-"""Where at least this part of all offsets are the topic's own, they are read as they lie, not by the topic's index."""
+"""Read the primary key, not the topic's index, if at least this share of all offsets belongs to the topic."""
 
 
 @dataclass(frozen=True)
@@ -26,21 +26,25 @@ class Piece:
 
 @dataclass(frozen=True)
 class Range:
-    """A stretch that one task reads. ``group``: of whom, where it is delivery state."""
+    """A stretch for one task. ``group``: the group whose delivery state is read, if the table is delivery state."""
 
     piece: Piece
     group: str = ""
 
 
 def rows_each(total: int, most: int, pieces: int) -> int:
-    """How many rows a range may have: at most ``most``, and so few that there are about ``pieces`` of them."""
+    """Return the maximum number of rows of a range.
+
+    It is at most ``most``, and so small that there are about ``pieces`` ranges or more.
+    """
     return max(1, min(most, math.ceil(total / max(1, pieces))))
 
 
 def cuts(pieces: Sequence[int], number: int) -> list[tuple[int, int]]:
-    """Where to cut pieces of these many rows so that ``number`` ranges have equally many, but for one.
+    """Return where to cut pieces with these numbers of rows into ``number`` ranges.
 
-    Each cut is behind so many rows (at least one) of the piece of that place.
+    The sizes of the ranges differ by at most one row. Each cut is (place, rows): it comes after so many rows, at least
+    one, of the piece at that place.
     """
     total, found, place, before = sum(pieces), list[tuple[int, int]](), 0, 0
     for cut in range(1, number):
@@ -53,10 +57,11 @@ def cuts(pieces: Sequence[int], number: int) -> list[tuple[int, int]]:
 
 
 def shares(total: int, backlogs: Sequence[int]) -> list[int]:
-    """``total`` rows divided among topics by how many each has, at least one for each that has any.
+    """Divide ``total`` rows among topics in proportion to their backlogs. Return the rows of each topic.
 
-    Where there are more such topics than rows, the first ones get one each: let those come first that had none before.
-    The sum is ``total``, or all that there is.
+    Each topic with a backlog gets at least one row. If there are more such topics than rows, the first topics get one
+    row each. So the caller puts topics first that got no row before. The sum of the shares is ``total``, or the number
+    of all rows.
     """
     if sum(backlogs) <= total:
         return list(backlogs)
@@ -65,7 +70,7 @@ def shares(total: int, backlogs: Sequence[int]) -> list[int]:
     for place in waiting[:total]:
         found[place] = 1
     spare, rest, before = max(0, total - len(waiting)), sum(backlogs) - len(waiting), 0
-    for place in waiting:  # Beyond its first row each has its part of what is to spare, rounded in the sum.
+    for place in waiting:  # Rounding the running sum keeps the total exact.
         upto = before + backlogs[place] - 1
         found[place] += spare * upto // (rest or 1) - spare * before // (rest or 1)
         before = upto

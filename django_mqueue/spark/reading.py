@@ -1,4 +1,4 @@
-"""Reading one range, on an executor: page by page, each page a batch of Arrow's."""
+"""Read one range on an executor, page by page. Each page becomes one Arrow record batch."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from .processes import keep_memory
 from .ranges import Range
 
 BUDGET = 16 * 1_048_576
-"""Bytes that a page of rows may have, about: what a task holds in memory at once is a few times that."""
+"""The approximate maximum size of a page of rows, in bytes. A task holds a few times as much in memory."""
 
 ROWS, FIRST_ROWS, GROWTH = 20_000, 200, 4
 BLOCK = 4 * 1_048_576
-"""Bytes that a block should have, about."""
+"""The size in bytes at which a block aims."""
 
 LARGE = 16_384
-"""Bytes of a row in the mean, from which on rows are not joined into blocks."""
+"""The mean size of a row, in bytes, from which rows are not joined into blocks."""
 
 
 def read(wanted: Range, batches: Batches, options: ReadOptions) -> Iterator[pa.RecordBatch]:
-    """The rows of a range. Raises ``LogGap`` if it has fewer than were planned, unless that is allowed.
+    """Yield the rows of a range.
 
-    A server that goes away is waited for, as ``Line`` does: the same page is read again.
+    If the server goes away, wait for it as ``Line`` does, and read the same page again. Raises ``LogGap`` if a range of
+    messages has fewer rows than were planned, unless the options allow that.
     """
     keep_memory()
     reader, line, seen = Reader(wanted, batches, options), Line(options.connecting), 0
@@ -47,14 +48,14 @@ def read(wanted: Range, batches: Batches, options: ReadOptions) -> Iterator[pa.R
 
 @dataclass
 class Planned:
-    """``rows``: how many are left up to an offset, as far as that is known."""
+    """A part of the range. ``upto``: its end. ``rows``: the number of rows left up to there, as far as it is known."""
 
     upto: int
     rows: int
 
 
 class Reader:
-    """Where in its range a task is, and how large the next page may be."""
+    """The position of a task in its range, and the size of its next page."""
 
     def __init__(self, wanted: Range, batches: Batches, options: ReadOptions) -> None:
         piece = wanted.piece
@@ -70,7 +71,7 @@ class Reader:
         self._planned = [Planned(piece.upto, piece.rows)]
         self._widest = piece.upto - piece.above
         self._limit = FIRST_ROWS
-        self._large = True  # As long as nothing is known.
+        self._large = True  # Until the first page shows how large rows are.
         self._apart = False
 
     @property
@@ -78,14 +79,14 @@ class Reader:
         return self._above >= self._upto
 
     def page(self, using: str) -> pa.RecordBatch | None:
-        """The next rows, if any are found where they might be. After an error the same are read again."""
+        """Return the next rows; None if this call found none. After an error the next call reads the same rows."""
         if not self._large:
             upto = self._above + self._step()
             block = self._pages.block(using, self._above, upto, apart=self._apart)
             try:
                 page = self._made.of_block(block) if block.rows else None
             except Unclear:
-                if block.rows > 2 * self._limit:  # Cut off for their number, which is known now.
+                if block.rows > 2 * self._limit:  # Too many rows for one block. Now the number is known.
                     self._planned.append(Planned(upto, block.rows))
                     return None
                 if not self._apart and self._made.lumps:
@@ -102,13 +103,13 @@ class Reader:
         return page
 
     def _step(self) -> int:
-        """How many offsets the next block is to have: by what is planned, but no wider than the last page suggests."""
+        """Return how many offsets the next block has, by the plan, but no more than the last page suggests."""
         planned = self._planned[-1]
         rest = planned.upto - self._above
         return min(rest, max(1, min(self._limit * rest // max(1, planned.rows), self._widest)))
 
     def _note(self, upto: int, rows: int, size: int) -> None:
-        """All up to there was read, in so many rows and bytes."""
+        """Note that everything up to this offset was read, in so many rows and bytes."""
         offsets, self._above = upto - self._above, upto
         for planned in self._planned:
             planned.rows -= rows

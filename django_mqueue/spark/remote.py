@@ -1,4 +1,4 @@
-"""A Spark Connect server: what its client needs besides, and whether anybody answers there."""
+"""Check a Spark Connect server: the packages that its client needs, and that the server answers."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from importlib.util import find_spec
 from .errors import NoSpark
 
 PATIENCE = 15.0
-"""Seconds in which a server has to answer. PySpark itself would ask for ten minutes, and say nothing meanwhile."""
+"""Seconds in which a server must answer. PySpark itself would try for ten minutes without a message."""
 
 
 def check_client() -> None:
-    """Raise ``NoSpark`` without what a client of Spark Connect needs besides."""
+    """Raise ``NoSpark`` if a package is missing that a client of Spark Connect needs."""
     for module in ("grpc", "grpc_status", "google.rpc", "zstandard"):
         try:
             found = find_spec(module)
@@ -22,7 +22,7 @@ def check_client() -> None:
 
 
 def check_server(url: str) -> None:
-    """Raise ``NoSpark`` where no server answers at that ``sc://`` URL. What is wrong with the URL PySpark says."""
+    """Raise ``NoSpark`` if no server answers at that ``sc://`` URL. PySpark reports an invalid URL."""
     import grpc
     from pyspark.sql.connect.client import DefaultChannelBuilder
 

@@ -1,19 +1,20 @@
-"""Rows of a DataFrame as messages, each with an id by which it is stored once.
+"""Turn rows of a DataFrame into messages. Each message has an id, by which it is stored only once.
 
-**Ids.** A row with a value in the column ``id`` has that one. Any other gets one that is made of the write, of the
-row's content, and of how many rows of the same content the task had before: so a task that is run again has the same
-ids, in whatever order its rows come (what comes from a shuffle has none), and they are stored once. What besides
-depends on what may be run again:
+**Ids.** A row with a value in the column ``id`` has this id. The id of any other row is made of the write, of the row's
+content, and of the number of equal rows before it. So a task that runs again makes the same ids, and its rows are
+stored once. This is true even if the rows come in another order (rows from a shuffle have no order). The rest of the id
+depends on what may run again:
 
-- a ``save`` without a name: its tasks alone, as they were cut. Its ids are made of the task's partition, too: rows that
-  are equal are as many messages, whichever tasks have them;
-- a ``save`` with a ``writeId``: the whole, and its rows may be in other partitions then (adaptive execution joins those
-  of a shuffle by the number of cores, files are packed by it). So no partition is in its ids. Equal rows of several
-  tasks would have one id: tasks tell what they have (``digests``), and the driver refuses the write (``check_apart``).
-  Content whose last digits may differ when it is computed again would have another id: it is refused (``unstable``).
-  The driver warns of content that seems to be random or to be the time of the write;
-- a batch of a stream: the whole, but a stream must not stop at equal rows of several tasks. Its ids are made of the
-  partition, too, and rows without ids are refused where adaptive execution is on.
+- A ``save`` without a name: only single tasks run again, with the same partitions. The ids also contain the partition
+  of the task. So equal rows in different tasks are different messages.
+- A ``save`` with a ``writeId``: the whole write may run again, and then its rows may be in other partitions. (Adaptive
+  execution joins partitions of a shuffle by the number of cores. Files are packed by it.) So the ids contain no
+  partition. Equal rows in several tasks would have the same id: each task returns a digest of its rows (``digests``),
+  and the driver refuses the write (``check_apart``). Content whose last digits may differ when it is computed again
+  would get another id: it is refused (``unstable``). The driver warns of content that seems to be random or to be the
+  time of the write.
+- A batch of a stream: the whole batch may run again, but a stream must not stop at equal rows in several tasks. The ids
+  also contain the partition, and rows without ids are refused if adaptive execution is on.
 """
 
 from __future__ import annotations
@@ -40,10 +41,12 @@ DIGEST = 8
 
 @dataclass(frozen=True)
 class Task:
-    """Whose rows: ``write`` is the write's identity, ``partition`` the task's number in it; None: no part of ids.
+    """The task whose rows become messages.
 
-    ``adaptive``: when the same is run again, its rows may be cut into other tasks. ``began``: when the write began, in
-    seconds since 1970.
+    * ``write``: the identity of the write.
+    * ``partition``: the number of the task in the write; None: ids do not contain it.
+    * ``adaptive``: whether the rows may be in other tasks when the same write runs again.
+    * ``began``: when the write began, in seconds since 1970.
     """
 
     write: str
@@ -65,7 +68,11 @@ class Rows:
         self._topics: set[str] = set()
 
     def messages(self, columns: Mapping[str, Sequence[Any]], count: int) -> Iterator[tuple[str, NewRow]]:
-        """(topic, message) of each row of a batch, given by columns. Raises ``RowError``, naming the column."""
+        """Yield (topic, message) for each row of a batch, which is given by columns.
+
+        Raises ``RowError``, which names the column. Raises ``OptionError`` for rows without an id if the rows may be in
+        other tasks when the batch runs again.
+        """
         nothing: Sequence[Any] = [None] * count
         if self._adaptive and any(id is None for id in columns.get("id", nothing)):
             raise OptionError(
@@ -81,7 +88,7 @@ class Rows:
                 raise RowError(f"row {self._number} of this task cannot be a message: {error}") from error
 
     def digests(self) -> bytes:
-        """What rows without an id there were, each content once, in 8 bytes."""
+        """Return the distinct contents of the rows without an id, 8 bytes for each."""
         return b"".join(found[:DIGEST] for found in self._seen)
 
     def _message(
@@ -128,7 +135,7 @@ class Rows:
         elif headers is not None:
             headers = dict(headers)
         if isinstance(headers, dict):
-            headers = visible(headers)  # A copy of a request is none.
+            headers = visible(headers)  # A copy of a request is not a request.
         what = JsonText(payload) if isinstance(payload, str) else bytes(payload)
         return encode(what, kind, headers, self._options.max_payload_bytes)
 
@@ -150,7 +157,7 @@ class Rows:
 
 
 def _check_stable(**columns: Any) -> None:
-    """Raise ``ValueError`` for content of which an id should not be made."""
+    """Raise ``ValueError`` for content from which no id should be made."""
     for name, value in columns.items():
         if (number := unstable_in(value)) is not None:
             raise ValueError(

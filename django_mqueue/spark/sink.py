@@ -1,8 +1,8 @@
-"""Writing to topics: each task stores its rows through the gate, a few hundred in each transaction.
+"""Write to topics. Each task stores its rows through the publishers' gate, a few hundred in each transaction.
 
-It is no transaction over all tasks: what a write that failed has stored stays, and is not stored again when it is run
-again (see ``rows`` about ids), for as long as the log holds it. Within a task rows are stored in their order, so all
-rows of a key that are in one task keep theirs; ``keep_order`` sees to it that they are.
+A write is not one transaction over all tasks. Rows that a failed write has stored stay. When the write runs again, it
+does not store them a second time, as long as the log holds them (see ``rows`` about ids). A task stores its rows in
+their order. So rows of one key keep their order if they are in one task; ``keep_order`` puts them into one task.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from .rows import COLUMNS, DIGEST, Rows, Task
 from .write_options import ADAPTIVE_STREAMS, WriteOptions
 
 BATCH_ID, QUERY_ID = "streaming.sql.batchId", "sql.streaming.queryId"
-"""Spark's local properties of a task, which are how a writer learns of them (4.2, 4.3)."""
+"""Local properties that Spark sets for a task. A writer reads its query and batch from them (4.2, 4.3)."""
 
 ADAPTIVE = ("spark.sql.adaptive.enabled", ADAPTIVE_STREAMS)
-"""Others: settings. For the batches of a stream with state Spark itself turns the first one off."""
+"""Local properties that are settings. For the batches of a stream with state, Spark turns the first one off."""
 
 _TEXT = StringType()
 _TYPES: dict[str, tuple[Any, ...]] = {
@@ -41,9 +41,9 @@ _TYPES: dict[str, tuple[Any, ...]] = {
 
 @dataclass
 class Stored(WriterCommitMessage):
-    """What a task has done: how many rows it had, and how many of these were not there before.
+    """The result of a task. ``rows``: the number of its rows. ``new``: the number that were not stored before.
 
-    ``digests``: of a write with a name, as ``Rows`` has them. ``signs``: as ``Signs`` found them.
+    ``digests``: from ``Rows``, for a write with a name. ``signs``: from ``Signs``.
     """
 
     rows: int
@@ -53,7 +53,7 @@ class Stored(WriterCommitMessage):
 
 
 def check_columns(schema: StructType, options: WriteOptions) -> None:
-    """Raise ``OptionError`` for columns that cannot be a message's."""
+    """Raise ``OptionError`` if a column cannot belong to a message, or if a needed column is missing."""
     for field in schema.fields:
         if field.name not in _TYPES:
             raise OptionError(
@@ -74,7 +74,7 @@ def check_columns(schema: StructType, options: WriteOptions) -> None:
 
 
 def stored(batches: Iterator[pa.RecordBatch], task: Task, options: WriteOptions) -> Stored:
-    """What both kinds of writer do in a task."""
+    """Store the rows of a task. Both kinds of writer use this."""
     rows, outbox = Rows(task, options), Outbox(options)
     try:
         for batch in batches:
@@ -89,7 +89,10 @@ def stored(batches: Iterator[pa.RecordBatch], task: Task, options: WriteOptions)
 
 
 def check_apart(digests: Iterable[bytes]) -> None:
-    """Raise ``RowError`` if several tasks had equal rows, which have the same ids then: given the digests of each."""
+    """Raise ``RowError`` if several tasks had equal rows: these have the same id.
+
+    ``digests``: one for each task.
+    """
     joined = b"".join(digests)
     array = pa.Array.from_buffers(pa.uint64(), len(joined) // DIGEST, [None, pa.py_buffer(joined)])
     if pc.count_distinct(array).as_py() < len(array):
@@ -102,7 +105,7 @@ def check_apart(digests: Iterable[bytes]) -> None:
 
 
 def warn_of_signs(name: str | None, messages: Iterable[WriterCommitMessage | None]) -> None:
-    """Warn if all rows without an id have content that is probably different when the write is run again."""
+    """Warn if all rows without an id have content that is probably different when the write runs again."""
     signs = [each.signs for each in messages if isinstance(each, Stored) and each.signs is not None]
     found = sorted(signs[0].intersection(*signs)) if signs else []
     if found:
@@ -117,12 +120,12 @@ def warn_of_signs(name: str | None, messages: Iterable[WriterCommitMessage | Non
 
 
 class Writer(DataSourceArrowWriter):
-    """A batch."""
+    """Writes a batch."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
         self._unnamed = uuid.uuid4().hex
-        """Made in the driver, once for each write."""
+        """The identity of a write without a name. The driver makes it once for each write."""
 
         self._began = time.time()
 
@@ -133,17 +136,20 @@ class Writer(DataSourceArrowWriter):
         return stored(iterator, task, self._options)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """In the driver, when all tasks have ended."""
+        """Check the rows of all tasks. Spark calls this in the driver when all tasks have ended."""
         warn_of_signs(self._options.write_id, messages)
         check_apart(message.digests for message in messages if isinstance(message, Stored))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """In the driver, when a task has failed: such a write is run again."""
+        """Warn about unstable ids.
+
+        Spark calls this in the driver when a task has failed, and the write may run again.
+        """
         warn_of_signs(self._options.write_id, messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """A stream's batches; which one it is the task's properties tell."""
+    """Writes the batches of a stream. The properties of a task identify the batch."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options

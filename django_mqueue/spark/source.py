@@ -1,9 +1,9 @@
-"""``format("mqueue")``: what Spark is given. Everything is made anew in each of Spark's Python processes.
+"""The data source behind ``format("mqueue")``. Each of Spark's Python processes creates its own objects.
 
-Each query starts a few, so what is not needed in all of them is imported where it is needed.
+Each query starts a few processes. So a module that only some of them need is imported where it is needed.
 
-Filters are not pushed down: in the releases of PySpark that were tried (4.1 to 4.3) what one query pushes down stays
-for the next query on the same DataFrame. Ranges and topics are options, fixed at ``load()``.
+Filters are not pushed down. In PySpark 4.1 to 4.3, the filters of one query also apply to the next query on the same
+DataFrame. Ranges and topics are options, fixed at ``load()``.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ class MQueueDataSource(DataSource):
 
 
 class Stretch(InputPartition):
-    """What one task reads; None: nothing."""
+    """The range for one task. None: the task reads nothing."""
 
     def __init__(self, value: Range | None) -> None:
         super().__init__(value)
 
 
 class Reader(DataSourceReader):
-    """A batch: planned in the driver each time that something is computed of it."""
+    """Reads a batch. The driver plans the batch each time that Spark computes something from it."""
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
         self.wanted, self.options = schema, options
@@ -96,7 +96,7 @@ def stretches(found: Sequence[Range]) -> list[InputPartition]:
 
 
 def rows_of(partition: InputPartition, schema: StructType, options: ReadOptions) -> Iterator[pa.RecordBatch]:
-    if partition.value is not None:  # Spark asks for one partition where there is none.
+    if partition.value is not None:  # Without partitions, Spark still runs one task.
         from .batches import Batches
         from .processes import keep_loaded
         from .reading import read

@@ -1,12 +1,13 @@
 """The log as a stream of micro-batches.
 
-**When a batch is durable.** Spark (4.2 and 4.3, where it was looked at) writes ``commits/n``, then asks for the latest
-offset from the end of batch n on, then writes ``offsets/n+1``, and only then calls ``commit`` with the end of batch n:
-one batch late, and never for the last one. A batch that was planned and did not commit is run again before it asks.
-So whatever offset it asks *from* is durably done, and a group's watermark follows there too. A query that is stopped,
-or waits long for its next trigger, does not ask; only its checkpoint tells then (see ``checkpoint``).
+**When a batch is durable.** Spark was examined in 4.2 and 4.3. It writes ``commits/n``, and then asks for the latest
+offset, from the end of batch n on. Then it writes ``offsets/n+1``, and only then calls ``commit`` with the end of batch
+n. So ``commit`` is one batch late, and never called for the last batch. Before Spark asks, it repeats a batch that was
+planned and did not commit. So any offset *from* which Spark asks is durably done, and a group moves up to there. A
+query that is stopped, or waits long for its next trigger, does not ask. Then only its checkpoint shows what is durable
+(see ``checkpoint``).
 
-**How it ends.** Spark closes the line to the process that plans a query, and sends it SIGTERM at the same moment.
+**How it ends.** Spark closes the connection to the process that plans a query, and sends it SIGTERM at the same moment.
 """
 
 from __future__ import annotations
@@ -34,17 +35,20 @@ from .source import rows_of, stretches
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans batches, in a process beside the driver that lives as long as the query; ``read`` is the executors'."""
+    """Plans batches, in a process next to the driver that lives as long as the query.
+
+    Only ``read`` runs on executors.
+    """
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
         self.wanted, self.options = schema, options
         self._query: Query | None = None
-        self._made = incarnations.clock()  # Before Spark asks anything of it.
+        self._made = incarnations.clock()  # Before Spark calls any other method.
         self._ends_by_signal = False
 
     @property
     def query(self) -> Query:
-        """Made where it is first asked for: readers are also sent to executors, which need none."""
+        """Return the query. It is created by the first call: executors also get readers, and need no query."""
         if self._query is None:
             self._query = Query(self.options, self._made)
             self._say_goodbye_when_ended()
@@ -79,12 +83,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         if self._ends_by_signal:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # It is ending.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # The process is ending already.
         if self._query is not None:
             self._query.stop()
 
     def _say_goodbye_when_ended(self) -> None:
-        """``stop`` on SIGTERM, too, unless the process has other plans for it."""
+        """Call ``stop`` also on SIGTERM, unless the process already handles this signal."""
         in_main = threading.current_thread() is threading.main_thread()
         if not in_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
             return

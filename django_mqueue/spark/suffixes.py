@@ -1,4 +1,7 @@
-"""Where the dead letters of topics are: ``DLQ_SUFFIX`` as an option, which may be another for some topics."""
+"""The suffixes of dead-letter topics: the setting ``DLQ_SUFFIX`` as an option.
+
+Some topics may have their own suffix.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from .errors import OptionError
 OPTION = "deadLetterSuffix"
 DEFAULT = str(conf.OPTIONS["DLQ_SUFFIX"].default)
 COMMON = ""
-"""In a JSON of suffixes by topic: that of all others."""
+"""The key, in a JSON of suffixes by topic, of the suffix for all other topics."""
 
 
 _SUCH = f'{{"orders": "_dead", "{COMMON}": "{DEFAULT}"}}, with "{COMMON}" for all others'
@@ -24,22 +27,22 @@ _SUCH = f'{{"orders": "_dead", "{COMMON}": "{DEFAULT}"}}, with "{COMMON}" for al
 
 @dataclass(frozen=True)
 class Suffixes:
-    """``common``: of all topics that have none of their ``own``."""
+    """Suffixes of dead-letter topics. ``own``: by topic. ``common``: for all topics that are not in ``own``."""
 
     common: str = DEFAULT
     own: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def all(self) -> tuple[str, ...]:
-        """All endings that mark dead-letter topics: nobody publishes to a topic that ends so."""
+        """Return all suffixes. Publishing to a topic that ends in one of them is not allowed."""
         return tuple(sorted({self.common, *self.own.values()}))
 
     def letters(self, topic: str) -> str:
-        """Where a topic's dead letters are."""
+        """Return the dead-letter topic of a topic."""
         return topic + self.own.get(topic, self.common)
 
     def original(self, letters: str) -> str | None:
-        """The topic whose dead letters are there; None if there is none."""
+        """Return the topic whose dead-letter topic this is; None if it is none."""
         for suffix in self.all:
             topic = letters.removesuffix(suffix)
             if topic and self.letters(topic) == letters:
@@ -47,7 +50,7 @@ class Suffixes:
         return None
 
     def option(self) -> str:
-        """As the option's text."""
+        """Return the text of the option."""
         if not self.own and not self.common.startswith("{"):
             return self.common
         return json.dumps({COMMON: self.common, **self.own})
@@ -57,9 +60,10 @@ BY_DEFAULT = Suffixes()
 
 
 def suffixes_of(options: Mapping[str, str], how: Connecting) -> Suffixes:
-    """What the option says; without it Django's settings, where these name the database, too.
+    """Return the suffixes that the option gives.
 
-    Names are compared without regard to case. Raises ``OptionError``.
+    Without the option, return the suffixes of Django's settings if these also name the database, else the default.
+    Option names are case-insensitive. Raises ``OptionError``.
     """
     text = next((value for name, value in options.items() if name.lower() == OPTION.lower()), None)
     if text is not None:
@@ -70,7 +74,7 @@ def suffixes_of(options: Mapping[str, str], how: Connecting) -> Suffixes:
 
 
 def fixed(options: Mapping[str, str]) -> dict[str, str]:
-    """The same options, with the suffixes among them: for processes that may have other settings than this one.
+    """Return the same options, with the suffixes added, for processes that may have other settings than this process.
 
     Raises ``OptionError``.
     """

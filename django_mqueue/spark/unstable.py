@@ -44,8 +44,8 @@ def texts_in(value: Any) -> list[str]:
 class Signs:
     """Values in all of a task's rows that are probably different in another run, as (column, description).
 
-    These are a random UUID that no row before it has, and a time that is the same in all rows and not before the write
-    began. ``found`` is None if there is no row.
+    One kind is a random UUID that no row before it has. The other is a time that is the same in all rows and not before
+    the write began. ``found`` is None if there is no row.
     """
 
     def __init__(self, began: float) -> None:
@@ -88,7 +88,7 @@ def _is_unstable(text: str) -> bool:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """All texts in it, keys among them."""
+    """Yield all texts in a value, including keys."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):

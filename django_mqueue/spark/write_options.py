@@ -23,19 +23,21 @@ _KNOWN = {
 } | CONNECTION_OPTIONS
 WRITE_ID_MAX = 200
 ADAPTIVE_STREAMS = "spark.sql.adaptive.streaming.stateless.enabled"
-"""Spark's setting that is off in our sessions: by it rows of a stream without ids may get others (see ``rows``)."""
+"""A setting of Spark that our sessions turn off. It could change the ids of a stream's rows (see ``rows``)."""
 
 _SPARKS = {"checkpointlocation", "queryname"}
-"""What Spark hands on of its own: options of the query, not of what it writes to."""
+"""Options of the query that Spark also passes to the writer."""
 
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """How rows become messages. ``topic``: of rows that name none. ``target``: the only group that rows are for which
-    name none; '' for all. ``write_id``: of a batch that may be run again. ``stable``: its rows
-    are the same then, digit by digit.
+    """The options of a write, parsed.
 
-    ``spread``, ``max_payload_bytes`` and ``suffixes`` are settings, which executors may not have.
+    * ``topic``: the topic of rows that name none.
+    * ``target``: the only group that rows are for if they name none; '' for all groups.
+    * ``write_id``: the name of a batch that may run again.
+    * ``stable``: whether the rows are then the same, digit by digit.
+    * ``spread``, ``max_payload_bytes`` and ``suffixes``: settings, which executors may not have.
     """
 
     connecting: Connecting
@@ -49,7 +51,7 @@ class WriteOptions:
 
 
 def write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
-    """What the options ask for. Raises ``OptionError``."""
+    """Return the parsed options. Raises ``OptionError``."""
     given = Given(options)
     given.refuse_unknown(_KNOWN, {name: given.values[name] for name in given.values.keys() - _SPARKS})
     how = connecting(given.values)
@@ -76,7 +78,7 @@ def write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOption
 
 
 def check_mode(overwrite: bool) -> None:
-    """Raise ``OptionError`` for what is not an append: a log has nothing to overwrite."""
+    """Raise ``OptionError`` for a mode other than append: a log cannot be overwritten."""
     if overwrite:
         raise OptionError(
             'the mode is one that overwrites (mode("overwrite") of a batch, outputMode("complete") of a stream), but'

@@ -1,8 +1,9 @@
-"""Answers to deliveries, in ``queue_delivery_state``: each a compare-and-set on the token and on the lease's holder.
+"""Acknowledge, return or extend deliveries, in ``queue_delivery_state``.
 
-One statement for any number of deliveries. The state's table stands first in the joins that change it, so that the
-servers update while they read; from any other place they would go through a temporary table, and MariaDB
-10.11 crashes when it cannot create that one.
+Each change is a compare-and-set: its statement compares the delivery's token and the holder of the lease. One
+statement changes any number of deliveries. In its joins ``queue_delivery_state`` is the first table, so that the
+server updates rows while it reads them. Otherwise the server would use a temporary table, and MariaDB 10.11 crashes
+when it cannot create one.
 """
 
 from __future__ import annotations
@@ -22,13 +23,16 @@ from .state import Ticket
 
 @dataclass(frozen=True)
 class Deliveries:
-    """Deliveries of one holder, in the order in which their rows are locked."""
+    """Deliveries to one lease holder, in the order in which their rows are locked."""
 
     me: Holder
     tickets: Sequence[Ticket]
 
     def update(self, cursor: CursorWrapper, assignments: str, values: Sequence[Any] = ()) -> int:
-        """Change those that are open and whose lease is the holder's: how many were."""
+        """Change the deliveries that are in flight under their token, if the holder has the lease. Return how many.
+
+        ``assignments`` is SQL; ``values`` are its parameters.
+        """
         one = "(s.partition_key = %s AND s.message_offset = %s AND s.delivery_token = %s)"
         cursor.execute(
             "UPDATE queue_delivery_state s FORCE INDEX (PRIMARY) STRAIGHT_JOIN queue_partition_leases l"
@@ -53,10 +57,11 @@ def finish(
     skipped: Sequence[int] = (),
     is_aside: bool = False,
 ) -> int:
-    """Mark as done: how many were the holder's. ``error`` is kept with a message that ends by failing.
+    """Acknowledge deliveries. Return how many of them the holder still had.
 
-    ``token`` takes the place of theirs: no late answer of whoever was given them is taken for this. ``skipped``:
-    offsets of those that a filter kept from the handler. ``is_aside``: it comes again from elsewhere.
+    ``error`` is kept with the message, and counts as a failed attempt. ``token`` replaces the tokens of the
+    deliveries, so that a late answer with an old token is not mistaken for this one. ``skipped``: offsets that a
+    filter kept from the handler. ``is_aside``: the message continues as a parked retry.
     """
     add, values = failures.appended(error)
     if error is not None:
@@ -73,9 +78,10 @@ def finish(
 def put_back(
     cursor: CursorWrapper, deliveries: Deliveries, *, delay_ms: int, failed: bool, error: str | None = None
 ) -> int:
-    """Deliver again after ``delay_ms``: how many were the holder's.
+    """Deliver messages again after ``delay_ms`` milliseconds. Return how many of the deliveries the holder still had.
 
-    ``failed`` counts an attempt; else the delivery counts as none at all.
+    ``failed`` counts a failed attempt; otherwise the delivery is not counted as an attempt. ``error`` is kept with the
+    message.
     """
     add, values = failures.appended(error)
     counts = "s.failure_count = s.failure_count + 1" if failed else "s.handed = 0"
@@ -87,7 +93,9 @@ def put_back(
 
 
 def extend(cursor: CursorWrapper, deliveries: Deliveries, visible_ms: int) -> int:
-    """Keep invisible for ``visible_ms`` from now: how many were the holder's."""
+    """Keep deliveries invisible for ``visible_ms`` milliseconds from now. Return how many of them the holder still
+    had.
+    """
     return deliveries.update(cursor, f"s.invisible_until = {NOW_MS} + %s", [visible_ms])
 
 
@@ -95,9 +103,9 @@ _TICKET = "(s.partition_key = %s AND s.message_offset = %s AND s.delivery_token 
 
 
 def lock_free(cursor: CursorWrapper, deliveries: Deliveries) -> set[Ticket]:
-    """Lock the open ones of the holder, and their leases in share mode; skip what another transaction has locked.
+    """Lock deliveries in flight, and their leases in share mode. Skip rows that another transaction has locked.
 
-    Returns those that are locked by this transaction now.
+    Return the deliveries that are locked by this transaction and whose lease the holder has.
     """
     which = " OR ".join([_TICKET] * len(deliveries.tickets))
     cursor.execute(
@@ -122,10 +130,10 @@ def lock_free(cursor: CursorWrapper, deliveries: Deliveries) -> set[Ticket]:
 
 
 def mine(cursor: CursorWrapper, deliveries: Deliveries, *, locking: bool = True) -> set[Ticket]:
-    """Return those that are open and whose lease is the holder's.
+    """Return the deliveries that are in flight and whose lease the holder has.
 
-    ``locking``: as they are now, with locks until the transaction ends. Without them a caller's transaction may see
-    them as they were at its first read.
+    ``locking``: read the current rows, and lock them in share mode until the transaction ends. Without it, a caller's
+    transaction may see the rows of its snapshot.
     """
     which = " OR ".join([_TICKET] * len(deliveries.tickets))
     cursor.execute(
@@ -141,17 +149,20 @@ def mine(cursor: CursorWrapper, deliveries: Deliveries, *, locking: bool = True)
 
 
 def hand_over(cursor: CursorWrapper, deliveries: Deliveries) -> int:
-    """Note that handlers now start on what had been claimed ahead: how many were the holder's."""
+    """Record that handlers now start on deliveries that were claimed earlier. Return how many the holder still had."""
     return deliveries.update(cursor, "s.handed = 1")
 
 
 def end_solitude(cursor: CursorWrapper, deliveries: Deliveries) -> int:
-    """Others run beside this suspect again: its worker's death would no longer be its doing."""
+    """End the quarantine of deliveries. Return how many of them the holder still had.
+
+    Other messages run at the same time from now on. If the worker dies, this message is no longer the proven cause.
+    """
     return deliveries.update(cursor, "s.alone = 0")
 
 
 def look(cursor: CursorWrapper, deliveries: Deliveries) -> dict[Ticket, tuple[bool, bool, int]]:
-    """(acked, in flight, failures) of those deliveries whose token is still theirs, whoever holds the lease."""
+    """Return (acknowledged, in flight, failures) of deliveries whose token is unchanged. The lease is not checked."""
     cursor.execute(
         "SELECT x.p, x.o, x.t, s.acked, s.in_flight, s.failure_count"
         f" FROM {values_table(('p', 'o', 't'), len(deliveries.tickets))} x"

@@ -1,5 +1,8 @@
-"""Messages that wait long for a retry: done in the log, and scheduled anew for the one group, with what they have been
-through. So they hold back no watermark, and nothing behind it, while they wait."""
+"""Parked retries: after a long delay, the message is scheduled again for its group. In the log it is acknowledged.
+
+The scheduled row keeps the counts and errors of earlier attempts. While it waits, the group's watermark can move, and
+messages behind it can be deleted.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,12 @@ from .log import INSERT_COLUMNS
 
 @dataclass(frozen=True)
 class Aside:
-    """A message of a group that is to come again. ``life``: of the group's registration: after a reset the message
-    itself comes again, if the log holds it (``offset``). ``id``: a fresh one, for its own is still in the log."""
+    """A message that is to be parked for its group.
+
+    ``offset``: its offset in the log. ``life``: the generation of the group's registration. After a reset, the group
+    receives the message from the log instead, if the log still holds it. ``id``: a new id for the scheduled row,
+    because the log still holds the message's own id.
+    """
 
     group: str
     topic: str
@@ -29,9 +36,10 @@ class Aside:
 
 
 def set_aside(cursor: CursorWrapper, aside: Aside, delay_ms: int, *, counted: bool) -> bool:
-    """Schedule a message anew for the group that was given it; False if the log no longer holds it.
+    """Schedule a message again for its group, ``delay_ms`` milliseconds from now. Return False if the log has it no
+    longer.
 
-    ``counted``: the delivery that ends was an attempt.
+    ``counted``: the delivery that ends counts as an attempt.
     """
     cursor.execute(
         "SELECT m.metadata, COALESCE(m.original_id, m.id), m.published_at, s.retry_count, s.handed, s.failure_count,"
@@ -68,7 +76,10 @@ def set_aside(cursor: CursorWrapper, aside: Aside, delay_ms: int, *, counted: bo
 
 
 def waiting(using: str, topic: str, above: int, limit: int) -> list[tuple[int, str, int | None]]:
-    """The next scheduled messages of a topic that are for one group: (offset, group, and of a retry where it was)."""
+    """Return the next scheduled messages of a topic that are for a single group: (offset, group, original offset).
+
+    The original offset is that of a parked retry in the log; it is None for other messages.
+    """
     rows = session.fetch(
         using,
         "SELECT `offset`, consumer_group, JSON_EXTRACT(metadata, '$.retry.offset')"
@@ -81,7 +92,10 @@ def waiting(using: str, topic: str, above: int, limit: int) -> list[tuple[int, s
 
 
 def without_retry(metadata: str) -> str:
-    """What a message's metadata were before it was ever set aside; or whatever they are, for it may be dead by that."""
+    """Return a message's metadata without the record of its parked retries.
+
+    Metadata that are no JSON object are returned unchanged. Such a message is perhaps a dead letter for that reason.
+    """
     return without("retry", metadata)
 
 

@@ -1,4 +1,7 @@
-"""A second connection for a moment: for what the caller's transaction is not to lock, or its snapshot does not show."""
+"""A second database connection for a short time.
+
+Its statements take no locks in the caller's transaction, and see rows that the snapshot of this transaction hides.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,10 @@ _numbers = itertools.count(1)
 
 @contextmanager
 def committed_now(using: str) -> Iterator[str]:
-    """An alias whose reads, without locks, go by what is committed at the time of each.
+    """Yield an alias whose reads without locks see all that is committed at the time of each read.
 
-    ``using`` itself, unless the caller's transaction reads the same again and again; then nothing of what that has
-    written is seen. Opened by the first read.
+    The alias is ``using``, unless the caller's transaction reads from a snapshot. Then it is a second connection,
+    which does not see what the caller's transaction has written. The first read opens it.
     """
     if not keeps_snapshot(using):
         yield using
@@ -29,14 +32,19 @@ def committed_now(using: str) -> Iterator[str]:
 
 
 def keeps_snapshot(using: str) -> bool:
-    """Return whether a transaction is open that reads the same again and again: it also locks gaps between rows."""
+    """Return whether a transaction is open that reads from a snapshot. Such a transaction also locks gaps between
+    rows.
+    """
     level = getattr(connections[using], "isolation_level", None)
     return session.in_transaction(using) and level not in WITHOUT_SNAPSHOTS
 
 
 @contextmanager
 def second_connection(using: str) -> Iterator[str]:
-    """An alias of the same database whose statements are not part of the caller's transaction. Opened by the first."""
+    """Yield an alias of the same database whose statements are not part of the caller's transaction.
+
+    The first statement opens the connection. It is closed at the end of the block.
+    """
     alias = f"django_mqueue.beside.{next(_numbers)}"
     wrapper = connections[using].copy(alias)
     wrapper.settings_dict["AUTOCOMMIT"] = True

@@ -1,4 +1,4 @@
-"""Which topics there are, and how to cut their log into stretches of offsets; ``pages`` reads these."""
+"""The topics of a database, and offset ranges of their logs. ``pages`` reads these ranges."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .log import Mark
 from .pages import only
 
 PAGE = 10_000
-"""Rows of the primary key that one statement reads."""
+"""Maximum rows of the primary key that a statement reads."""
 
 
 def topics(using: str, like: str | None = None) -> set[str]:
-    """All topics that hold a message or were ever registered for; ``like``: only this one."""
+    """Return all topics that hold a message or ever had a subscription. ``like``: check only this topic."""
     only, params = ("= %s", [like]) if like is not None else ("> ''", [])
     stored = Names("queue_messages", "queue_messages_tail", "topic", "topic")
     found = stored.all(using) if like is None else [like] if log.newest(using, like) else []
@@ -32,7 +32,11 @@ def topics(using: str, like: str | None = None) -> set[str]:
 def nth_above(
     using: str, topic: str, above: int, upto: int, number: int, targets: Sequence[str] | None
 ) -> int | None:
-    """The offset of the ``number``-th row above an offset, from the index alone; None where there are fewer."""
+    """Return the offset of the ``number``-th row in a range, from the index alone; None if the range has fewer rows.
+
+    The range excludes ``above`` and includes ``upto``, as in all functions of this module. ``targets``: see
+    ``pages.only``.
+    """
     rows = session.fetch(
         using,
         "SELECT m.`offset` FROM queue_messages m FORCE INDEX (queue_messages_tail)"
@@ -44,7 +48,7 @@ def nth_above(
 
 
 def last(using: str, topic: str, above: int, upto: int) -> tuple[int, str] | None:
-    """Offset and id of the last row between two offsets."""
+    """Return (offset, id) of the last row in a range; None if it is empty."""
     rows = session.fetch(
         using,
         "SELECT m.`offset`, m.id FROM queue_messages m FORCE INDEX (queue_messages_tail)"
@@ -55,13 +59,13 @@ def last(using: str, topic: str, above: int, upto: int) -> tuple[int, str] | Non
 
 
 def name_at(using: str, offset: int) -> tuple[str, str] | None:
-    """Topic and id of the row at an offset, of whatever topic."""
+    """Return (topic, id) of the row at an offset, in any topic; None if there is no row."""
     rows = session.fetch(using, "SELECT topic, id FROM queue_messages WHERE `offset` = %s", [offset])
     return (str(rows[0][0]), str(rows[0][1])) if rows else None
 
 
 def count(using: str, topic: str, above: int, upto: int, targets: Sequence[str] | None) -> int:
-    """How many rows there are between two offsets. Goes through them: for stretches known to be short."""
+    """Return the number of rows in a range. It reads an index entry for each row, so the range should be short."""
     rows = session.fetch(
         using,
         "SELECT COUNT(*) FROM queue_messages m FORCE INDEX (queue_messages_tail)"
@@ -72,10 +76,10 @@ def count(using: str, topic: str, above: int, upto: int, targets: Sequence[str] 
 
 
 def oldest_uncommitted(using: str, topic: str, above: int, upto: int) -> Mark | None:
-    """The first row between two offsets that its transaction has not committed; None where all are.
+    """Return the first uncommitted row in a range; None if all rows are committed.
 
-    Reads the primary key: an INSERT that waits for a lock at another index has its row there alone. Goes through all
-    rows of the log between the offsets.
+    It reads the primary key, because an INSERT that waits for a lock on another index has its row only there. It reads
+    all rows of the log in the range, of all topics.
     """
     while above < upto:
         there = _offsets(using, topic, above, upto, "READ UNCOMMITTED", PAGE)
@@ -103,7 +107,7 @@ def _offsets(using: str, topic: str, above: int, upto: int, level: str, most: in
 
 
 def _mark(using: str, offset: int) -> Mark | None:
-    """An uncommitted row; None if it was rolled back."""
+    """Return an uncommitted row; None if it was rolled back."""
 
     def read(cursor: CursorWrapper) -> Mark | None:
         cursor.execute(

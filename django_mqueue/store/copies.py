@@ -1,9 +1,9 @@
-"""Copies of messages, and how far they were made: rows of ``queue_offsets`` beside the topic's own.
+"""Copies of messages, and their progress in ``queue_offsets`` (the *marks*).
 
-Such a row stands under the topic that the copies go to, without a group, and with a name in place of a partition. A
-run of copies has one head, one row for each lane (all messages of a partition are in one lane, in the order of their
-offsets), and one that says when the next may be stored. Who stores copies moves their lane forward in the same
-transaction, so none is stored twice, whatever is run again, and whatever has been deleted since.
+A mark belongs to the topic that the copies go to. Its group is empty, and its partition key is the mark's name. A run
+of copies has a head, a mark for each lane, and a mark with the time at which the next copies may be stored. All
+messages of a partition are in one lane, in the order of their offsets. The transaction that stores copies also moves
+their lane forward. So no copy is stored twice, even if a run is repeated or messages were deleted.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ _COLUMNS = "(consumer_group, topic, partition_key, offset_acked, scan_offset, pa
 
 @dataclass(frozen=True)
 class Copy:
-    """A message about to be stored. ``offset``: of the one that it is made of. ``original_id``: what handlers are to
-    see as its id; None: its own."""
+    """A copy that is about to be stored.
+
+    ``offset``: the offset of the original. ``original_id``: the id that handlers see; None for the id of the row.
+    """
 
     offset: int
     row: NewRow
@@ -35,7 +37,7 @@ class Copy:
 
 @dataclass(frozen=True)
 class Mark:
-    """A row of progress: ``position``, a ``number`` beside it, whether it is ``finished``, and when it last changed."""
+    """A mark: a position, a number, whether it is finished, and when it last changed (epoch milliseconds)."""
 
     position: int
     number: int
@@ -44,6 +46,7 @@ class Mark:
 
 
 def mark(using: str, topic: str, name: str) -> Mark | None:
+    """Return the mark of this name; None if there is none."""
     rows = session.fetch(
         using,
         f"SELECT offset_acked, scan_offset, paused, updated_at FROM queue_offsets {_INDEX}{_ROW}",
@@ -53,7 +56,7 @@ def mark(using: str, topic: str, name: str) -> Mark | None:
 
 
 def locked_mark(cursor: CursorWrapper, topic: str, name: str) -> Mark | None:
-    """The same, and nobody else changes it until this transaction ends."""
+    """Return the mark of this name, and lock it until this transaction ends; None if there is none."""
     cursor.execute(
         f"SELECT offset_acked, scan_offset, paused, updated_at FROM queue_offsets {_INDEX}{_ROW} FOR UPDATE",
         [topic, name],
@@ -63,7 +66,7 @@ def locked_mark(cursor: CursorWrapper, topic: str, name: str) -> Mark | None:
 
 
 def begin_marks(cursor: CursorWrapper, topic: str, rows: Sequence[tuple[str, int, int]]) -> None:
-    """Insert rows, given as (name, position, number), that are not there yet."""
+    """Insert the marks, given as (name, position, number), that do not exist."""
     cursor.execute(
         f"INSERT INTO queue_offsets {_COLUMNS} VALUES "
         + ", ".join([f"('', %s, %s, %s, %s, 0, {NOW_MS})"] * len(rows))
@@ -73,7 +76,7 @@ def begin_marks(cursor: CursorWrapper, topic: str, rows: Sequence[tuple[str, int
 
 
 def move_mark(cursor: CursorWrapper, topic: str, name: str, position: int, more: int) -> None:
-    """Move a row that this transaction has locked; its number grows by ``more``."""
+    """Move a mark that this transaction has locked to ``position``, and add ``more`` to its number."""
     cursor.execute(
         f"UPDATE queue_offsets {_INDEX} SET offset_acked = %s, scan_offset = scan_offset + %s,"
         f" updated_at = {NOW_MS}{_ROW}",
@@ -96,7 +99,7 @@ def forget_marks(cursor: CursorWrapper, topic: str, names: Sequence[str]) -> Non
 
 
 def numbers(using: str, topic: str, names: Sequence[str]) -> int:
-    """The sum of what these rows have as their numbers."""
+    """Return the sum of the numbers of these marks."""
     rows = session.fetch(
         using,
         f"SELECT COALESCE(SUM(scan_offset), 0) FROM queue_offsets {_INDEX} WHERE consumer_group = '' AND topic = %s"
@@ -107,9 +110,9 @@ def numbers(using: str, topic: str, names: Sequence[str]) -> int:
 
 
 def reserve(cursor: CursorWrapper, topic: str, name: str, took_us: int) -> int:
-    """Take the next stretch of time, so long in microseconds, by the database's clock: how long it is until it begins.
+    """Reserve the next ``took_us`` microseconds by the database's clock. Return the microseconds until they begin.
 
-    Stretches do not overlap, whoever takes them; what was not taken when its time came is gone.
+    Reserved times never overlap, even if several processes reserve them. Time that passes unreserved is lost.
     """
     cursor.execute(
         f"SELECT GREATEST(offset_acked, {NOW_MS} * 1000), {NOW_MS} * 1000 FROM queue_offsets {_INDEX}{_ROW} FOR UPDATE",
@@ -125,9 +128,10 @@ def reserve(cursor: CursorWrapper, topic: str, name: str, took_us: int) -> int:
 def lock_registration(
     cursor: CursorWrapper, group: str, topic: str, *, alone: bool = False
 ) -> tuple[int, bool] | None:
-    """The life of a group's registration, and whether it is paused, which nobody changes until this transaction ends.
+    """Return (registration generation, paused) of a group, and lock both until this transaction ends; None if
+    unregistered.
 
-    ``alone``: nor does anybody else hold it so.
+    The lock is shared, unless ``alone`` asks for an exclusive lock.
     """
     lock = "FOR UPDATE" if alone else "LOCK IN SHARE MODE"
     cursor.execute(
@@ -140,7 +144,7 @@ def lock_registration(
 
 
 def insert(cursor: CursorWrapper, topic: str, copies: Sequence[Copy]) -> int:
-    """Append copies, through the gate like every row of the log; the first one's offset, which the others follow.
+    """Append copies to the log, through the gate like every row. Return the first copy's offset; the others follow it.
 
     Raises ``IntegrityError`` as ``log.insert`` does.
     """

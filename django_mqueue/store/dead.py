@@ -1,4 +1,4 @@
-"""Dead letters: copies of given-up messages in ``<topic>_dlq``, one for each message and group."""
+"""Dead letters: copies in ``<topic>_dlq`` of messages that failed, one for each message and group."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .gates import locking_topic
 
 @dataclass(frozen=True)
 class Copied:
-    """What the log says of a message that is a dead letter now."""
+    """The original id and the metadata of a message that is now a dead letter."""
 
     original_id: str
     metadata: str
@@ -25,9 +25,11 @@ def copy(
 ) -> Copied | None:
     """Copy a message of the log into the dead-letter topic. Return None if the log no longer holds it.
 
-    The copy's id is made of the original offset and the group, so that no two letters collide and a second copy
-    of the same one is none. It goes through the gate like every row of the log. Why earlier attempts failed goes with
-    it: the original, and what is known of it, is deleted in time.
+    The copy's id consists of the original offset and the group, so that ids do not collide. A second copy of the same
+    message is not stored. The copy passes the gate like every row of the log. It includes the errors of earlier
+    attempts, because the original and its delivery state are deleted later.
+
+    ``failures``: the number of failed attempts. ``error``: the text of the last error.
     """
     cursor.execute(
         "SELECT m.topic, m.partition_key, m.payload, m.metadata, COALESCE(m.original_id, m.id),"
@@ -56,17 +58,17 @@ def copy(
 
 
 FAILURES = "failed"
-"""Of a letter's metadata: how many attempts there were, and the errors that its state had kept."""
+"""The key in a dead letter's metadata for the number of attempts and the errors that its delivery state had."""
 
 
 def with_failures(metadata: str, attempts: int | None, errors: str | None) -> str:
     content = json.loads(metadata)
     if not isinstance(content, dict):
-        return metadata  # It is dead because it cannot be read.
+        return metadata  # It is a dead letter because it cannot be read.
     content[FAILURES] = {"attempts": int(attempts or 0), "errors": json.loads(errors) if errors else []}
     return json.dumps(content, ensure_ascii=False)
 
 
 def without_failures(metadata: str) -> str:
-    """What a letter's metadata were before it was one."""
+    """Return the metadata that a dead letter had before it became one."""
     return without(FAILURES, metadata)

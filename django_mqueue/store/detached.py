@@ -1,7 +1,7 @@
-"""A connection without Django's settings, for processes that have none: Spark's.
+"""A connection without Django's settings, for Spark's processes, which have no settings.
 
-It stands in Django's table of connections under an alias of its own, for one thread and as long as it is needed, so
-that all statements of the queue are used as they are.
+It has an entry in ``django.db.connections``, under a new alias, for one thread and while it is needed. So all
+statements of the queue run on it unchanged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _numbers = itertools.count(1)
 
 
 class _Cursor(CursorWrapper):
-    """Does not warn that Django's apps are not ready: there are none."""
+    """A cursor that does not warn that Django's apps are not ready. These processes have no apps."""
 
     def execute(self, sql: Any, params: Any = None) -> Any:
         self.db.validate_no_broken_transaction()
@@ -30,14 +30,14 @@ class _Cursor(CursorWrapper):
 
 
 class _Wrapper(DatabaseWrapper):
-    """Asks Django's settings for nothing."""
+    """A connection that reads nothing from Django's settings."""
 
     @property
     def queries_logged(self) -> bool:
         return False
 
     def get_connection_params(self) -> dict[str, Any]:
-        """Raises ``NotSupportedError`` if the client library cannot encrypt as the settings require."""
+        """Raise ``NotSupportedError`` if the client library cannot encrypt as the settings require."""
         return encryption.enforced(super().get_connection_params())
 
     def make_cursor(self, cursor: Any) -> CursorWrapper:
@@ -46,9 +46,9 @@ class _Wrapper(DatabaseWrapper):
 
 @contextmanager
 def connection(settings: Mapping[str, Any]) -> Iterator[str]:
-    """The alias of a connection, opened now and closed at the end; ``settings`` are an entry of ``DATABASES``.
+    """Open a connection, yield its alias, and close it at the end. ``settings`` are an entry of ``DATABASES``.
 
-    Raises what the driver raises if there is no connection to be had.
+    Raises the driver's error if the connection fails.
     """
     alias = f"django_mqueue.detached.{next(_numbers)}"
     wrapper = _Wrapper(

@@ -1,8 +1,8 @@
-"""The names that an index holds: a few entries of it are read for each, however many rows have the same name.
+"""List the distinct names in an index. A few entries are read for each name, however many rows have it.
 
-Both servers can skip from name to name (a loose index scan), but do so only where their statistics like it. These are
-averages over a whole table: with many short partitions in one topic, all rows of any other topic would be read. So the
-server is asked first what it means to do; where it would not skip, the names are looked for by halving.
+Both servers can skip from name to name (a loose index scan), but do so only if their statistics favour it. Statistics
+are averages over a whole table. If one topic has many short partitions, the server would read all rows of every other
+topic. So this module first asks the server for its plan. If the plan has no loose index scan, it bisects the names.
 """
 
 from __future__ import annotations
@@ -14,23 +14,26 @@ from . import session
 from .dialect import is_mariadb
 
 BRANCHES = 200
-"""Looks in one statement."""
+"""Maximum reads in one statement."""
 FIRST, FEW, GROWTH, MOST = 64, 8, 4, 512
-"""Entries read at the first look; then few, and more where names have few: a look costs as much as some dozens."""
+"""Entries of a read: ``FIRST`` for the first one, then ``FEW``. If names have few entries, each read has ``GROWTH``
+times more, up to ``MOST``. A read costs as much as some dozens of entries."""
 PAGE = 2_000
 SHORT = 16
-"""Entries that a name may have on average for all of them to be read."""
+"""Maximum average of entries for each name at which a gap is read with more entries."""
 
 
 @dataclass(frozen=True)
 class Names:
-    """A column of an index behind columns that are fixed: ``where``, a condition with its ``params``."""
+    """A column of an index whose earlier columns have fixed values. ``where``: the condition for these, with
+    ``params``.
+    """
 
     table: str
     index: str
     column: str
     columns: str
-    """The fixed ones and the column itself: what makes a loose scan of a DISTINCT."""
+    """The earlier columns and the column itself. A DISTINCT of all of them allows a loose index scan."""
     where: str = ""
     params: tuple[str, ...] = ()
 
@@ -39,8 +42,8 @@ class Names:
         return f" FROM {self.table} FORCE INDEX ({self.index}) WHERE {self.where}"
 
     def next(self, using: str, after: str, limit: int) -> list[str]:
-        """The next ``limit`` names behind ``after``, in order."""
-        # Ordered by all columns, or grouped, MariaDB would go through all names before it comes to the limit.
+        """Return the next ``limit`` names after ``after``, in order."""
+        # With ORDER BY on all columns, or with GROUP BY, MariaDB would read all names before it applies the limit.
         sql = (
             f"SELECT DISTINCT {self.columns}{self.source}{self.column} > %s"
             f" ORDER BY {self.column} LIMIT {limit:d}"
@@ -51,14 +54,14 @@ class Names:
         return _halved(using, self, after, limit)
 
     def all(self, using: str) -> Iterator[str]:
-        """All of them, in order."""
+        """Yield all names, in order."""
         after = ""
         while names := self.next(using, after, PAGE):
             yield from names
             after = names[-1]
 
     def look(self, gap: Gap, number: int, *, last: bool) -> tuple[str, list[str]]:
-        """The first entries in a gap, or the last one."""
+        """Return the SQL, with its parameters, that reads the first entries of a gap or its last entry."""
         above = f"{self.column} {'>=' if gap.including else '>'} %s"
         below = "" if gap.high is None else f" AND {self.column} < %s"
         order = f"{self.column} DESC LIMIT 1" if last else f"{self.column} LIMIT {gap.entries:d}"
@@ -69,24 +72,27 @@ class Names:
 
 
 def partitions(topic: str) -> Names:
-    """Of a topic, that the log holds."""
+    """Return the names of a topic's partitions in the log."""
     return Names(
         "queue_messages", "queue_messages_partition", "partition_key", "topic, partition_key", "topic = %s AND ",
         (topic,),
     )  # fmt: skip
 
 
-# Ordered by the offset alone, MySQL would read the whole partition and sort it; by the topic, too, MariaDB would.
+# With ORDER BY on the offset alone, MySQL would read and sort the whole partition; with the topic, MariaDB would.
 NEWEST = (
     "SELECT m.`offset` FROM queue_messages m FORCE INDEX (queue_messages_partition) WHERE m.topic = %s"
     " AND m.partition_key = p.partition_key ORDER BY m.partition_key DESC, m.`offset` DESC LIMIT 1"
 )
-"""A partition's newest message: of ``p``, in one entry."""
+"""A subselect for the offset of the newest message of partition ``p``. It reads one entry."""
 
 
 @dataclass(frozen=True)
 class Gap:
-    """Between two names, where others may be. ``including``: ``low`` itself. ``entries``: how many to read at first."""
+    """A range of names that is not read yet.
+
+    ``including``: ``low`` may itself be a name. ``entries``: the number of entries that the next read returns.
+    """
 
     low: str
     high: str | None
@@ -100,7 +106,7 @@ def _is_loose(using: str, sql: str, params: Sequence[str]) -> bool:
 
 
 def _halved(using: str, names: Names, after: str, limit: int) -> list[str]:
-    """By looks at both ends of what is left, and at its middle."""
+    """Return the next names by bisection: read both ends of each gap, then divide the rest in the middle."""
     rest: list[str | Gap] = [Gap(after, None, entries=FIRST)]
     while any(isinstance(one, Gap) for one in rest):
         found = _found(using, names, [one for one in rest if isinstance(one, Gap)])
@@ -109,7 +115,7 @@ def _halved(using: str, names: Names, after: str, limit: int) -> list[str]:
 
 
 def _first(parts: Iterable[str | Gap], limit: int) -> Iterator[str | Gap]:
-    """Up to so many names: what is behind them needs no look."""
+    """Yield parts up to the ``limit``-th name. Gaps behind it need no read."""
     for part in parts:
         if isinstance(part, str):
             limit -= 1
@@ -119,7 +125,7 @@ def _first(parts: Iterable[str | Gap], limit: int) -> Iterator[str | Gap]:
 
 
 def _found(using: str, names: Names, gaps: list[Gap]) -> dict[str | Gap, list[str | Gap]]:
-    """For the first of the gaps what is in place of each: names, and the gaps that are left between them."""
+    """Read the first gaps in one statement. Return for each of them the names and smaller gaps that replace it."""
     branches, params, asked = list[str](), list[str](), list[Gap]()
     for number, gap in enumerate(gaps):
         if len(branches) >= BRANCHES:
@@ -159,9 +165,9 @@ _BLANK, _LAST, _SURROGATES = 0x20, 0x7F, range(0xD800, 0xE000)
 
 
 def between(low: str, high: str) -> str | None:
-    """A text about in the middle of two, in the order of the servers' binary collation; None where that is not sure.
+    """Return a text roughly in the middle of two texts, in the order of ``utf8mb4_bin``; None if this is not certain.
 
-    The collation takes blanks at the end for nothing, so that characters before the blank sort before the end.
+    The collation ignores blanks at the end. So a character below the blank sorts before the end of a text.
     """
     if low >= high or min(low + high) < " ":
         return None

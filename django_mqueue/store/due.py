@@ -1,4 +1,4 @@
-"""Scheduled messages that are due: out of ``<topic>_scheduled``, into the log."""
+"""Promotion: move scheduled messages that are due from ``<topic>_scheduled`` into the log."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ from .schedule import WAITING
 
 _TOPIC_ROW = " WHERE consumer_group = '' AND topic = %s AND partition_key = ''"
 RETRY = "JSON_EXTRACT(metadata, '$.retry."
-"""What a message brings along that waits for a retry (see ``aside``)."""
+"""The start of an expression that reads the record of a parked retry (see ``aside``) from the metadata."""
 
 
 @dataclass(frozen=True)
 class Due:
-    """A message that is due. ``life``: the registration of its group that set it aside, 0 if none did; ``before``: its
-    offset in the log then."""
+    """A scheduled message that is due.
+
+    ``size``: bytes of payload and metadata. For a parked retry, ``life`` is the generation of its group's registration
+    and ``before`` its original offset in the log. Both are 0 for other messages.
+    """
 
     offset: int
     partition: str
@@ -34,9 +37,9 @@ class Due:
 
 
 def lock_promotion(cursor: CursorWrapper, topic: str) -> bool:
-    """Be the only one that puts scheduled messages of the topic into the log; False if another is. Waits for nobody.
+    """Lock the promotion of a topic. Return False, without waiting, if another transaction holds the lock.
 
-    One after the other, so that messages of one key come in the order of their times.
+    Only one transaction at a time promotes, so that messages of a key enter the log in the order of their due times.
     """
     row = scheduled_topic(topic)
     lock = f"SELECT 1 FROM queue_offsets FORCE INDEX (queue_offsets_partition){_TOPIC_ROW}"
@@ -55,7 +58,10 @@ def lock_promotion(cursor: CursorWrapper, topic: str) -> bool:
 
 
 def lock_due(cursor: CursorWrapper, topic: str, without: Collection[int], limit: int) -> list[Due]:
-    """Lock the messages that are due, the longest due first. Those that somebody cancels or moves now are left out."""
+    """Lock and return up to ``limit`` due messages, the earliest due time first.
+
+    Messages that another transaction cancels or moves now are skipped. ``without``: offsets to skip.
+    """
     others = f" AND `offset` NOT IN ({marks(sorted(without))})" if without else ""
     cursor.execute(
         f"SELECT `offset`, partition_key, id, consumer_group, LENGTH(payload) + LENGTH(metadata), {RETRY}life'),"
@@ -72,7 +78,7 @@ def lock_due(cursor: CursorWrapper, topic: str, without: Collection[int], limit:
 
 
 def lives(cursor: CursorWrapper, topic: str, groups: Collection[str]) -> dict[str, tuple[int, int]]:
-    """Those of the groups that are registered: the life of the registration, and its start."""
+    """Return (registration generation, start offset) for each of the groups that is registered."""
     if not groups:
         return {}
     cursor.execute(
@@ -84,7 +90,7 @@ def lives(cursor: CursorWrapper, topic: str, groups: Collection[str]) -> dict[st
 
 
 def still_there(cursor: CursorWrapper, offsets: Collection[int]) -> set[int]:
-    """Those of the offsets that the log holds."""
+    """Return the offsets that the log still holds."""
     if not offsets:
         return set()
     cursor.execute(
@@ -95,9 +101,10 @@ def still_there(cursor: CursorWrapper, offsets: Collection[int]) -> set[int]:
 
 
 def in_log(cursor: CursorWrapper, topic: str, offsets: Sequence[int]) -> dict[int, int]:
-    """Those of the scheduled rows whose id the log holds: the log's offset for each.
+    """Return the log's offset for each scheduled row whose id the log holds.
 
-    Within READ UNCOMMITTED also those that a publisher has not committed yet: it would be waited for.
+    At READ UNCOMMITTED this includes ids that a publisher has not committed yet. An INSERT would wait for this
+    publisher.
     """
     cursor.execute(
         "SELECT s.`offset`, m.`offset` FROM queue_messages s FORCE INDEX (PRIMARY)"
@@ -110,10 +117,10 @@ def in_log(cursor: CursorWrapper, topic: str, offsets: Sequence[int]) -> dict[in
 
 
 def append(cursor: CursorWrapper, topic: str, offsets: Sequence[int]) -> None:
-    """Put scheduled rows into the log, by due time, through the gate like every row of it.
+    """Copy scheduled rows into the log, in the order of their due times, through the gate like every row of the log.
 
-    They are read, and sent back: for an INSERT ... SELECT MariaDB would lock the counter of offsets, and whenever that
-    statement waits for somebody, all publishers of whatever topic would wait with it.
+    The client reads the rows and sends them back. For an INSERT ... SELECT, MariaDB would lock the AUTO_INCREMENT
+    counter. If that statement waited for a lock, publishers of all topics would wait with it.
     """
     cursor.execute(
         "SELECT partition_key, id, consumer_group, payload, metadata, available_at, created_at,"
@@ -132,7 +139,7 @@ def append(cursor: CursorWrapper, topic: str, offsets: Sequence[int]) -> None:
 
 
 def delete(cursor: CursorWrapper, offsets: Sequence[int]) -> None:
-    """Each is looked up by its key: see ``garbage.delete``."""
+    """Delete scheduled rows. Each row is found by its primary key; see ``garbage.delete``."""
     cursor.execute(
         f"DELETE m FROM {numbers_table('gone', 'o')} STRAIGHT_JOIN queue_messages m FORCE INDEX (PRIMARY)"
         " ON m.`offset` = gone.o",

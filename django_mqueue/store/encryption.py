@@ -1,4 +1,4 @@
-"""TLS of a connection: what mysqlclient's parameters ask for, and what its client library makes of them."""
+"""TLS of a connection: what the parameters of mysqlclient require, and what its client library enforces."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LOCAL = ("", "localhost", "127.0.0.1", "::1")
 
 
 def wanted(parameters: Mapping[str, Any]) -> Encryption:
-    """Return what mysqlclient's ``ssl_mode`` and ``ssl`` ask for.
+    """Return the encryption that the parameters ``ssl_mode`` and ``ssl`` of mysqlclient require.
 
     "required" accepts any server that offers TLS; "verified" checks its certificate. A mapping in ``ssl`` requires
     nothing: it only names files.
@@ -38,15 +38,15 @@ def required_is_enforced() -> bool:
     """Return whether the client library sends no password before the connection is encrypted.
 
     MySQL's library does so for REQUIRED. MariaDB's (3.x) continues without TLS if the server offers none, and answers
-    ``mysql_clear_password``. Only verification prevents both. An unknown library is taken for MariaDB's.
+    ``mysql_clear_password``. Only verification prevents both. An unknown library is treated as MariaDB's.
     """
     return client_library().split(".")[0] in _MYSQL_VERSIONS
 
 
 def enforced(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters with which the client library sends no password before it has what ``wanted`` says.
+    """Return parameters that make the client library encrypt as ``wanted`` says before it sends the password.
 
-    Raises ``NotSupportedError`` if that needs a certificate authority, and the parameters name none.
+    Raises ``NotSupportedError`` if this needs a certificate authority and the parameters name none.
     """
     if wanted(parameters) != "required" or required_is_enforced():
         return dict(parameters)

@@ -1,4 +1,4 @@
-"""Why attempts failed: the ``errors`` of a delivery's state, the newest few, each of bounded length."""
+"""Errors of failed attempts: the ``errors`` of a delivery state. Only the newest are kept, each of limited length."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WORKER_DIED = "the worker died, or lost its lease, while it handled this message
 
 
 def clip(error: str) -> str:
-    """An error's text as it is kept: the end says most, so the middle goes."""
+    """Return an error's text, shortened to at most ``ERROR_BYTES``. The middle is cut, because the end says most."""
     raw = error.encode("utf-8", "replace")
     if len(raw) <= ERROR_BYTES:
         return raw.decode()
@@ -21,7 +21,7 @@ def clip(error: str) -> str:
 
 
 def appended(error: str | None) -> tuple[str, list[Any]]:
-    """Assignment that keeps one more error, and its parameters."""
+    """Return an assignment that appends an error, with its parameters. Without an error, return an empty one."""
     if error is None:
         return "", []
     text = clip(error)
@@ -29,7 +29,10 @@ def appended(error: str | None) -> tuple[str, list[Any]]:
 
 
 def grown() -> str:
-    """``errors`` with one more text, the oldest beyond ``ERRORS_KEPT`` dropped; takes the text twice."""
+    """Return an expression for ``errors`` with one more text, a parameter that is passed twice.
+
+    If there are already ``ERRORS_KEPT`` errors, the oldest is dropped.
+    """
     one_more = (
         f"JSON_ARRAY_APPEND(COALESCE(s.errors, JSON_ARRAY()), '$', JSON_OBJECT('at', {NOW_MS},"
         " 'attempt', s.retry_count + 1, 'by', s.delivered_to, 'error', %s))"

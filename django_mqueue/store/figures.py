@@ -1,4 +1,4 @@
-"""Counts of topics and groups: each reads an index range, up to a limit."""
+"""Counts for topics and groups. Each statement reads an index range up to a limit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .dialect import flat, union
 
 @dataclass(frozen=True)
 class Ends:
-    """The first and the last message that a topic holds: offsets, and when they were published."""
+    """The first and the last message of a topic: their offsets, and when they were published (epoch milliseconds)."""
 
     first: int
     first_at: int
@@ -20,7 +20,7 @@ class Ends:
 
 
 def ends(using: str, topics: Sequence[str]) -> dict[str, Ends]:
-    """Of those topics that hold any."""
+    """Return the ends of each topic that holds messages."""
     one = (
         "SELECT topic, `offset`, published_at FROM queue_messages FORCE INDEX (queue_messages_tail)"
         " WHERE topic = %s ORDER BY `offset`"
@@ -37,7 +37,7 @@ def ends(using: str, topics: Sequence[str]) -> dict[str, Ends]:
 
 
 def targets(using: str, topics: Sequence[str], limit: int) -> dict[str, dict[str, int]]:
-    """For each topic how many of its first ``limit`` rows are for which group ('': all)."""
+    """Count the first ``limit`` rows of each topic by their target group. The group '' stands for all groups."""
     branch = (
         "SELECT topic, consumer_group, COUNT(*) FROM (SELECT topic, consumer_group FROM queue_messages"
         f" FORCE INDEX (queue_messages_tail) WHERE topic = %s ORDER BY `offset` LIMIT {limit:d}) x"
@@ -50,7 +50,10 @@ def targets(using: str, topics: Sequence[str], limit: int) -> dict[str, dict[str
 
 
 def letters_since(using: str, topics: Sequence[str], since: int, looked: int) -> dict[tuple[str, str], int]:
-    """For each dead-letter topic and group: how many of the topic's last ``looked`` letters came then or later."""
+    """Count recent dead letters for each (dead-letter topic, group), among each topic's last ``looked`` letters.
+
+    A letter is recent if it was published at ``since`` (epoch milliseconds) or later.
+    """
     branch = (
         "SELECT topic, failed_group, COUNT(*) FROM (SELECT topic, failed_group, published_at FROM queue_messages"
         f" FORCE INDEX (queue_messages_tail) WHERE topic = %s ORDER BY `offset` DESC LIMIT {looked:d}) x"
@@ -61,7 +64,7 @@ def letters_since(using: str, topics: Sequence[str], since: int, looked: int) ->
 
 
 def letters(using: str, pairs: Sequence[tuple[str, str]], limit: int) -> dict[tuple[str, str], int]:
-    """For each dead-letter topic and group: how many letters, up to ``limit``."""
+    """Count the dead letters for each (dead-letter topic, group), up to ``limit``."""
     branch = (
         "SELECT %s, COUNT(*) FROM (SELECT 1 FROM queue_messages FORCE INDEX (queue_messages_due)"
         f" WHERE topic = %s AND failed_group = %s LIMIT {limit:d}) x"

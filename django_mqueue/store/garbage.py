@@ -1,7 +1,7 @@
-"""What nobody needs any more: found by index, deleted by primary key, in small batches.
+"""Garbage collection: find rows that are no longer needed, by index, and delete them by primary key, in small batches.
 
-Each statement that locks names its index (a DELETE can do so only in the form with FROM). With long lists or small
-tables both servers would else now and then go through the whole table, and wait for every row on the way.
+Each statement that locks rows names its index (a DELETE can do so only in the form with FROM). Otherwise both servers
+sometimes scan the whole table, for long lists or in small tables, and wait for every locked row.
 """
 
 from __future__ import annotations
@@ -22,7 +22,11 @@ _TOPIC_ROW = " WHERE consumer_group = '' AND topic = %s AND partition_key = ''"
 
 
 def lock_topic_if_due(cursor: CursorWrapper, topic: str, interval_ms: int) -> tuple[int, int] | None:
-    """(settled offset, cursor) of a topic whose last pass ended an interval ago; None if not due or taken."""
+    """Lock a topic whose next pass is due. Return (settled offset, cursor).
+
+    Return None if the last pass ended less than ``interval_ms`` milliseconds ago, or if another transaction has locked
+    the topic.
+    """
     cursor.execute(
         f"SELECT offset_acked, scan_offset, updated_at <= {NOW_MS} - %s FROM queue_offsets {_INDEX}"
         f"{_TOPIC_ROW} FOR UPDATE SKIP LOCKED",
@@ -33,7 +37,7 @@ def lock_topic_if_due(cursor: CursorWrapper, topic: str, interval_ms: int) -> tu
 
 
 def move_cursor(cursor: CursorWrapper, topic: str, to: int, *, done: bool) -> None:
-    """Where the next batch begins; ``done`` starts the wait for the next pass."""
+    """Store the offset where the next batch begins. ``done`` ends the pass and starts the wait for the next one."""
     at = NOW_MS if done else "updated_at"
     cursor.execute(
         f"UPDATE queue_offsets {_INDEX} SET scan_offset = %s, updated_at = {at}{_TOPIC_ROW}", [to, topic]
@@ -42,9 +46,10 @@ def move_cursor(cursor: CursorWrapper, topic: str, to: int, *, done: bool) -> No
 
 @dataclass(frozen=True)
 class Groups:
-    """The registered groups of a topic: their starts, and which of them read the log by themselves.
+    """The registered groups of a topic.
 
-    ``resetting``: what those have done in partitions is about to be removed, and counts no more.
+    ``starts``: the start offset of each group. ``readers``: the groups that read the log directly. ``resetting``: the
+    groups whose positions are about to be removed, and no longer count.
     """
 
     starts: Mapping[str, int]
@@ -52,9 +57,10 @@ class Groups:
     resetting: frozenset[str]
 
     def waited_for(self, target: str) -> Collection[str]:
-        """Those that must be done with a row before it is deleted; ``target``: the group that it is for, '' for all.
+        """Return the groups that must have finished a row before it is deleted.
 
-        Who reads the log by itself reads all of it. A target that is not registered is nobody.
+        ``target``: the only group that the row is for, or '' for all groups. A group that reads the log directly reads
+        every row. A target that is not registered is ignored.
         """
         if not target:
             return self.starts
@@ -66,7 +72,7 @@ def groups(cursor: CursorWrapper, topic: str) -> Groups:
 
 
 def groups_and_replies(cursor: CursorWrapper, topic: str, replies: str | None) -> tuple[Groups, bool]:
-    """The groups; and, if there is any, whether the topic ``replies`` holds anything."""
+    """Return the registered groups, and whether the topic ``replies`` holds rows: always False without groups."""
     there, params = "0", list[str]()
     if replies is not None:
         there = "EXISTS (SELECT 1 FROM queue_messages FORCE INDEX (queue_messages_tail) WHERE topic = %s)"
@@ -87,12 +93,12 @@ def groups_and_replies(cursor: CursorWrapper, topic: str, replies: str | None) -
 
 
 def starts(cursor: CursorWrapper, topic: str) -> Mapping[str, int]:
-    """The registered groups of a topic and their starts."""
+    """Return the start offset of each registered group."""
     return groups(cursor, topic).starts
 
 
 def page(cursor: CursorWrapper, topic: str, above: int, settled: int, limit: int) -> list[Row]:
-    """(offset, partition, target group) of the next ``limit`` settled rows."""
+    """Return (offset, partition, target group) of the next ``limit`` settled rows above ``above``."""
     cursor.execute(
         "SELECT `offset`, partition_key, consumer_group FROM queue_messages FORCE INDEX (queue_messages_tail)"
         f" WHERE topic = %s AND `offset` > %s AND `offset` <= %s ORDER BY `offset` LIMIT {limit:d}",
@@ -102,7 +108,7 @@ def page(cursor: CursorWrapper, topic: str, above: int, settled: int, limit: int
 
 
 def watermarks(cursor: CursorWrapper, topic: str, partitions: Sequence[str]) -> dict[tuple[str, str], int]:
-    """(partition, group) to watermark, of all groups that have one."""
+    """Return the watermark of each (partition, group) that has one."""
     cursor.execute(
         "SELECT partition_key, consumer_group, offset_acked FROM queue_offsets FORCE INDEX (queue_offsets_groups)"
         f" WHERE topic = %s AND partition_key IN ({marks(partitions)}) AND consumer_group > ''",
@@ -120,10 +126,10 @@ def old_enough(cursor: CursorWrapper, offsets: Sequence[int], retention_ms: int)
 
 
 def lock_free(cursor: CursorWrapper, offsets: Sequence[int]) -> set[int]:
-    """Lock those of the rows that no transaction holds: which they are.
+    """Lock the rows that no other transaction has locked. Return their offsets.
 
-    A publisher who repeated one's id holds it until its transaction ends: the row, or its entry in the index of ids
-    alone. So both are asked for; who holds one of them is not waited for.
+    A publisher that repeats an id holds a lock until its transaction ends: on the row, or only on its entry in the
+    index of ids. So the statement locks both, and skips a row if either is locked.
     """
     cursor.execute(
         f"SELECT m.`offset` FROM {values_table(('o',), len(offsets))} doomed"
@@ -137,10 +143,10 @@ def lock_free(cursor: CursorWrapper, offsets: Sequence[int]) -> set[int]:
 
 
 def delete(cursor: CursorWrapper, topic: str, groups: Sequence[str], rows: Sequence[tuple[str, int]]) -> None:
-    """Delete log rows, given as (partition, offset), with the state that any of the groups keeps for them.
+    """Delete log rows, given as (partition, offset), and the delivery state that ``groups`` keep for them.
 
-    Each row is looked up by its key. Given a list of offsets the servers read the whole table where these rows are
-    much of it, with locks, and wait for every publisher with a transaction open, of whatever topic.
+    The statements find each row by its key. With a list of offsets, the servers scan the whole table if these rows are
+    much of it. The scan takes locks, and waits for every publisher with an open transaction, of any topic.
     """
     doomed, offsets = numbers_table("doomed", "o"), json.dumps([offset for _, offset in rows])
     for group in groups:
@@ -158,11 +164,11 @@ def delete(cursor: CursorWrapper, topic: str, groups: Sequence[str], rows: Seque
 
 
 def forget_empty(cursor: CursorWrapper, topic: str, partitions: Sequence[str]) -> None:
-    """Delete the positions of partitions that the log holds no row of and that nobody leases.
+    """Delete the positions of partitions that have no rows in the log and no lease.
 
-    The log is looked at in a statement of its own: inside the DELETE it would be read with locks, and wait for
-    every publisher with a transaction open. What such a one commits now is found without a position, too. A position
-    that another transaction has locked (an ``unsubscribe`` of its group) is left alone.
+    A separate statement reads the log. Inside the DELETE this read would take locks, and wait for every publisher with
+    an open transaction. If such a publisher now commits a message, workers find it without a position. Positions that
+    another transaction has locked (an ``unsubscribe`` of the group) are skipped.
     """
     cursor.execute(
         f"SELECT p.partition_key, ({NEWEST}) FROM {names_table('p')}", [topic, json.dumps(list(partitions))]

@@ -1,8 +1,9 @@
-"""The gate: rows that publishers lock in share mode, so that settling can tell who may still commit.
+"""The gate: rows that publishers lock in share mode, so that settling knows which transactions may still commit.
 
-A publishing INSERT locks the current slot of its topic's gate before it is handed an offset, until its transaction
-ends. Who finds each slot free once, after having noted an offset, knows that all below it is decided.
-See docs/explanation/protocol.md, "Settling".
+A publishing INSERT locks the current slot of its topic's gate before it gets an offset. It holds the lock until its
+transaction ends. Settling notes an offset, and then waits until each slot has been free once. After that, all
+transactions with offsets below the noted one are committed or rolled back. See docs/explanation/protocol.md,
+"Settling".
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from django.db.backends.utils import CursorWrapper
 from .dialect import NOW_MS, marks
 
 GATES, SLOTS, SLOT_MS = 64, 64, 500
-"""Fixed by the migrations: publishers and workers must agree on them. Migration 0004 shows how to change them."""
+"""Fixed by the migrations, because publishers and workers must agree on them. Migration 0004 shows how to change them.
+"""
 
 _INDEX = "FORCE INDEX (queue_offsets_partition)"
-"""A shared lock read from an index alone locks nothing but that index's record: who looks for it in another index
-finds every slot free."""
+"""Publishers and settling must use the same index. A shared lock that reads only an index locks only a record of this
+index. In any other index, every slot would look free."""
 
 
 def gate_of(topic: str) -> int:
@@ -30,7 +32,7 @@ def slot_name(gate: int, slot: int) -> str:
 
 
 def locking_topic(topic: str) -> tuple[str, list[str]]:
-    """A subselect that yields ``topic`` and locks the current slot; for the first row of an INSERT's VALUES."""
+    """Return a subselect that yields ``topic`` and locks the current slot, for the first row of an INSERT's VALUES."""
     sql = (
         f"(SELECT %s FROM queue_offsets {_INDEX} WHERE consumer_group = '' AND topic = '' AND partition_key ="
         f" CONCAT(%s, LPAD({NOW_MS} DIV {SLOT_MS} MOD {SLOTS}, 3, '0')) LOCK IN SHARE MODE)"
@@ -39,10 +41,10 @@ def locking_topic(topic: str) -> tuple[str, list[str]]:
 
 
 def ensure(cursor: CursorWrapper) -> None:
-    """Insert the gate rows that are missing; touch none that is there (publishers hold locks on them).
+    """Insert the gate rows that are missing. It does not touch existing rows, because publishers hold locks on them.
 
-    Does nothing beside rows of other names. Publishers of another release lock those, and workers of this release look
-    at their own rows alone. Migrations replace them.
+    It does nothing if there are gate rows with other names. Publishers of another release lock these, and workers of
+    this release check only their own rows. Migrations replace them.
     """
     names = {slot_name(gate, slot) for gate in range(GATES) for slot in range(SLOTS)}
     cursor.execute(
@@ -61,9 +63,9 @@ def ensure(cursor: CursorWrapper) -> None:
 
 
 def free_slots(cursor: CursorWrapper, wanted: set[str]) -> set[str]:
-    """Those of the ``wanted`` slots that no publisher holds at this moment. Waits for nobody.
+    """Return the slots among ``wanted`` that no publisher holds at this moment. Never waits.
 
-    The locks it takes end with the caller's transaction, which should end at once.
+    The locks that it takes last until the caller's transaction ends, so this should end at once.
     """
     names = sorted(wanted)
     cursor.execute(

@@ -1,4 +1,4 @@
-"""Who is alive: ``queue_subscriber_heartbeats``."""
+"""Heartbeats of subscribers, ``queue_subscriber_heartbeats``: which of them are alive."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _ROW = " WHERE consumer_group = %s AND topic = %s AND subscriber_name = %s"
 
 
 def announce(cursor: CursorWrapper, me: Holder) -> str | None:
-    """Write my row; return the incarnation that had this name before, if any."""
+    """Write this incarnation into the subscriber's row. Return the incarnation that was there before, if any."""
     cursor.execute(f"SELECT 1 FROM queue_subscriber_heartbeats{_ROW}", [me.group, me.topic, me.name])
     if cursor.fetchone() is None:
-        # Only where it is missing: for a duplicate the server also locks the gap before it.
+        # Only if the row is missing: for a duplicate the server also locks the gap before it.
         cursor.execute(
             "INSERT INTO queue_subscriber_heartbeats (consumer_group, topic, subscriber_name, incarnation,"
             " heartbeat_at) VALUES (%s, %s, %s, '', 0) ON DUPLICATE KEY UPDATE incarnation = incarnation",
@@ -38,8 +38,8 @@ def announce(cursor: CursorWrapper, me: Holder) -> str | None:
 def beat(using: str, me: Holder) -> bool:
     """Write a heartbeat; return False if the row is gone or belongs to another incarnation.
 
-    Never waits: the heartbeat is left out while another transaction has locked the row (an ``unsubscribe`` that is not
-    committed, for instance).
+    Never waits. If another transaction has locked the row (for example an uncommitted ``unsubscribe``), it writes
+    nothing.
     """
 
     def work(cursor: CursorWrapper) -> bool:
@@ -55,7 +55,7 @@ def beat(using: str, me: Holder) -> bool:
 
 
 def _lock(cursor: CursorWrapper, me: Holder) -> bool:
-    """Lock my row; return False if it is not mine, or if another transaction has locked it."""
+    """Lock this incarnation's row. Return False if it does not exist, or if another transaction has locked it."""
     cursor.execute(
         f"SELECT 1 FROM queue_subscriber_heartbeats {_INDEX}{_ROW} AND incarnation = %s FOR UPDATE SKIP LOCKED",
         [me.group, me.topic, me.name, me.incarnation],
@@ -64,7 +64,7 @@ def _lock(cursor: CursorWrapper, me: Holder) -> bool:
 
 
 def incarnation(using: str, me: Holder) -> str | None:
-    """Whose the row is now; None if there is none."""
+    """Return the incarnation in the subscriber's row; None if there is no row."""
     rows = session.fetch(
         using, f"SELECT incarnation FROM queue_subscriber_heartbeats{_ROW}", [me.group, me.topic, me.name]
     )
@@ -72,7 +72,10 @@ def incarnation(using: str, me: Holder) -> str | None:
 
 
 def living(using: str, me: Holder, alive_ms: int) -> str | None:
-    """Whose the row is, if that one is alive."""
+    """Return the incarnation in the subscriber's row if it is alive; otherwise None.
+
+    It is alive if its heartbeat is less than ``alive_ms`` milliseconds old and it has not deregistered.
+    """
     rows = session.fetch(
         using,
         f"SELECT incarnation FROM queue_subscriber_heartbeats{_ROW} AND deregistered_at IS NULL"
@@ -83,7 +86,9 @@ def living(using: str, me: Holder, alive_ms: int) -> str | None:
 
 
 def members(using: str, group: str, topic: str, lease_ms: int) -> list[str]:
-    """Names of the subscribers that are alive, sorted."""
+    """Return the names of the live subscribers, sorted. ``lease_ms``: the age in milliseconds at which a heartbeat
+    expires.
+    """
     rows = session.fetch(
         using,
         "SELECT subscriber_name FROM queue_subscriber_heartbeats WHERE consumer_group = %s AND topic = %s"
@@ -94,7 +99,7 @@ def members(using: str, group: str, topic: str, lease_ms: int) -> list[str]:
 
 
 def beats(cursor: CursorWrapper, me: Holder, alive_ms: int) -> dict[str, int]:
-    """The other subscribers of my group and topic that are alive, each with when it last said so."""
+    """Return the last heartbeat of each other live subscriber of this group and topic (epoch milliseconds)."""
     cursor.execute(
         f"SELECT subscriber_name, heartbeat_at FROM queue_subscriber_heartbeats {_INDEX}"
         " WHERE consumer_group = %s AND topic = %s AND incarnation <> %s AND deregistered_at IS NULL"
@@ -105,7 +110,7 @@ def beats(cursor: CursorWrapper, me: Holder, alive_ms: int) -> dict[str, int]:
 
 
 def forget_silent(cursor: CursorWrapper, me: Holder) -> None:
-    """Delete the rows of all others of my group and topic but those who said good-bye."""
+    """Delete the rows of all other subscribers of this group and topic that have not deregistered."""
     cursor.execute(
         f"DELETE h FROM queue_subscriber_heartbeats h {_INDEX} WHERE consumer_group = %s AND topic = %s"
         " AND incarnation <> %s AND deregistered_at IS NULL",
@@ -114,9 +119,9 @@ def forget_silent(cursor: CursorWrapper, me: Holder) -> None:
 
 
 def is_replaced(cursor: CursorWrapper, me: Holder) -> bool:
-    """Whether others of my group and topic have a row, and I have none that says that I am there.
+    """Return whether the group and topic have rows, but no active row of this incarnation.
 
-    Without anybody's row it was unregistered.
+    If there are no rows at all, the group was unsubscribed.
     """
     cursor.execute(
         "SELECT COUNT(*), COALESCE(SUM(incarnation = %s AND deregistered_at IS NULL), 0)"
@@ -128,7 +133,9 @@ def is_replaced(cursor: CursorWrapper, me: Holder) -> bool:
 
 
 def deregister(cursor: CursorWrapper, me: Holder) -> None:
-    """Say that I have left. Never waits: if another transaction has locked my row, it grows old instead."""
+    """Record that this subscriber has left. Never waits: if another transaction has locked the row, the heartbeat
+    expires.
+    """
     if _lock(cursor, me):
         cursor.execute(
             f"UPDATE queue_subscriber_heartbeats {_INDEX} SET deregistered_at = {NOW_MS}{_ROW}",
@@ -137,9 +144,9 @@ def deregister(cursor: CursorWrapper, me: Holder) -> None:
 
 
 def forget_dead(using: str, group: str, topic: str, older_than_ms: int) -> int:
-    """Delete rows of subscribers long gone, except those that another transaction has locked; return how many.
+    """Delete rows without a sign of life for ``older_than_ms`` milliseconds. Return how many.
 
-    Names are new with each start, so the rows would pile up.
+    Rows that another transaction has locked are skipped. Names are new with each start, so old rows would accumulate.
     """
 
     def work(cursor: CursorWrapper) -> int:

@@ -1,7 +1,6 @@
-"""Messages as they stand, read a chunk at a time: no statement reads much more than it returns, however long the tables
-are.
+"""Read messages for browsing, in chunks. No statement reads much more than it returns, however long the tables are.
 
-First where they are, from an index alone; then what is told of those few, by their primary keys.
+One statement finds the rows, from an index alone. Another one reads the columns of these few rows by primary key.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ def log_page(
     *,
     newest_first: bool,
 ) -> list[Place]:
-    """The next rows of a topic, or of one partition of it, strictly between two offsets."""
+    """Return the next rows of a topic, or of one of its partitions, strictly between two offsets."""
     index, where, params = "queue_messages_tail", "topic = %s", [topic]
     if partition is not None:
         index, where = "queue_messages_partition", "topic = %s AND partition_key = %s"
@@ -44,7 +43,10 @@ def log_page(
 
 @dataclass(frozen=True)
 class News:
-    """A partition: its newest message, and up to where the group is done, and all of it has been delivered."""
+    """A partition with its newest message, and the group's position in it.
+
+    The group has acknowledged all up to ``acked``. All up to ``scanned`` was delivered to it.
+    """
 
     partition: str
     newest: int
@@ -53,7 +55,9 @@ class News:
 
 
 def news(using: str, group: str, topic: str, start: int, names: Sequence[str]) -> list[News]:
-    """The partitions of these names that the log holds, and where a group that began at ``start`` stands in each."""
+    """Return the partitions of these names that the log holds, with the group's position. ``start``: the group's
+    start.
+    """
     rows = session.fetch(
         using,
         f"SELECT p.partition_key, ({NEWEST}), GREATEST(COALESCE(o.offset_acked, 0), %s),"
@@ -71,8 +75,11 @@ def news(using: str, group: str, topic: str, start: int, names: Sequence[str]) -
 def first_open_below(
     using: str, group: str, topic: str, above: Sequence[tuple[str, int]], below: int
 ) -> int | None:
-    """The lowest offset of all partitions together that the group is not done with: above each one's, and below one
-    that is known. So the ranges are short, and one statement reads hundreds of them."""
+    """Return the lowest offset, over all partitions, that the group has not acknowledged; None if there is none.
+
+    It searches each partition above its offset in ``above``, and below ``below``. These ranges are short, so one
+    statement reads hundreds of them.
+    """
     ranges = " OR ".join(["(m.partition_key = %s AND m.`offset` > %s AND m.`offset` < %s)"] * len(above))
     rows = session.fetch(
         using,
@@ -87,7 +94,7 @@ def first_open_below(
 
 
 def undelivered(using: str, topic: str, above: Sequence[tuple[str, int]], limit: int) -> list[Place]:
-    """The first ``limit`` rows of each partition above an offset."""
+    """Return the first ``limit`` rows of each partition above its offset."""
     branch = (
         "SELECT `offset`, partition_key, consumer_group FROM queue_messages FORCE INDEX (queue_messages_partition)"
         f" WHERE topic = %s AND partition_key = %s AND `offset` > %s ORDER BY `offset` LIMIT {limit:d}"
@@ -97,7 +104,9 @@ def undelivered(using: str, topic: str, above: Sequence[tuple[str, int]], limit:
 
 
 def leased(using: str, group: str, topic: str, after: str, limit: int) -> list[str]:
-    """The next ``limit`` partitions that have a lease row, as all have where something is open."""
+    """Return the next ``limit`` partitions with a lease row. Each partition with deliveries in flight or retries has
+    one.
+    """
     rows = session.fetch(
         using,
         "SELECT partition_key FROM queue_partition_leases FORCE INDEX (queue_leases_partition)"
@@ -109,7 +118,10 @@ def leased(using: str, group: str, topic: str, after: str, limit: int) -> list[s
 
 
 def with_open_ones(using: str, group: str, topic: str, first: str, last: str, in_flight: bool) -> list[str]:
-    """Those of the leased partitions from one name to another where something is in flight, or waits."""
+    """Return the leased partitions from ``first`` to ``last`` that have deliveries in flight.
+
+    Without ``in_flight``: the partitions with messages that wait for a retry.
+    """
     rows = session.fetch(
         using,
         "SELECT l.partition_key FROM queue_partition_leases l FORCE INDEX (queue_leases_partition)"
@@ -125,7 +137,11 @@ def with_open_ones(using: str, group: str, topic: str, first: str, last: str, in
 def open_ones(
     using: str, group: str, topic: str, above: Sequence[tuple[str, int, int]], in_flight: bool, limit: int
 ) -> list[tuple[str, int, int]]:
-    """(partition, due, offset) of the first ``limit`` of each that are in flight, or wait, behind (due, offset)."""
+    """Return (partition, due time, offset) of each partition's next deliveries in flight.
+
+    Without ``in_flight``: of its next messages that wait for a retry. ``above``: for each partition the due time and
+    offset to start after. ``limit``: the maximum for each partition.
+    """
     branch = (
         "SELECT partition_key, invisible_until, message_offset FROM queue_delivery_state s"
         " FORCE INDEX (queue_delivery_state_due) WHERE consumer_group = %s AND topic = %s AND partition_key = %s"
@@ -138,7 +154,7 @@ def open_ones(
 
 
 def by_id(using: str, topic: str, partitions: Sequence[str], id: str) -> list[Place]:
-    """Rows with this id in the partitions, for whichever group."""
+    """Return the rows with this id in the partitions, for any target group."""
     rows = session.fetch(
         using,
         "SELECT `offset`, partition_key, consumer_group FROM queue_messages FORCE INDEX (queue_messages_dedupe)"
@@ -149,7 +165,10 @@ def by_id(using: str, topic: str, partitions: Sequence[str], id: str) -> list[Pl
 
 
 def by_original_id(using: str, topic: str, groups: Collection[str], id: str, limit: int) -> list[Place]:
-    """Rows that came back with this id under another (without ``groups``); or dead letters of the groups."""
+    """Return the dead letters of ``groups`` with this original id. Without groups, return the messages that have it.
+
+    Messages that were redriven or retried after a long delay have an original id.
+    """
     of = f"failed_group IN ({marks(list(groups))})" if groups else "failed_group IS NULL"
     rows = session.fetch(
         using,
@@ -161,7 +180,7 @@ def by_original_id(using: str, topic: str, groups: Collection[str], id: str, lim
 
 
 def partitions(using: str, topic: str, after: str, limit: int) -> list[str]:
-    """Names of the next partitions of the log."""
+    """Return the names of the topic's next ``limit`` partitions in the log."""
     return distinct.partitions(topic).next(using, after, limit)
 
 
@@ -189,11 +208,11 @@ CAME_BACK = (
     " AND c.failed_group IS NULL AND c.original_id = COALESCE(m.original_id, m.id) AND c.consumer_group = %s"
     " AND c.partition_key = m.partition_key AND c.`offset` > m.`offset`)"
 )
-"""Whether the log holds a copy of a message that was sent back to a group."""
+"""True if the log holds a later copy of message ``m`` that was sent back to a group. The group is the parameter."""
 
 
 def rows(using: str, offsets: Sequence[int]) -> dict[int, dict[str, Any]]:
-    """All but the payloads of these rows, by their offsets: mappings by ``MESSAGE_COLUMNS``."""
+    """Return all columns except the payloads: for each offset a mapping by ``MESSAGE_COLUMNS``."""
     found = session.fetch(using, f"SELECT {_MESSAGE}{_WANTED}", [json.dumps(offsets)])
     return {int(row[0]): dict(zip(MESSAGE_COLUMNS, row, strict=True)) for row in found}
 
@@ -201,9 +220,9 @@ def rows(using: str, offsets: Sequence[int]) -> dict[int, dict[str, Any]]:
 def rows_of_group(
     using: str, group: str, dead_topic: str, offsets: Sequence[int]
 ) -> dict[int, dict[str, Any]]:
-    """The same, with what the group has done with each (``STATE_COLUMNS``): ``letter`` is its dead letter's offset.
+    """Return the same with the group's delivery state (``STATE_COLUMNS``). ``letter``: the offset of its dead letter.
 
-    A letter's id is made of the original's offset and the group.
+    A dead letter's id consists of the original offset and the group.
     """
     found = session.fetch(
         using,
@@ -221,13 +240,13 @@ def rows_of_group(
 
 
 def sizes(using: str, offsets: Sequence[int]) -> dict[int, int]:
-    """Bytes of the payloads: the server reads each of them for that, if it is long."""
+    """Return the size of each payload in bytes. The server reads long payloads for this."""
     found = session.fetch(using, f"SELECT m.`offset`, LENGTH(m.payload){_WANTED}", [json.dumps(offsets)])
     return {int(offset): int(size) for offset, size in found}
 
 
 def payloads(using: str, offsets: Sequence[int], most: int | None = None) -> dict[int, tuple[bytes, int]]:
-    """(payload, bytes of the whole) of these rows; of each payload no more than ``most`` bytes."""
+    """Return (payload, full size in bytes) for each offset. ``most`` limits the bytes of each payload."""
     column = "m.payload" if most is None else f"LEFT(m.payload, {most:d})"
     found = session.fetch(
         using, f"SELECT m.`offset`, {column}, LENGTH(m.payload){_WANTED}", [json.dumps(offsets)]
@@ -236,7 +255,7 @@ def payloads(using: str, offsets: Sequence[int], most: int | None = None) -> dic
 
 
 def newest_of_all(using: str, below: int, limit: int) -> dict[int, str]:
-    """Topics of the newest rows below an offset, by their offsets, which fall."""
+    """Return the topics of the newest rows below an offset, by offset, in descending order."""
     rows = session.fetch(
         using,
         "SELECT `offset`, topic FROM queue_messages FORCE INDEX (PRIMARY) WHERE `offset` < %s"

@@ -1,4 +1,4 @@
-"""Which topics there are, and which groups are registered for them."""
+"""The names of topics, and the groups that are registered for them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from .distinct import Names
 
 
 def in_log(using: str, after: str, limit: int) -> list[str]:
-    """Names of the next topics that the log holds anything of: derived ones among them."""
+    """Return the names of the next topics that have rows in the log, including dead-letter and other derived topics."""
     return Names("queue_messages", "queue_messages_tail", "topic", "topic").next(using, after, limit)
 
 
 def in_offsets(using: str, after: str, limit: int) -> list[str]:
-    """The same of those that have positions, a registration or a row of their own."""
+    """Return the names of the next topics that have a row in ``queue_offsets`` (position, registration or topic)."""
     return Names("queue_offsets", "queue_offsets_groups", "topic", "topic").next(using, after, limit)
 
 
 def registered(using: str, topics: Sequence[str]) -> list[tuple[str, str]]:
-    """(topic, group) of all registrations for the topics."""
+    """Return (topic, group) of all registrations for the topics."""
     rows = session.fetch(
         using,
         "SELECT topic, consumer_group FROM queue_offsets FORCE INDEX (queue_offsets_groups)"

@@ -1,4 +1,4 @@
-"""Statements of the queue's in a transaction of the caller's, on MariaDB with snapshot isolation."""
+"""Run statements of the queue in a caller's transaction, on MariaDB with snapshot isolation."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ WITHOUT_SNAPSHOTS = ("read committed", "read uncommitted")
 
 @contextmanager
 def latest_rows(connection: BaseDatabaseWrapper) -> Iterator[None]:
-    """What is locked or written within goes by what is committed now, as it does on MySQL at any level.
+    """Let the statements in this block lock and write what is committed now, as MySQL does at every isolation level.
 
-    With ``innodb_snapshot_isolation`` (on unless it is turned off, from MariaDB 11.6.2 on) a transaction at REPEATABLE
-    READ fails with error 1020 where it locks a row that has changed since its first read. The caller's own rows
-    stay guarded so. The queue's are compared with tokens, and some change all the time: each renewal of a lease would
-    fail an ack in a transaction that had read anything before.
+    ``innodb_snapshot_isolation`` is on by default from MariaDB 11.6.2. With it, a transaction at REPEATABLE READ fails
+    with error 1020 if it locks a row that has changed since its first read. The caller's own rows keep this
+    protection. The queue compares its rows with tokens instead. Some of them change all the time: each renewal of a
+    lease would fail an ack in a transaction that has read anything before.
     """
     if not _fails_on_changes(connection):
         yield
@@ -32,20 +32,22 @@ def latest_rows(connection: BaseDatabaseWrapper) -> Iterator[None]:
         yield
     finally:
         if connection.connection is raw:
-            # Past Django, which refuses statements in a transaction that can only be rolled back.
+            # A raw cursor, because Django refuses statements in a transaction that can only be rolled back.
             with suppress(Error, raw.Error), raw.cursor() as cursor:
                 cursor.execute(f"SET SESSION {VARIABLE} = ON")
 
 
 def _fails_on_changes(connection: Any) -> bool:
-    """Asked once for each connection, and only where the level is one at which it counts."""
+    """Return whether snapshot isolation is on. Queries each connection once, and only at an isolation level that it
+    affects.
+    """
     if not getattr(connection, "mysql_is_mariadb", False) or connection.isolation_level in WITHOUT_SNAPSHOTS:
         return False
     asked, fails = getattr(connection, "_mqueue_snapshot", (None, False))
     if asked is None or asked is not connection.connection:
         with connection.cursor() as cursor:
             cursor.execute("SHOW SESSION VARIABLES WHERE Variable_name = %s", [VARIABLE])
-            row = cursor.fetchone()  # None: the server is too old to know it.
+            row = cursor.fetchone()  # None: the server is too old to have it.
         fails = row is not None and str(row[1]) == "ON"
         connection._mqueue_snapshot = (connection.connection, fails)
     return bool(fails)

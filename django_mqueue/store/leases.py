@@ -1,4 +1,4 @@
-"""Leases, ``queue_partition_leases``: who may deliver from a partition. Every change is conditional on the holder."""
+"""Leases, ``queue_partition_leases``: who may deliver from a partition. Each change compares the holder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .offsets import REMOVING
 
 @dataclass(frozen=True)
 class Holder:
-    """One life of one subscriber: ``incarnation`` is new with each start, and what every condition compares."""
+    """One incarnation of one subscriber. ``incarnation`` is new with each start, and each condition compares it."""
 
     group: str
     topic: str
@@ -24,18 +24,20 @@ class Holder:
 
 
 RACES = 10
-"""So often others may be quicker before a worker takes none for now."""
+"""Maximum attempts when other workers win the race for a lease."""
 
 Free = tuple[int, str]
-"""A lease's row and its partition."""
+"""A lease's row id and its partition."""
 
 
 def acquire(using: str, me: Holder, partitions: Sequence[str], lease_ms: int) -> list[str] | None:
-    """Take those of the partitions that nobody ever leased, or that are free or expired; return those that are mine.
+    """Take the leases that do not exist, are free or have expired. Return the partitions whose leases this holder now
+    has.
 
-    Returns None, and takes none, if the group's registration is gone, or locked by another transaction (a ``pause``
-    that is not committed, for instance), or if the group is being reset. Never waits for a lock: a worker that waits
-    renews nothing, and loses all its leases.
+    Return None, and take none, if the registration is missing, is being reset, or is locked by another transaction
+    (for example an uncommitted ``pause``). Never waits for a lock: while it waited, this worker's leases would expire.
+
+    ``lease_ms``: milliseconds after which a lease expires without renewal.
     """
     wanted = sorted(partitions)
     names = " UNION ALL ".join(["SELECT %s AS partition_key"] + ["SELECT %s"] * (len(wanted) - 1))
@@ -53,8 +55,8 @@ def acquire(using: str, me: Holder, partitions: Sequence[str], lease_ms: int) ->
             "INSERT INTO queue_partition_leases (consumer_group, topic, partition_key, leased_by, holder, leased_at,"
             f" lease_renewed_at) SELECT %s, %s, p.partition_key, %s, %s, {NOW_MS}, {NOW_MS} FROM ({names}) p"
             " WHERE NOT EXISTS (SELECT 1 FROM queue_partition_leases l FORCE INDEX (queue_leases_partition)"
-            # No ON DUPLICATE KEY: if an earlier row of this partition is not purged yet, the server also locks the
-            # next lease, and waits for a transaction that has answered a delivery of that partition.
+            # No ON DUPLICATE KEY: if a deleted row of this partition is not purged yet, the server also locks the next
+            # partition's lease, and waits for a transaction that has acknowledged a delivery of that partition.
             " WHERE l.consumer_group = %s AND l.topic = %s AND l.partition_key = p.partition_key)",
             [me.group, me.topic, me.name, me.incarnation, *wanted, me.group, me.topic],
         )
@@ -74,14 +76,14 @@ def acquire(using: str, me: Holder, partitions: Sequence[str], lease_ms: int) ->
         try:
             return session.run(using, work)
         except IntegrityError as error:
-            # Another has just taken one of them, which is found now.
+            # Another worker has just inserted one of the leases. The next attempt finds it.
             if session.error_code(error) != DUPLICATE_ENTRY or session.in_transaction(using):
                 raise
     return []
 
 
 def take_over(using: str, me: Holder, free: Sequence[Free], lease_ms: int, most: int) -> list[str]:
-    """The same for at most so many of those that were ``takeable``."""
+    """Take up to ``most`` of the leases that ``takeable`` has returned. Return the partitions of the leases taken."""
     return session.run(using, lambda cursor: _take_over(cursor, me, free, lease_ms, most))
 
 
@@ -90,7 +92,7 @@ def _take_over(
 ) -> list[str]:
     if not free:
         return []
-    # By their ids: through any other index MariaDB would lock rows besides that do not match.
+    # By primary key: through any other index MariaDB would also lock rows that do not match.
     cursor.execute(
         "SELECT id, partition_key FROM queue_partition_leases FORCE INDEX (PRIMARY)"
         f" WHERE id IN ({marks(free)}) AND (holder = '' OR lease_renewed_at <= {NOW_MS} - %s)"
@@ -110,18 +112,20 @@ def _take_over(
 
 @dataclass(frozen=True)
 class Mine:
-    """Leases of mine: ``locked`` by this transaction; ``busy``, because another transaction has locked them, or the
-    group's registration."""
+    """This holder's leases: ``locked`` by this transaction, or ``busy``.
+
+    A busy lease, or the group's registration, is locked by another transaction.
+    """
 
     locked: set[str]
     busy: set[str]
 
 
 def lock_mine(cursor: CursorWrapper, me: Holder, life: int, partitions: Sequence[str]) -> Mine:
-    """Lock the registration and those leases that are mine until this transaction ends. Never waits for a lock.
+    """Lock the group's registration and this holder's leases in share mode until the transaction ends. Never waits.
 
-    None while the group is paused or being reset, or if it was registered anew since (``life``). With them locked
-    nobody can steal, pause, reset or unsubscribe.
+    Locks and returns no lease if the group is paused or being reset, or if its registration generation is not
+    ``life``. While the locks last, no other transaction can take a lease, or pause, reset or unsubscribe the group.
     """
     found = _mine(cursor, me, life, partitions, sharing(cursor.db.alias))
     rest = [partition for partition in partitions if partition not in found]
@@ -142,10 +146,11 @@ def _mine(cursor: CursorWrapper, me: Holder, life: int, partitions: Sequence[str
 
 
 def renew(using: str, me: Holder) -> int:
-    """Renew my leases: how many.
+    """Renew this holder's leases. Return how many.
 
-    One that is locked (by a handler of mine that has answered in a transaction which is still open) is left out.
-    Nobody can take it meanwhile; if this waited for it, the others would run out.
+    A lease that another transaction has locked is skipped: for example, a handler has acknowledged in a transaction
+    that is still open. Another worker cannot take it meanwhile. If this call waited for it, the other leases would
+    expire.
     """
 
     def work(cursor: CursorWrapper) -> int:
@@ -162,7 +167,7 @@ def renew(using: str, me: Holder) -> int:
 
 
 def _lock_free(cursor: CursorWrapper, me: Holder) -> list[int]:
-    """Lock my leases that no other transaction has locked; return their ids."""
+    """Lock this holder's leases that no other transaction has locked. Return their ids."""
     cursor.execute(
         "SELECT id FROM queue_partition_leases FORCE INDEX (queue_leases_holder)"
         " WHERE consumer_group = %s AND topic = %s AND holder = %s FOR UPDATE SKIP LOCKED",
@@ -172,7 +177,7 @@ def _lock_free(cursor: CursorWrapper, me: Holder) -> list[int]:
 
 
 def _lock_some(cursor: CursorWrapper, me: Holder, partitions: Sequence[str]) -> dict[str, int]:
-    """Lock my leases on these partitions that no other transaction has locked; return partitions and ids."""
+    """Lock this holder's leases on partitions that no other transaction has locked. Return row ids by partition."""
     cursor.execute(
         "SELECT partition_key, id FROM queue_partition_leases FORCE INDEX (queue_leases_partition)"
         f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({marks(partitions)}) AND holder = %s"
@@ -202,7 +207,7 @@ def held(using: str, me: Holder) -> set[str]:
 
 
 def overview(using: str, group: str, topic: str, lease_ms: int) -> tuple[int, int, int]:
-    """(lease rows, those of them that are free or expired, the database's time)."""
+    """Return (number of leases, number that are free or expired, the database's time in epoch milliseconds)."""
     rows = session.fetch(
         using,
         f"SELECT COUNT(*), COALESCE(SUM(holder = '' OR lease_renewed_at <= {NOW_MS} - %s), 0), {NOW_MS}"
@@ -214,7 +219,7 @@ def overview(using: str, group: str, topic: str, lease_ms: int) -> tuple[int, in
 
 
 def takeable(using: str, group: str, topic: str, lease_ms: int, limit: int) -> list[Free]:
-    """Up to ``limit`` partitions that are free or expired."""
+    """Return up to ``limit`` leases that are free or expired."""
     rows = session.fetch(
         using,
         "SELECT id, partition_key FROM queue_partition_leases FORCE INDEX (queue_leases_holder)"
@@ -226,7 +231,7 @@ def takeable(using: str, group: str, topic: str, lease_ms: int, limit: int) -> l
 
 
 def known(using: str, group: str, topic: str, partitions: Sequence[str]) -> set[str]:
-    """Those of the partitions that have a lease row, whoever holds it."""
+    """Return the partitions that have a lease row, held or free."""
     rows = session.fetch(
         using,
         "SELECT partition_key FROM queue_partition_leases FORCE INDEX (queue_leases_partition)"
@@ -238,7 +243,7 @@ def known(using: str, group: str, topic: str, partitions: Sequence[str]) -> set[
 
 
 def release(using: str, me: Holder, partitions: Sequence[str]) -> list[str]:
-    """Release my leases on the partitions, except those that another transaction has locked; return which."""
+    """Release this holder's leases on the partitions, except leases that others have locked. Return the partitions."""
 
     def work(cursor: CursorWrapper) -> list[str]:
         found = _lock_some(cursor, me, partitions)
@@ -250,7 +255,7 @@ def release(using: str, me: Holder, partitions: Sequence[str]) -> list[str]:
 
 
 def give_up(cursor: CursorWrapper, me: Holder, partitions: Sequence[str]) -> list[str]:
-    """Delete my leases on drained partitions, except those that another transaction has locked; return which."""
+    """Delete this holder's leases on drained partitions that no other has locked. Return the partitions."""
     found = _lock_some(cursor, me, partitions)
     if found:
         cursor.execute(
@@ -261,7 +266,7 @@ def give_up(cursor: CursorWrapper, me: Holder, partitions: Sequence[str]) -> lis
 
 
 def release_free(cursor: CursorWrapper, me: Holder) -> bool:
-    """Release my leases, except those that another transaction has locked; return whether none is left."""
+    """Release this holder's leases that no other transaction has locked. Return whether it has no leases left."""
     if free := _lock_free(cursor, me):
         _set_free(cursor, free)
     cursor.execute(
@@ -274,7 +279,7 @@ def release_free(cursor: CursorWrapper, me: Holder) -> bool:
 
 @dataclass(frozen=True)
 class Seen:
-    """A lease as somebody has seen it: its row, its partition, its holder's incarnation and name."""
+    """A lease as it was read: its row id, its partition, and its holder's incarnation and name."""
 
     id: int
     partition: str
@@ -285,7 +290,9 @@ class Seen:
 def whose(
     using: str, group: str, topic: str, partition: str | None, name: str | None, holder: str | None
 ) -> list[Seen]:
-    """The leases that somebody holds: of a partition, under a name, of an incarnation, as far as these are given."""
+    """Return the held leases of a group, limited to a partition, a subscriber's name and an incarnation if these are
+    given.
+    """
     given = {"partition_key": partition, "leased_by": name, "holder": holder}
     wanted = {column: value for column, value in given.items() if value is not None}
     rows = session.fetch(
@@ -300,7 +307,7 @@ def whose(
 
 
 def still(using: str, seen: Sequence[Seen]) -> list[Seen]:
-    """Those that are as they were seen, locked or not."""
+    """Return the leases whose holder has not changed since they were read. They may be locked."""
     if not seen:
         return []
     rows = session.fetch(
@@ -313,8 +320,11 @@ def still(using: str, seen: Sequence[Seen]) -> list[Seen]:
 
 
 def set_free(cursor: CursorWrapper, seen: Sequence[Seen]) -> list[Seen]:
-    """Set those free that are as they were seen, and that nobody has locked: which they were."""
-    # By their ids, as in _take_over.
+    """Release the leases whose holder has not changed since they were read. Return them.
+
+    Leases that another transaction has locked are skipped.
+    """
+    # By primary key, as in _take_over.
     one = "(id = %s AND holder = %s)"
     cursor.execute(
         "SELECT id FROM queue_partition_leases FORCE INDEX (PRIMARY)"

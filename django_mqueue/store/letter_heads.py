@@ -1,4 +1,4 @@
-"""Dead letters in brief, as lists and counts need them: no statement reads more rows than it was told to."""
+"""Summaries of dead letters, for lists and counts. No statement reads more rows than its limit."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ _HEAD = (
 )
 _KIND = "COALESCE(JSON_UNQUOTE(JSON_EXTRACT(m.metadata, '$.kind')), '')"
 _SIZE = "LENGTH(m.payload)"
-"""The servers go through a long payload for it."""
+"""The server reads long payloads for this."""
 
 
 def next_groups(using: str, above: Sequence[tuple[str, str]]) -> dict[str, tuple[str, str]]:
-    """Of topics, each with a group's name: the next group above it that gave up messages that the topic holds, and
-    where such a one came from. One row is read for each; those that have none are left out."""
+    """Return the next group above each (topic, group) that has dead letters in the topic, and one original topic.
+
+    One row is read for each topic. Topics without such a group are missing from the result, which is by topic.
+    """
     branch = (
         "SELECT topic, failed_group, COALESCE(original_topic, '') FROM queue_messages"
         " FORCE INDEX (queue_messages_due) WHERE topic = %s AND failed_group > %s ORDER BY failed_group LIMIT 1"
@@ -42,8 +44,11 @@ def heads(
     kinds: bool,
     sizes: bool,
 ) -> tuple[list[Head], int | None]:
-    """The letters among the next ``limit`` rows of a topic, or of a partition of it, strictly between two offsets; and
-    the last row's offset, None if there are no more. ``kinds``, ``sizes``: with these, for which more is read."""
+    """Return the dead letters among the next ``limit`` rows strictly between two offsets, and the last row's offset.
+
+    The rows are of a topic, or of one of its partitions. The last row's offset is None if there are no more rows.
+    ``kinds`` and ``sizes`` add the kind and the payload's size, for which the server reads more.
+    """
     index, where = "queue_messages_tail", "topic = %s"
     params: list[Any] = [topic]
     if partition is not None:
@@ -66,7 +71,7 @@ def heads(
 
 
 def heads_of(using: str, topic: str, offsets: Sequence[int], *, sizes: bool) -> list[Head]:
-    """Of these rows those that are letters of the topic, with their kinds, in offset order."""
+    """Return summaries of the rows that are dead letters of the topic, with their kinds, in offset order."""
     rows = session.fetch(
         using,
         f"SELECT {_HEAD}, {_more(True, sizes)} FROM {numbers_table('w', 'o')}"

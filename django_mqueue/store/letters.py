@@ -1,4 +1,4 @@
-"""Dead letters as they are found, sent back and deleted. (They are made by ``dead``.)"""
+"""Find dead letters and send them back to their groups. ``dead`` creates them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which letters of a dead-letter topic: of these groups, and with these original ids where some are given."""
+    """A query of dead letters: the dead-letter topic, the groups that failed, and the original ids (None for all)."""
 
     topic: str
     groups: Collection[str]
@@ -38,7 +38,10 @@ class Wanted:
 
 
 def sizes(using: str, wanted: Wanted, above: int, last: int, limit: int) -> list[tuple[int, int]]:
-    """(offset, bytes) of the next letters, in offset order. A few are found by their ids, many by going through all."""
+    """Return (offset, bytes of payload and metadata) of the next dead letters up to ``last``, in offset order.
+
+    It finds a few ids by their index. For many ids it reads all dead letters of the topic.
+    """
     few = wanted.ids and len(wanted.ids) * len(wanted.groups) <= limit
     index = "queue_messages_due" if few else "queue_messages_tail"
     rows = session.fetch(
@@ -51,9 +54,9 @@ def sizes(using: str, wanted: Wanted, above: int, last: int, limit: int) -> list
 
 
 def groups(using: str, topic: str) -> set[str]:
-    """The groups that letters of the topic are of: a statement for each, and one row of it.
+    """Return the groups that have dead letters in the topic. For each group, one statement reads one row.
 
-    Grouped, both servers now and then read all letters of the topic for it.
+    With GROUP BY, both servers would sometimes read all dead letters of the topic.
     """
     found: set[str] = set()
     last = ""
@@ -71,7 +74,7 @@ def groups(using: str, topic: str) -> set[str]:
 
 
 def lock_registered(cursor: CursorWrapper, topic: str, groups: Collection[str]) -> set[str]:
-    """Those of the groups that are registered for a topic, and stay so until this transaction ends."""
+    """Return the groups that are registered for a topic. Their registrations are locked until this transaction ends."""
     cursor.execute(
         "SELECT consumer_group FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
         f" WHERE consumer_group IN ({marks(sorted(groups))}) AND topic = %s AND partition_key = ''"
@@ -82,7 +85,7 @@ def lock_registered(cursor: CursorWrapper, topic: str, groups: Collection[str]) 
 
 
 def read(cursor: CursorWrapper, offsets: Sequence[int]) -> list[dict[str, Any]]:
-    """The letters, each a mapping by ``COLUMNS``, in offset order."""
+    """Return the dead letters in offset order, each a mapping by ``COLUMNS``."""
     cursor.execute(
         "SELECT `offset`, partition_key, id, COALESCE(original_id, id), payload, metadata, published_at, failed_at,"
         " failure_count, last_error, original_topic, failed_group, topic FROM queue_messages FORCE INDEX (PRIMARY)"
@@ -94,7 +97,7 @@ def read(cursor: CursorWrapper, offsets: Sequence[int]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Return:
-    """A message on its way back to the group that gave it up. ``id`` is its row's own, ``original`` the message's."""
+    """A message to send back to the group that failed. ``id``: the new row's id. ``original``: the message's own id."""
 
     partition: str
     id: str
@@ -108,7 +111,7 @@ class Return:
 
 
 def send_back(cursor: CursorWrapper, topic: str, messages: Sequence[Return]) -> None:
-    """Append them to the log, through the gate like every row of it."""
+    """Append messages to the log, through the gate like every row of the log."""
     end = f"%s, %s, %s, %s, %s, {NOW_MS}, {NOW_MS}, {NOW_MS}, %s)"
     gate, gate_params = locking_topic(topic)
     first, *others = messages

@@ -1,4 +1,4 @@
-"""One message, and all that the tables know of it: each statement reads a bounded number of rows by index."""
+"""The history of one message in all tables. Each statement reads a bounded number of rows by index."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STAND_COLUMNS = ("group", "start", "paused", "done_to", *STATE_COLUMNS[:-2])
 
 
 def place(using: str, offset: int) -> tuple[str, str | None, int] | None:
-    """Topic, the original topic of a dead letter, and time of creation of a row."""
+    """Return (topic, original topic of a dead letter, creation time) of the row at an offset, or None."""
     rows = session.fetch(
         using,
         "SELECT topic, original_topic, created_at FROM queue_messages FORCE INDEX (PRIMARY) WHERE `offset` = %s",
@@ -25,8 +25,10 @@ def place(using: str, offset: int) -> tuple[str, str | None, int] | None:
 
 
 def stands(using: str, topic: str, partition: str, offset: int, limit: int) -> list[dict[str, Any]]:
-    """The first ``limit`` groups of a topic, by name, and what each has done with a message: mappings by
-    ``STAND_COLUMNS``."""
+    """Return the first ``limit`` groups of a topic, by name, with the delivery state of a message.
+
+    Each is a mapping by ``STAND_COLUMNS``.
+    """
     rows = session.fetch(
         using,
         f"SELECT r.consumer_group, r.offset_acked, r.paused, COALESCE(o.offset_acked, 0), {STATE}"
@@ -42,7 +44,7 @@ def stands(using: str, topic: str, partition: str, offset: int, limit: int) -> l
 
 
 def groups(using: str, topic: str, limit: int) -> list[tuple[str, bool]]:
-    """(name, paused) of the first groups of a topic."""
+    """Return (name, paused) of the first ``limit`` groups of a topic, by name."""
     rows = session.fetch(
         using,
         "SELECT consumer_group, paused FROM queue_offsets FORCE INDEX (queue_offsets_groups)"
@@ -53,7 +55,9 @@ def groups(using: str, topic: str, limit: int) -> list[tuple[str, bool]]:
 
 
 def letters(using: str, dead_topic: str, partition: str, offset: int, limit: int) -> list[tuple[int, str]]:
-    """(offset, group) of the dead letters made of a message: their ids are its offset, a colon and the group."""
+    """Return (offset, group) of a message's dead letters. Their ids consist of the message's offset, a colon and the
+    group.
+    """
     rows = session.fetch(
         using,
         "SELECT `offset`, id FROM queue_messages FORCE INDEX (queue_messages_dedupe)"
@@ -64,7 +68,7 @@ def letters(using: str, dead_topic: str, partition: str, offset: int, limit: int
 
 
 def set_aside(using: str, scheduled: str, partition: str, offset: int, limit: int) -> list[int]:
-    """Offsets of what waits, for a retry, apart from the log: among the newest ``limit`` scheduled of a partition."""
+    """Return the offsets of a message's parked retries, among the newest ``limit`` scheduled rows of its partition."""
     rows = session.fetch(
         using,
         "SELECT m.`offset` FROM (SELECT `offset` FROM queue_messages FORCE INDEX (queue_messages_partition)"
@@ -77,7 +81,7 @@ def set_aside(using: str, scheduled: str, partition: str, offset: int, limit: in
 
 
 def log_place(using: str, topic: str, offset: int) -> list[Place]:
-    """The row at an offset, if it is of the topic."""
+    """Return the row at an offset if it belongs to the topic; otherwise an empty list."""
     rows = session.fetch(
         using,
         "SELECT `offset`, partition_key, consumer_group FROM queue_messages FORCE INDEX (PRIMARY)"

@@ -1,4 +1,4 @@
-"""The log, ``queue_messages``: append, and read in offset order."""
+"""The log, ``queue_messages``: append messages, and read them in offset order."""
 
 from __future__ import annotations
 
@@ -23,22 +23,23 @@ INSERT_COLUMNS = (
 )
 INSERT = f"INSERT INTO queue_messages ({INSERT_COLUMNS}) VALUES "
 DUPLICATE_FLAG = 1 << 62
-"""Added to the stored offset in LAST_INSERT_ID: one round trip tells both that and which."""
+"""Added to the offset in LAST_INSERT_ID if the row existed before. So one round trip returns the offset and this fact.
+"""
 
 _REGISTERED = (
     "(SELECT consumer_group FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
     " WHERE consumer_group = %s AND topic = %s AND partition_key = '')"
 )
-"""A group's name, or NULL if it is not registered: the INSERT fails then."""
+"""The group's name, or NULL if the group is not registered; then the INSERT fails."""
 
 
 Place = tuple[str, str, str]
-"""Partition, id and target group: what no two messages of a topic share."""
+"""Partition, id and target group. They identify a message within its topic."""
 
 
 @dataclass(frozen=True)
 class NewRow:
-    """One message about to be stored; ``group``: the only one that it is for, '' for all."""
+    """A message that is about to be stored. ``group``: the only group that it is for; '' for all groups."""
 
     partition: str
     id: str
@@ -51,12 +52,12 @@ class NewRow:
 
     @property
     def target(self) -> str:
-        """The group's column: of a group that is not registered NULL, which the INSERT fails by."""
+        """Return the SQL for the target group. For an unregistered group it yields NULL, and the INSERT fails."""
         return _REGISTERED if self.group else "''"
 
     @property
     def sql(self) -> str:
-        """Its values behind the topic."""
+        """Return the SQL of the row's values after the topic."""
         return f"%s, %s, {self.target}, %s, %s, {NOW_MS}, {NOW_MS}, {NOW_MS})"
 
     def params(self, topic: str) -> list[str | bytes]:
@@ -65,10 +66,10 @@ class NewRow:
 
 
 def insert(cursor: CursorWrapper, topic: str, rows: Sequence[NewRow]) -> int:
-    """Append rows, whose ids must be free; the first one's offset. The others follow without gaps.
+    """Append rows whose ids are not used yet. Return the first row's offset; the others follow without gaps.
 
-    One INSERT ... VALUES reserves its offsets at once on both servers. Raises ``IntegrityError`` 1062 for an id
-    that is there, and 1048 for a group that is not registered.
+    One INSERT ... VALUES reserves all its offsets at once on both servers. Raises ``IntegrityError`` 1062 for an id
+    that exists, and 1048 for a group that is not registered.
     """
     gate, gate_params = locking_topic(topic)
     first, *others = rows
@@ -83,10 +84,10 @@ def insert(cursor: CursorWrapper, topic: str, rows: Sequence[NewRow]) -> int:
 
 
 def insert_once(cursor: CursorWrapper, topic: str, row: NewRow) -> tuple[int, bool]:
-    """Append a row unless its id is there: the offset of the stored row, and whether this call stored it.
+    """Append a row unless its id exists. Return (offset of the stored row, whether this call stored it).
 
-    An INSERT that meets a duplicate by its id also locks the gap before it; on MySQL at REPEATABLE READ it locks the
-    end of the table, and all publishers wait. A transaction of that level looks first.
+    An INSERT that finds a duplicate id also locks the gap before it. On MySQL at REPEATABLE READ it locks the end of
+    the table, and all publishers wait. So a transaction at this level reads first.
     """
     if keeps_snapshot(cursor.db.alias):
         there = existing_now(cursor, topic, [row.place]).get(row.place)
@@ -105,7 +106,9 @@ def insert_once(cursor: CursorWrapper, topic: str, row: NewRow) -> tuple[int, bo
 def existing(
     cursor: CursorWrapper, topic: str, places: Sequence[Place], *, locking: bool = False
 ) -> dict[Place, int]:
-    """Offsets of those places that the log holds. ``locking`` waits for those about to commit."""
+    """Return the offset of each place that the log holds. ``locking`` waits for transactions that are about to commit
+    one.
+    """
     if not places:
         return {}
     cursor.execute(
@@ -119,10 +122,11 @@ def existing(
 
 
 def stored_now(cursor: CursorWrapper, topic: str, place: Place) -> int | None:
-    """Return the offset of that place in the log as it is now, whatever the snapshot of the caller's transaction.
+    """Return the current offset of a place, regardless of the snapshot of the caller's transaction; None if not
+    stored.
 
-    Waits for a transaction about to commit it, except in a caller's at REPEATABLE READ: a lock on a missing id
-    would hold up publishers of any topic. Promotion drops the duplicate then.
+    It waits for a transaction that is about to commit the place, except in a caller's transaction at REPEATABLE READ.
+    There, a lock on a missing id would block publishers of any topic. Promotion drops the duplicate in this case.
     """
     return existing_now(cursor, topic, [place], locking=True).get(place)
 
@@ -130,9 +134,10 @@ def stored_now(cursor: CursorWrapper, topic: str, place: Place) -> int | None:
 def existing_now(
     cursor: CursorWrapper, topic: str, places: Sequence[Place], *, locking: bool = False
 ) -> dict[Place, int]:
-    """``existing``, which at REPEATABLE READ also finds what was committed since the transaction's snapshot.
+    """Return the result of ``existing``. At REPEATABLE READ, add the places committed since the transaction's
+    snapshot.
 
-    It takes no lock there, whatever ``locking`` says.
+    At this level it takes no lock, even with ``locking``.
     """
     using = cursor.db.alias
     with committed_now(using) as now:
@@ -146,7 +151,7 @@ def existing_now(
 
 
 def newest(using: str, topic: str) -> int:
-    """The highest committed offset of a topic; 0 for an empty one."""
+    """Return the highest committed offset of a topic; 0 for an empty topic."""
     rows = session.fetch(
         using,
         "SELECT `offset` FROM queue_messages FORCE INDEX (queue_messages_tail) WHERE topic = %s"
@@ -158,8 +163,10 @@ def newest(using: str, topic: str) -> int:
 
 @dataclass(frozen=True)
 class Mark:
-    """A message as it is known again: one that is published once more after a set-back may have its offset and its id,
-    and has another time."""
+    """A message, with the values that identify it.
+
+    If the database was restored, a message that is published again may have the same offset and id. Its time differs.
+    """
 
     offset: int
     id: str = ""
@@ -167,7 +174,7 @@ class Mark:
 
 
 def newest_mark(using: str, topic: str) -> Mark:
-    """The newest committed message of a topic; the offset is 0 where there is none."""
+    """Return the newest committed message of a topic. Its offset is 0 if the topic is empty."""
     rows = session.fetch(
         using,
         "SELECT `offset`, id, published_at FROM queue_messages FORCE INDEX (queue_messages_tail) WHERE topic = %s"
@@ -178,14 +185,14 @@ def newest_mark(using: str, topic: str) -> Mark:
 
 
 DUE = 0
-"""In place of an offset: scheduled messages of the topic are due."""
+"""A value in place of an offset: scheduled messages of the topic are due."""
 
 
 def tails(using: str, positions: Sequence[tuple[str, int]], limit: int) -> list[Row]:
-    """(topic, offset, partition, consumer_group) of up to ``limit`` rows above each topic's position.
+    """Return (topic, offset, partition, consumer group) of up to ``limit`` rows above each topic's position.
 
-    One statement for all topics; rows of one topic are in offset order, and one with the offset ``DUE`` tells
-    that scheduled messages of the topic are to be put into the log.
+    One statement reads all topics. Rows of one topic are in offset order. A row with the offset ``DUE`` means that
+    scheduled messages of the topic can be promoted.
     """
     tail = (
         "SELECT topic, `offset`, partition_key, consumer_group FROM queue_messages FORCE INDEX (queue_messages_tail)"
@@ -200,7 +207,7 @@ def tails(using: str, positions: Sequence[tuple[str, int]], limit: int) -> list[
 
 
 def within(using: str, topic: str, ranges: Sequence[tuple[int, int]], limit: int) -> list[Row]:
-    """(offset, partition, consumer_group) of up to ``limit`` rows inside the ranges, in offset order."""
+    """Return (offset, partition, consumer group) of up to ``limit`` rows inside the ranges, in offset order."""
     where = " OR ".join(["`offset` BETWEEN %s AND %s"] * len(ranges))
     return session.fetch(
         using,
@@ -211,7 +218,7 @@ def within(using: str, topic: str, ranges: Sequence[tuple[int, int]], limit: int
 
 
 def all_topics(using: str, first: int, last: int, limit: int) -> list[Row]:
-    """(offset, topic, partition, consumer_group) of up to ``limit`` rows of any topic, in offset order."""
+    """Return (offset, topic, partition, consumer group) of up to ``limit`` rows of any topic, in offset order."""
     return session.fetch(
         using,
         "SELECT `offset`, topic, partition_key, consumer_group FROM queue_messages FORCE INDEX (PRIMARY)"
@@ -223,10 +230,10 @@ def all_topics(using: str, first: int, last: int, limit: int) -> list[Row]:
 def unleased_news(
     using: str, group: str, topic: str, start: int, after: str, limit: int
 ) -> tuple[list[str], str]:
-    """Partitions named above ``after`` that hold more than the group's watermark and have no lease row.
+    """Return partitions after ``after`` that have messages above the group's watermark and no lease row.
 
-    Looks at ``limit`` partitions and tells the last one's name, '' when there are no more. Its cost goes by partitions,
-    not by rows, whatever the statistics say.
+    It examines ``limit`` partitions. The second value is the name of the last one; '' if there are no more. The cost
+    depends on the number of partitions and not of rows, whatever the statistics are.
     """
     names = partitions(topic).next(using, after, limit)
     if not names:
@@ -248,7 +255,9 @@ def unleased_news(
 def first_rows(
     using: str, group: str, topic: str, positions: Sequence[tuple[str, int]], limit: int
 ) -> list[tuple[str, int]]:
-    """(partition, offset) of the first ``limit`` rows of each partition above its position that have no state yet."""
+    """Return (partition, offset) of each partition's first ``limit`` rows above its position that have no delivery
+    state.
+    """
     branch = (
         "SELECT m.partition_key, m.`offset` FROM queue_messages m FORCE INDEX (queue_messages_partition)"
         " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
@@ -261,7 +270,7 @@ def first_rows(
 
 
 def published_at(using: str, topic: str, above: int, limit: int) -> list[tuple[int, int]]:
-    """(offset, published_at) of a topic's rows in offset order: for finding an offset by time."""
+    """Return (offset, publication time) of a topic's next ``limit`` rows, for finding an offset by time."""
     rows = session.fetch(
         using,
         "SELECT `offset`, published_at FROM queue_messages FORCE INDEX (queue_messages_tail)"
@@ -272,7 +281,7 @@ def published_at(using: str, topic: str, above: int, limit: int) -> list[tuple[i
 
 
 def times_near(using: str, topic: str, offset: int, upto: int, limit: int) -> tuple[int, int] | None:
-    """Return the earliest and the latest ``published_at`` of the ``limit`` rows on either side of an offset.
+    """Return the earliest and the latest ``published_at`` of the ``limit`` rows on each side of an offset.
 
     None for an empty topic.
     """
@@ -289,7 +298,7 @@ def times_near(using: str, topic: str, offset: int, upto: int, limit: int) -> tu
 
 
 def first_since(using: str, topic: str, above: int, upto: int, moment: int) -> int | None:
-    """Return the first offset of a range whose row was published at ``moment`` or later."""
+    """Return the first offset in a range whose row was published at ``moment`` or later; None if there is none."""
     rows = session.fetch(
         using,
         "SELECT `offset` FROM queue_messages FORCE INDEX (queue_messages_tail) WHERE topic = %s"
@@ -311,7 +320,9 @@ def last_until(using: str, topic: str, upto: int, moment: int) -> int:
 
 
 def latest_published(using: str, topic: str, above: int, upto: int) -> int | None:
-    """Return the offset of a range whose row was published last, by its time; the last one of several."""
+    """Return the offset of the row in a range with the latest publication time; the highest offset if there are
+    several.
+    """
     of_range = (
         "FROM queue_messages FORCE INDEX (queue_messages_tail)"
         " WHERE topic = %s AND `offset` > %s AND `offset` <= %s"

@@ -1,4 +1,4 @@
-"""Messages taken out of a group's way by hand, or sent to its front: its delivery state, changed without a delivery."""
+"""Remove messages of a group by hand, or send them to its front: change their delivery state without a delivery."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .dialect import NOW_MS, flat, marks
 from .offsets import REMOVING
 
 AT_THE_FRONT = 1
-"""``invisible_until`` of what was sent to the front: due before all that waits for its time."""
+"""The ``invisible_until`` of messages that were sent to the front. They are due before all other retries."""
 
 REMOVED = REMOVED_BY_HAND
 
@@ -23,7 +23,9 @@ Message = tuple[str, int]
 
 @dataclass(frozen=True)
 class Brought:
-    """A message without delivery state, and what it has been through before: its state begins with that."""
+    """A message without delivery state, with the counts and errors of its parked retry. Its new state begins with
+    these.
+    """
 
     partition: str
     offset: int
@@ -33,10 +35,11 @@ class Brought:
 
 
 def lock_group(cursor: CursorWrapper, group: str, topic: str, life: int) -> bool:
-    """Let no claim of the group begin until this transaction ends, and its workers look anew then; False if it is not
-    registered any more, was anew, or is being reset.
+    """Lock a group's registration until this transaction ends, so that no claim begins. Workers then reread their
+    state.
 
-    A claim locks the same row, so none is under way either.
+    Return False if the group is not registered or is being reset, or if its registration generation is not ``life``. A
+    claim locks the same row, so no claim is in progress either.
     """
     cursor.execute(
         "UPDATE queue_offsets FORCE INDEX (queue_offsets_partition)"
@@ -48,7 +51,10 @@ def lock_group(cursor: CursorWrapper, group: str, topic: str, life: int) -> bool
 
 
 def lock_waiting(cursor: CursorWrapper, group: str, topic: str, messages: Sequence[Message]) -> set[int]:
-    """Lock the state of those that wait for a retry, and that nobody has locked: their offsets."""
+    """Lock the delivery state of messages that wait for a retry. Return their offsets.
+
+    Rows that another transaction has locked are skipped.
+    """
     cursor.execute(
         "SELECT message_offset FROM queue_delivery_state FORCE INDEX (PRIMARY)"
         f" WHERE consumer_group = %s AND topic = %s AND ({_each(messages)}) AND acked = 0 AND in_flight = 0"
@@ -61,7 +67,10 @@ def lock_waiting(cursor: CursorWrapper, group: str, topic: str, messages: Sequen
 def finish_waiting(
     cursor: CursorWrapper, group: str, topic: str, messages: Sequence[Message], token: int
 ) -> None:
-    """Done, though nobody did them. ``token`` takes the place of theirs: no late answer is taken for this."""
+    """Acknowledge waiting messages that no handler has finished. ``token`` replaces their tokens.
+
+    So a late answer with an old token changes nothing.
+    """
     cursor.execute(
         "UPDATE queue_delivery_state s FORCE INDEX (PRIMARY)"
         f" SET s.errors = {failures.grown()}, s.acked = 1, s.acked_at = {NOW_MS}, s.delivery_token = %s"
@@ -71,7 +80,7 @@ def finish_waiting(
 
 
 def hurry_waiting(cursor: CursorWrapper, group: str, topic: str, messages: Sequence[Message]) -> None:
-    """Due now, before all others that are."""
+    """Make waiting messages due now, before all others that are due."""
     cursor.execute(
         f"UPDATE queue_delivery_state FORCE INDEX (PRIMARY) SET invisible_until = {AT_THE_FRONT}"
         f" WHERE consumer_group = %s AND topic = %s AND ({_each(messages)}) AND acked = 0 AND in_flight = 0",
@@ -82,7 +91,7 @@ def hurry_waiting(cursor: CursorWrapper, group: str, topic: str, messages: Seque
 def begin_done(
     cursor: CursorWrapper, group: str, topic: str, messages: Sequence[Brought], token: int
 ) -> set[int]:
-    """Give those that have no state one that says they are done: which had none."""
+    """Insert an acknowledged delivery state for each message that has none. Return the offsets of these messages."""
     errors = f"JSON_ARRAY(JSON_OBJECT('at', {NOW_MS}, 'attempt', 0, 'by', '', 'error', '{REMOVED}'))"
     return _begin(cursor, group, topic, messages, token, f"1, {NOW_MS}, {NOW_MS}", errors)
 
@@ -90,7 +99,9 @@ def begin_done(
 def begin_waiting(
     cursor: CursorWrapper, group: str, topic: str, messages: Sequence[Brought], token: int
 ) -> set[int]:
-    """Give those that have no state one that says they wait, and are due: which had none."""
+    """Insert a delivery state that waits and is due, for each message that has none. Return the offsets of these
+    messages.
+    """
     return _begin(cursor, group, topic, messages, token, f"0, NULL, {AT_THE_FRONT}", None)
 
 
@@ -132,14 +143,17 @@ def _begin(
 
 
 def lease_free(cursor: CursorWrapper, group: str, topic: str, partitions: Sequence[str]) -> None:
-    """Let partitions that nobody has ever leased be found as free ones: where something waits there is a lease."""
+    """Insert free leases for partitions that were never leased, so that workers find them.
+
+    Each partition with waiting messages needs a lease row.
+    """
     cursor.execute(
         "SELECT partition_key FROM queue_partition_leases FORCE INDEX (queue_leases_partition)"
         f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({marks(partitions)})",
         [group, topic, *sorted(partitions)],
     )
     missing = sorted(set(partitions) - {partition for (partition,) in cursor.fetchall()})
-    if missing:  # Only those, as in offsets.lock_topic.
+    if missing:  # Only missing rows, as in offsets.lock_topic.
         cursor.execute(
             "INSERT INTO queue_partition_leases (consumer_group, topic, partition_key, leased_by, holder, leased_at,"
             f" lease_renewed_at) VALUES {', '.join([f'(%s, %s, %s, %s, %s, {NOW_MS}, {NOW_MS})'] * len(missing))}"
@@ -149,7 +163,7 @@ def lease_free(cursor: CursorWrapper, group: str, topic: str, partitions: Sequen
 
 
 def hurry_scheduled(cursor: CursorWrapper, offsets: Sequence[int]) -> None:
-    """Due now. The rows are locked by this transaction; each is looked up by its key."""
+    """Make scheduled messages due now. This transaction has locked the rows. Each is found by its primary key."""
     for offset in offsets:
         cursor.execute(
             f"UPDATE queue_messages FORCE INDEX (PRIMARY) SET available_at = {NOW_MS} WHERE `offset` = %s",

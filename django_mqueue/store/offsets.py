@@ -1,4 +1,4 @@
-"""Watermarks, registrations and the topics' own rows: ``queue_offsets``."""
+"""Watermarks, registrations and the rows of topics, in ``queue_offsets``."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ COLUMNS = "(consumer_group, topic, partition_key, offset_acked, scan_offset, pau
 
 @dataclass(frozen=True)
 class Registration:
-    """A group's registration. ``life`` is another after unsubscribing and subscribing again.
+    """A group's registration for a topic.
 
-    ``changed`` is another after somebody has changed by hand what the group has before it. ``reads_log``: nothing is
-    delivered to the group, it reads the log by itself, and its start follows what it has done. ``resetting``: nothing
-    is delivered until what the group has done before is removed; then the registration gets another ``life``.
+    ``life``: the registration generation. It changes when the group unsubscribes and subscribes again. ``changed``:
+    changes when an operator changes the group by hand, for example pauses it. ``reads_log``: the group reads the log
+    directly; nothing is delivered to it, and its start moves with its progress. ``resetting``: nothing is delivered
+    until the group's old state is removed. Then the registration gets another ``life``.
     """
 
     life: int
@@ -33,17 +34,21 @@ class Registration:
 
     @property
     def is_held(self) -> bool:
-        """Whether nothing is delivered for now."""
+        """Return whether delivery is suspended."""
         return self.paused or self.resetting
 
 
 READS_LOG, REMOVING = -1, -2
-"""In place of a scan position, in a registration: the group reads the log by itself; ``removal`` is not finished."""
+"""Values of ``scan_offset`` in a registration: the group reads the log directly; the group's ``removal`` is not
+finished."""
 
 
 @dataclass(frozen=True)
 class Position:
-    """A group's place in a partition: done up to ``acked``, all delivered up to ``scanned`` (at least ``acked``)."""
+    """A group's position in a partition.
+
+    All messages up to ``acked`` are acknowledged. All up to ``scanned`` (at least ``acked``) were delivered.
+    """
 
     acked: int
     scanned: int
@@ -68,7 +73,7 @@ def _registration(row: session.Row) -> Registration:
 
 
 def registration_and_settled(using: str, group: str, topic: str) -> tuple[Registration | None, int]:
-    """Both in one statement."""
+    """Return a group's registration and the topic's settled offset, in one statement."""
     rows = session.fetch(
         using,
         "SELECT consumer_group, id, offset_acked, paused, updated_at, scan_offset"
@@ -82,7 +87,7 @@ def registration_and_settled(using: str, group: str, topic: str) -> tuple[Regist
 
 
 def registered_among(cursor: CursorWrapper, topic: str, groups: Collection[str]) -> set[str]:
-    """Those of the groups that are registered for the topic."""
+    """Return the groups that are registered for the topic."""
     cursor.execute(
         "SELECT consumer_group FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
         f" WHERE consumer_group IN ({marks(list(groups))}) AND topic = %s AND partition_key = ''",
@@ -92,7 +97,7 @@ def registered_among(cursor: CursorWrapper, topic: str, groups: Collection[str])
 
 
 def registered_now(cursor: CursorWrapper, topic: str, groups: Collection[str]) -> set[str]:
-    """``registered_among``, which also finds the groups that were registered since the transaction's snapshot."""
+    """Return the result of ``registered_among``, and groups that were registered since the transaction's snapshot."""
     using = cursor.db.alias
     known = registered_among(cursor, topic, groups)
     rest = set(groups) - known
@@ -103,9 +108,9 @@ def registered_now(cursor: CursorWrapper, topic: str, groups: Collection[str]) -
 
 
 def lock_topic(using: str, cursor: CursorWrapper, topic: str) -> int:
-    """Lock the topic's own row, making it where it is missing; its settled offset.
+    """Lock the topic's row, and create it if it is missing. Return the settled offset.
 
-    Register, unsubscribe, reset and GC hold it, so that none works on another's half-done change.
+    Register, unsubscribe, reset and GC hold this lock, so that none of them sees another's unfinished change.
     """
     cursor.execute(
         "SELECT 1 FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
@@ -113,7 +118,7 @@ def lock_topic(using: str, cursor: CursorWrapper, topic: str) -> int:
         [topic],
     )
     if cursor.fetchone() is None:
-        # Only where it is missing: for a duplicate the servers also lock the end of the table at REPEATABLE READ, and
+        # Only if the row is missing: for a duplicate the servers also lock the end of the table at REPEATABLE READ, and
         # no worker could insert a position until the caller's transaction ends.
         cursor.execute(
             f"INSERT INTO queue_offsets {COLUMNS} VALUES ('', %s, '', 0, 0, 0, 0)"
@@ -129,7 +134,7 @@ def lock_topic(using: str, cursor: CursorWrapper, topic: str) -> int:
 
 
 def settled(using: str, topic: str) -> int:
-    """The offset below which no transaction can commit any more, as far as anybody has found out."""
+    """Return the stored settled offset of a topic. No transaction can still commit a message at or below it."""
     rows = session.fetch(
         using,
         "SELECT offset_acked FROM queue_offsets WHERE consumer_group = '' AND topic = %s AND partition_key = ''",
@@ -139,14 +144,15 @@ def settled(using: str, topic: str) -> int:
 
 
 def note_settled(using: str, topic: str, newest: Mark) -> int | None:
-    """Tell all workers: what the topic's row says then. Waits for nobody: None if the row is taken, try again.
+    """Store ``newest`` as settled, for all workers. Return what is stored then; None, without waiting, if the row is
+    locked.
 
-    If the log has the message ``newest`` no more, it may be an earlier one, of a database that was set back, in which
-    offsets up to that one are yet to be given, or were given to transactions that are open: nothing is told then.
+    It stores nothing if the log no longer holds the message ``newest``, because the database may have been restored.
+    Then offsets up to ``newest`` may be unassigned, or belong to open transactions.
     """
 
     def work(cursor: CursorWrapper) -> int | None:
-        # The subselect locks nothing: it is no part of what is read for update.
+        # The subselect locks nothing: FOR UPDATE does not apply to it.
         cursor.execute(
             "SELECT offset_acked, EXISTS (SELECT 1 FROM queue_messages m FORCE INDEX (PRIMARY)"
             " WHERE m.`offset` = %s AND m.topic = %s AND m.id = %s AND m.published_at = %s)"
@@ -167,7 +173,7 @@ def note_settled(using: str, topic: str, newest: Mark) -> int | None:
 
 
 def raise_settled(cursor: CursorWrapper, topic: str, offset: int) -> None:
-    """Write down what is settled, in the topic's row that this transaction has locked."""
+    """Store a higher settled offset in the topic's row, which this transaction has locked."""
     cursor.execute(
         "UPDATE queue_offsets FORCE INDEX (queue_offsets_partition)"
         " SET offset_acked = GREATEST(offset_acked, %s)"
@@ -177,7 +183,7 @@ def raise_settled(cursor: CursorWrapper, topic: str, offset: int) -> None:
 
 
 def is_registered(cursor: CursorWrapper, group: str, topic: str) -> bool:
-    """Whether the group is registered now; that stays so while the topic is locked."""
+    """Return whether the group is registered. The answer stays valid while the topic is locked."""
     cursor.execute(
         "SELECT 1 FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
         " WHERE consumer_group = %s AND topic = %s AND partition_key = '' FOR UPDATE",
@@ -196,7 +202,7 @@ def register(
     reads_log: bool = False,
     resetting: bool = False,
 ) -> None:
-    """Insert a registration, of which there is none. The topic must be locked."""
+    """Insert a group's registration. The group must not be registered, and the topic must be locked."""
     scanned = READS_LOG if reads_log else REMOVING if resetting else start
     cursor.execute(
         f"INSERT INTO queue_offsets {COLUMNS} VALUES (%s, %s, '', %s, %s, %s, {NOW_MS})",
@@ -205,8 +211,10 @@ def register(
 
 
 def end_reset(cursor: CursorWrapper, group: str, topic: str, *, wait: bool) -> bool:
-    """Let a group that is ``resetting`` begin, under another life; False if its registration is locked and this is not
-    to wait. The topic must be locked."""
+    """End the reset of a group, if there is one, with a new registration generation. The topic must be locked.
+
+    Return False if the registration is locked and ``wait`` is false.
+    """
     cursor.execute(
         "SELECT scan_offset FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
         " WHERE consumer_group = %s AND topic = %s AND partition_key = ''",
@@ -229,7 +237,7 @@ def end_reset(cursor: CursorWrapper, group: str, topic: str, *, wait: bool) -> b
 
 
 def was_delivered_to(cursor: CursorWrapper, group: str, topic: str) -> bool:
-    """Whether workers have consumed for the group, or do: it has positions, leases or delivery state."""
+    """Return whether workers consume or have consumed for the group: it has positions, leases or delivery state."""
     partitions = "consumer_group = %s AND topic = %s AND partition_key > ''"
     cursor.execute(
         f"SELECT EXISTS (SELECT 1 FROM queue_offsets FORCE INDEX (queue_offsets_partition) WHERE {partitions})"
@@ -241,7 +249,9 @@ def was_delivered_to(cursor: CursorWrapper, group: str, topic: str) -> bool:
 
 
 def move_start(cursor: CursorWrapper, group: str, topic: str, life: int, to: int) -> bool:
-    """Move the start of a group that reads the log by itself, never back; False if it is not that life's any more."""
+    """Move the start of a group that reads the log directly, never back. Return False if its generation is not
+    ``life``.
+    """
     cursor.execute(
         "UPDATE queue_offsets FORCE INDEX (queue_offsets_partition)"
         f" SET offset_acked = GREATEST(offset_acked, %s), updated_at = {NOW_MS}"
@@ -252,7 +262,7 @@ def move_start(cursor: CursorWrapper, group: str, topic: str, life: int, to: int
 
 
 def lower_start(cursor: CursorWrapper, group: str, topic: str, to: int) -> None:
-    """Move the start of such a group back, so that nothing above is deleted any more. The topic must be locked."""
+    """Move back the start of a group that reads the log directly, so that GC keeps more. The topic must be locked."""
     cursor.execute(
         f"UPDATE queue_offsets FORCE INDEX (queue_offsets_partition) SET offset_acked = %s, updated_at = {NOW_MS}"
         " WHERE consumer_group = %s AND topic = %s AND partition_key = ''",
@@ -261,13 +271,13 @@ def lower_start(cursor: CursorWrapper, group: str, topic: str, to: int) -> None:
 
 
 def set_paused(cursor: CursorWrapper, topic: str, group: str | None, *, paused: bool) -> int:
-    """Pause or resume a group, or all groups of a topic: how many that changes.
+    """Pause or resume a group, or all groups of a topic (``group`` is None). Return how many this changes.
 
-    Who reads the log by itself is not paused: nothing is delivered to it.
+    Groups that read the log directly are not paused, because nothing is delivered to them.
     """
     but_readers = f" AND scan_offset <> {READS_LOG}" if paused else ""
     of_group, params = ("= %s", [group]) if group is not None else ("> ''", [])
-    # For all groups not by the first: it would go through the positions of other topics, with locks.
+    # For all groups, queue_offsets_partition would read the positions of other topics, with locks.
     index = "queue_offsets_partition" if group is not None else "queue_offsets_groups"
     cursor.execute(
         f"SELECT id FROM queue_offsets FORCE INDEX ({index}) WHERE consumer_group {of_group}"
@@ -285,8 +295,7 @@ def set_paused(cursor: CursorWrapper, topic: str, group: str | None, *, paused: 
 
 
 def pauses(using: str, topic: str) -> dict[str, bool]:
-    """The groups that are registered for a topic, by name, and whether they are paused: not those that read the log by
-    themselves."""
+    """Return whether each group of a topic is paused, by name. Groups that read the log directly are left out."""
     rows = session.fetch(
         using,
         "SELECT consumer_group, paused FROM queue_offsets FORCE INDEX (queue_offsets_groups)"
@@ -298,10 +307,11 @@ def pauses(using: str, topic: str) -> dict[str, bool]:
 
 
 def unregister(cursor: CursorWrapper, group: str, topic: str, *, members_stay: bool = False) -> bool:
-    """Delete a group's registration and its heartbeats; whether it was registered.
+    """Delete a group's registration and its heartbeats. Return whether it was registered. ``removal`` deletes the
+    rest.
 
-    With its row locked no claim and no watermark is under way, and none begins: ``removal`` takes what is left.
-    ``members_stay``: the heartbeats are left, by which subscribers of one name know who of them is the younger.
+    While the row is locked, no claim and no move of a watermark is in progress, and none begins. ``members_stay``
+    keeps the heartbeats. They show which of two subscribers with the same name is the younger.
     """
     cursor.execute(
         "DELETE o FROM queue_offsets o FORCE INDEX (queue_offsets_partition)"
@@ -321,7 +331,7 @@ def unregister(cursor: CursorWrapper, group: str, topic: str, *, members_stay: b
 def positions(
     using: str, group: str, topic: str, partitions: Sequence[str], start: int
 ) -> dict[str, Position]:
-    """Each partition's place; those never seen are at the registration's start."""
+    """Return the position of each partition. A partition without a row is at the registration's ``start``."""
     rows = session.fetch(
         using,
         "SELECT partition_key, offset_acked, scan_offset FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
@@ -333,5 +343,5 @@ def positions(
 
 
 def position(start: int, acked: int, scanned: int) -> Position:
-    """A row's, in a group that begins at ``start``."""
+    """Return the position of a row, in a group that begins at ``start``."""
     return Position(max(int(acked), start), max(int(acked), int(scanned), start))

@@ -1,20 +1,22 @@
-"""The log, and delivery state, read in bulk: pages of a stretch of offsets, as the bytes that the server sent.
+"""Read the log or delivery state in bulk: pages of an offset range, as the bytes that the server sent.
 
-A page is read to its end before it is handed on, so that no statement, and no read view, stays open however slowly
-the reader works. There are two ways to read one:
+A page is read completely before it is returned. So no statement and no read view stays open while the reader is slow.
+There are two ways to read a page:
 
-- as a **block**: the server joins all values of the page into a few long ones. That costs it a little more than rows
-  do, and the reader a fraction, who need not take each value in hand. For rows that are not large, up to an offset;
-- as **rows**, as far as a budget goes: for rows of any size.
+- As a **block**, up to an offset. The server joins all values of the page into a few long values. This costs the
+  server slightly more than rows, but the reader much less, because it does not handle each value. It is for rows that
+  are not large.
+- As **rows**, up to a budget in bytes. It is for rows of any size.
 
-In a block each row is a line: its offset, its values, and a 0 (so that no text is at a line's begin or end), with
-``BETWEEN`` between them and ``NULL`` for null. A line is made as one value: a server that joins several values of a
-row copies each of them once more. Names have no control characters, and JSON has them only where it is laid out in
-lines: where there is one after all, lines or their parts are too many, and the page must be read as rows.
+In a block each row is a line: its offset, its values, and a 0, so that no line begins or ends with a text.
+``BETWEEN`` separates the values, and ``NULL`` stands for null. A line is made as one value, because a server that
+joins several values of a row copies each of them once more. Names have no control characters, and JSON has them only
+if it is formatted in lines. If a text has one, the number of lines or of their parts is too high. Then the page must
+be read as rows.
 
-*Lumps* may hold any bytes. They stand in the line behind their length, which tells of any that holds what should stand
-between values: such a lump is cut short. Then they are read **apart**: the line has the length alone, and they are
-joined beside the lines, with nothing between.
+*Lumps* are values that may hold any bytes. In a line, each lump follows its length. If a lump contains a separator, the
+reader gets fewer bytes than its length. Then the page is read with its lumps **apart**: the lines have only the
+lengths, and the lumps of each column are joined in a separate value, without separators.
 """
 
 from __future__ import annotations
@@ -32,15 +34,15 @@ from .dialect import marks
 
 BETWEEN, NULL = "\x1f", "\x1e"
 MOST = 8 * 1_048_576
-"""Bytes of each long value of a block. Beyond that, or the server's ``max_allowed_packet``, it is cut off."""
+"""Maximum bytes of each long value of a block. The server cuts off what exceeds this or its ``max_allowed_packet``."""
 
 FETCH = 8
-"""Rows received between two looks at their size."""
+"""Rows received before their size is checked."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """How a column is read. ``lump``: it may hold any bytes."""
+    """A column to read. ``lump``: it may hold any bytes."""
 
     sql: str
     nullable: bool = False
@@ -63,7 +65,7 @@ MESSAGES: Mapping[str, Field] = {
     "failure_count": Field("m.failure_count", nullable=True),
     "last_error": Field("m.last_error", nullable=True, lump=True),
 }
-"""What can be read of a message of a topic, by the names that readers use."""
+"""The readable columns of a topic's messages, by the names that readers use."""
 
 DELIVERIES: Mapping[str, Field] = {
     "partition": Field("s.partition_key"),
@@ -77,16 +79,17 @@ DELIVERIES: Mapping[str, Field] = {
     "done_at": Field("s.acked_at", nullable=True),
     "due_at": Field("s.invisible_until"),
     "errors": Field("s.errors", nullable=True, lump=True),
-    "published_at": Field("m.published_at"),  # The message's.
+    "published_at": Field("m.published_at"),  # From the message.
 }
-"""What can be read of a group's delivery state."""
+"""The readable columns of a group's delivery state."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """``rows``: how many there are; the lines have the offset, then the other columns as they were asked for.
+    """A page, read as a block.
 
-    ``lumps``: all rows' of each column that is one; None: they are in the lines.
+    ``rows``: the number of rows. ``lines``: for each row the offset, then the other columns in the requested order.
+    ``lumps``: for each lump column the joined values of all rows; None if they are in the lines.
     """
 
     rows: int
@@ -100,10 +103,11 @@ class Block:
 
 @dataclass(frozen=True)
 class Pages:
-    """Of a topic: of messages (``targets``: only those for these groups, '' for all; None: every one), or of what a
-    ``group`` has done with them (without those that it was never given). ``columns``: names of the fields.
+    """A topic's messages, or the delivery state of a ``group`` for them, to be read by pages.
 
-    ``dense``: most rows of the whole log between the offsets are the topic's, and are read as they lie.
+    ``columns``: names of the fields. ``targets``: read only messages for these groups ('' for all groups); None reads
+    every message. With a ``group``, messages that were never delivered to it are left out. ``dense``: most rows of the
+    whole log in the range belong to the topic, so the primary key is read.
     """
 
     topic: str
@@ -113,7 +117,10 @@ class Pages:
     dense: bool = False
 
     def block(self, using: str, above: int, upto: int, *, apart: bool = False) -> Block:
-        """All rows between two offsets, in whatever order; cut off where they are too long."""
+        """Return all rows of an offset range, in any order. Values that are too long are cut off.
+
+        ``apart``: read lumps apart from the lines.
+        """
         fields = [self._field(name) for name in self.columns if name != "offset"]
         parts = ["m.`offset`", *(part for field in fields for part in _line_parts(field, apart)), "0"]
         line = f"CONCAT_WS({_literal(BETWEEN)}, {', '.join(parts)})"
@@ -127,9 +134,9 @@ class Pages:
     def rows(
         self, using: str, above: int, upto: int, limit: int, budget: int
     ) -> tuple[list[tuple[bytes | None, ...]], int]:
-        """The next rows by offset, the offset first and then the columns; and their size in bytes.
+        """Return the next rows in offset order, and their size in bytes. A row is the offset and then the columns.
 
-        At most ``limit`` rows, and no more than about ``budget`` bytes.
+        Returns at most ``limit`` rows, and stops soon after ``budget`` bytes.
         """
         wanted = ", ".join(["m.`offset`", *(self._field(name).sql for name in self.columns)])
         from_, params = self._from(above, upto)
@@ -141,12 +148,12 @@ class Pages:
         with connection.wrap_database_errors:
             raw = connection.connection
             raw.query(raw.cursor().mogrify(sql, params).encode())
-            result = _mysql.result(raw, 1, {})  # Received as it is asked for; nothing is converted.
+            result = _mysql.result(raw, 1, {})  # Unbuffered; no value is converted.
             while some := result.fetch_row(FETCH, 0):
                 rows += some
                 size += sum(len(value) for row in some for value in row if value is not None)
                 if size > budget:
-                    # What is left unread would have to be received first: a new connection is cheaper.
+                    # The client would have to receive the remaining rows first. A new connection is cheaper.
                     connection.close()
                     break
         return rows, size
@@ -172,11 +179,13 @@ class Pages:
 
 
 _prepared: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
-"""The server's connections that may make long values, and how long."""
+"""The server connections with a raised ``group_concat_max_len``, and its value."""
 
 
 def _prepare(using: str) -> None:
-    """Let the connection read blocks, unless it can: it may be another one than that of the page before."""
+    """Raise ``group_concat_max_len``, unless this connection has it. It may differ from the previous page's
+    connection.
+    """
     connection = connections[using]
     connection.ensure_connection()
     if _prepared.get(connection.connection) != MOST:
@@ -193,7 +202,7 @@ def _line_parts(field: Field, apart: bool) -> list[str]:
 
 
 def _joined(values: str, between: str) -> str:
-    """Of all rows, as bytes."""
+    """Return the SQL that joins the values of all rows, as bytes."""
     return f"CAST(GROUP_CONCAT({values} SEPARATOR {between}) AS BINARY)"
 
 
@@ -202,5 +211,5 @@ def _literal(text: str) -> str:
 
 
 def only(targets: Sequence[str] | None) -> str:
-    """Only rows for these groups ('': for all); None: every row."""
+    """Return a condition for rows with these target groups ('' for all groups); an empty one for None."""
     return "" if targets is None else f" AND m.consumer_group IN ({marks(targets)})"

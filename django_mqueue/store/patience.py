@@ -1,4 +1,4 @@
-"""How long a statement may wait for somebody's lock."""
+"""A short lock wait timeout for some statements."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from . import session
 
 @contextmanager
 def hardly_any(using: str) -> Iterator[None]:
-    """Statements within wait a second at most for a lock: error 1205 then. (MySQL knows no less; MariaDB does, but with
-    0 a SKIP LOCKED that leaves something out has its COMMIT fail.)
+    """Limit the lock wait of statements in this block to one second. A statement that waits longer fails with error
+    1205.
 
-    For the loops of workers, which must renew leases, where SKIP LOCKED does not help: an INSERT also waits for locks
-    on the gap where it belongs. Within a transaction of the caller's nothing is changed.
+    One second is the minimum of MySQL. MariaDB allows 0, but then the COMMIT after a SKIP LOCKED that skipped a row
+    fails.
+
+    The block is for the loops of workers, which must renew leases. SKIP LOCKED does not help everywhere: an INSERT
+    also waits for locks on the gap that it goes into. In a caller's transaction nothing is changed.
     """
     if session.in_transaction(using) or session.waits_briefly(using):
         yield

@@ -1,5 +1,8 @@
-"""Where a group stands, partition by partition, and what its workers have in hand: each reads an index range, up to a
-limit, and locks nothing."""
+"""Positions, leases and open deliveries of a group, for each partition.
+
+Each statement reads an index range up to a limit, and locks nothing. A delivery is open if it is in flight or waits
+for a retry.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ POSITION_COLUMNS = ("partition", "acked", "scanned", "moved_at")
 
 
 def positions(using: str, group: str, topic: str, after: str, limit: int) -> list[dict[str, Any]]:
-    """The next partitions that have a position: mappings by ``POSITION_COLUMNS``."""
+    """Return the next ``limit`` partitions that have a position: mappings by ``POSITION_COLUMNS``."""
     rows = session.fetch(
         using,
         "SELECT partition_key, offset_acked, scan_offset, updated_at FROM queue_offsets"
@@ -39,7 +42,7 @@ LEASE_COLUMNS = ("partition", "owner", "holder", "leased_at", "renewed_at")
 
 
 def leases_of(using: str, group: str, topic: str, names: Sequence[str]) -> list[dict[str, Any]]:
-    """The leases of these partitions, held or free: mappings by ``LEASE_COLUMNS``."""
+    """Return the leases of these partitions, held or free: mappings by ``LEASE_COLUMNS``."""
     rows = session.fetch(
         using,
         "SELECT partition_key, leased_by, holder, leased_at, lease_renewed_at FROM queue_partition_leases"
@@ -53,9 +56,9 @@ def leases_of(using: str, group: str, topic: str, names: Sequence[str]) -> list[
 def behind(
     using: str, group: str, topic: str, above: Sequence[tuple[str, int]], limit: int
 ) -> dict[str, tuple[int, int]]:
-    """(rows looked at, those of them that are for the group and not done) above an offset of each partition.
+    """Return (rows read, rows for the group that are not acknowledged) above an offset of each partition.
 
-    Looks at ``limit`` rows of each at most. Partitions without such a row are not in the answer.
+    It reads at most ``limit`` rows of each partition. Partitions without such a row are missing from the result.
     """
     branch = (
         "SELECT m.partition_key, COUNT(*), SUM(m.consumer_group IN ('', %s) AND COALESCE(s.acked, 0) = 0) FROM"
@@ -71,7 +74,9 @@ def behind(
 
 
 def in_flight(using: str, group: str, topic: str, names: Sequence[str]) -> dict[str, int]:
-    """How many deliveries of each partition are open: as many as workers claim at once."""
+    """Return the number of deliveries in flight in each partition. It is at most the number that workers claim at
+    once.
+    """
     rows = session.fetch(
         using,
         "SELECT partition_key, COUNT(*) FROM queue_delivery_state FORCE INDEX (queue_delivery_state_due)"
@@ -83,7 +88,7 @@ def in_flight(using: str, group: str, topic: str, names: Sequence[str]) -> dict[
 
 
 def done_among(using: str, group: str, topic: str, places: Sequence[tuple[str, int]]) -> set[int]:
-    """Offsets of those messages (partition, offset) that the group's delivery state calls done."""
+    """Return the offsets of the messages, given as (partition, offset), that the group has acknowledged."""
     which = " OR ".join(["(partition_key = %s AND message_offset = %s)"] * len(places))
     rows = session.fetch(
         using,
@@ -101,7 +106,7 @@ _OPEN = (
     " STRAIGHT_JOIN queue_delivery_state s FORCE INDEX (queue_delivery_state_due)"
     " ON s.consumer_group = %s AND s.topic = %s AND s.partition_key = l.partition_key AND s.acked = 0"
 )
-"""What is open in the first partitions that have a lease row, as all have where something is open."""
+"""Open deliveries in the first partitions with a lease row. Each partition with open deliveries has a lease row."""
 
 OPEN_COLUMNS = (
     "offset", "partition", "in_flight", "retry_count", "handed", "alone", "delivered_to", "delivered_at",
@@ -114,7 +119,9 @@ _OPEN_ROWS = (
 
 
 def opened(using: str, group: str, topic: str, leases: int, limit: int) -> list[dict[str, Any]]:
-    """The first ``limit`` messages that are in flight or wait for a retry: mappings by ``OPEN_COLUMNS``."""
+    """Return the first ``limit`` open deliveries: mappings by ``OPEN_COLUMNS``. ``leases``: the number of partitions
+    to read.
+    """
     rows = session.fetch(
         using, f"{_OPEN_ROWS.format(leases=leases)} LIMIT {limit:d}", [group, topic, group, topic]
     )
@@ -124,7 +131,10 @@ def opened(using: str, group: str, topic: str, leases: int, limit: int) -> list[
 def in_hand(
     using: str, group: str, topic: str, name: str | None, leases: int, limit: int
 ) -> list[dict[str, Any]]:
-    """Up to ``limit`` open deliveries, or those to one subscriber: mappings by ``OPEN_COLUMNS``."""
+    """Return up to ``limit`` deliveries in flight: mappings by ``OPEN_COLUMNS``.
+
+    ``name``: only deliveries to this subscriber. ``leases``: the number of partitions to read.
+    """
     of_name, params = (" AND s.delivered_to = %s", [name]) if name is not None else ("", [])
     rows = session.fetch(
         using,
@@ -135,7 +145,7 @@ def in_hand(
 
 
 def open_counts(using: str, group: str, topic: str, leases: int, limit: int) -> tuple[int, int]:
-    """How many are in flight, and how many wait for a retry; up to ``limit`` together."""
+    """Return (number in flight, number that wait for a retry), together up to ``limit``."""
     rows = session.fetch(
         using,
         f"SELECT in_flight, COUNT(*) FROM (SELECT s.in_flight{_OPEN.format(leases=leases)} LIMIT {limit:d}) x"

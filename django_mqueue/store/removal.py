@@ -1,8 +1,9 @@
-"""Remove what a consumer group has done with a topic: its leases, delivery state and positions, in bounded pieces.
+"""Delete a group's leases, delivery state and positions for a topic, in bounded pieces.
 
-A mark says that a removal is not finished: a row of ``queue_offsets`` beside the topic's own, named after the group.
-Whoever holds the topic's row may set or delete it. Whoever removes a piece locks it. While a registered group has one,
-its registration is ``REMOVING``: nothing is claimed, so no delivery state or position is added.
+A mark records that a removal is not finished: a row of ``queue_offsets`` next to the topic's row, named after the
+group. A transaction locks the topic's row to set or delete the mark. It locks the mark to delete a piece. While a
+registered group has a mark, its registration is ``REMOVING``. Nothing is claimed then, so no delivery state or
+position is added.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .dialect import LOCKED, NOW_MS, flat, marks, values_table
 from .offsets import COLUMNS
 
 ROWS = 1000
-"""The most rows that one statement deletes."""
+"""Maximum rows that a statement deletes."""
 
 PREFIX = "removal "
 
@@ -26,22 +27,22 @@ _INDEX = "FORCE INDEX (queue_offsets_partition)"
 _MARK = " WHERE consumer_group = '' AND topic = %s AND partition_key = %s"
 
 Reached = Mapping[str, tuple[Any, ...]]
-"""By table, the key of the last row that was removed: the next piece begins behind it, not among deleted rows."""
+"""For each table, the key of the last deleted row. The next piece begins after it, to avoid reading deleted rows."""
 
 START: Reached = {
     "queue_partition_leases": ("",),
     "queue_delivery_state": ("", -1),
     "queue_offsets": ("",),
 }
-"""Leases first: without them no answer to an open delivery is accepted."""
+"""Leases are first: without a lease, no acknowledgement of an open delivery is accepted."""
 
 _BY_ID = {"queue_partition_leases": "queue_leases_partition", "queue_offsets": "queue_offsets_partition"}
 
 
 def piece(cursor: CursorWrapper, group: str, topic: str, reached: Reached) -> Reached | None:
-    """Delete up to ``ROWS`` rows of the first table that has any behind ``reached``; None if no table has.
+    """Delete up to ``ROWS`` rows of the first table that has rows after ``reached``. Return the new ``reached``.
 
-    Rows that another transaction has locked are left out.
+    Return None if no table has rows. Rows that another transaction has locked are skipped.
     """
     for table, last in reached.items():
         by_id = table in _BY_ID
@@ -52,9 +53,8 @@ def piece(cursor: CursorWrapper, group: str, topic: str, reached: Reached) -> Re
     return None
 
 
-# The searches lock nothing, and give no order: MariaDB would sort all that is left, with locks; and MySQL goes through
-# the whole index of a small table. Both find the next rows of a forced index in its order. If they ever should not,
-# what is passed by is found when the removal is to end.
+# The searches lock nothing, and have no ORDER BY: MariaDB would sort all remaining rows, with locks, and MySQL would
+# scan the index of a small table. A forced index returns rows in its order. ``is_done`` finds a row that was missed.
 
 
 def _ids(
@@ -84,8 +84,10 @@ def _states(
 def _delete(
     cursor: CursorWrapper, table: str, group: str, topic: str, rows: Sequence[tuple[Any, ...]]
 ) -> None:
-    """Delete those that nobody else has locked. Each is looked up by its key: from a list of keys both servers read a
-    small table whole, and wait for the rows that were skipped."""
+    """Delete the rows that no other transaction has locked.
+
+    Each row is found by its key. With a list of keys, both servers scan a small table, and wait for the skipped rows.
+    """
     columns: tuple[str, ...] = ("o",) if table in _BY_ID else ("p", "o")
     key, on, params = "t.id", "t.id = doomed.o", list[str]()
     if table not in _BY_ID:
@@ -108,14 +110,15 @@ def _delete(
 
 
 def is_done(cursor: CursorWrapper, group: str, topic: str, *, wait: bool = False) -> bool:
-    """Whether no table has any row now, committed or not.
+    """Return whether no table has rows of the group now, committed or not.
 
-    ``wait``: a first row that another transaction has locked is waited for. This transaction must hold no other lock.
+    ``wait``: wait for a first row that another transaction has locked. The caller's transaction must hold no other
+    lock.
     """
     for table in START:
         index = _BY_ID.get(table, "PRIMARY")
         try:
-            # Two: one may be the registration. By equality alone: MySQL would go through the whole index else.
+            # LIMIT 2, because one may be the registration. Only equality, or MySQL would scan the whole index.
             cursor.execute(
                 f"SELECT partition_key FROM {table} FORCE INDEX ({index})"
                 f" WHERE consumer_group = %s AND topic = %s LIMIT 2 FOR UPDATE{'' if wait else ' NOWAIT'}",
@@ -140,12 +143,12 @@ def note(cursor: CursorWrapper, group: str, topic: str) -> None:
 
 
 def forget(cursor: CursorWrapper, group: str, topic: str) -> None:
-    """Delete the mark, if there is one. The topic must be locked."""
+    """Delete the mark, if it exists. The topic must be locked."""
     cursor.execute(f"DELETE o FROM queue_offsets o {_INDEX}{_MARK}", [topic, PREFIX + group])
 
 
 def lock(cursor: CursorWrapper, group: str, topic: str, *, wait: bool) -> bool:
-    """Lock the mark: False if there is none, or if it is locked and this is not to wait."""
+    """Lock the mark. Return False if it does not exist, or if it is locked and ``wait`` is false."""
     cursor.execute(
         f"SELECT 1 FROM queue_offsets {_INDEX}{_MARK} FOR UPDATE{'' if wait else ' SKIP LOCKED'}",
         [topic, PREFIX + group],
@@ -154,12 +157,12 @@ def lock(cursor: CursorWrapper, group: str, topic: str, *, wait: bool) -> bool:
 
 
 def group_of(partition_key: str) -> str | None:
-    """Return the group that a mark names; None if this is the key of another row."""
+    """Return the group of a mark; None for the key of another row."""
     return partition_key.removeprefix(PREFIX) if partition_key.startswith(PREFIX) else None
 
 
 def unfinished(using: str, topic: str) -> list[str]:
-    """Return some groups whose removal from the topic is not finished."""
+    """Return up to 100 groups whose removal from the topic is not finished."""
     rows = session.fetch(
         using,
         f"SELECT partition_key FROM queue_offsets {_INDEX}"
@@ -170,7 +173,10 @@ def unfinished(using: str, topic: str) -> list[str]:
 
 
 def unfinished_among(using: str, pairs: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Return those pairs of topic and group whose removal is not finished."""
+    """Return the pairs (topic, group) whose removal is not finished.
+
+    The result may have other pairs of these topics and groups.
+    """
     topics, keys = [topic for topic, _ in pairs], [PREFIX + group for _, group in pairs]
     rows = session.fetch(
         using,

@@ -1,11 +1,11 @@
-"""Boxes: rows of ``<topic>_replies`` in which requesters wait for their answers.
+"""Reply boxes: rows of ``<topic>_replies`` in which requesters wait for their replies.
 
-A box is opened with its request, filled once, and deleted by its requester; what a dead requester has left is swept.
-``available_at`` is its deadline. ``failure_count`` is NULL while it is open, 0 for a reply, 1 where there can be none;
-``last_error`` says why then. No group reads these rows, so they pass no gate.
+A box is inserted with its request, filled once, and deleted by its requester. If the requester dies, the box is
+deleted after its deadline, which is ``available_at``. ``failure_count`` is NULL while the box is open, 0 for a reply,
+and 1 if there can be no reply; ``last_error`` then says why. No group reads these rows, so they pass no gate.
 
-Each is found by its primary key. Its request's offset lies above it, so that whoever looks for a box that is gone, at
-REPEATABLE READ, locks no gap that an INSERT goes into.
+Each box is found by its primary key, and its request's offset is higher. So a search for a deleted box, at REPEATABLE
+READ, locks no gap that an INSERT goes into.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _BOX = (
     "FROM queue_messages FORCE INDEX (PRIMARY) WHERE `offset` = %s AND id = %s AND partition_key = %s"
     " AND original_topic = %s AND original_id = %s"
 )
-"""Whatever a header names, a reply reads and fills only the box of its own request."""
+"""A reply reads and fills only the box of its own request, whatever box its header names."""
 _CONTENT = f"SELECT failure_count, payload, metadata, last_error, available_at - {NOW_MS}"
 
 
 @dataclass(frozen=True)
 class Content:
-    """What a box holds; ``failures`` is None while it is open. ``left_ms``: until its deadline."""
+    """The content of a box. ``failures`` is None while the box is open. ``left_ms``: milliseconds to its deadline."""
 
     failures: int | None
     payload: bytes
@@ -45,7 +45,7 @@ class Content:
 
 
 def open_box(cursor: CursorWrapper, topic: str, message: str, id: str, timeout_ms: int) -> Box:
-    """Insert an empty box for the reply to this message of the topic, which has ``timeout_ms`` to come."""
+    """Insert an empty box for the reply to this message. Its deadline is in ``timeout_ms`` milliseconds."""
     cursor.execute(
         "INSERT INTO queue_messages (topic, partition_key, id, consumer_group, payload, metadata, available_at,"
         " created_at, published_at, original_topic, original_id)"
@@ -56,7 +56,9 @@ def open_box(cursor: CursorWrapper, topic: str, message: str, id: str, timeout_m
 
 
 def lock_open(cursor: CursorWrapper, box: Box) -> bool:
-    """Lock a box for filling it: False if it is filled, gone, past its deadline, or locked by another."""
+    """Lock an open box to fill it. Return False if it is filled, deleted, past its deadline or locked by another
+    transaction.
+    """
     cursor.execute(
         f"SELECT `offset` {_BOX} AND failure_count IS NULL AND available_at > {NOW_MS} FOR UPDATE SKIP LOCKED",
         _named(box),
@@ -65,7 +67,7 @@ def lock_open(cursor: CursorWrapper, box: Box) -> bool:
 
 
 def fill(cursor: CursorWrapper, box: Box, content: Encoded, error: str | None = None) -> None:
-    """Put an answer into a box that is locked; ``error``: why there will be none."""
+    """Store a reply in a locked box. ``error``: why there will be no reply."""
     cursor.execute(
         "UPDATE queue_messages FORCE INDEX (PRIMARY) SET payload = %s, metadata = %s, failure_count = %s,"
         f" last_error = %s, published_at = {NOW_MS} WHERE `offset` = %s",
@@ -74,13 +76,15 @@ def fill(cursor: CursorWrapper, box: Box, content: Encoded, error: str | None = 
 
 
 def look(using: str, box: Box) -> Content | None:
-    """What is in a box, without locks; None if it is gone."""
+    """Return the content of a box, without locks; None if the box was deleted."""
     rows = session.fetch(using, f"{_CONTENT} {_BOX}", _named(box))
     return _content(rows[0]) if rows else None
 
 
 def take(cursor: CursorWrapper, box: Box) -> Content | None:
-    """Delete a box: what was in it. None, and nothing is deleted, if it is gone or somebody is just filling it."""
+    """Delete a box, and return its content. Return None if it was already deleted, or if another transaction has
+    locked it.
+    """
     cursor.execute(f"{_CONTENT} {_BOX} FOR UPDATE SKIP LOCKED", _named(box))
     row = cursor.fetchone()
     if row is None:
@@ -90,7 +94,10 @@ def take(cursor: CursorWrapper, box: Box) -> Content | None:
 
 
 def page(using: str, topic: str, above: int, linger_ms: int, limit: int) -> list[tuple[int, bool]]:
-    """(offset, whether its deadline passed that long ago) of the next ``limit`` boxes of a topic."""
+    """Return (offset, expired) of a topic's next ``limit`` boxes.
+
+    A box is expired if its deadline passed at least ``linger_ms`` milliseconds ago.
+    """
     rows = session.fetch(
         using,
         f"SELECT `offset`, available_at <= {NOW_MS} - %s FROM queue_messages FORCE INDEX (queue_messages_tail)"
@@ -101,7 +108,10 @@ def page(using: str, topic: str, above: int, linger_ms: int, limit: int) -> list
 
 
 def lock_expired(cursor: CursorWrapper, offsets: Sequence[int], linger_ms: int) -> list[int]:
-    """Lock those of the boxes that nobody holds and whose deadline passed that long ago: which they are."""
+    """Lock the boxes whose deadline passed at least ``linger_ms`` milliseconds ago. Return their offsets.
+
+    Boxes that another transaction has locked are skipped.
+    """
     cursor.execute(
         f"SELECT m.`offset` FROM {values_table(('box',), len(offsets))} left_over"
         " STRAIGHT_JOIN queue_messages m FORCE INDEX (PRIMARY) ON m.`offset` = left_over.box"
@@ -112,9 +122,10 @@ def lock_expired(cursor: CursorWrapper, offsets: Sequence[int], linger_ms: int) 
 
 
 def is_last_hope(cursor: CursorWrapper, offset: int, group: str) -> bool:
-    """Whether a message was published for this group alone, or every other registered group is done with it.
+    """Return whether this group alone can still reply to a message. All other registered groups have finished it, or
+    it was published for this group only.
 
-    One that was sent back to this group alone says nothing of what the others do with the first one.
+    A message that was sent back to this group shows nothing about what other groups do with the original.
     """
     cursor.execute(
         "SELECT (m.consumer_group = %s AND m.original_id IS NULL) OR NOT EXISTS"

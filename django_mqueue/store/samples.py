@@ -1,4 +1,4 @@
-"""Some rows of the log, and what a group did with them: read at places spread over it."""
+"""Samples of the log, at offsets spread over it, and a group's delivery state for them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def now_ms(using: str) -> int:
 
 @dataclass(frozen=True)
 class Row:
-    """``place``: the number of the range that it was found in. ``failed_group``: whose dead letter it is."""
+    """A sampled row. ``place``: the number of its range. ``failed_group``: the group whose dead letter it is."""
 
     place: int
     offset: int
@@ -27,7 +27,7 @@ class Row:
 
 
 def at(using: str, topic: str, ranges: Sequence[tuple[int, int]], each: int) -> list[Row]:
-    """The first ``each`` rows of a topic in each range of offsets (its second offset is not in it), in offset order."""
+    """Return the first ``each`` rows of a topic in each range of offsets, in offset order. A range excludes its end."""
     branch = (
         "SELECT %s, `offset`, partition_key, consumer_group, published_at, failed_group FROM queue_messages"
         " FORCE INDEX (queue_messages_tail) WHERE topic = %s AND `offset` >= %s AND `offset` < %s"
@@ -42,7 +42,7 @@ def at(using: str, topic: str, ranges: Sequence[tuple[int, int]], each: int) -> 
 
 
 def times(using: str, offsets: Sequence[int]) -> dict[int, int]:
-    """When messages were published, by their offsets."""
+    """Return the publication time of each message, by offset."""
     found = session.fetch(
         using,
         f"SELECT m.`offset`, m.published_at FROM {numbers_table('wanted', 'o')}"
@@ -53,7 +53,7 @@ def times(using: str, offsets: Sequence[int]) -> dict[int, int]:
 
 
 def last(using: str, topic: str, before: int, count: int) -> int:
-    """The lowest offset of a topic's last ``count`` rows before an offset."""
+    """Return the lowest offset of a topic's last ``count`` rows before an offset; 0 if there is none."""
     rows = session.fetch(
         using,
         "SELECT MIN(`offset`) FROM (SELECT `offset` FROM queue_messages FORCE INDEX (queue_messages_tail)"
@@ -65,7 +65,7 @@ def last(using: str, topic: str, before: int, count: int) -> int:
 
 @dataclass(frozen=True)
 class State:
-    """What a group did with a message. Epoch milliseconds."""
+    """A group's delivery state for a message. Times are epoch milliseconds."""
 
     acked: bool
     in_flight: bool
@@ -78,7 +78,7 @@ class State:
 
 
 def states(using: str, group: str, offsets: Sequence[int]) -> dict[int, State]:
-    """Of those of the messages that the group was given."""
+    """Return the delivery state of the messages that were delivered to the group, by offset."""
     found = session.fetch(
         using,
         "SELECT m.`offset`, s.acked, s.in_flight, s.handed,"
@@ -106,8 +106,9 @@ def states(using: str, group: str, offsets: Sequence[int]) -> dict[int, State]:
 
 
 def everywhere(using: str, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """(offset, published_at) of the first row of the log, of whichever topic, in each range of offsets (its second one
-    is not in it)."""
+    """Return (offset, publication time) of the first row of the log, of any topic, in each range. A range excludes its
+    end.
+    """
     branch = (
         "SELECT `offset`, published_at FROM queue_messages FORCE INDEX (PRIMARY)"
         " WHERE `offset` >= %s AND `offset` < %s ORDER BY `offset` LIMIT 1"
@@ -117,7 +118,7 @@ def everywhere(using: str, ranges: Sequence[tuple[int, int]]) -> list[tuple[int,
 
 
 def around(using: str, topics: Sequence[str], offset: int) -> dict[str, list[tuple[int, int]]]:
-    """(offset, published_at) of each topic's last row before an offset, and of its first one from there on."""
+    """Return (offset, publication time) of each topic's last row before an offset, and first row from it on."""
     one = (
         "SELECT topic, `offset`, published_at FROM queue_messages FORCE INDEX (queue_messages_tail)"
         " WHERE topic = %s AND `offset` {} %s ORDER BY `offset`{} LIMIT 1"

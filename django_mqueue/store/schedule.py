@@ -1,7 +1,7 @@
-"""Scheduled messages: rows of ``<topic>_scheduled``, which wait there until they are due.
+"""Scheduled messages: rows of ``<topic>_scheduled`` that wait until they are due.
 
-No worker reads them as messages, no watermark knows of them, and their offsets are no places in the log. So they need
-no gate: who puts them into the log (``due``) goes through it.
+No worker delivers these rows, watermarks ignore them, and their offsets are no positions in the log. So they need no
+gate. ``due`` moves them into the log through the gate.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .dialect import NOW_MS, flat
 from .log import DUPLICATE_FLAG, INSERT, NewRow, Place, existing
 
 WAITING = "failed_group IS NULL AND original_id IS NULL"
-"""With the topic, what makes the index of due times one: scheduled rows have neither."""
+"""With this condition, the index orders a topic by due time. Both columns are NULL in scheduled rows."""
 
 COLUMNS = (
     "offset", "partition", "id", "group", "payload", "metadata", "available_at", "created_at",
@@ -29,7 +29,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class ScheduledRow:
-    """One message that is to come later."""
+    """A message that is about to be scheduled, and its due time."""
 
     row: NewRow
     due: Due
@@ -43,7 +43,7 @@ class ScheduledRow:
         return f"(%s, %s, %s, {self.row.target}, %s, %s, {due_sql(self.due)}, {NOW_MS}, {NOW_MS})"
 
     def params(self, topic: str) -> list[Any]:
-        """``topic`` is the one where it is due."""
+        """Return the parameters of ``sql``. ``topic``: the topic to which the message is promoted."""
         row = self.row
         target = [row.group, topic] if row.group else []
         return [
@@ -56,7 +56,9 @@ def due_sql(due: Due) -> str:
 
 
 def insert(cursor: CursorWrapper, topic: str, rows: Sequence[ScheduledRow]) -> int:
-    """Store rows whose ids must be free; the first one's offset, the others follow. Raises as ``log.insert`` does."""
+    """Store rows whose ids are not used yet. Return the first row's offset; the others follow. Raises as
+    ``log.insert`` does.
+    """
     cursor.execute(
         INSERT + ", ".join(row.sql for row in rows),
         flat(row.params(topic) for row in rows),
@@ -65,9 +67,9 @@ def insert(cursor: CursorWrapper, topic: str, rows: Sequence[ScheduledRow]) -> i
 
 
 def insert_once(cursor: CursorWrapper, topic: str, row: ScheduledRow) -> tuple[int, bool]:
-    """Store a row unless its id is scheduled: the stored row's offset, and whether this call stored it.
+    """Store a row unless its id is scheduled. Return (offset of the stored row, whether this call stored it).
 
-    If that one falls due at this moment, who moves it into the log is waited for.
+    If the scheduled row is being promoted at this moment, the call waits for that transaction.
     """
     cursor.execute(
         f"{INSERT} {row.sql} ON DUPLICATE KEY UPDATE"
@@ -79,9 +81,10 @@ def insert_once(cursor: CursorWrapper, topic: str, row: ScheduledRow) -> tuple[i
 
 
 def replace(cursor: CursorWrapper, topic: str, offset: int, row: ScheduledRow) -> bool:
-    """Give a scheduled message this one's payload, kind, headers and time; whether it was still scheduled.
+    """Replace payload, kind, headers and due time of a scheduled message. Return whether it was still scheduled.
 
-    By its offset: an upsert would lock the place before it in the index of ids too, where other publishers come along.
+    The row is found by its offset. An upsert would also lock the gap before it in the index of ids, where other
+    publishers insert.
     """
     cursor.execute(
         "UPDATE queue_messages m FORCE INDEX (PRIMARY)"
@@ -96,7 +99,7 @@ _AT_PLACE = " WHERE m.topic = %s AND m.partition_key = %s AND m.id = %s AND m.co
 
 
 def delete(cursor: CursorWrapper, topic: str, place: Place) -> bool:
-    """Delete the message at that place; whether it was still scheduled."""
+    """Delete the message at this place. Return whether it was still scheduled."""
     found = _locate(cursor, topic, place)
     if found is None:
         return False
@@ -106,7 +109,7 @@ def delete(cursor: CursorWrapper, topic: str, place: Place) -> bool:
 
 
 def move(cursor: CursorWrapper, topic: str, place: Place, due: Due) -> bool:
-    """Give the message at that place another time; whether it was still scheduled."""
+    """Change the due time of the message at this place. Return whether it was still scheduled."""
     found = _locate(cursor, topic, place)
     if found is None:
         return False
@@ -119,11 +122,12 @@ def move(cursor: CursorWrapper, topic: str, place: Place, due: Due) -> bool:
 
 
 def _locate(cursor: CursorWrapper, topic: str, place: Place) -> tuple[str, str, list[Any]] | None:
-    """Return the index, the WHERE and its values by which a statement locks the message at that place.
+    """Return the index, the WHERE and its values, with which a statement locks the message at this place.
 
-    A caller's transaction at REPEATABLE READ would lock the gap where an id is missing, and hold up publishers of any
-    topic. There a second connection looks first, and None says that no such row exists. It reads what is not
-    committed too: what the caller's transaction scheduled itself, and what another is about to delete is gone.
+    A caller's transaction at REPEATABLE READ would lock the gap where an id is missing, and block publishers of any
+    topic. In this case a second connection reads first, and None means that there is no such row. It reads uncommitted
+    rows, so it finds what the caller's transaction has scheduled, and does not find what another transaction is
+    deleting.
     """
     params = [scheduled_topic(topic), *place]
     using = cursor.db.alias
@@ -139,7 +143,7 @@ def _locate(cursor: CursorWrapper, topic: str, place: Place) -> tuple[str, str, 
 def page(
     using: str, topic: str, after: tuple[int, int], before: int | None, limit: int
 ) -> list[dict[str, Any]]:
-    """The next ``limit`` rows behind (due time, offset), by due time, those due before ``before``."""
+    """Return the next ``limit`` rows after (due time, offset), in this order. ``before``: the due time to stop at."""
     until, bounds = ("", []) if before is None else (" AND available_at < %s", [before])
     rows = session.fetch(
         using,
@@ -153,7 +157,7 @@ def page(
 
 
 def by_place(using: str, topic: str, place: Place) -> list[dict[str, Any]]:
-    """The message at that place, if it is scheduled."""
+    """Return the scheduled message at this place, or an empty list."""
     rows = session.fetch(
         using,
         "SELECT `offset`, partition_key, id, consumer_group, payload, metadata, available_at, created_at"

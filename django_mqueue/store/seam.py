@@ -1,4 +1,4 @@
-"""Messages that are published while the past of their group is being stored: found, and done by a copy behind it."""
+"""Messages that are published during the backfill of their group: find them, and replace them by copies at the tail."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .dialect import NOW_MS, flat, marks, union
 
 @dataclass(frozen=True)
 class Native:
-    """A message of the log that a group is to be given. ``begun``: something was done with it for the group."""
+    """A message of the log that a group has not acknowledged, and that is no copy. ``begun``: it has delivery state."""
 
     offset: int
     partition: str
@@ -21,15 +21,17 @@ class Native:
 
 
 _COPY = "(m.consumer_group <> '' AND m.original_id IS NOT NULL)"
-"""Copies have the ids of their originals; nothing was sent back to the group yet."""
+"""True for copies, which have the ids of their originals. The group has no redriven messages yet, which have them too.
+"""
 
 
 def natives(
     cursor: CursorWrapper, topic: str, group: str, above: int, upto: int | None, limit: int
 ) -> list[Native]:
-    """The first ``limit`` messages above an offset that are for the group, no copies, and not done, in offset order.
+    """Return the first ``limit`` messages above an offset, in offset order, that the group has not acknowledged.
 
-    One statement: who was committed before another was sent is found where that one is.
+    They are for this group or for all groups; copies are left out. All come from one statement. So if a message was
+    committed before another was sent, and the statement finds the second, it also finds the first.
     """
     end, params = (" AND m.`offset` <= %s", [upto]) if upto is not None else ("", [])
     cursor.execute(
@@ -47,7 +49,7 @@ def natives(
 
 
 def last_copies(cursor: CursorWrapper, topic: str, group: str, partitions: Sequence[str]) -> dict[str, int]:
-    """The offset of each partition's newest copy; those without one are left out."""
+    """Return the offset of each partition's newest copy. Partitions without a copy are missing from the result."""
     branch = (
         "SELECT m.partition_key, m.`offset` FROM queue_messages m FORCE INDEX (queue_messages_partition)"
         f" WHERE m.topic = %s AND m.partition_key = %s AND m.consumer_group = %s AND {_COPY}"
@@ -64,7 +66,7 @@ Content = tuple[int, str, str, bytes, str, int]
 
 
 def contents(cursor: CursorWrapper, offsets: Sequence[int]) -> list[Content]:
-    """What messages hold, in offset order."""
+    """Return the contents of messages, in offset order."""
     cursor.execute(
         "SELECT `offset`, partition_key, id, payload, metadata, published_at FROM queue_messages"
         f" FORCE INDEX (PRIMARY) WHERE `offset` IN ({marks(offsets)}) ORDER BY `offset`",
@@ -74,7 +76,10 @@ def contents(cursor: CursorWrapper, offsets: Sequence[int]) -> list[Content]:
 
 
 def finish(cursor: CursorWrapper, group: str, topic: str, messages: Sequence[tuple[str, int]]) -> None:
-    """Messages, as (partition, offset), are done for the group. They have no state: the INSERT fails where one has."""
+    """Acknowledge messages, given as (partition, offset), for the group.
+
+    They must have no delivery state; otherwise the INSERT fails.
+    """
     one = f"(%s, %s, %s, %s, 1, 0, {NOW_MS}, 0, 0, 0, 0, 0, '', {NOW_MS}, {NOW_MS})"
     cursor.execute(
         "INSERT INTO queue_delivery_state (consumer_group, topic, partition_key, message_offset, acked, in_flight,"

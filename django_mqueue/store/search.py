@@ -1,7 +1,6 @@
-"""Finding rows by hand, as the admin does. However long the tables, no statement reads much more than it returns.
+"""Find rows for the admin. No statement reads much more than it returns, however long the tables are.
 
-The indexes are forced: with a LIMIT both servers otherwise now and then read a whole topic, or the
-whole log.
+The indexes are forced, because with a LIMIT both servers sometimes read a whole topic or the whole log.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ _STATE_KEY = ("consumer_group", "topic", "partition_key", "message_offset")
 
 
 def states(using: str, leading: Mapping[str, str], from_offset: int | None, limit: int) -> list[Row]:
-    """Primary keys of delivery state in their order, for the values of the ``leading`` columns of the key.
+    """Return primary keys of delivery state, in their order, for values of the key's ``leading`` columns.
 
-    ``from_offset`` needs all columns before the offset.
+    ``from_offset``: the lowest offset. It requires values for all columns before the offset.
     """
     given = [column for column in _STATE_KEY if column in leading]
     rest = _STATE_KEY[len(given) :]

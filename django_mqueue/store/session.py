@@ -1,4 +1,4 @@
-"""Transactions of the queue's own: READ COMMITTED, short, tried again when the server says so."""
+"""Transactions of the queue: at READ COMMITTED, short, and retried if the server asks for it."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ Row = tuple[Any, ...]
 
 ATTEMPTS = 10
 _pause = threading.Event()
-"""Never set: waiting on it sleeps."""
+"""Never set, so waiting for it is a sleep."""
 
 
 def error_code(error: BaseException) -> int:
-    """The server's or client's error number; 0 where there is none."""
+    """Return the error number of the server or the client library; 0 if there is none."""
     code = error.args[0] if error.args else 0
     return code if isinstance(code, int) else 0
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether the connection is gone: whether a COMMIT in flight took effect is then unknown."""
+    """Return whether the connection is lost. Then it is unknown whether a COMMIT in progress took effect."""
     return isinstance(error, InterfaceError) or (
         isinstance(error, DatabaseError) and error_code(error) in LOST
     )
 
 
 def is_in_doubt(error: BaseException) -> bool:
-    """Whether a COMMIT in flight may have taken effect: for this server's clients, or on one that takes its place."""
+    """Return whether a COMMIT in progress may have taken effect, on this server or on the one replacing it."""
     return is_lost(error) or (isinstance(error, DatabaseError) and error_code(error) in NOT_REPLICATED)
 
 
@@ -51,34 +51,37 @@ def is_retriable(error: BaseException) -> bool:
 
 
 def passes(error: BaseException) -> bool:
-    """Whether a worker may wait and try again: the same may succeed later."""
+    """Return whether a worker may wait and try again, because the error may be temporary."""
     refused = isinstance(error, DatabaseError) and error_code(error) in REFUSED
     return refused or is_lost(error) or is_retriable(error)
 
 
 def in_transaction(using: str) -> bool:
-    """Whether the caller has a transaction open, by ``atomic`` or by autocommit turned off."""
+    """Return whether the caller has a transaction open, by ``atomic`` or by autocommit turned off."""
     connection = connections[using]
     if connection.connection is None:
-        # Nothing to ask, and perhaps no server: as it will be once there is one.
+        # Not connected, and perhaps there is no server: the settings determine the answer.
         return connection.in_atomic_block or not connection.settings_dict["AUTOCOMMIT"]
     return connection.in_atomic_block or not connection.get_autocommit()
 
 
 def waits_briefly(using: str) -> bool:
-    """Whether this thread's connection is that of a worker's loop (see ``silence``): it tries no lock wait again."""
+    """Return whether this thread's connection is that of a worker's loop (see ``silence``). It does not retry lock
+    waits.
+    """
     return getattr(connections[using], "mqueue_waits_briefly", False)
 
 
 def is_lock_wait(error: BaseException) -> bool:
-    """Whether a statement has waited for a lock for too long."""
+    """Return whether a statement failed because it waited too long for a lock."""
     return isinstance(error, DatabaseError) and error_code(error) == LOCK_WAIT_TIMEOUT
 
 
 def calls_hooks(using: str) -> bool:
     """Return whether Django calls ``on_commit`` hooks when the caller's transaction is committed, and only then.
 
-    It does for an ``atomic`` block. In a transaction begun by turning autocommit off it may call them late or never.
+    It does so for an ``atomic`` block. If the transaction began by turning autocommit off, it may call them late or
+    never.
     """
     connection = connections[using]
     return connection.in_atomic_block and connection.commit_on_exit
@@ -87,10 +90,11 @@ def calls_hooks(using: str) -> bool:
 def run(
     using: str, work: Work[Result], *, level: str = "READ COMMITTED", again_after: Collection[int] = RETRIABLE
 ) -> Result:
-    """``work(cursor)`` in a transaction of its own, again after a deadlock or lock wait, and its result.
+    """Run ``work(cursor)`` in a transaction, and return its result. Retry it after a deadlock or a lock wait timeout.
 
-    Inside a caller's transaction it joins that one, and nothing is retried: the server has rolled back
-    more than this work then. Raises what the server raised last.
+    In a caller's transaction, the work joins this transaction and is not retried: the server has rolled back more than
+    the work. ``level``: the isolation level. ``again_after``: the error numbers to retry after. Raises the server's
+    last error.
     """
     connection = connections[using]
     if waits_briefly(using):
@@ -118,7 +122,10 @@ def run(
 
 @contextmanager
 def ended_whole(using: str) -> Iterator[None]:
-    """For a transaction that begins and ends within, unless it is the caller's: see ``_close_half_ended``."""
+    """Close the connection if a transaction in this block ended only partly; see ``_close_half_ended``.
+
+    A caller's transaction is left as it is.
+    """
     connection, joined = connections[using], in_transaction(using)
     try:
         yield
@@ -130,14 +137,18 @@ def ended_whole(using: str) -> Iterator[None]:
 
 
 def _close_half_ended(connection: BaseDatabaseWrapper) -> None:
-    """After a COMMIT Django turns autocommit on again. A connection that is lost between the two would be taken for
-    one with a transaction of the caller's."""
+    """Close a connection that was lost between a COMMIT and Django's return to autocommit.
+
+    Otherwise it would look like a connection with a caller's transaction.
+    """
     if connection.connection is not None and not connection.in_atomic_block and not connection.autocommit:
         connection.close()
 
 
 def execute(using: str, sql: str, params: Sequence[Any] = ()) -> int:
-    """One statement that commits by itself (or belongs to the caller's transaction); its matched rows."""
+    """Run one statement, and return the number of matched rows. It commits by itself, or joins the caller's
+    transaction.
+    """
 
     def work(cursor: CursorWrapper) -> int:
         cursor.execute(sql, params)
@@ -147,7 +158,7 @@ def execute(using: str, sql: str, params: Sequence[Any] = ()) -> int:
 
 
 def fetch(using: str, sql: str, params: Sequence[Any] = ()) -> list[Row]:
-    """One reading statement and all its rows."""
+    """Run one reading statement, and return all its rows. In ``one_look`` a repeated statement is not run again."""
 
     def work(cursor: CursorWrapper) -> list[Row]:
         cursor.execute(sql, params)
@@ -167,8 +178,12 @@ _seen: ContextVar[dict[tuple[Any, ...], list[Row]] | None] = ContextVar("seen", 
 
 @contextmanager
 def one_look() -> Iterator[None]:
-    """In this block ``fetch`` asks each question once: for pages that only read, whose parts ask for the same. Their
-    time is the same, too, so that what goes by the time is asked alike. A block in another is part of it."""
+    """Let ``fetch`` run each statement once in this block. It is for pages that only read, and whose parts repeat
+    queries.
+
+    The database's time is also read once, so that queries with the time as a parameter are repeated exactly. A nested
+    block belongs to the outer one.
+    """
     if _seen.get() is not None:
         yield
         return
@@ -180,10 +195,11 @@ def one_look() -> Iterator[None]:
 
 
 def single(using: str, work: Work[Result], *, latest: bool = False, locks: bool = True) -> Result:
-    """``work(cursor)``, which is one statement: it commits by itself, or belongs to the caller's transaction.
+    """Run ``work(cursor)``, which is one statement. It commits by itself, or joins the caller's transaction.
 
-    A database error breaks the caller's transaction, as in ``run``, unless the statement takes no locks (``locks``).
-    ``latest``: it locks rows there that others change.
+    After a database error, Django refuses further statements in the caller's transaction, as with ``run``. ``locks``:
+    False if the statement takes no locks; then Django does not refuse them. ``latest``: in a caller's transaction, the
+    statement locks rows that other transactions change.
     """
     joined = in_transaction(using)
     for attempt in range(1, ATTEMPTS + 1):
@@ -196,7 +212,7 @@ def single(using: str, work: Work[Result], *, latest: bool = False, locks: bool 
         except Error as error:
             _note_lost(using, error)
             if joined and locks:
-                # After a deadlock the server has rolled back all of it: Django refuses its next statement.
+                # After a deadlock the server has rolled back everything. This makes Django refuse the next statement.
                 with transaction.atomic(using=using, savepoint=False):
                     raise
             if joined or not isinstance(error, DatabaseError):
@@ -208,9 +224,9 @@ def single(using: str, work: Work[Result], *, latest: bool = False, locks: bool 
 
 
 def _cursor(connection: Any) -> CursorWrapper:
-    """Return a cursor of a connection that can spell each key. Raise ``ImproperlyConfigured`` for another one.
+    """Return a cursor. Raise ``ImproperlyConfigured`` if the connection's charset cannot represent every key.
 
-    Looks once at each connection, without a statement: the client library knows the charset.
+    Each connection is checked once, without a statement: the client library knows the charset.
     """
     cursor: CursorWrapper = connection.cursor()
     raw = connection.connection
@@ -228,17 +244,19 @@ def _cursor(connection: Any) -> CursorWrapper:
 
 
 _lost: dict[str, object] = {}
-"""By database: another object after each failure of a connection."""
+"""For each database, an object that is replaced after each failure of a connection."""
 
 
 def _note_lost(using: str, error: Error) -> None:
-    """A server that refuses what it did before is as one that is gone: a failover may have made it a replica."""
+    """Record a lost connection. A server that refuses statements counts as lost: a failover may have made it a
+    replica.
+    """
     if passes(error) and not is_retriable(error):
         _lost[using] = object()
 
 
 def _again(error: DatabaseError, attempt: int) -> None:
-    """Wait a little, growing and at random, or raise: not every error goes away."""
+    """Wait for a random, growing time. Raise the error if it is not retriable, or if this was the last attempt."""
     if not is_retriable(error) or attempt == ATTEMPTS:
         raise error
     _pause.wait(min(0.002 * 2**attempt, 0.5) * random.random())
@@ -246,7 +264,7 @@ def _again(error: DatabaseError, attempt: int) -> None:
 
 @contextmanager
 def explained(using: str) -> Iterator[None]:
-    """Say what to do about a database that was not migrated, or whose gate rows were deleted."""
+    """Raise ``NotMigrated`` if the database was not migrated, or if its gate rows were deleted."""
     try:
         yield
     except DatabaseError as error:
@@ -256,9 +274,9 @@ def explained(using: str) -> Iterator[None]:
 
 
 class Watched:
-    """Tells when this thread has a connection that was never noted: perhaps to another server.
+    """Detects that this thread has a connection that was never noted. It may lead to another server.
 
-    Each thread has one of its own; those who take turns come again with the same ones.
+    Each thread has a separate connection. Threads that take turns therefore return with connections that were noted.
     """
 
     def __init__(self, using: str) -> None:
@@ -274,7 +292,9 @@ class Watched:
         return self._now() not in self._noted
 
     def was_lost(self) -> bool:
-        """Whether a connection failed since one was noted: not all were closed on purpose."""
+        """Return whether a connection has failed since the last call of ``note``. Connections closed on purpose do not
+        count.
+        """
         return _lost.get(self.using) is not self._lost
 
     def _now(self) -> Any:
@@ -284,7 +304,7 @@ class Watched:
 
 
 def discard(using: str) -> None:
-    """Close a connection that failed, so that the next use opens a new one."""
+    """Close a connection that failed, so that the next use opens a new one. Does nothing inside ``atomic``."""
     connection = connections[using]
     if not connection.in_atomic_block:
         connection.close()

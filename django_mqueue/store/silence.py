@@ -1,4 +1,4 @@
-"""The connection of a worker's loop: how long the server waits for the worker, and the worker for a lock."""
+"""Timeouts of the connection of a worker's loop: the idle timeout and the lock wait timeout."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from typing import Any
 from django.db import DatabaseError, connections
 
 LOCK_WAIT = 1
-"""Seconds: the least that MySQL knows. Statements that can skip locked rows do; this bounds the others."""
+"""Seconds, the minimum of MySQL. Statements that can skip locked rows do so; this limits the others."""
 
 
 @contextmanager
 def ended_when_silent(using: str, seconds: float) -> Iterator[Callable[[], None]]:
-    """Have the server end this thread's connection when it does not hear of it for so long; ``wait_timeout`` else.
+    """Set the idle timeout of this thread's connection to ``seconds``, unless ``wait_timeout`` is lower.
 
-    A worker that stands still in the midst of a transaction (its machine is paused, or is gone without a word) has
-    locks that keep its partitions from the others, even when its leases have run out. And its statements wait
-    ``LOCK_WAIT`` seconds at most for a lock (see ``session.waits_briefly``): it renews the leases of all groups.
-    Call what is given before each use: it sees to a new connection, too. At the end all is as it was.
+    A worker may stop in the middle of a transaction, because its machine is paused or lost. Its locks then keep its
+    partitions from other workers, even after its leases have expired. Statements wait at most ``LOCK_WAIT`` seconds
+    for a lock (see ``session.waits_briefly``), because the worker renews the leases of all groups.
+
+    Yields a function to call before each use of the connection; it also sets up a new connection. The end of the block
+    restores the former values.
     """
     seen: Any = None
     before: tuple[int, int] = (0, 0)

@@ -1,4 +1,4 @@
-"""Where groups stand in the partitions of a topic: read by index, so many rows and no more."""
+"""Positions of groups in the partitions of a topic. Each statement reads a limited number of rows by index."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Registered:
 def registrations(
     using: str, topics: Sequence[str], groups: Sequence[str]
 ) -> dict[tuple[str, str], Registered]:
-    """By (topic, group), of those that are registered."""
+    """Return the registrations by (topic, group). Unregistered groups are missing from the result."""
     rows = session.fetch(
         using,
         "SELECT topic, consumer_group, offset_acked, paused, updated_at, scan_offset FROM queue_offsets"
@@ -37,7 +37,9 @@ def registrations(
 
 
 def alive(using: str, pairs: Sequence[tuple[str, str, int]]) -> dict[tuple[str, str], int]:
-    """How many subscribers of each (topic, group) were heard of within so many milliseconds."""
+    """Return the number of live subscribers of each (topic, group). A pair includes the maximum age of a heartbeat, in
+    milliseconds.
+    """
     branch = (
         "SELECT %s, COUNT(*) FROM queue_subscriber_heartbeats FORCE INDEX (queue_heartbeats_subscriber)"
         " WHERE consumer_group = %s AND topic = %s AND deregistered_at IS NULL"
@@ -49,7 +51,7 @@ def alive(using: str, pairs: Sequence[tuple[str, str, int]]) -> dict[tuple[str, 
 
 
 def known_names(using: str, group: str, topic: str, limit: int) -> set[str]:
-    """Partitions that the group has, or had, to do with: up to ``limit`` leased ones, and as many with positions."""
+    """Return partitions that the group uses or has used: up to ``limit`` with a lease, and as many with a position."""
     one = (
         "SELECT partition_key FROM {} FORCE INDEX ({}) WHERE consumer_group = %s AND topic = %s"
         f" AND partition_key > '' ORDER BY partition_key LIMIT {limit:d}"
@@ -61,7 +63,7 @@ def known_names(using: str, group: str, topic: str, limit: int) -> set[str]:
 
 
 def between(using: str, topic: str, gaps: Sequence[tuple[str, str | None]]) -> set[str]:
-    """The first partition, if any, that the log holds between each two names; None: there is no second one."""
+    """Return the first partition in the log, if any, between the names of each pair. None means no upper limit."""
     branches, params = [], []
     for after, before in gaps:
         bound = "" if before is None else " AND partition_key < %s"
@@ -75,8 +77,11 @@ def between(using: str, topic: str, gaps: Sequence[tuple[str, str | None]]) -> s
 
 @dataclass(frozen=True)
 class Place:
-    """A partition, and where a group stands in it: done up to ``acked``, all delivered up to ``scanned`` (0 where that
-    is not known), ``moved_at`` that was written. ``newest``: its last message, 0 where there is none."""
+    """A partition, with a group's position and lease.
+
+    The group has acknowledged all up to ``acked``. All up to ``scanned`` was delivered; 0 if this is unknown.
+    ``moved_at``: when the position was stored. ``newest``: the offset of the last message; 0 if there is none.
+    """
 
     partition: str
     acked: int
@@ -95,8 +100,10 @@ _PLACE = (
 
 
 def leased(using: str, group: str, topic: str, limit: int) -> list[Place]:
-    """The first ``limit`` partitions with a lease row, as all have that hold something open or undelivered, but for new
-    ones that nobody has found yet."""
+    """Return the first ``limit`` partitions with a lease row.
+
+    Each partition with open or undelivered messages has one, except new partitions that no worker has found yet.
+    """
     rows = session.fetch(
         using,
         f"SELECT {_PLACE}, p.leased_by, p.holder, p.lease_renewed_at FROM queue_partition_leases p"
@@ -109,7 +116,7 @@ def leased(using: str, group: str, topic: str, limit: int) -> list[Place]:
 
 
 def placed(using: str, group: str, topic: str, limit: int) -> list[Place]:
-    """The first ``limit`` partitions with a position: for groups that nobody works for."""
+    """Return the first ``limit`` partitions with a position, for groups without workers."""
     rows = session.fetch(
         using,
         "SELECT p.partition_key, p.offset_acked, GREATEST(p.offset_acked, p.scan_offset), p.updated_at,"
@@ -122,7 +129,7 @@ def placed(using: str, group: str, topic: str, limit: int) -> list[Place]:
 
 
 def named(using: str, group: str, topic: str, names: Sequence[str]) -> list[Place]:
-    """Of these partitions."""
+    """Return these partitions, with the group's position and lease in each."""
     name = "SELECT CAST(%s AS CHAR(255)) COLLATE utf8mb4_bin AS partition_key"
     rows = session.fetch(
         using,
@@ -141,7 +148,9 @@ FEW = 7
 
 
 def tails(using: str, topic: str, names: Sequence[str]) -> dict[str, int]:
-    """For each partition the offset of the message behind which there are ``FEW`` more; not of those with fewer."""
+    """Return for each partition the offset of the message before its last ``FEW`` ones. Shorter partitions are
+    missing.
+    """
     branch = (
         "SELECT partition_key, `offset` FROM queue_messages FORCE INDEX (queue_messages_partition)"
         f" WHERE topic = %s AND partition_key = %s ORDER BY `offset` DESC LIMIT 1 OFFSET {FEW}"
@@ -159,7 +168,7 @@ def _place(row: session.Row) -> Place:
 
 
 def holders(using: str, group: str, topic: str, limit: int) -> dict[str, int]:
-    """How many of the first ``limit`` leases each incarnation holds."""
+    """Count the first ``limit`` leases by the holder's incarnation."""
     rows = session.fetch(
         using,
         "SELECT holder, COUNT(*) FROM (SELECT holder FROM queue_partition_leases FORCE INDEX (queue_leases_holder)"
@@ -178,7 +187,7 @@ class Member:
 
 
 def members(using: str, group: str, topic: str, limit: int) -> list[Member]:
-    """All subscribers that the table knows, by name."""
+    """Return the first ``limit`` subscribers that have a heartbeat row, by name."""
     rows = session.fetch(
         using,
         "SELECT subscriber_name, incarnation, heartbeat_at, deregistered_at FROM queue_subscriber_heartbeats"

@@ -1,4 +1,4 @@
-"""Delivery state, ``queue_delivery_state``: what a group has done with each message."""
+"""Delivery state, ``queue_delivery_state``: the progress of a group with each message."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from .session import Row
 
 @dataclass(frozen=True)
 class Claim:
-    """Who claims: group and topic, the subscriber's name, the claim's token, how long it is invisible."""
+    """A claim by a subscriber: its new token, and for how many milliseconds the messages stay invisible.
+
+    ``alone``: the messages run in quarantine.
+    """
 
     group: str
     topic: str
@@ -27,7 +30,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Ticket:
-    """One delivery, named as the compare-and-set of every answer needs it."""
+    """The receipt of one delivery. Each acknowledgement compares it with the delivery state."""
 
     partition: str
     offset: int
@@ -35,12 +38,15 @@ class Ticket:
 
 
 def ordered(tickets: Iterable[Ticket]) -> list[Ticket]:
-    """One order for all who lock rows: no deadlocks between them."""
+    """Return the receipts in the order in which all transactions lock their rows. This avoids deadlocks."""
     return sorted(tickets, key=lambda ticket: (ticket.partition, ticket.offset))
 
 
 def _brought(what: str, otherwise: str) -> str:
-    """What a message brings along that was set aside (see ``aside``); no other has one by its original id and retry."""
+    """Return an expression for a value of a parked retry (see ``aside``); ``otherwise`` for any other message.
+
+    Only a parked retry has both an original id and a record of its retries.
+    """
     found = f"COALESCE(JSON_EXTRACT(m.metadata, '$.retry.{what}'), {otherwise})"
     return f"IF(m.original_id IS NULL, {otherwise}, {found})"
 
@@ -48,11 +54,11 @@ def _brought(what: str, otherwise: str) -> str:
 def claim_fresh(
     cursor: CursorWrapper, claim: Claim, fresh: Sequence[tuple[str, int]], handed: Sequence[int]
 ) -> None:
-    """Mark messages that have no state as delivered; those that have some are left as they are.
+    """Insert the delivery state of messages that have none. Existing state is left unchanged.
 
-    In a database that was set back an offset may be that of a message of another partition, which somebody else owns,
-    or for another group: that one is left, too. (One of another of these partitions is the caller's to
-    find, and to take back by ``forget_claim``: it has to read that partition again.)
+    If the database was restored, an offset may belong to a message of another partition, which another worker owns, or
+    of another group. Such a message is skipped. If it is of another of these partitions, the caller must detect this,
+    undo the claim with ``forget_claim``, and read that partition again. ``handed``: offsets that go to a handler now.
     """
     names, offsets = sorted({name for name, _ in fresh}), [offset for _, offset in fresh]
     cursor.execute(
@@ -76,9 +82,10 @@ def claim_again(
     suspects: Sequence[Ticket],
     handed: Sequence[int],
 ) -> None:
-    """Deliver again what waits and is due, and what its last holder left unanswered (by its old token).
+    """Claim messages that are due for a retry, and deliveries that their last holder left in flight (``suspects``).
 
-    A redelivery is counted if the last delivery reached a handler. A suspect that ran alone has failed by it.
+    The old token identifies a suspect. A redelivery is counted if the last delivery reached a handler. A suspect in
+    quarantine has failed an attempt. ``handed``: offsets that go to a handler now.
     """
     one_due = "(partition_key = %s AND message_offset = %s AND in_flight = 0 AND invisible_until <= {now})"
     one_suspect = "(partition_key = %s AND message_offset = %s AND in_flight = 1 AND delivery_token = %s)"
@@ -102,9 +109,9 @@ def claim_again(
 def lock_unanswered(
     cursor: CursorWrapper, group: str, topic: str, tickets: Sequence[Ticket]
 ) -> tuple[set[Ticket], set[Ticket]]:
-    """Lock deliveries that were left unanswered: (those locked now, those that another transaction has locked).
+    """Lock deliveries that were left in flight. Return (locked by this transaction, locked by another transaction).
 
-    Their former owner may still be answering them, in a transaction that it never ends.
+    Their former holder may still acknowledge them, in a transaction that it never ends.
     """
     one = "(partition_key = %s AND message_offset = %s AND delivery_token = %s)"
     found = []
@@ -129,7 +136,7 @@ CLAIMED_COLUMNS = (
 
 
 def claimed(cursor: CursorWrapper, group: str, offsets: Sequence[int], token: int) -> list[dict[str, Any]]:
-    """What a claim got, in offset order: a mapping by ``CLAIMED_COLUMNS`` for each message."""
+    """Return the messages of a claim, in offset order, each a mapping by ``CLAIMED_COLUMNS``."""
     cursor.execute(
         "SELECT m.`offset`, m.partition_key, m.id, m.payload, m.metadata, m.published_at, m.failed_at,"
         " m.failure_count, m.last_error, m.original_topic, m.failed_group, m.original_id, s.retry_count,"
@@ -144,7 +151,7 @@ def claimed(cursor: CursorWrapper, group: str, offsets: Sequence[int], token: in
 
 
 def forget_claim(cursor: CursorWrapper, claim: Claim, messages: Sequence[tuple[str, int]]) -> None:
-    """Take back the state that this claim has just made for messages that turned out to be deleted meanwhile."""
+    """Delete the delivery state that this claim has just inserted, for messages that were deleted meanwhile."""
     which = " OR ".join(["(partition_key = %s AND message_offset = %s)"] * len(messages))
     cursor.execute(
         "DELETE s FROM queue_delivery_state s FORCE INDEX (PRIMARY)"
@@ -154,7 +161,7 @@ def forget_claim(cursor: CursorWrapper, claim: Claim, messages: Sequence[tuple[s
 
 
 def unclaim(using: str, group: str, topic: str, token: int, messages: Sequence[tuple[str, int]]) -> None:
-    """Undo a claim whose COMMIT was lost on the way: nobody was handed anything of it."""
+    """Undo a claim whose commit result was unknown. No handler was given its messages."""
     which = " OR ".join(["(partition_key = %s AND message_offset = %s)"] * len(messages))
     session.execute(
         using,
@@ -171,7 +178,7 @@ PENDING_COLUMNS = (
 
 
 def in_flight(using: str, group: str, topic: str, partitions: Sequence[str]) -> list[Row]:
-    """What is marked delivered and unanswered, all of it (bounded by what workers claim at once)."""
+    """Return all deliveries in flight of the partitions. Their number is limited by what workers claim at once."""
     return session.fetch(
         using,
         f"SELECT {PENDING_COLUMNS} FROM queue_delivery_state FORCE INDEX (queue_delivery_state_due)"
@@ -184,7 +191,10 @@ def in_flight(using: str, group: str, topic: str, partitions: Sequence[str]) -> 
 def waiting(
     using: str, group: str, topic: str, partitions: Sequence[str], limit: int, *, by_offset: bool
 ) -> list[Row]:
-    """The first ``limit`` of each partition that wait for a retry: by due time, or by offset for strict order."""
+    """Return each partition's first ``limit`` messages that wait for a retry, by due time.
+
+    ``by_offset``: by offset instead, for strict order.
+    """
     order = "message_offset" if by_offset else "invisible_until"
     branch = (
         f"SELECT {PENDING_COLUMNS} FROM queue_delivery_state FORCE INDEX (queue_delivery_state_due)"

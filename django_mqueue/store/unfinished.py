@@ -1,4 +1,4 @@
-"""What groups that messages are delivered to are not done with, found by index."""
+"""Messages that groups have not finished, found by index. Groups that read the log directly are left out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .offsets import READS_LOG
 
 
 def groups(using: str, topic: str) -> dict[str, int]:
-    """The registered groups to which messages are delivered, and their starts."""
+    """Return the start offset of each registered group that messages are delivered to."""
     rows = session.fetch(
         using,
         "SELECT consumer_group, offset_acked FROM queue_offsets FORCE INDEX (queue_offsets_groups)"
@@ -20,7 +20,7 @@ def groups(using: str, topic: str) -> dict[str, int]:
 
 
 def first(using: str, topic: str, group: str, above: int, upto: int) -> int | None:
-    """The lowest offset between two that is above the group's watermark in its partition; None: it is done with all."""
+    """Return the lowest offset in a range above the group's watermark in its partition; None if there is none."""
     rows = session.fetch(
         using,
         "SELECT m.`offset` FROM queue_messages m FORCE INDEX (queue_messages_tail)"
@@ -39,7 +39,7 @@ PARTITIONS, ROWS = 200, 1_000
 def left_to_others(using: str, me: Holder, start: int) -> int:
     """Count messages that could be handled now, in partitions whose leases other subscribers hold.
 
-    Of each partition it looks at ``ROWS`` messages at most. ``start``: the group's.
+    It reads at most ``ROWS`` messages of each partition. ``start``: the start offset of the group.
     """
     branch = (
         "SELECT COALESCE(SUM(m.consumer_group IN ('', %s) AND (s.acked IS NULL OR"
@@ -73,5 +73,5 @@ def now_ms(using: str) -> int:
 
 
 def database(using: str) -> str:
-    """The name of the database that a connection is in."""
+    """Return the name of a connection's database."""
     return str(session.fetch(using, "SELECT DATABASE()")[0][0])

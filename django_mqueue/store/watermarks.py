@@ -1,4 +1,4 @@
-"""How a group stands in partitions that one of its workers owns, and moving its positions there."""
+"""Read and move the positions of a group, in partitions that one of its workers owns."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ _OPEN = (
 def first_open(
     cursor: CursorWrapper, group: str, topic: str, above: Sequence[tuple[str, int]], settled: int
 ) -> dict[str, int]:
-    """Of each partition that has one, the first settled message above the position that is not done."""
+    """Return each partition's first settled message above the position that is not acknowledged, if there is one."""
     cursor.execute(union(_OPEN, len(above)), _looked(group, topic, above, settled))
     return {partition: int(offset) for partition, offset, *_ in cursor.fetchall()}
 
 
 @dataclass(frozen=True)
 class Standing:
-    """What a group has before it, in one snapshot: ``settled`` and ``places`` are what the tables say, if anything.
+    """The backlog of a group, in one snapshot.
 
-    ``opens``: of each partition the first message above a position that is not done, as (offset, has state); those
-    where all is done are not in it.
+    ``settled`` and ``places``: the settled offset and the positions in the tables. ``opens``: the first message of
+    each partition that is above a position and not acknowledged, as (offset, has delivery state). Partitions without
+    one are missing.
     """
 
     opens: dict[str, tuple[int, bool]]
@@ -44,7 +45,9 @@ class Standing:
 def standing(
     cursor: CursorWrapper, group: str, topic: str, above: Sequence[tuple[str, int]], settled: int, start: int
 ) -> Standing:
-    """How a group stands in partitions, looking above a position in each, up to ``settled``."""
+    """Return a group's backlog above a position in each partition, up to ``settled``. ``start``: the group's start
+    offset.
+    """
     names = [partition for partition, _ in above]
     places = (
         "SELECT partition_key, offset_acked, scan_offset, 0 FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
@@ -72,7 +75,7 @@ def standing(
 def first_undelivered(
     cursor: CursorWrapper, group: str, topic: str, above: Sequence[tuple[str, int]], settled: int
 ) -> dict[str, int]:
-    """Of each partition that has one, the first message above the position that has no state at all."""
+    """Return each partition's first message above the position that has no delivery state, if there is one."""
     branch = (
         "SELECT m.partition_key, m.`offset`"
         " FROM queue_messages m FORCE INDEX (queue_messages_partition)"
@@ -92,7 +95,7 @@ def _looked(group: str, topic: str, above: Sequence[tuple[str, int]], settled: i
 def advance(
     using: str, cursor: CursorWrapper, group: str, topic: str, places: Sequence[tuple[str, Position]]
 ) -> None:
-    """Move positions forward; never back."""
+    """Move positions forward, never back."""
     rows = ", ".join([f"(%s, %s, %s, %s, %s, 0, {NOW_MS})"] * len(places))
     cursor.execute(
         f"INSERT INTO queue_offsets {COLUMNS} VALUES {rows} {upsert(using)}"

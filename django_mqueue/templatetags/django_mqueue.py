@@ -1,4 +1,4 @@
-"""What the admin's templates of the queue need: URLs, the way to a page, values as the lists show them."""
+"""Tags and filters of the admin's templates: URLs, breadcrumbs, buttons, and values as the lists show them."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ register = template.Library()
 
 @register.simple_tag(takes_context=True)
 def mqueue_url(context: dict[str, Any], page: str, **query: Any) -> str:
-    """``{% mqueue_url "group" topic=row.topic group=row.group %}``."""
+    """Return the URL of a page: ``{% mqueue_url "group" topic=row.topic group=row.group %}``."""
     return address(context["request"], page, **query)
 
 
 @register.simple_tag(takes_context=True)
 def mqueue_page(context: dict[str, Any], page: str, *args: Any) -> str:
-    """``{% mqueue_page "message_change" row.offset %}``: of pages that are found by a row."""
+    """Return the URL of a page of one row: ``{% mqueue_page "message_change" row.offset %}``."""
     return address(context["request"], page, *args)
 
 
 @register.simple_tag(takes_context=True)
 def mqueue_breadcrumbs(context: dict[str, Any]) -> SafeString:
-    """The way to this page, marked up as the admin of this Django has it: ``ol`` from 6.1 on."""
+    """Return the breadcrumbs of the page, with the markup of this Django version: ``ol`` from 6.1 on."""
     ways = [(title, url) for title, url in context.get("crumbs", ())]
     if VERSION >= (6, 1):
         items = format_html_join(
@@ -54,14 +54,14 @@ def mqueue_breadcrumbs(context: dict[str, Any]) -> SafeString:
 
 @register.inclusion_tag("admin/django_mqueue/navigation.html", takes_context=True)
 def mqueue_navigation(context: dict[str, Any]) -> dict[str, Any]:
-    """The bar of the queue's pages."""
+    """Show the navigation bar of the queue's pages."""
     request = context.get("request")
     return {"pages": navigation(request) if request else []}
 
 
 @register.filter
 def mqueue_moment(when: datetime | int | None) -> str:
-    """A moment, of whichever kind, in the current time zone."""
+    """Return a datetime, or epoch milliseconds, as text in the current time zone."""
     if isinstance(when, datetime):
         when = round(when.timestamp() * 1000)
     return display.moment(when, short=True)
@@ -69,48 +69,48 @@ def mqueue_moment(when: datetime | int | None) -> str:
 
 @register.filter
 def mqueue_key(partition: str) -> str:
-    """A partition as its key."""
+    """Return the key of a partition as text."""
     return display.key(partition)
 
 
 @register.filter
 def mqueue_printable(text: object) -> str:
-    """A text such as a page can send it; it is escaped like any other."""
+    """Escape characters that a page cannot show safely. The result is not marked as safe HTML."""
     return display.printable(str(text))
 
 
 @register.inclusion_tag("admin/django_mqueue/group_tools.html", takes_context=True)
 def mqueue_group_tools(context: dict[str, Any]) -> dict[str, Any]:
-    """The buttons of the page's ``group`` on its ``topic``."""
+    """Show the buttons for the page's ``group`` on its ``topic``."""
     return {"tools": tools.of_group(context["request"], context["topic"], context["group"])}
 
 
 @register.inclusion_tag("admin/django_mqueue/group_tools.html", takes_context=True)
 def mqueue_topic_tools(context: dict[str, Any]) -> dict[str, Any]:
-    """The buttons of the page's ``topic``."""
+    """Show the buttons for the page's ``topic``."""
     return {"tools": tools.of_topic(context["request"], context["topic"])}
 
 
 @register.simple_tag(takes_context=True)
 def mqueue_message_url(context: dict[str, Any], offset: int) -> str:
-    """The page of a message."""
+    """Return the URL of a message's page."""
     return address(context["request"], "message_change", offset)
 
 
 @register.filter
 def mqueue_figure(figure: Figure) -> str:
-    """A number, and how exact it is."""
+    """Return a number as text, with its precision."""
     return wording.number(figure)
 
 
 @register.filter
 def mqueue_ago(age: timedelta) -> str:
-    """A time in the unit that tells."""
+    """Return a duration as text, in a suitable unit."""
     return scales.age(age).replace(" ", "\u00a0")
 
 
 @register.filter
 def mqueue_state(state: str, text: str = "") -> SafeString:
-    """The badge of a lease's or a subscriber's state, with another text if wanted."""
+    """Return the badge of a lease's or a subscriber's state. ``text`` replaces the state's name."""
     kinds = {"held": "good", "alive": "good", "expired": "bad", "silent": "bad", "free": "waiting"}
     return display.badge(kinds.get(state, "over"), text or state)

@@ -1,4 +1,4 @@
-"""Numbers of the queue in the admin's templates: how exact they are, where they lead, how they went."""
+"""Tags and filters for the queue's statistics in the admin's templates: numbers, links, ages and charts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ register = template.Library()
 
 @register.inclusion_tag("admin/django_mqueue/overview.html", takes_context=True)
 def mqueue_overview(context: dict[str, Any]) -> dict[str, Any]:
-    """The overview, for who may see topics; nothing for others. Put it into a landing page of your own like this."""
+    """Show the overview to users who may see topics, and nothing to others.
+
+    Put this tag into a landing page of your own.
+    """
     request = context.get("request")
     if request is None or not overview.may_see(request):
         return {"may_see": False}
@@ -29,7 +32,7 @@ def mqueue_overview(context: dict[str, Any]) -> dict[str, Any]:
 
 @register.simple_tag(takes_context=True)
 def mqueue_place(context: dict[str, Any], page: int = 1, sort: str | None = None) -> str:
-    """The query of a page of the overview, in an order: that of the page itself if none is named."""
+    """Return the query string of a page of the overview. Without ``sort``, it keeps the order of the current page."""
     given = {"p": "" if page == 1 else str(page), "sort": sort or context["sort"], "find": context["find"]}
     if given["sort"] == ranking.WORST:
         del given["sort"]
@@ -38,7 +41,7 @@ def mqueue_place(context: dict[str, Any], page: int = 1, sort: str | None = None
 
 @register.simple_tag(takes_context=True)
 def mqueue_sort(context: dict[str, Any], sort: str, title: str) -> SafeString:
-    """The head of a column of the overview, which leads to the order by that column."""
+    """Return the head of a column of the overview, with a link that sorts by that column."""
     attributes = {"scope": "col", "role": "columnheader"}
     if sort not in (ranking.NAME, ranking.WORST):
         attributes["class"] = "mqueue-number"
@@ -50,7 +53,7 @@ def mqueue_sort(context: dict[str, Any], sort: str, title: str) -> SafeString:
 
 @register.simple_tag
 def mqueue_number(figure: Figure, url: str | None = None) -> SafeString:
-    """A number, with how it was found: ``12``, ``1,000+``, ``≈12,300``; a link if there is something to see."""
+    """Return a number with its precision: ``12``, ``1,000+``, ``≈12,300``. With ``url``, a number above 0 is a link."""
     told = _told(figure)
     return format_html('<a href="{}">{}</a>', url, told) if url and figure.value else told
 
@@ -75,19 +78,19 @@ def _told(figure: Figure) -> SafeString:
 
 @register.filter
 def mqueue_age(time: timedelta | None) -> str:
-    """How long: ``3 min``."""
+    """Return an age as text: ``3 min``."""
     return "-" if time is None else scales.age(time)
 
 
 @register.filter
 def mqueue_duration(time: timedelta) -> str:
-    """How long something takes: ``340 ms``."""
+    """Return the time that something takes, as text: ``340 ms``."""
     return scales.duration(time / timedelta(milliseconds=1))
 
 
 @register.simple_tag
 def mqueue_per_minute(rates: Rates, series: Series, what: str, look: str) -> SafeString:
-    """The mean of the last five minutes, and a small line of the hour, without the minute that is not over."""
+    """Return the mean rate of the last five minutes, and a line chart of the hour without the unfinished minute."""
     rate = scales.count(standing.recently(rates, series))
     about = "about " if series.how == "about" else ""
     label = (
@@ -105,12 +108,12 @@ def mqueue_per_minute(rates: Rates, series: Series, what: str, look: str) -> Saf
 
 @register.simple_tag(takes_context=True)
 def mqueue_way(context: dict[str, Any], to: str, *args: Any, **kwargs: Any) -> str | None:
-    """The URL of where something is looked at (a function of ``admin.ways``, without ``to_``); None for who may not."""
+    """Return the URL from the function ``to_<to>`` of ``admin.ways``; None for users without permission."""
     url: str | None = getattr(ways, f"to_{to}")(context["request"], *args, **kwargs)
     return url
 
 
 @register.filter
 def mqueue_seconds(seconds: float) -> str:
-    """A setting in seconds, as people say it."""
+    """Return a setting in seconds as text, in a suitable unit."""
     return scales.duration(seconds * 1000)

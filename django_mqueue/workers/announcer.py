@@ -1,4 +1,4 @@
-"""The thread of a worker process in which the receivers of its signals run."""
+"""The dispatcher of a worker process: the thread that sends events to the receivers of signals."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from . import connections
 logger = logging.getLogger("django_mqueue")
 
 SIZE = 10_000
-"""Events that wait for slow receivers; beyond that, new ones are dropped."""
+"""Maximum number of events that wait for slow receivers. Later events are dropped."""
 LINGER = 5.0
-"""Seconds that a worker waits at its end for what its receivers have not heard yet. Its group it has left before."""
+"""Seconds that a stopping worker waits for its receivers. It has already left its groups."""
 SAY_EVERY = 10.0
 
 
 class Announcer(Outbox):
-    """Whoever works hands over events and goes on; one thread sends them, in their order.
+    """Sends events in their order in one thread. Other threads only add events, and never wait for receivers.
 
-    A receiver that is slow, raises, or never returns costs later events, which are dropped and counted, and nobody's
-    work: no transaction, lock or renewal waits for it. The thread starts with the first event.
+    A receiver that is slow, raises or never returns delays later events; some are dropped and counted. It delays no
+    transaction, lock or renewal. The thread starts with the first event.
     """
 
     def __init__(self) -> None:
@@ -61,10 +61,10 @@ class Announcer(Outbox):
             self._say()
 
     def send(self) -> None:
-        """Nothing: the thread does."""
+        """Do nothing: the thread sends the events."""
 
     def close(self) -> None:
-        """Take nothing more, and wait a little for the receivers to hear what there is."""
+        """Take no more events, and wait up to ``LINGER`` seconds until the receivers have got all events."""
         with self._news:
             thread, self._closing = self._thread, True
             self._news.notify()
@@ -80,7 +80,7 @@ class Announcer(Outbox):
             logger.warning("receivers of signals are too slow: in all %s signals were not sent", self.dropped)
 
     def _is_running(self) -> bool:
-        """Start the thread, the first time; False where the system gives none."""
+        """Start the thread on the first call. Return False if the system gives no thread."""
         if self._thread is None:
             thread = threading.Thread(target=self._run, name="mqueue-signals", daemon=True)
             try:
@@ -105,18 +105,18 @@ class Announcer(Outbox):
             return self._events.popleft() if self._events and not self._abandoned else None
 
     def _send(self, event: Event) -> None:
-        """With database connections as a handler has them, which are left as the next receiver expects them."""
+        """Send an event. The receivers have database connections as in a handler, which are cleaned up afterwards."""
         try:
             connections.before_use()
             event.send()
-        except BaseException:  # SystemExit, for one: a receiver's wish is not the worker's.
+        except BaseException:  # Also SystemExit: a receiver cannot stop the worker.
             logger.exception("a receiver of a signal failed")
         try:
             if not connections.after_use():
                 logger.warning(
                     "a receiver of a signal left a transaction open; what it wrote there was rolled back"
                 )
-        except Exception:  # The next use finds out and reconnects.
+        except Exception:  # The next use reconnects.
             logger.debug("a connection could not be checked", exc_info=True)
 
     def _say(self) -> None:

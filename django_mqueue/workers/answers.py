@@ -1,4 +1,7 @@
-"""What handlers came to, told to the database: one commit for all acks of a group, one for each failure."""
+"""The completer: it settles deliveries by the outcomes of their handlers.
+
+All acks of a group share a commit. Failures with the same verdict share a commit, unless messages must be moved.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +26,13 @@ from .registry import Handler
 logger = logging.getLogger("django_mqueue")
 
 AT_ONCE = 100
-"""Answers that are a transaction each, in one turn of the loop: leases are renewed between two turns."""
+"""Maximum number of failures' transactions in one turn of the loop. Leases are renewed between two turns."""
 LOCKED_FOR = 0.5
-"""Seconds until an answer is tried again that a handler which still runs keeps from being given."""
+"""Seconds until the next try to settle a delivery whose row was locked, for example by a handler that still runs."""
 
 
 class Answers:
-    """Outcomes that wait for their answer. ``counts`` says what became of messages, by verb."""
+    """Outcomes that are not settled yet. ``counts``: the number of settled messages by verb."""
 
     def __init__(self, handlers: Mapping[Engine, Handler]) -> None:
         self.handlers = handlers
@@ -42,14 +45,14 @@ class Answers:
 
     @property
     def all_locked(self) -> bool:
-        """Whether what waits are answers to deliveries whose handlers have run too long, and hold them locked."""
+        """Return whether all outcomes wait for handlers that have run too long and hold their rows locked."""
         return all(outcome.overdue and id(outcome) in self._locked for outcome in self.finished)
 
     def give(self, ahead: Sequence[Delivery], start: Callable[[Delivery], None]) -> list[Delivery]:
-        """Answer all outcomes; ``ahead`` were claimed ahead, and each is given to ``start`` once that is noted.
+        """Settle the outcomes that can be settled now, and start messages of ``ahead``, which were claimed ahead.
 
-        Returns those of ``ahead`` that another transaction has locked. If the connection fails on the way, what was not
-        answered still waits.
+        A message is passed to ``start`` after its row records the start. Returns the messages of ``ahead`` that another
+        transaction has locked. If the connection fails, outcomes that are not settled stay in ``finished``.
         """
         held: list[Delivery] = []
         for engine in self.handlers:
@@ -71,7 +74,7 @@ class Answers:
         return held
 
     def _settle(self, outcomes: Sequence[Outcome], locked: Sequence[Delivery]) -> None:
-        """Forget outcomes that were answered; those that are locked are tried again after a while."""
+        """Remove settled outcomes. Outcomes of locked rows are settled again after ``LOCKED_FOR`` seconds."""
         answered = {id(outcome) for outcome in outcomes if outcome.delivery not in locked}
         self.finished = [o for o in self.finished if id(o) not in answered]
         for outcome in outcomes:
@@ -80,12 +83,12 @@ class Answers:
                 self._locked[id(outcome)] = time.monotonic() + LOCKED_FOR
 
     def due(self) -> Iterator[Outcome]:
-        """Return the outcomes that were not found locked a moment ago."""
+        """Return the outcomes, without outcomes whose rows were locked a moment ago."""
         now = time.monotonic()
         return (outcome for outcome in self.finished if self._locked.get(id(outcome), now) <= now)
 
     def _alike(self) -> Iterator[list[Outcome]]:
-        """What has failed; of a batch those together that come again together."""
+        """Yield the failed outcomes in lists that can be settled together: the same verdict for the same group."""
         found: dict[Hashable, list[Outcome]] = {}
         for outcome in self.due():
             if outcome.verdict.verb == "ack" or self._engine_of[outcome.delivery.hold.answering].resting:
@@ -96,14 +99,14 @@ class Answers:
         yield from found.values()
 
     def _is_alone(self, outcome: Outcome) -> bool:
-        """Whether its answer moves a message, which is a transaction for each: it is dead-lettered, or set aside."""
+        """Return whether the message must be moved, in a separate transaction: it is dead-lettered or parked."""
         hold, verdict = outcome.delivery.hold, outcome.verdict
         context = hold.answering.context
         last = verdict.verb == "nack" and hold.failures + 1 >= context.options.max_attempts
         return verdict.verb == "reject" or last or is_long(context, round(verdict.delay * 1000))
 
     def _ack(self, engine: Engine, acks: list[Outcome], starting: list[Delivery]) -> Sequence[Delivery]:
-        """Ack outcomes, and note that ``starting`` start; return the deliveries that are locked."""
+        """Acknowledge outcomes, and record that ``starting`` go to their handlers. Return the locked deliveries."""
         answering, deliveries = engine.answering, [outcome.delivery for outcome in acks]
 
         def ack(free: list[Delivery]) -> Sequence[Delivery]:
@@ -125,7 +128,7 @@ class Answers:
         return locked
 
     def _answer(self, alike: list[Outcome]) -> list[Delivery]:
-        """Give one answer to one or more deliveries: those that are locked, and were not answered."""
+        """Settle deliveries that have the same verdict. Return the locked deliveries, which are not settled."""
         answering, verdict = alike[0].delivery.hold.answering, alike[0].verdict
         deliveries = [outcome.delivery for outcome in alike]
         locked: list[Delivery] = []
@@ -143,7 +146,7 @@ class Answers:
         return locked
 
     def _give(self, deliveries: list[Delivery], verdict: Verdict) -> list[Delivery]:
-        """Those that were not ours any more."""
+        """Settle deliveries. Return the deliveries that no longer belong to this subscriber."""
         first = deliveries[0]
         try:
             if verdict.verb == "reject":
@@ -167,7 +170,7 @@ class Answers:
             what = "dead-lettered" if dead else f"again in {verdict.delay:.3g} s"
             first = on_a_line(
                 verdict.error.partition("\n")[0]
-            )  # A handler may have put there what it was sent.
+            )  # The error may contain text from the message.
             logger.warning(
                 "%s: %s@%s attempt %s failed, %s: %s",
                 self._handler_of[delivery.hold.answering].name, delivery.topic, delivery.offset, delivery.attempt,
@@ -176,13 +179,13 @@ class Answers:
             )  # fmt: skip
 
     def due_in(self) -> float:
-        """Seconds until ``keep_visible`` is due."""
+        """Return the seconds until ``keep_visible`` is due."""
         return max(self._visible_at - time.monotonic(), 0)
 
     def keep_visible(self) -> None:
-        """While handlers run, show how long they have their messages: extend what has used a third of its time.
+        """Extend deliveries that have used a third of their visibility timeout, while their handlers run.
 
-        Not those of atomic handlers: their transactions may have read the rows that this would change.
+        Deliveries of atomic handlers are not extended, because their transactions may have read the same rows.
         """
         now = time.monotonic()
         if now < self._visible_at:

@@ -1,4 +1,4 @@
-"""Running a handler on a message or a batch: what came of it, as a value."""
+"""The executor: it runs a handler on a message or a batch, and returns the verdicts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CANNOT_TELL = Verdict("nack", DEFAULT_DELAY, "the handler failed, and its error 
 
 
 def call(job: Job) -> list[Outcome]:
-    """Run the handler; never raises, whatever the handler does."""
+    """Run the handler, and return the outcomes. Never raises, even if the handler or the retry policy does."""
     handler = job.handler
     job.begins()
     try:
@@ -39,21 +39,21 @@ def call(job: Job) -> list[Outcome]:
         telling.delivered(job.deliveries)
         found = verdicts(job)
     except BaseException:
-        # An exception that cannot be told, a policy that exits: the attempt has failed all the same.
+        # The exception cannot be formatted, or the retry policy exits: the attempt has failed.
         logger.exception("%s: its outcome cannot be told", handler.name)
         found = dict.fromkeys(job.deliveries, CANNOT_TELL)
     try:
         if not connections.after_use():
-            # What it wrote is gone with the transaction: an ack would lose it.
+            # The handler's writes are rolled back: an ack would lose them.
             lost = [d for d, verdict in found.items() if verdict.verb == "ack" and not verdict.unread]
             found |= all_judged(handler, lost, MQueueError(LEFT_OPEN), LEFT_OPEN)
-    except Exception:  # The next use finds out and reconnects.
+    except Exception:  # The next use reconnects.
         logger.debug("a connection could not be checked", exc_info=True)
     return [Outcome(delivery, found[delivery]) for delivery in job.deliveries]
 
 
 def verdicts(job: Job) -> dict[Delivery, Verdict]:
-    """The verdict on each message of one run, within a span."""
+    """Run the handler inside a span, and return the verdict on each delivery."""
     handler, hold = job.handler, job.deliveries[0].hold
     me = hold.answering.context.me.name
     with tracing.processing(job.deliveries, hold.ticket.partition, me) as span:
@@ -62,7 +62,7 @@ def verdicts(job: Job) -> dict[Delivery, Verdict]:
         if handler.batch:
             span.set(batch__message_count=len(job.deliveries))
         if any(delivery.hold.overdue for delivery in job.deliveries):
-            span.set(django_mqueue__outcome="overdue")  # It was judged without waiting for this.
+            span.set(django_mqueue__outcome="overdue")  # Its verdict was given before the handler ended.
         elif all(verdict.verb == verb for verdict in found.values()):
             span.outcome(verb, delay, last=all(d.hold.failures + 1 >= handler.max_attempts for d in found))
     return found
@@ -92,7 +92,7 @@ def _run(job: Job, given: dict[Delivery, Message], span: tracing.Span) -> dict[D
         span.watch(_handle, job, deliveries, argument)
     except BaseException as exception:
         if all(delivery.hold.answer == "ack" for delivery in deliveries):
-            # Committed, with its effects; a hook that was to run after the commit has failed.
+            # The writes and the ack are committed. Only an ``on_commit`` hook has failed.
             logger.exception("%s: done, and failed after its commit", handler.name)
             return dict.fromkeys(deliveries, ACK)
         if handler.batch and isinstance(exception, BatchFailure):
@@ -114,7 +114,11 @@ def _handle(job: Job, deliveries: list[Delivery], argument: Any) -> None:
 def _failed_in_part(
     handler: Handler, given: dict[Delivery, Message], failure: BatchFailure
 ) -> dict[Delivery, Verdict]:
-    """Each named message by its own exception; the others are done, or were rolled back and come again."""
+    """Return the verdicts after a ``BatchFailure``.
+
+    A message that it names gets the verdict for its exception. The other messages are acknowledged. If the handler is
+    atomic, they were rolled back, and are delivered again.
+    """
     of_hold = {id(delivery.hold): delivery for delivery in given}
     found = dict.fromkeys(given, AGAIN if handler.atomic else ACK)
     alike: dict[int, tuple[BaseException, list[Delivery]]] = {}
@@ -136,10 +140,13 @@ def _failed_in_part(
 def _lost_in_part(
     handler: Handler, deliveries: list[Delivery], stale: StaleDelivery
 ) -> dict[Delivery, Verdict]:
-    """Some are another's meanwhile, and all was rolled back: the others are not to blame, and come again."""
+    """Return the verdicts on an atomic batch of which some deliveries are stale.
+
+    The whole batch was rolled back. The other deliveries did not fail, and are delivered again.
+    """
     gone = {id(delivery) for delivery in stale.stale}
     found = all_judged(handler, [d for d in deliveries if id(d) in gone], stale)
-    if not found:  # It is about deliveries of somewhere else.
+    if not found:  # The stale deliveries are not from this batch.
         return all_judged(handler, deliveries, stale)
     return {**dict.fromkeys(deliveries, AGAIN), **found}
 
@@ -147,12 +154,12 @@ def _lost_in_part(
 def _invoke(job: Job, argument: Any) -> None:
     result = job.handler.function(argument)
     if inspect.isawaitable(result):
-        # Not asyncio.run: so its database work happens in this thread, on the connections that are looked after.
+        # With asyncio.run, database work would use other threads, whose connections are not checked.
         async_to_sync(_await)(job, result)
 
 
 async def _await(job: Job, result: Any) -> None:
-    """Await what an ``async`` handler gave; cancel it when its time is over."""
+    """Await the coroutine of an ``async`` handler. Cancel it after ``max_runtime``, and raise ``TimeLimitExceeded``."""
     limit = job.handler.max_runtime
     job.coroutine = result
     if (thread := threading.get_ident()) not in job.threads:

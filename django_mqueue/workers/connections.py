@@ -1,6 +1,6 @@
-"""Database connections of a long-running process: kept from message to message, replaced when the server closed them.
+"""Database connections of a long-running process: kept between messages, and replaced if the server closed them.
 
-Django closes connections at the end of each request (``CONN_MAX_AGE``); a worker has no requests.
+Django closes connections at the end of each request (``CONN_MAX_AGE``), but a worker has no requests.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 
 def before_use() -> None:
-    """Have Django check this thread's connections when they are used next, and replace those that are closed.
+    """Make Django check this thread's connections when they are next used, and replace closed ones.
 
-    Django does this once for each request with ``CONN_HEALTH_CHECKS``. The check is a ping, which is no statement.
-    A connection is checked when it is used, not here: a handler may wait for something else before.
+    Django does this once for each request with ``CONN_HEALTH_CHECKS``. The check is a ping, not a statement. This
+    function does not check them itself, because a handler may wait for something else before it uses a connection.
     """
     reset_queries()
     for connection in connections.all(initialized_only=True):
@@ -22,11 +22,11 @@ def before_use() -> None:
 
 
 def after_use() -> bool:
-    """Leave this thread's connections as the next message expects them: none in a transaction, none broken.
+    """Clean up this thread's connections for the next message. Return False if a transaction was left open.
 
-    Whether all had been left well. One that is still in a transaction is thrown away, and Django's wrapper with
-    it, which would go on believing in its ``atomic`` block: what was written there is rolled back. Of a database
-    whose ``AUTOCOMMIT`` is off, what was not committed is rolled back, as at the end of a request; that is usual there.
+    A connection in a transaction is closed, which rolls back its writes. Django's wrapper is also removed, because it
+    would stay in its ``atomic`` block. If a database has ``AUTOCOMMIT`` off, open work is rolled back, as at the end of
+    a request. This is normal, and does not return False. A broken connection is closed.
     """
     well = True
     for connection in connections.all(initialized_only=True):
@@ -49,7 +49,7 @@ def _roll_back(connection: BaseDatabaseWrapper) -> None:
         if not connection.get_autocommit():
             connection.rollback()
             return
-    except Error:  # It has died, and what was open with it.
+    except Error:  # The connection is broken, and its transaction is lost.
         pass
     connection.close()
 

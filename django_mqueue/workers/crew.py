@@ -1,4 +1,4 @@
-"""The threads in which a worker's handlers run. One that hangs is given up, and another takes its place."""
+"""The thread pool in which a worker's handlers run. A thread that hangs is given up and replaced."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ HANGING_LEAST = 4
 
 
 class Crew:
-    """Up to ``size`` threads at work, and besides as many as hang. ``jobs`` run now; ``hanging`` were given up.
+    """Up to ``size`` threads that work, plus the threads that hang.
 
-    Its threads do not keep the process from ending.
+    ``jobs``: the running jobs. ``hanging``: jobs that were given up and still run. The threads are daemons, so they do
+    not keep the process from ending.
     """
 
     def __init__(self, size: int) -> None:
@@ -40,11 +41,14 @@ class Crew:
 
     @property
     def most_hanging(self) -> int:
-        """So many may hang in this process: each has its thread, its memory and its database connections for itself."""
+        """Return the number of hanging jobs at which the process must stop.
+
+        Each hanging job keeps a thread, memory and database connections.
+        """
         return max(self.size, HANGING_LEAST)
 
     def start(self, job: Job) -> None:
-        """Run a job in a free thread. The caller sees to it that one is free."""
+        """Run a job in a free thread. The caller ensures that a thread is free."""
         self.jobs[job] = None
         self.running[_of(job)] += 1
         if len(self._threads) < min(len(self.jobs), self.size):
@@ -52,7 +56,7 @@ class Crew:
         self._tasks.put(job)
 
     def finished(self, timeout: float) -> Iterator[Job]:
-        """Those that have ended; waits for the first of them, or until ``wake``."""
+        """Yield the jobs that have ended. Wait for the first job up to ``timeout`` seconds, or until ``wake``."""
         try:
             job = self._results.get(timeout=timeout) if timeout > 0 else self._results.get_nowait()
             while True:
@@ -65,15 +69,15 @@ class Crew:
             return
 
     def wake(self) -> None:
-        """End the waiting in ``finished``. May be called from a signal handler or another thread."""
+        """End the wait in ``finished``. May be called from a signal handler or another thread."""
         self._results.put(None)
 
     def give_up(self, job: Job, judge: Callable[[], list[Outcome]]) -> None:
-        """Leave a job that has taken too long to its thread, and end it as another thread judges."""
+        """Give up a job that runs too long. It keeps its thread; another thread gets its outcomes from ``judge``."""
         with self._lock:
             thread = next((t for t, mine in self._threads.items() if mine is job), None)
             if thread is None or not job.ends([]):
-                return  # It has just ended by itself.
+                return  # The job has just ended.
             del self._threads[thread]
             self.hanging[job] = thread
         for delivery in job.deliveries:
@@ -82,7 +86,7 @@ class Crew:
         def end() -> None:
             try:
                 job.outcomes = judge()
-            except BaseException:  # A policy that exits, say.
+            except BaseException:  # A retry policy may exit.
                 logger.exception("%s: what becomes of it cannot be told", job)
                 job.outcomes = [Outcome(d, CANNOT_TELL, overdue=True) for d in job.deliveries]
             self._results.put(job)
@@ -96,7 +100,7 @@ class Crew:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Wait for all threads but those that hang."""
+        """Wait for all threads except the hanging threads."""
         with self._lock:
             threads = list(self._threads)
         for _ in threads:

@@ -1,4 +1,4 @@
-"""What a thread of a worker has in hand, and where it stands."""
+"""Jobs of a worker's threads, and their outcomes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HERE = str(Path(__file__).parent)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a handler's run came to. ``overdue``: it has run too long, and may run still."""
+    """The outcome of a handler's run for one delivery. ``overdue``: the handler ran too long, and may still run."""
 
     delivery: Delivery
     verdict: Verdict
@@ -31,11 +31,14 @@ class Outcome:
 
 @dataclass(eq=False)
 class Job:
-    """One message for one call of a handler, or one batch.
+    """One message, or one batch, for one call of a handler.
 
-    Filled in by the thread that runs it, and looked at by the worker's loop. ``started``: by the monotonic clock;
-    ``judged``: messages of a batch that its handler is not given; ``cancels``: it ends itself when its time is over;
-    ``coroutine``: what an ``async`` handler awaits.
+    The thread that runs the job sets its fields, and the worker's loop reads them.
+
+    - ``started``: by the monotonic clock.
+    - ``judged``: verdicts on messages that the handler does not get.
+    - ``cancels``: the job ends itself when its time is over.
+    - ``coroutine``: the coroutine of an ``async`` handler.
     """
 
     handler: Handler
@@ -51,12 +54,15 @@ class Job:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begins(self) -> None:
-        """In the thread that runs it."""
+        """Record the start. The thread that runs the job calls this."""
         self.threads.append(threading.get_ident())
         self.started = time.monotonic()
 
     def ends(self, outcomes: list[Outcome]) -> bool:
-        """Whether this is how it ended: the first to say so decides, its handler or its time limit."""
+        """End the job with these outcomes. Return False if it has ended already.
+
+        The handler's end and its time limit compete: the first call wins.
+        """
         with self._lock:
             if self.ended:
                 return False
@@ -74,7 +80,7 @@ class Job:
         )
 
     def stack(self) -> str:
-        """Where it stands now, as a traceback is written: its threads, and what its coroutine awaits."""
+        """Return the current traceback of the job's threads, and of the coroutine."""
         frames = sys._current_frames()
         parts = [_shown(frames[thread]) for thread in list(self.threads) if thread in frames]
         waiting, lines = self.coroutine, []
@@ -87,7 +93,7 @@ class Job:
 
 
 def _shown(frame: FrameType) -> str:
-    """A stack without the worker's own frames above the handler."""
+    """Return the stack as text, without the worker's frames above the handler."""
     found = traceback.extract_stack(frame)
     own = [place for place, entry in enumerate(found) if entry.filename.startswith(HERE)]
     return "".join(traceback.format_list(found[own[-1] + 1 if own else 0 :] or found[-1:]))

@@ -1,4 +1,4 @@
-"""What becomes of a message whose handler raised."""
+"""Verdicts: how to settle a message after its handler raised an exception."""
 
 from __future__ import annotations
 
@@ -18,15 +18,18 @@ from .registry import Handler
 logger = logging.getLogger("django_mqueue")
 
 DEFAULT_DELAY = 1.0
-"""Seconds, where a retry policy failed to give any."""
+"""Seconds to wait if a retry policy fails or gives an invalid delay."""
 UNCOUNTED_MOST = 10
-"""Attempts of one message that a worker does not count because the server ended their transaction."""
+"""Maximum number of attempts of one message that are not counted because the server ended their transaction."""
 UNCOUNTED_WAIT = ExponentialBackoff(first=0.05, factor=2, max=10, jitter=0.5)
-"""Seconds until such an attempt is repeated. The jitter keeps handlers that met once from meeting again."""
+"""Seconds until such an attempt is repeated. The jitter keeps handlers that blocked each other apart."""
 
 
 class Verdict(NamedTuple):
-    """``verb`` is ack, nack, reject or postpone; ``delay`` in seconds. ``unread``: the handler did not want it."""
+    """The way to settle a delivery: ``verb`` is ack, nack, reject or postpone; ``delay`` is in seconds.
+
+    ``unread``: the handler's filter did not match.
+    """
 
     verb: str
     delay: float = 0.0
@@ -37,7 +40,10 @@ class Verdict(NamedTuple):
 def judged(
     handler: Handler, delivery: Delivery, exception: BaseException, error: str | None = None
 ) -> Verdict:
-    """The verdict on a delivery by what its handler raised. ``error`` is kept with it instead of the traceback."""
+    """Return the verdict on a delivery for the exception of its handler.
+
+    ``error`` is stored instead of the traceback.
+    """
     if isinstance(exception, Postpone):
         return Verdict("postpone", _seconds(exception.delay))
     if isinstance(exception, Reject):
@@ -54,7 +60,11 @@ def judged(
 def all_judged(
     handler: Handler, deliveries: Iterable[Delivery], exception: BaseException, error: str | None = None
 ) -> dict[Delivery, Verdict]:
-    """The verdict on each. The retry policy is asked once for each attempt's number: they come again together."""
+    """Return the verdict on each delivery.
+
+    The retry policy is called once for each attempt's number, so that these messages are retried together. An attempt
+    is not counted if the server ended the transaction of an atomic handler.
+    """
     deliveries = list(deliveries)
     if deliveries and _undone(handler, exception) and (again := _uncounted(handler, deliveries, exception)):
         return dict.fromkeys(deliveries, again)
@@ -68,17 +78,17 @@ def all_judged(
 
 
 def _undone(handler: Handler, exception: BaseException) -> bool:
-    """Return whether the server's doing undid the handler's transaction: a closed connection, a deadlock, a lock wait.
+    """Return whether the server ended the handler's transaction: a closed connection, a deadlock, a lock wait.
 
-    After a lock wait timeout the server has undone one statement alone; the exception has undone the others.
+    After a lock wait timeout, the server has rolled back only one statement. The exception has rolled back the others.
     """
     return handler.atomic and (session.is_lost(exception) or session.is_retriable(exception))
 
 
 def _uncounted(handler: Handler, deliveries: list[Delivery], exception: BaseException) -> Verdict | None:
-    """Return the verdict that delivers them again without counting an attempt; None if they had too many of these."""
+    """Return a verdict that counts no attempt; None if the messages had too many such attempts."""
     partition = deliveries[0].hold.answering.context.partitions.get(deliveries[0].hold.ticket.partition)
-    if partition is None:  # Its lease is lost: no answer to these is taken.
+    if partition is None:  # The lease is lost: these deliveries are stale.
         return None
     times = 1 + max(partition.uncounted.get(delivery.offset, 0) for delivery in deliveries)
     if times > UNCOUNTED_MOST:
@@ -95,13 +105,13 @@ def _uncounted(handler: Handler, deliveries: list[Delivery], exception: BaseExce
 
 
 def describe(exception: BaseException) -> str:
-    """An exception as it is kept with the message: its own line first, then the traceback."""
+    """Return the exception as it is stored with the message: its own line first, then the traceback."""
     first = "".join(traceback.format_exception_only(exception)).strip()
     return f"{first}\n\n{''.join(traceback.format_exception(exception))}"
 
 
 def _backoff(handler: Handler, attempt: int, exception: BaseException) -> float | None:
-    """Seconds, or None for no more attempts."""
+    """Return the seconds to wait, or None for no retry."""
     try:
         wait = handler.retry(attempt, exception)
         return None if wait is None else _seconds(wait)

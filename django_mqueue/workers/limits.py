@@ -1,4 +1,4 @@
-"""Watching how long handlers take: those past their ``max_runtime`` have failed, those that hang are told of."""
+"""Time limits of handlers. A handler past its ``max_runtime`` has failed; a handler that seems to hang is logged."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ logger = logging.getLogger("django_mqueue")
 GRACE = 2.0
 """Seconds that an ``async`` handler has to end after it was cancelled."""
 LONG = 10
-"""Visibility timeouts after which a handler without a limit is told of, and again at each doubling."""
+"""A handler without a limit is logged after this many visibility timeouts, and again when its time has doubled."""
 
 
 class Limits:
-    """Looked at in each turn of a worker's loop; asks the database nothing, and calls nobody's code."""
+    """Checks the running handlers in each turn of a worker's loop. It makes no query and calls no code of the user."""
 
     def __init__(self, crew: Crew) -> None:
         self.crew = crew
         self._tell_at: dict[Job, float] = {}
 
     def look(self) -> None:
-        """Give up what has run too long, and warn of what seems to hang."""
+        """Give up handlers that have run too long, and log handlers that seem to hang."""
         now = time.monotonic()
         for job in self._running():
             ran = now - job.started
@@ -39,7 +39,7 @@ class Limits:
         self._tell_at = {job: at for job, at in self._tell_at.items() if job in self.crew.jobs}
 
     def next_in(self) -> float:
-        """Seconds until the next limit is reached."""
+        """Return the seconds until the next limit is reached."""
         now = time.monotonic()
         ends = [job.started + _limit(job) for job in self._running()]
         return max(min(ends, default=math.inf) - now, 0)
@@ -66,7 +66,7 @@ def _long(job: Job) -> float:
 
 
 def _overdue(job: Job, stack: str) -> list[Outcome]:
-    """The attempt has failed, of each message that its handler was given. (Asks the retry policy: the user's code.)"""
+    """Return a failed outcome for each message that the handler was given. This calls the user's retry policy."""
     error = TimeLimitExceeded(job.handler.max_runtime or 0)
     judged = dict(job.judged)
     given = [delivery for delivery in job.deliveries if delivery not in judged]

@@ -1,4 +1,4 @@
-"""The groups of a worker process: which of them it has joined, and which it is to join later."""
+"""The groups of a worker process: the groups that it has joined, and the groups that it joins later."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ logger = logging.getLogger("django_mqueue")
 
 
 class Members:
-    """The engines of a process. False when there is none left that may work.
+    """The engines of a process. False if no engine is left that may work.
 
-    ``joined``: those that work. ``starting``: those that could not join at the start, because another transaction had
-    rows of their group locked. ``ready`` is the caller's list of engines that may claim.
+    - ``joined``: the engines that work.
+    - ``starting``: the engines that could not join at the start, because another transaction had locked rows of their
+      group.
+    - ``ready``: the caller's list of the engines that may claim. This object changes it.
     """
 
     def __init__(self, using: str, handlers: Mapping[Engine, Handler], ready: list[Engine]) -> None:
@@ -33,7 +35,7 @@ class Members:
         return bool(self.joined or self.starting)
 
     def start(self) -> None:
-        """Join all groups. May be called again after a failure on the way."""
+        """Join all groups. May be called again after a failure."""
         for engine in self._handlers:
             if engine not in self.joined and engine not in self.starting:
                 with engine.resting_after_lock_wait():
@@ -43,7 +45,7 @@ class Members:
                     self._ready.remove(engine)
 
     def retire(self, engine: Engine, *, may_return: bool) -> None:
-        """Work no longer for a group. ``may_return``: it is joined again if somebody subscribes it again."""
+        """Stop the work for a group. ``may_return``: join the group again if it is subscribed again."""
         self.joined.pop(engine, None)
         engine.leave_feed()
         if engine in self._ready:
@@ -52,7 +54,7 @@ class Members:
             self._unsubscribed[engine] = None
 
     def join_if_due(self) -> None:
-        """Join the groups that somebody has subscribed again, or that could not be joined at the start."""
+        """Join the groups that were subscribed again, or that could not be joined at the start."""
         waiting = [*self._unsubscribed, *self.starting]
         if not waiting or time.monotonic() < self._again_at:
             return
@@ -73,6 +75,6 @@ class Members:
     def _join(self, engine: Engine) -> None:
         handler = self._handlers[engine]
         subscribe(handler.topic, handler.group, handler.start, using=self.using)
-        engine.leave_feed()  # An earlier try may have come that far.
+        engine.leave_feed()  # An earlier try may have joined the feed.
         engine.start()
         self.joined[engine] = None

@@ -1,4 +1,4 @@
-"""How a worker runs."""
+"""The options of a worker."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How to run; ``None`` is each handler's or setting's own. ``drain``: stop when nothing is left to do now.
+    """The options of a worker. None means the value of each handler or setting. Times are in seconds.
 
-    ``drain_timeout``: for how many seconds to wait then for what other workers have leased; None: two lease durations.
+    ``drain``: stop when nothing is left to do now. ``drain_timeout``: the wait for messages that other workers have
+    leased; None: two lease durations.
     """
 
     threads: int = 4

@@ -1,4 +1,4 @@
-"""The handlers of a project: ``@consumer`` and what it registers."""
+"""The handlers of a project: the decorator ``@consumer``, and the registry."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Handler:
     kinds: dict[str, Parser | None] | None = None
 
     def is_same_definition(self, other: Handler) -> bool:
-        """Whether both are one function, imported twice."""
+        """Return whether both are the same function, imported twice."""
         mine, others = _definition(self.function), _definition(other.function)
         return mine is not None and mine == others
 
@@ -76,24 +76,33 @@ def consumer(
     kinds: Kinds | None = None,
     start: Start = "earliest",
 ) -> Callable[[Function], Function]:
-    """Register a function as a group's handler of a topic's messages; ``runconsumer`` runs it.
+    """Register a function as the handler of a topic's messages for a group. ``runconsumer`` runs the handler.
 
-    The function takes one ``Delivery`` (a ``Message`` with ``extend``), and may be ``async``. Returning acks;
-    raising retries after ``retry(attempt)`` seconds until ``max_attempts`` attempts have failed, then dead-letters.
-    ``Retry``, ``Reject`` and ``Postpone`` may be raised to say more. ``retry`` may also take the exception, give None
-    for "no more", and be a list of waits. ``strict``: one message of a key at a time, in order; else up to
-    ``batch_size`` of a partition at once. ``atomic``: the handler's writes to the queue's database, its publishes and
-    the ack are one commit, so its effects happen once. ``batch``: the function takes a list of up to ``batch_size``
-    messages of one partition, which succeed or fail as one, or by ``BatchFailure``. ``filter``: headers and places in
-    the payload that must match, or a callable; what does not is acked unread. ``kinds``: the kinds taken, with what
-    parses their payloads; others are dead-lettered. ``concurrency``: how many of this handler run at once in a process
-    (default: as many as there are threads). ``visibility_timeout``: seconds that a delivery is kept from others; it
-    is extended while the handler runs, and cut short when its worker has died and another takes the partition.
-    ``max_runtime``: seconds (or a ``timedelta``) after which the attempt has failed; an ``async`` handler is cancelled,
-    a plain one is left to itself and changes nothing in the queue any more. None: no limit.
-    ``start``: where a new group begins, as for ``subscribe``. ``name``: for logs.
+    The function takes one ``Delivery`` (a ``Message`` with ``extend``), and may be ``async``. When it returns, the
+    message is acknowledged. When it raises, the message is retried; after ``max_attempts`` failed attempts it is
+    dead-lettered. It may raise ``Retry``, ``Reject`` or ``Postpone`` for another outcome.
 
-    Raises ``TypeError`` or ``ValueError`` for bad options, and ``HandlerError`` if the group has another handler
+    - ``name``: the handler's name in logs.
+    - ``batch_size``: the maximum number of messages of one partition that are in flight. Not used with ``strict``.
+    - ``concurrency``: the maximum number of calls at the same time in a process; default: the number of threads.
+    - ``strict``: deliver one message of a key at a time, in order.
+    - ``atomic``: the handler's writes to the queue's database, its publishes and the ack are one commit. So its effects
+      happen once.
+    - ``batch``: the function takes a list of up to ``batch_size`` messages of one partition. They succeed or fail
+      together, unless the function raises ``BatchFailure``.
+    - ``retry``: a policy, which takes the attempt's number and optionally the exception. It returns the wait in seconds
+      or as a ``timedelta``, or None for no retry. Instead of a policy, ``retry`` may be a list of waits, or None for no
+      retry.
+    - ``visibility_timeout``: seconds (or a ``timedelta``) for which no other worker gets the message. It is extended
+      while the handler runs. It ends early if the worker has died and another worker takes the partition.
+    - ``max_runtime``: seconds (or a ``timedelta``) after which the attempt has failed; None: no limit. An ``async``
+      handler is cancelled. Any other handler continues, but can no longer change anything in the queue.
+    - ``filter``: headers and paths into the payload that must match, or a callable. Other messages are acknowledged
+      unread.
+    - ``kinds``: the kinds that the handler takes, with parsers of their payloads. Other kinds are dead-lettered.
+    - ``start``: where a new group begins, as for ``subscribe``.
+
+    Raises ``TypeError`` or ``ValueError`` for invalid options, and ``HandlerError`` if the group has another handler
     for the topic.
     """
     names.check_topic(topic, topic_limit())
@@ -148,19 +157,19 @@ def consumer(
 
 
 def unregister(topic: str, group: str) -> None:
-    """Take a handler out again (tests do)."""
+    """Remove a handler from the registry, for tests."""
     _handlers.pop((topic, group), None)
 
 
 def autodiscover() -> None:
-    """Import ``consumers`` of every installed app, as Django's admin does with ``admin``."""
+    """Import the module ``consumers`` of every installed app, as Django's admin does with ``admin``."""
     autodiscover_modules("consumers")
 
 
 def handlers(chosen: list[str] | None = None) -> list[Handler]:
-    """All handlers, or those named as ``TOPIC`` or ``TOPIC:GROUP``, in a fixed order.
+    """Return all handlers, or the handlers that ``chosen`` names as ``TOPIC`` or ``TOPIC:GROUP``, in a fixed order.
 
-    Raises ``HandlerError`` for a name that no handler has, listing those there are.
+    Raises ``HandlerError`` for a name that no handler has.
     """
     known = [_handlers[key] for key in sorted(_handlers)]
     if not chosen:

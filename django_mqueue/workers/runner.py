@@ -1,4 +1,7 @@
-"""The loop of ``runconsumer``: claims, runs handlers in threads, answers; one database connection of its own."""
+"""The loop of ``runconsumer``: it claims messages, runs handlers in threads, and settles the deliveries.
+
+The loop uses one database connection, which no handler uses.
+"""
 
 from __future__ import annotations
 
@@ -38,11 +41,11 @@ logger = logging.getLogger("django_mqueue")
 RECONNECT_MAX = 2.0
 PAUSE_LEAST = 0.02
 LOCKED_PATIENCE = 10.0
-"""Seconds for which a worker that stops tries to give answers that another transaction has locked."""
+"""Seconds for which a stopping worker tries to settle deliveries that another transaction has locked."""
 
 
 class Runner:
-    """Runs handlers until told to stop."""
+    """Runs handlers until it is stopped."""
 
     def __init__(self, handlers: Sequence[Handler], options: RunOptions) -> None:
         self.options, self.using = options, conf.database(options.using)
@@ -70,26 +73,29 @@ class Runner:
         self._feed_at = -math.inf
         self._failures, self._last_success = 0, time.monotonic()
         self._more = False
-        self.left = 0  # When drained: messages that other workers have leased.
+        self.left = 0  # After a drain: messages that other workers have leased.
         self._left_since: float | None = None
 
     @property
     def counts(self) -> Counter[str]:
-        """What became of the messages, by verb."""
+        """Return the number of settled messages by verb."""
         return self._answers.counts
 
     @property
     def hanging(self) -> int:
-        """How many handlers still run that have been given up: their threads cannot be ended."""
+        """Return the number of handlers that were given up and still run. Their threads cannot be ended."""
         return len(self._crew.hanging)
 
     def stop(self) -> None:
-        """Take nothing new; finish what runs. May be called from a signal handler or another thread."""
+        """Claim nothing new, and finish what runs. May be called from a signal handler or another thread."""
         self._stopping = True
         self._crew.wake()
 
     def run(self) -> None:
-        """Work until stopped, drained, or one of the limits is reached. Raises what makes going on senseless."""
+        """Work until stopped, drained, or one of the limits is reached.
+
+        Raises the error that stopped the worker: ``MQueueError``, or ``DatabaseError`` if waiting does not help.
+        """
         refuse_in_transaction(self.using, "run consumers")
         deadline = None if self.options.max_seconds is None else time.monotonic() + self.options.max_seconds
         with (
@@ -117,7 +123,10 @@ class Runner:
         return self.options.max_messages is not None and self._started >= self.options.max_messages
 
     def _protected(self, step: object) -> bool:
-        """A step of the loop; when the server or the connection goes away, wait and let the caller try again."""
+        """Run a step of the loop, and return its result. If the database fails, wait and repeat the step.
+
+        While the worker stops, return True instead of repeating, so that the caller ends.
+        """
         while True:
             try:
                 self._see_to_connection()
@@ -133,13 +142,13 @@ class Runner:
                 log = logger.warning if self._failures == 1 else logger.debug
                 log("database trouble, trying again: %s", error)
                 session.discard(self.using)
-                self._feed_at = -math.inf  # What is remembered of the log is looked after first.
+                self._feed_at = -math.inf  # Read the log's tail in the next turn.
                 self._collect(min(0.05 * 2**self._failures, RECONNECT_MAX) * (0.5 + random.random() / 2))
                 if self._stopping and (step != self._wind_up or self._is_too_late()):
                     return True
 
     def _cycle(self) -> bool:
-        """One turn; True when draining is over."""
+        """Run one turn of the loop. Return True to end the loop: the drain is over, or no group is left."""
         self._answer()
         now = time.monotonic()
         if now >= self._feed_at or self._more:
@@ -159,14 +168,14 @@ class Runner:
         return False
 
     def _due_in(self) -> float:
-        """Seconds until a heartbeat, a renewal or an extension is due, however long the interval of looks is."""
+        """Return the seconds until a heartbeat, a renewal or an extension is due, independent of the poll interval."""
         due = [engine.membership.due_in() for engine in self._joined]
         if self._crew.jobs:
             due.append(self._answers.due_in())
         return max(min(due, default=math.inf), PAUSE_LEAST)
 
     def _tick_engines(self, *, membership_only: bool = False) -> None:
-        """What is due for each; one whose group was unsubscribed waits to be subscribed again, the others go on."""
+        """Do the due work of each engine. An engine whose group was unsubscribed waits until it is subscribed again."""
         for engine in list(self._joined):
             try:
                 with engine.resting_after_lock_wait():
@@ -180,7 +189,10 @@ class Runner:
             self._members.join_if_due()
 
     def _retire(self, engine: Engine, error: MQueueError) -> None:
-        """A fenced name ends the process: it is another's now. An unsubscribed group only rests."""
+        """Stop an engine. If its name is fenced, stop the process, because another worker has the name now.
+
+        If its group was unsubscribed, the engine can join again.
+        """
         logger.error("%s stops: %s", self._handlers[engine].name, error)
         self._members.retire(engine, may_return=isinstance(error, NotRegistered))
         self._sharing.ahead[engine].clear()
@@ -195,7 +207,10 @@ class Runner:
         return min(float(conf.get("POLL_INTERVAL", h.topic)) for h in self._handlers.values())
 
     def _silence(self) -> float:
-        """Seconds without a statement after which this worker stands still: its leases have run out then."""
+        """Return the seconds without a statement after which the server ends this worker's connection.
+
+        The worker's leases have expired by then.
+        """
         beats = max(float(conf.get("DISCOVERY_INTERVAL", h.topic)) for h in self._handlers.values())
         return max(2 * min(self._interval(), beats), self._lease())
 
@@ -206,8 +221,8 @@ class Runner:
         return len(self._crew.jobs) + self._sharing.waiting + len(self._answers.finished)
 
     def _at_work(self) -> int:
-        """Count handlers that run or may start now. A handler that has ended does not count while its answer waits."""
-        overdue = sum(outcome.overdue for outcome in self._answers.finished)  # These may still run.
+        """Count handlers that run or may start now. A handler that has ended does not count."""
+        overdue = sum(outcome.overdue for outcome in self._answers.finished)  # Their handlers may still run.
         return len(self._crew.jobs) + self._sharing.startable + overdue
 
     def _free(self) -> int:
@@ -217,7 +232,7 @@ class Runner:
         return max(free, 0)
 
     def _claim(self) -> int:
-        """Claim for the free threads, and ahead of them where handlers are quick."""
+        """Claim messages for the free threads, and claim ahead for quick handlers."""
         free, most = self._free(), UNLIMITED
         if self.options.max_messages is not None:
             most = self.options.max_messages - self._started - self._sharing.waiting
@@ -237,12 +252,12 @@ class Runner:
                 self._sharing.claimed(engine, len(got), time.monotonic() - began)
                 if len(jobs(got)) < start_now:
                     short.add(engine)
-            # Threads for which a claim got nothing are the other handlers'.
+            # The other handlers may use the threads for which a claim got nothing.
             claims = self._sharing.claims(self._free(), short) if short.intersection(claims) else {}
         return claimed
 
     def _take(self, deliveries: list[Delivery]) -> int:
-        """Start what was claimed for free threads; keep what was claimed ahead."""
+        """Start the messages that were claimed for free threads. Keep the messages that were claimed ahead."""
         for together in jobs(deliveries):
             if together[0].hold.handed:
                 self._submit(together)
@@ -256,13 +271,13 @@ class Runner:
         self._crew.start(Job(handler, deliveries))
 
     def _collect(self, timeout: float) -> None:
-        """Take the results that are there; wait for the first of them."""
+        """Collect the jobs that have ended. Wait up to ``timeout`` seconds for the first."""
         for job in self._crew.finished(timeout):
             self._sharing.ended(job)
             self._answers.finished += job.outcomes
 
     def _answer(self) -> None:
-        """Answer what is finished and start what was claimed ahead."""
+        """Settle the outcomes, and start messages that were claimed ahead."""
         self._collect(0)
         self._look_at_limits()
         returning = {self._sharing.engine_of(outcome.delivery) for outcome in self._answers.due()}
@@ -271,7 +286,9 @@ class Runner:
             self._sharing.hold_back(self._sharing.engine_of(delivery))
         for outcome in self._answers.finished:
             if outcome.delivery.hold.alone and not outcome.overdue:
-                self._dispatch.let_others_run(outcome.delivery)  # Its handler has ended; its answer waits.
+                self._dispatch.let_others_run(
+                    outcome.delivery
+                )  # Its handler has ended, but it is not settled.
 
     def _start_ahead(self, delivery: Delivery) -> None:
         self._sharing.ahead[self._sharing.engine_of(delivery)].remove(delivery)
@@ -279,7 +296,7 @@ class Runner:
             self._submit([delivery])
 
     def _look_at_limits(self) -> None:
-        """Give up handlers that take too long. Threads cannot be ended; a process can, to be started anew."""
+        """Give up handlers that run too long. If too many hang, stop: only a restart ends their threads."""
         self._limits.look()
         if self.hanging >= self._crew.most_hanging and self._error is None:
             self._error = TooManyHanging(self.hanging)
@@ -287,7 +304,7 @@ class Runner:
             logger.error("%s", self._error)
 
     def _is_drained(self) -> bool:
-        """Look everywhere once more: the tail, all partitions, leases that nobody holds."""
+        """Return whether no work is left, after a search of the tail, all partitions and free leases."""
         if self._feed.tick():
             return False
         work = False
@@ -306,7 +323,10 @@ class Runner:
         return self._has_waited_for(left)
 
     def _has_waited_for(self, left: int) -> bool:
-        """Whether to give up ``left`` messages. If a dead worker leased them, this worker soon takes them over."""
+        """Return whether to give up ``left`` messages that other workers have leased.
+
+        If such a worker is dead, this worker soon takes over its leases.
+        """
         if self._left_since is None:
             logger.info("drain: waiting for messages that other workers have leased: %s", left)
             self._left_since = time.monotonic()
@@ -316,7 +336,7 @@ class Runner:
         return bool(self.left)
 
     def _finish(self) -> None:
-        """Let running handlers end, answer them, give back the rest, leave the group."""
+        """Let running handlers end, settle their deliveries, give back the other deliveries, and leave the groups."""
         deadline = math.inf
         while self._crew.jobs or not self._answers.all_locked:
             if self._protected(self._wind_up):
@@ -335,7 +355,10 @@ class Runner:
                 session.discard(self.using)
 
     def _is_too_late(self) -> bool:
-        """The database is away since the leases ran out, and nothing runs: what is left to answer is not ours."""
+        """Return whether the leases have expired during an outage of the database, and nothing runs.
+
+        The outcomes that wait are then stale.
+        """
         away = time.monotonic() - self._last_success
         return away > self._lease() and not self._crew.jobs
 

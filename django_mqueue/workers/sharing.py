@@ -1,4 +1,4 @@
-"""Sharing a worker's threads among its handlers: which of them start, which claim, and how many messages ahead."""
+"""Shares of a worker's threads for its handlers: starts, claims, and the number of messages to claim ahead."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from .jobs import Job
 from .registry import Handler
 
 WORTH = 0.05
-"""Seconds of work to claim ahead: a claim takes a few milliseconds, for which quick handlers would wait."""
+"""Seconds of work to claim ahead. A claim takes a few milliseconds, and quick handlers would wait for it."""
 MOST = 100
-"""Messages claimed ahead in a process."""
+"""Maximum number of messages that a process claims ahead."""
 REST = 0.02
-"""Seconds for which a handler whose claim got nothing keeps no thread from the others."""
+"""Seconds for which no thread is kept free for a handler whose claim got nothing."""
 
 
 class Sharing:
-    """Shares the threads of ``crew`` by the time that handlers use. ``engines`` are the handlers that run now.
+    """Shares the threads of ``crew`` by the time that handlers use. ``engines``: the handlers that run now.
 
-    Only messages that were claimed ahead can start without a claim. So a thread stays free for a handler whose turn
-    it is and that has none claimed: one with slow calls, a batch handler, one that has just got work.
+    Only messages that were claimed ahead can start without a claim. So a thread stays free for a handler that has its
+    turn but no claimed message. Such a handler has slow calls, takes batches, or has just got work.
     """
 
     def __init__(self, engines: Sequence[Engine], handlers: Mapping[Engine, Handler], crew: Crew) -> None:
@@ -45,7 +45,7 @@ class Sharing:
 
     @property
     def waiting(self) -> int:
-        """How many messages are claimed and wait for a thread."""
+        """Return the number of claimed messages that wait for a thread."""
         return sum(map(len, self.ahead.values()))
 
     @property
@@ -54,32 +54,32 @@ class Sharing:
         return sum(len(self.ahead[engine]) for engine in self.engines if self._room(engine) > 0)
 
     def ended(self, job: Job) -> None:
-        """Count the time of a call that has ended."""
+        """Charge the handler for the time of a call that has ended."""
         self._turns.ended(self.engine_of(job.deliveries[0]), job.seconds)
 
     def claimed(self, engine: Engine, count: int, seconds: float) -> None:
-        """Count the time of a claim. One that got nothing, though there seems to be work, is not repeated at once."""
+        """Charge the handler for the time of a claim. If the claim got nothing, do not repeat it at once."""
         self._turns.charge(engine, seconds)
         if not count and engine.has_work:
             self.rest([engine])
 
     def rest(self, engines: Iterable[Engine]) -> None:
-        """Keep no thread free for handlers that cannot claim now: their groups are paused or locked, say."""
+        """Keep no thread free for handlers that cannot claim now. Their groups may be paused or locked."""
         for engine in engines:
             self._rest_until[engine] = time.monotonic() + REST
 
     def hold_back(self, engine: Engine) -> None:
-        """Start nothing of a handler for a moment: another transaction has locked what was claimed ahead."""
+        """Start no message of a handler for a moment, because another transaction has locked its claimed messages."""
         self._held_until[engine] = time.monotonic() + LOCKED_FOR
 
     def can_start(self, free: int) -> bool:
-        """Whether something claimed ahead may start now."""
+        """Return whether a message that was claimed ahead may start now."""
         return free > 0 and any(self.ahead[engine] and self._room(engine) > 0 for engine in self.engines)
 
     def starting(self, free: int, returning: Collection[Engine]) -> list[Delivery]:
-        """Choose which of the messages claimed ahead start now, on ``free`` threads.
+        """Return the messages claimed ahead that start now, on ``free`` threads.
 
-        ``returning``: handlers whose calls have ended and are not answered yet. The answers may make work for them.
+        ``returning``: handlers whose calls have ended and are not settled yet. Settling them may give them new work.
         """
         contenders = {}
         for engine in self.engines:
@@ -93,9 +93,9 @@ class Sharing:
         ]
 
     def claims(self, free: int, but: Collection[Engine] = ()) -> dict[Engine, tuple[int, int]]:
-        """Which handlers may claim, in this order: for how many of the ``free`` threads, and how many ahead.
+        """Return the handlers that may claim, in order, each with two numbers: for the ``free`` threads, and ahead.
 
-        ``but``: handlers whose claim has got less than their share.
+        ``but``: handlers whose claim got less than their share.
         """
         working = [engine for engine in self.engines if engine not in but and self._has_work(engine)]
         contenders = {
@@ -121,9 +121,10 @@ class Sharing:
         return found
 
     def _ahead(self, engine: Engine, share: int, filled: float, spent: float) -> int:
-        """How many messages to claim beyond the ``share`` that starts at once: the work of one turn at most.
+        """Return how many messages to claim beyond the ``share`` that starts at once: at most the work of one turn.
 
-        A handler whose turn has not come claims more when half of what was claimed ahead has started.
+        A handler with more than half of its own limit claimed ahead gets 0. So does a handler without a ``share`` if
+        more than half of the process's limit is claimed ahead.
         """
         most, claimed = self._most_ahead(engine), len(self.ahead[engine])
         own = (
@@ -135,7 +136,7 @@ class Sharing:
         return max(min(room, own - claimed, self._turns.calls_left(engine, spent)), 0)
 
     def _filled(self) -> float:
-        """What part of the messages to claim ahead is claimed, without handlers that have reached their limit."""
+        """Return the part of the process's limit that is claimed ahead, without handlers at their concurrency limit."""
         return sum(
             len(self.ahead[engine]) / most
             for engine in self.engines
@@ -143,7 +144,10 @@ class Sharing:
         )
 
     def _most_ahead(self, engine: Engine) -> int:
-        """Slow handlers get nothing ahead: another worker may be free before they are. Nor do batch handlers."""
+        """Return the maximum number of messages to claim ahead: 0 for slow handlers and batch handlers.
+
+        Another worker may be free before a slow handler is.
+        """
         average = self._turns.average(engine)
         if engine.batch or average >= WORTH:
             return 0
@@ -153,14 +157,14 @@ class Sharing:
         return self._rest_until.get(engine, -math.inf) <= time.monotonic() and engine.has_work
 
     def _room(self, engine: Engine) -> int:
-        """How many more calls of this handler may start now."""
+        """Return how many more calls of this handler may start now."""
         if engine.resting or self._held_until.get(engine, -math.inf) > time.monotonic():
             return 0
         concurrency = self.handlers[engine].concurrency
         return UNLIMITED if concurrency is None else max(concurrency - self.crew.running[engine.answering], 0)
 
     def _running(self) -> dict[Engine, list[float]]:
-        """For how many seconds each handler's calls have been running."""
+        """Return the seconds for which each handler's calls have been running."""
         now, found = time.monotonic(), dict[Engine, list[float]]()
         for job in self.crew.jobs:
             found.setdefault(self.engine_of(job.deliveries[0]), []).append(max(now - job.started, 0.0))

@@ -1,4 +1,4 @@
-"""What a run needs around it: system packages, a virtual environment, a private database server.
+"""The environment of a run: system packages, a virtual environment, a private database server.
 
-Only the standard library, and nothing of this project: it runs before anything is installed.
+These modules use only the standard library and each other, because they run before anything is installed.
 """

@@ -1,4 +1,4 @@
-"""A browser without a window, and the driver that steers it, for the tests of the pages."""
+"""A headless browser and its driver, for the tests of the pages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .system_packages import Need, program, provide
 
 @dataclass(frozen=True)
 class Browser:
-    """Paths of the two programs; they come from one source package, so their versions fit."""
+    """Paths of the two programs. Both come from one source package, so their versions match."""
 
     chromium: str
     driver: str
@@ -24,7 +24,7 @@ def for_browser() -> list[Need]:
 
 
 def browser() -> Browser:
-    """The browser, installed if it is missing. Raises ``EnvironmentProblem`` where it cannot be."""
+    """Return the browser, and install it if it is missing. Raises ``EnvironmentProblem`` if that fails."""
     provide(for_browser())
     chromium, driver = program("chromium"), program("chromedriver")
     if not chromium or not driver:

@@ -1,4 +1,4 @@
-"""The database of a run: the one that ``DATABASE_URL`` names, or a private server for as long as it takes."""
+"""The database of a run: the database in ``DATABASE_URL``, or a private server that ends with the run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FLAVOURS: dict[str, Callable[[], Flavour]] = {"mariadb": mariadb, "mysql": mysql
 
 @contextmanager
 def database(kind: str = "mariadb") -> Iterator[str]:
-    """Its URL."""
+    """Yield the URL of the database. ``kind``: the product of a private server, ``mariadb`` or ``mysql``."""
     given = os.environ.get("DATABASE_URL")
     if given:
         step("using the database that DATABASE_URL names")

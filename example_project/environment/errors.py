@@ -1,15 +1,15 @@
-"""What can go wrong, told to a person."""
+"""Errors of the environment. Their texts are for users."""
 
 from __future__ import annotations
 
 
 class EnvironmentProblem(Exception):
-    """Something that is needed cannot be had. The text says what, and what to do."""
+    """A requirement is not available. The text says which one, and what to do."""
 
 
 class CommandFailed(EnvironmentProblem):
-    """A program ended badly; the text holds the end of what it wrote."""
+    """A program failed. The text holds the end of its output."""
 
 
 class ServerFailed(EnvironmentProblem):
-    """A database server did not start, or did not stay."""
+    """A database server did not start, or did not stay alive."""

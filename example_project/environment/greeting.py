@@ -1,4 +1,4 @@
-"""What a MySQL or MariaDB says first to whoever connects: that it is ready, and its version."""
+"""The first packet that MySQL and MariaDB send to a client: the server is ready, and its version."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _HEADER, _PROTOCOL = 4, 10
 
 
 def version(path: Path) -> str | None:
-    """The version of the server at this socket, or None while it does not serve."""
+    """Return the version of the server at this socket, or None if it does not serve yet."""
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(5)

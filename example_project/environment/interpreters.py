@@ -1,4 +1,4 @@
-"""The Pythons of this machine."""
+"""The Python interpreters of this machine."""
 
 from __future__ import annotations
 
@@ -58,13 +58,16 @@ class _Look:
 
 
 def running() -> Interpreter:
-    """The one that runs this; of a virtual environment, the one that it was made from."""
+    """Return the interpreter of this process. In a virtual environment, return its base interpreter."""
     path = getattr(sys, "_base_executable", None) or sys.executable
     return Interpreter(Path(path), sys.version_info[:3])
 
 
 def newest_other(than: Interpreter) -> Interpreter | None:
-    """The newest supported one that is newer, and able to make a virtual environment."""
+    """Return the newest supported interpreter that is newer than ``than``, or None.
+
+    The interpreter must have its headers, and must be able to make a virtual environment.
+    """
     for minor in SUPPORTED:
         if minor == than.minor:
             return None
@@ -84,7 +87,7 @@ def _candidates(minor: str) -> list[Path]:
 
 
 def _probe(path: Path) -> _Look | None:
-    """What an interpreter says about itself; None when it does not run (a pyenv shim of an inactive version)."""
+    """Return the properties of an interpreter, or None if it does not run (a pyenv shim of an inactive version)."""
     try:
         done = subprocess.run([path, "-c", _PROBE], capture_output=True, text=True, timeout=60, check=True)
         said = json.loads(done.stdout)

@@ -1,4 +1,4 @@
-"""How a launcher ends: with an exit code, and without a traceback for what a person can put right."""
+"""The end of a launcher: an exit code, and no traceback for problems that the user can fix."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .say import complain
 
 
 def launch(main: Callable[[list[str]], int]) -> NoReturn:
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # a second for each of hundreds of processes
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # Saves a second in each of hundreds of processes.
     end_cleanly_when_told()
     try:
         sys.exit(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""Where things are in a clone."""
+"""Paths in a clone."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCAL = ROOT / ".local"
-"""Everything that the launchers make. Deleting it costs time, nothing else."""
+"""All files that the launchers make. If you delete them, the launchers make them again."""
 
 
 def make(directory: Path) -> Path:
-    """The directory, existing."""
+    """Create the directory if necessary, and return it."""
     directory.mkdir(parents=True, exist_ok=True)
     return directory

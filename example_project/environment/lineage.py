@@ -1,4 +1,4 @@
-"""A child that ends when its parent does, however the parent ended."""
+"""End a child process when its parent ends, whatever ended the parent."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent(number: signal.Signals = signal.SIGTERM) -> Callable[[], None] | None:
-    """For ``Popen(preexec_fn=…)``: ask the kernel for a signal at the parent's end. None where it cannot."""
+    """Return a function for ``Popen(preexec_fn=…)`` that asks the kernel for a signal when the parent ends.
+
+    Return None if the system is not Linux.
+    """
     if not sys.platform.startswith("linux"):
         return None
-    libc = ctypes.CDLL(None, use_errno=True)  # loaded before the fork: nothing may be imported after it
+    libc = ctypes.CDLL(None, use_errno=True)  # Load it before the fork: imports are unsafe after it.
     parent = os.getpid()
 
     def ask() -> None:

@@ -1,4 +1,7 @@
-"""File locks: one maker at a time, and a sign that a directory is in use. The kernel drops them at any death."""
+"""File locks: they allow one writer at a time, and mark a directory as in use.
+
+The kernel releases a lock when its process ends.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from .layout import make
 
 
 def try_lock(path: Path) -> int | None:
-    """Lock and return the open file's number, or None when another holds it. Closing unlocks."""
+    """Lock the file and return its descriptor, or None if another process holds the lock. Closing unlocks."""
     number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -24,7 +27,7 @@ def try_lock(path: Path) -> int | None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Wait for the lock, and hold it."""
+    """Wait for the lock, and hold it during the block."""
     make(path.parent)
     number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

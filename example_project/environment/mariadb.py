@@ -1,4 +1,4 @@
-"""MariaDB, of the system's package."""
+"""MariaDB from the system's package."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class MariaDB:
 
 
 def mariadb() -> MariaDB:
-    """Installed if it was missing."""
+    """Return MariaDB, and install it if it is missing. Raises ``EnvironmentProblem`` if that fails."""
     provide(for_mariadb())
     server, installer = program("mariadbd"), program("mariadb-install-db")
     if not server or not installer:

@@ -1,4 +1,4 @@
-"""MySQL, unpacked into ``.local``: bookworm has no package of it, Debian's unstable suite has."""
+"""MySQL, unpacked into ``.local``: Debian bookworm has no package of it, but Debian unstable does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PACKAGE = "mysql-server-core"
 
 @dataclass(frozen=True)
 class MySQL:
-    """Started through its own loader with its own libraries, which are newer than the system's."""
+    """Runs with its own loader and its own libraries, which are newer than the system's."""
 
     root: Path
     kind: str = "mysql"
@@ -45,12 +45,12 @@ class MySQL:
         ]
 
     def _libraries(self) -> Path:
-        """``usr/lib/x86_64-linux-gnu``, or whatever the architecture calls it."""
+        """Return the directory of the libraries: ``usr/lib/x86_64-linux-gnu``, or its name on this architecture."""
         for loader in (self.root / "usr" / "lib").glob("*/ld-linux*.so*"):
             return loader.parent
         raise EnvironmentProblem(f"no loader in {self.root}: delete that directory and run again")
 
 
 def mysql() -> MySQL:
-    """Downloaded if need be. Raises ``EnvironmentProblem`` with the reason where it cannot be had."""
+    """Return MySQL, and download it if necessary. Raises ``EnvironmentProblem`` with the reason if that fails."""
     return MySQL(unpacked(PACKAGE))

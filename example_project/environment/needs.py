@@ -1,4 +1,4 @@
-"""What a virtual environment with mysqlclient, and a MariaDB, need of the system."""
+"""The system packages for a virtual environment with mysqlclient, and for MariaDB."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .system_packages import Need, program
 
 
 def for_building(python: Interpreter) -> list[Need]:
-    """mysqlclient comes as source: a compiler, the client library and Python's headers."""
+    """Return the packages that build mysqlclient: a compiler, the client library and Python's headers."""
     return [
         Need("a C compiler", "gcc", lambda: bool(shutil.which("gcc") or shutil.which("cc"))),
         Need("the C library's headers", "libc6-dev", lambda: Path("/usr/include/stdio.h").exists()),
@@ -23,7 +23,7 @@ def for_building(python: Interpreter) -> list[Need]:
 
 
 def for_mariadb() -> list[Need]:
-    """The server itself, without the package that would run it as a service."""
+    """Return the packages of the server, without the package that runs it as a service."""
     return [
         Need("the MariaDB server", "mariadb-server-core", lambda: bool(program("mariadbd"))),
         Need("MariaDB's installer", "mariadb-server-core", lambda: bool(program("mariadb-install-db"))),
@@ -32,7 +32,7 @@ def for_mariadb() -> list[Need]:
 
 
 def _has_client_library() -> bool:
-    """As mysqlclient's own build looks for it."""
+    """Search for the library as mysqlclient's own build does."""
     if not shutil.which("pkg-config"):
         return False
     return any(

@@ -1,4 +1,4 @@
-"""Running other programs."""
+"""Run other programs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .layout import ROOT
 from .lineage import die_with_parent
 
 PATIENCE = 30.0
-"""Seconds that a program gets to end after it was asked to."""
+"""Seconds in which a program must end after a signal."""
 
 
 def run(argv: Sequence[str | Path], *, env: Mapping[str, str] | None = None, cwd: Path = ROOT) -> str:
-    """Run quietly and return the output. Raises ``CommandFailed`` with the end of the output."""
+    """Run a program and return its output. Raises ``CommandFailed`` with the end of the output."""
     words = [str(word) for word in argv]
     try:
         done = subprocess.run(
@@ -43,11 +43,12 @@ def run(argv: Sequence[str | Path], *, env: Mapping[str, str] | None = None, cwd
 def forward(
     argv: Sequence[str | Path], *, env: Mapping[str, str], cwd: Path = ROOT, output: Path | None = None
 ) -> int:
-    """Run in the foreground, output and all, and return the exit code (128 + n for a signal).
+    """Run a program in the foreground and return its exit code (128 + n for signal n).
 
-    ``output``: the file that takes the output instead.
-    Ctrl-C reaches the program from the terminal: it is waited for. When this process is told to end, or
-    is killed, the program is told too.
+    ``output``: a file for the program's output, instead of the terminal.
+
+    The program gets Ctrl-C from the terminal, and this function waits for its end. If this process gets SIGTERM or is
+    killed, the program gets SIGTERM.
     """
     with output.open("wb") if output else nullcontext() as file:
         child = subprocess.Popen(
@@ -79,16 +80,16 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 
 def end_cleanly_when_told() -> None:
-    """SIGTERM and SIGHUP unwind the stack, so that what was started is stopped."""
+    """Make SIGTERM and SIGHUP raise ``SystemExit``, so that ``finally`` blocks stop all children."""
 
     def unwind(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
     for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores it.
             signal.signal(number, unwind)
 
 
 def with_database(url: str) -> dict[str, str]:
-    """This process's variables and ``DATABASE_URL``."""
+    """Return this process's environment with ``DATABASE_URL``."""
     return {**os.environ, "DATABASE_URL": url}

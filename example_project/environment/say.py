@@ -1,4 +1,4 @@
-"""What the launchers tell."""
+"""Messages of the launchers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ WIDTH = 100
 
 
 def step(text: str) -> None:
-    """One line about what happens now."""
+    """Print one line about the current step."""
     print(f"==> {text}", flush=True)
 
 
@@ -18,7 +18,7 @@ def complain(text: str) -> None:
 
 
 def banner(lines: list[str]) -> str:
-    """Lines in a frame that nobody overlooks."""
+    """Return the lines in a conspicuous frame."""
     folded = [part for line in lines for part in textwrap.wrap(line, WIDTH) or [""]]
     width = max(len(line) for line in folded)
     bar = "!" * (width + 6)

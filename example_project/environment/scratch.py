@@ -1,4 +1,4 @@
-"""A directory for one server's life. What a killed run left behind is removed by the next."""
+"""A directory for one server. The next run removes the directories of killed runs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ from .locks import locked, try_lock
 
 HOME = LOCAL / "servers"
 SOCKET_PATH_MAX = 107 - len(".lock")
-"""The kernel's limit for a socket's path, with room for the lock file that MySQL puts beside it."""
+"""The kernel's limit for a socket's path, less the suffix of the lock file that MySQL puts next to it."""
 
 
 @dataclass(frozen=True)
 class Scratch:
-    """``lock`` is an open, locked file: who holds it, or inherited it, says that the directory is in use."""
+    """The directories of one server.
+
+    ``lock``: the descriptor of a locked file. While a process holds or has inherited it, the directory is in use.
+    """
 
     directory: Path
     sockets: Path
@@ -37,7 +40,7 @@ class Scratch:
 
 @contextmanager
 def scratch(kind: str, home: Path = HOME) -> Iterator[Scratch]:
-    """A fresh directory, removed at the end."""
+    """Create a new directory, and remove it after the block."""
     with locked(make(home) / ".lock"):
         _remove_abandoned(home)
         directory = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=home))
@@ -61,7 +64,7 @@ def _remove_abandoned(home: Path) -> None:
         except (
             FileNotFoundError,
             NotADirectoryError,
-        ):  # its owner removes it at this moment; the home's lock
+        ):  # Its owner is removing it, or this is the home's lock file.
             continue
         if lock is not None:
             _remove(directory)

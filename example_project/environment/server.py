@@ -1,4 +1,4 @@
-"""A private database server: started, stopped, killed and started again; never left behind."""
+"""A private database server: it can be stopped, killed and started again, and never outlives its run."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from .scratch import HOME, Scratch, scratch
 
 DATABASE = "mqueue"
 START, STOP = 90.0, 90.0
-"""Seconds that a server gets."""
+"""Seconds in which a server must start, and stop."""
 _INIT = f"CREATE DATABASE IF NOT EXISTS {DATABASE} CHARACTER SET utf8mb4;\n"
 
 
 class Flavour(Protocol):
-    """How one product is installed and run."""
+    """The commands that install and run one database product."""
 
     @property
     def kind(self) -> str: ...
 
     def initialise(self, data: Path) -> list[str]:
-        """The command that makes a data directory."""
+        """Return the command that creates a data directory."""
 
     def serve(self, data: Path) -> list[str]:
-        """The command that serves it; socket and the rest are added."""
+        """Return the command that serves it. The caller adds the socket and other options."""
 
 
 COMMON = [
@@ -45,7 +45,7 @@ COMMON = [
     "--skip-name-resolve",
     "--performance-schema=OFF",
     "--innodb-buffer-pool-size=256M",
-    "--innodb-flush-log-at-trx-commit=2",  # handed to the system at each commit: a killed server loses nothing
+    "--innodb-flush-log-at-trx-commit=2",  # A commit reaches the system: a killed server loses nothing.
     "--max-connections=400",
     "--max-allowed-packet=64M",
     "--character-set-server=utf8mb4",
@@ -54,7 +54,7 @@ COMMON = [
 
 @dataclass
 class PrivateServer:
-    """Reached by its socket alone. ``start`` after ``stop`` or ``kill`` finds the data as they were."""
+    """A server that is reachable only by its socket. ``start`` after ``stop`` or ``kill`` finds the same data."""
 
     flavour: Flavour
     place: Scratch
@@ -64,7 +64,7 @@ class PrivateServer:
     _watchdog: subprocess.Popen[str] | None = field(default=None, repr=False)
 
     def url(self, name: str = DATABASE) -> str:
-        """What ``DATABASE_URL`` has to be."""
+        """Return the value for ``DATABASE_URL``."""
         return f"mysql://root@localhost/{name}?unix_socket={quote(str(self.place.socket), safe='/')}"
 
     def initialise(self) -> None:
@@ -72,13 +72,16 @@ class PrivateServer:
         run(self.flavour.initialise(self.place.data), cwd=self.place.directory, env=self._environment())
 
     def _environment(self) -> dict[str, str]:
-        """With a place for temporary files of its own: a starting server deletes those that another left there."""
+        """Return the environment, with a private directory for temporary files.
+
+        A starting server deletes the temporary files of other servers in a shared directory.
+        """
         temporary = self.place.directory / "tmp"
         temporary.mkdir(exist_ok=True)
         return {**os.environ, "TMPDIR": str(temporary)}
 
     def start(self) -> None:
-        """Returns when it serves. Raises ``ServerFailed`` with the end of its log."""
+        """Start the server, and return when it serves. Raises ``ServerFailed`` with the end of its log."""
         if self._watchdog:
             raise ServerFailed(f"this {self.flavour.kind} was started already")
         for stale in ("s", "s.lock"):
@@ -103,7 +106,7 @@ class PrivateServer:
                 stderr=log,
                 text=True,
                 pass_fds=(self.place.lock,),
-                start_new_session=True,  # Ctrl-C is for who runs this, not for the server
+                start_new_session=True,  # Ctrl-C must not reach the server.
             )
         try:
             self.pid = int(self._line(START) or 0)
@@ -113,11 +116,11 @@ class PrivateServer:
             raise
 
     def stop(self) -> None:
-        """SIGTERM: it finishes what it does. Nothing happens when it does not run."""
+        """Send SIGTERM: the server shuts down in order. Do nothing if it does not run."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL: a crash."""
+        """Send SIGKILL, as in a crash."""
         self._end(signal.SIGKILL)
 
     def restart(self, number: signal.Signals = signal.SIGTERM) -> None:
@@ -137,7 +140,7 @@ class PrivateServer:
         self.version = found
 
     def _line(self, seconds: float) -> str | None:
-        """The watchdog's next word; None when it says nothing in time. '' when it is gone."""
+        """Return the watchdog's next line, None if it writes none in time, or '' if it has ended."""
         assert self._watchdog is not None
         assert self._watchdog.stdout is not None
         if not select.select([self._watchdog.stdout], [], [], seconds)[0]:
@@ -152,7 +155,7 @@ class PrivateServer:
         try:
             watchdog.stdin.write(f"{number.name}\n")
             watchdog.stdin.close()
-        except BrokenPipeError:  # the server has ended, and its watchdog with it
+        except BrokenPipeError:  # The server and its watchdog have ended.
             pass
         watchdog.wait(STOP)
         assert watchdog.stdout
@@ -164,7 +167,10 @@ class PrivateServer:
 def private_server(
     flavour: Flavour, home: Path = HOME, further: Sequence[str] = ()
 ) -> Iterator[PrivateServer]:
-    """A new, empty server for as long as the block runs. ``further`` options come last, and so before all others."""
+    """Run a new, empty server during the block.
+
+    ``further``: options that come last, so they override all others.
+    """
     with scratch(flavour.kind, home) as place:
         server = PrivateServer(flavour, place, further)
         server.initialise()

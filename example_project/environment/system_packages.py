@@ -1,4 +1,4 @@
-"""Installing missing system packages with apt."""
+"""Install missing system packages with apt."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .say import complain, step
 
 @dataclass(frozen=True)
 class Need:
-    """Something that the system must have, the Debian package that brings it, and how to see that it is there."""
+    """A requirement of the system, the Debian package that contains it, and a test for its presence."""
 
     what: str
     package: str
@@ -23,7 +23,7 @@ class Need:
 
 
 def provide(needs: Sequence[Need]) -> None:
-    """Install what is missing. None of these packages holds a service, so none is started or enabled."""
+    """Install what is missing. None of these packages contains a service, so none is started or enabled."""
     missing = [need for need in needs if not need.is_there()]
     if not missing:
         return
@@ -62,6 +62,6 @@ def _as_root(command: str) -> list[str]:
 
 
 def program(name: str) -> str | None:
-    """The program's path; unlike a user's PATH this looks where administrators' programs are too."""
+    """Return the program's path. The search includes the directories of administrators' programs."""
     places = [os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"]
     return shutil.which(name, path=os.pathsep.join(places))

@@ -1,4 +1,4 @@
-"""Debian packages of the unstable suite, downloaded and unpacked beside the system: no root, apt's state untouched."""
+"""Debian packages of the unstable suite, unpacked into a private directory: no root, apt's state untouched."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from .say import step
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 MIRROR = "http://deb.debian.org/debian"
-"""Debian's own address, where the system names no mirror. Packages are signed; plain HTTP is apt's custom."""
+"""Debian's own address, if the system names no mirror. Packages are signed, so apt usually uses plain HTTP."""
 
 
 def unpacked(package: str) -> Path:
-    """The directory that holds the package and all that it depends on. Once there it is used as it is:
-    the suite is rolling, so another download would be another version."""
+    """Return the directory that holds the package and its dependencies.
+
+    An existing directory is used as it is: the suite is rolling, so another download would be another version.
+    """
     home = LOCAL / "unpacked" / f"{package}-{_architecture()}"
     root = home / "root"
     with locked(home.with_suffix(".lock")):
@@ -62,7 +64,7 @@ def _download(package: str, state: Path) -> list[Path]:
         "Dir::Cache": state / "cache",
         "Acquire::Languages": "none",
         "Acquire::Retries": "3",
-        "APT::Sandbox::User": "root",  # the directory need not be readable to apt's own user
+        "APT::Sandbox::User": "root",  # apt's own user may not be able to read the directory.
         "Debug::NoLocking": "true",
     }
     configuration = state / "apt.conf"
@@ -74,7 +76,7 @@ def _download(package: str, state: Path) -> list[Path]:
 
 
 def _mirror() -> str:
-    """The mirror that this system already uses, if it is a Debian."""
+    """Return the mirror that this system already uses, if it is a Debian."""
     wanted = ["Created-By: Packages", "Origin: Debian", "Label: Debian"]
     lines = run(["apt-get", "indextargets", "--format", "$(REPO_URI)", *wanted]).split()
     return lines[0].rstrip("/") if lines else MIRROR

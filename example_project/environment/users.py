@@ -7,5 +7,5 @@ import pwd
 
 
 def as_me() -> list[str]:
-    """Servers refuse root unless it is named."""
+    """Return the option that names the user: servers refuse to run as root without it."""
     return [f"--user={pwd.getpwuid(os.geteuid()).pw_name}"] if os.geteuid() == 0 else []

@@ -1,4 +1,4 @@
-"""Virtual environments in the clone: made once, renewed when ``pyproject.toml`` has changed."""
+"""Virtual environments in the clone: created once, and renewed when ``pyproject.toml`` has changed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .system_packages import provide
 
 @dataclass(frozen=True)
 class Pins:
-    """Versions of what the project asks for, narrower than it does."""
+    """Versions of requirements, narrower than the project's own."""
 
     name: str
     requirements: tuple[str, ...]
@@ -28,9 +28,9 @@ class Pins:
 
 @dataclass(frozen=True)
 class VirtualEnvironment:
-    """One for each interpreter and Django: ``django`` is its minor version, as in ``5.2``.
+    """A virtual environment for one interpreter and one Django.
 
-    ``pins``: requirements beyond the project's own, by the name that the environment has for them.
+    ``django``: the minor version, as in ``5.2``. ``pins``: further requirements, and a name for them.
     """
 
     interpreter: Interpreter
@@ -53,7 +53,7 @@ class VirtualEnvironment:
         return self.directory / "bin" / "python"
 
     def ensure(self) -> Path:
-        """Make it if need be, and return its Python."""
+        """Create or renew the environment if necessary, and return its Python."""
         with locked(self.home / f"{self.name}.lock"):
             if not self._is_current():
                 self._install()
@@ -68,13 +68,13 @@ class VirtualEnvironment:
         return self.pins.requirements if self.pins else ()
 
     def _wanted(self) -> str:
-        """What the stamp holds once all of this is installed."""
+        """Return the content of the stamp after a complete installation."""
         project = (ROOT / "pyproject.toml").read_bytes()
         origin = f"{self.interpreter.path} {self.interpreter.full} {self.django} {self._pinned} {ROOT}"
         return f"{hashlib.sha256(project + origin.encode()).hexdigest()} {' '.join(sorted(self.extras))}"
 
     def _is_current(self) -> bool:
-        """Extras that an earlier launcher installed beside these do no harm."""
+        """Return whether the environment is up to date. Additional extras do no harm."""
         if not self._stamp.exists() or not self.python.exists():
             return False
         digest, *extras = self._stamp.read_text().split()
@@ -102,12 +102,15 @@ class VirtualEnvironment:
         self._stamp.write_text(self._wanted().split()[0] + " " + " ".join(extras))
 
     def _extras_with_earlier(self) -> list[str]:
-        """The example's launcher must not take from the tests' environment what it has."""
+        """Return the extras to install, including earlier ones.
+
+        The example's launcher must not remove the extras of the tests' environment.
+        """
         earlier = self._stamp.read_text().split()[1:] if self._stamp.exists() else []
         return sorted({*self.extras, *earlier})
 
     def _has_pip(self) -> bool:
-        """False for one whose making was interrupted, or whose interpreter is gone."""
+        """Return False if the creation was interrupted, or if the interpreter is gone or has another version."""
         try:
             version = run([self.python, "-c", "import pip, sys; print('%d.%d.%d' % sys.version_info[:3])"])
         except CommandFailed:

@@ -1,8 +1,8 @@
-"""Keeps one program, and does not let it outlive whoever asked for it.
+"""Run one program, and stop it when the parent ends.
 
-``python -m example_project.environment.watchdog LOCK PROGRAM ARGUMENT…``, run by server.py: it says the
-program's process id on its output, takes the names of signals on its input, and when its input ends (its
-parent has ended, however) it stops the program. Only ever by the id of its own child, so it cannot hit another.
+server.py runs ``python -m example_project.environment.watchdog LOCK PROGRAM ARGUMENT…``. The watchdog prints the
+program's process id, and reads names of signals from its input. When its input ends, its parent has ended, and it stops
+the program. It signals only its own child, so it cannot hit another process.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import threading
 from .lineage import die_with_parent
 
 PATIENCE = 60.0
-"""Seconds that the program gets to end by itself."""
+"""Seconds in which the program must end after SIGTERM."""
 
 
 def main(lock: int, argv: list[str]) -> int:
-    """Returns the program's exit code, negative for a signal as ``Popen`` has it."""
+    """Run the program and return its exit code, negative for a signal, as in ``Popen``."""
     child = subprocess.Popen(
         argv,
         stdin=subprocess.DEVNULL,
@@ -47,5 +47,5 @@ if __name__ == "__main__":
     code = main(int(sys.argv[1]), sys.argv[2:])
     try:
         print(f"ended {code}", flush=True)
-    except BrokenPipeError:  # nobody left to tell
+    except BrokenPipeError:  # The parent has ended.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

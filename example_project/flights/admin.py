@@ -1,4 +1,4 @@
-"""The example's rows, to look at."""
+"""The example's rows as read-only admin pages."""
 
 from __future__ import annotations
 

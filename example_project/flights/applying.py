@@ -1,8 +1,8 @@
-"""Batches of the streaming query put into the table that the admin shows, each once.
+"""Apply each batch of the streaming query once to the table that the admin shows.
 
-A batch holds the new totals of the hours that it changed, so whoever applies it again does no harm. One that comes
-late would: a driver that stood still, and was replaced, must not put old totals over new ones. So the number of the
-last batch stands beside the totals, and both change in one transaction.
+A batch holds the new totals of the hours that it changed, so applying it twice does no harm. A late batch does harm: a
+driver that hung and was replaced must not overwrite new totals with old ones. So the number of the last batch is stored
+with the totals, and both change in one transaction.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ from .models import CarrierHour, CarrierStream
 
 
 class AnotherQuery(Exception):
-    """The table is kept by a query with another checkpoint."""
+    """Another query, with another checkpoint, keeps the table."""
 
 
 def apply(run_id: int, query: str, batch: int, hours: Hours) -> bool:
-    """Put the totals into the table, unless this batch, or a later one, is there already; whether it was new.
+    """Store the totals, unless this batch or a later batch is already stored. Return whether the batch was new.
 
-    ``query`` is the streaming query's id, which its checkpoint keeps. Raises ``AnotherQuery`` where the totals come
-    from another: a new checkpoint begins where its group stands, and its totals lack all that was before.
+    ``query``: the streaming query's id, which its checkpoint keeps.
+
+    Raises ``AnotherQuery`` if the stored totals come from another query. A new checkpoint starts at its group's
+    position, so its totals lack all earlier flights.
     """
     rows = [
         CarrierHour(run_id=run_id, carrier=carrier, hour=hour, **totals._asdict())

@@ -1,4 +1,4 @@
-"""The flights app: what a real stream of events does to the queue."""
+"""The flights app: the queue with a real stream of events."""
 
 from __future__ import annotations
 

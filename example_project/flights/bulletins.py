@@ -1,4 +1,4 @@
-"""Carriers are told of their days, over lines that are pretended: all are busy at times, and one carrier has none."""
+"""Simulated calls that inform carriers of their days. All lines are busy at times; one carrier has no number."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ UNREACHABLE = "HA"
 
 
 class LineBusy(Exception):
-    """Perhaps it is free the next time."""
+    """The line is busy. Another attempt may succeed."""
 
 
 class NoNumber(Exception):
-    """Nobody knows how to reach the carrier: another attempt is of no use."""
+    """The carrier has no number, so another attempt is useless."""
 
 
 def tell(day: CarrierDay, *, tried: bool) -> None:
-    """``tried``: whether it has failed before. Raises ``LineBusy`` or ``NoNumber``."""
+    """Call a carrier about a day. ``tried``: whether an attempt has failed before.
+
+    Raises ``LineBusy`` or ``NoNumber``.
+    """
     if day["carrier"] == UNREACHABLE:
         raise NoNumber(f"there is no number of {day['carrier']}")
     if is_busy(day["day"]) and not tried:
@@ -24,5 +27,5 @@ def tell(day: CarrierDay, *, tried: bool) -> None:
 
 
 def is_busy(day: str) -> bool:
-    """On the first of a month all lines are, the first time."""
+    """Return whether all lines are busy at the first attempt: on the first day of a month."""
     return day.endswith("-01")

@@ -1,6 +1,6 @@
-"""Flights per carrier and hour, as Spark computes them: the same over a stream as over a batch. And per day.
+"""Flights per carrier and hour, and per day, computed by Spark over a stream or a batch.
 
-The hour is that of the scheduled departure: an event's own time, whenever its message comes.
+The hour is the hour of the scheduled departure, not the time of the message.
 """
 
 from __future__ import annotations
@@ -15,29 +15,32 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 COLUMNS = "payload BINARY, headers STRING"
-"""What is read of a message; nothing else is fetched."""
+"""Columns of a message that the query reads. No other column is fetched."""
 
 EVENT = "carrier STRING, scheduled TIMESTAMP, departure_delay INT"
-"""What is needed of a payload, by the names of ``FlightEvent``."""
+"""The fields of the payload that the query needs, named as in ``FlightEvent``."""
 
 LATE_BY = "1 day"
-"""How far a message may be behind the newest event. A day's cancelled flights come at its end, 19 hours late."""
+"""Maximum delay of a message behind the newest event. A day's cancelled flights come at its end, 19 hours late."""
 
 
 def flights_of(run_id: int, messages: DataFrame) -> DataFrame:
-    """The flights of one run. Those of an earlier one would be a year ahead of it, and end its hours at once."""
+    """Return the flights of one run.
+
+    Flights of an earlier run would be up to a year ahead, and the watermark would close this run's hours at once.
+    """
     event = F.from_json(F.col("payload").cast("string"), EVENT)
     of_run = F.get_json_object("headers", "$.run") == str(run_id)
     flights = messages.where(of_run).select(event.alias("event")).select("event.*")
-    # To the table's collation blanks at the end are nothing: two totals would take turns in one row.
+    # The table's collation ignores trailing spaces: two totals would overwrite each other in one row.
     return flights.withColumn("carrier", F.rtrim("carrier"))
 
 
 def by_hour(flights: DataFrame) -> DataFrame:
-    """One row for each carrier and hour.
+    """Return one row for each carrier and hour.
 
-    Over a stream Spark keeps the hours that may still get flights, and forgets one when the newest flight is
-    ``LATE_BY`` beyond it; over a batch the watermark means nothing.
+    Over a stream, Spark keeps the hours that may still get flights. It drops an hour when the newest flight is
+    ``LATE_BY`` later. Over a batch the watermark has no effect.
     """
     delay = F.col("departure_delay")
     totals = (
@@ -54,7 +57,7 @@ def by_hour(flights: DataFrame) -> DataFrame:
 
 
 def by_day(flights: DataFrame) -> DataFrame:
-    """One row for each carrier and day of UTC, whatever the time zone of Spark's session; of a batch."""
+    """Return one row for each carrier and day of a batch. Days are in UTC, whatever the time zone of the session."""
     day = F.date_from_unix_date(F.floor(F.col("hour") / 86_400).cast("int")).cast("string")
     totals = [F.sum(name).alias(name) for name in Totals._fields]
     return by_hour(flights).groupBy("carrier", day.alias("day")).agg(*totals)

@@ -1,4 +1,4 @@
-"""What the publisher and the two groups have made of a run, from their tables."""
+"""The results of a run, from the tables of the publisher and of the two groups."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .outcome import CarrierTotals, LastLeg, Outcome
 
 
 def computed(run: Run) -> Outcome:
-    """From the tables that the publisher and the groups have filled in this run."""
+    """Return the results of a run, from the tables that the publisher and the groups have filled."""
     aircraft = Aircraft.objects.filter(run_id=run.pk).values_list("tail", "legs", "last_leg")
     return Outcome(
         stored=Flight.objects.filter(run=run).count(),

@@ -1,7 +1,7 @@
-"""The two groups of the flights: each sees every one, and neither knows of the other. And one of the carriers' days.
+"""The two groups that read every flight, independently of each other, and the group of the carriers' days.
 
-A message can come again: its worker may have died between the handler's write and the acknowledgement. Both
-handlers of flights are written so that the second time changes nothing, and at one statement for each message.
+A message can be delivered twice: its worker may have died between the handler's write and the acknowledgement. The
+handlers of flights change nothing the second time, and run one statement for each message.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from .models import Aircraft, Delay, Unassigned, Violation
 @consumer(REPLAYED, group="board", strict=True)
 @consumer(TOPIC, group="board", strict=True)
 def board(message: Delivery) -> None:
-    """Keep each aircraft's last known leg, and prove that its legs come in order.
+    """Store each aircraft's last known leg, and check that its legs come in order.
 
-    The UPDATE is the proof: it finds the aircraft only where the leg before this one was the last.
+    The UPDATE is the check: it finds the aircraft only if the previous leg was the last one.
     """
     event: FlightEvent = message.payload
     if message.key is None:
@@ -46,7 +46,7 @@ def _first_leg(message: Delivery, event: FlightEvent) -> bool:
         Aircraft.objects.create(
             run_id=message.headers["run"], tail=str(message.key), legs=1, last_leg=event["flight"]
         )
-    except IntegrityError:  # It has left before.
+    except IntegrityError:  # The first leg is already stored.
         return False
     return True
 
@@ -63,15 +63,15 @@ def _unassigned(message: Delivery, event: FlightEvent) -> None:
 
 
 def _still_mine(message: Delivery) -> None:
-    """Raise ``StaleDelivery`` if this worker stood still for so long that another took over from it.
+    """Raise ``StaleDelivery`` if this worker paused for so long that another worker took over.
 
-    Then the legs that came meanwhile are the other's work, this one included, and nothing is out of order.
+    The other worker has then handled this leg and the following ones, and nothing is out of order.
     """
     message.extend(60)
 
 
 def _violation(message: Delivery, event: FlightEvent, expected: int) -> None:
-    """Write it down, and go on from this leg, so that one mistake is counted once."""
+    """Store the violation and continue from this leg, so that one error is counted once."""
     run, tail = message.headers["run"], str(message.key)
     Violation.objects.create(
         run_id=run, tail=tail, expected=expected, leg=event["leg"], offset=message.offset
@@ -84,10 +84,10 @@ def _violation(message: Delivery, event: FlightEvent, expected: int) -> None:
 @consumer(REPLAYED, group="delays")
 @consumer(TOPIC, group="delays")
 def delays(message: Delivery) -> None:
-    """Note the flight's delays for the carriers' statistics.
+    """Store the flight's delays for the carriers' statistics.
 
-    One row for each message, found by its offset, and no shared totals: nobody waits for anybody, and the
-    database adds up when it is asked.
+    Each message has one row, found by its offset. Without shared totals, no handler waits for another. The database
+    computes the sums when they are read.
     """
     event: FlightEvent = message.payload
     try:
@@ -105,6 +105,6 @@ def delays(message: Delivery) -> None:
 
 @consumer(DAYS, group=BULLETINS, strict=True, retry=RetryOn(LineBusy, policy=FixedDelay(0.1)))
 def bulletin(message: Delivery) -> None:
-    """Tell a carrier of its days, in their order. Once more where the line is busy; else it is a dead letter."""
+    """Inform a carrier of its days, in order. If the line is busy, the message is retried; else it is a dead letter."""
     day: CarrierDay = message.payload
     tell(day, tried=bool(message.last_error))

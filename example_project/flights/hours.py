@@ -1,4 +1,4 @@
-"""Totals per carrier and hour: by a plain look at the file, by the streaming query's table, by Spark's rows."""
+"""Totals per carrier and hour: from the file, from the streaming query's table, and from Spark's rows."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from .dataset import read_flights
 from .models import CarrierHour, Run
 
 DELAYED = 15
-"""Minutes after its time at which a departure is called delayed, as the FAA counts."""
+"""Minutes of delay from which a departure counts as delayed, as the FAA counts."""
 
 IN_ORDER = 111_296
-"""So many flights of the file are in the order of time, within a day: January, October, November and December.
-February, which follows, would be too late for whoever has seen December."""
+"""The first flights of the file, in the order of time to within a day: January, October, November and December.
+February follows, which is too late for a watermark that has passed December."""
 
 
 class Totals(NamedTuple):
-    """``departed`` flights were not cancelled; ``delay`` is the sum of their minutes, those that were early counting
-    against it."""
+    """The totals of an hour.
+
+    ``departed``: flights that were not cancelled. ``delay``: the sum of their minutes; early departures are negative.
+    """
 
     flights: int
     delayed: int
@@ -28,11 +30,11 @@ class Totals(NamedTuple):
 
 
 Hours = Mapping[tuple[str, datetime], Totals]
-"""By carrier and begin of the hour, in UTC."""
+"""Totals by carrier and start of the hour, in UTC."""
 
 
 def expected_hours(limit: int) -> Hours:
-    """From the first ``limit`` rows of the file, one after the other; no database, no queue, no Spark."""
+    """Compute the totals from the first ``limit`` rows of the file, row by row, without database, queue and Spark."""
     found: dict[tuple[str, datetime], Totals] = {}
     for flight in read_flights(limit):
         place = flight.carrier, flight.scheduled.replace(minute=0)
@@ -47,13 +49,13 @@ def expected_hours(limit: int) -> Hours:
 
 
 def kept_hours(run: Run) -> Hours:
-    """What the table holds."""
+    """Return the totals of a run in the streaming query's table."""
     rows = CarrierHour.objects.filter(run_id=run.pk).values_list("carrier", "hour", *Totals._fields)
     return {(carrier, hour): Totals(*totals) for carrier, hour, *totals in rows}
 
 
 def computed_hours(rows: Iterable[Any]) -> Hours:
-    """Rows of ``carriers.by_hour``."""
+    """Return the totals in rows of ``carriers.by_hour``."""
     return {
         (row.carrier, datetime.fromtimestamp(row.hour, UTC)): Totals(*(row[name] for name in Totals._fields))
         for row in rows
@@ -61,7 +63,7 @@ def computed_hours(rows: Iterable[Any]) -> Hours:
 
 
 def different_hours(want: Hours, have: Hours) -> Iterator[str]:
-    """Each hour that is not as it should be, as a line of text."""
+    """Yield a line for each hour that differs."""
     for carrier, hour in sorted(want.keys() | have.keys()):
         found, right = have.get((carrier, hour)), want.get((carrier, hour))
         if found != right:

@@ -1,7 +1,7 @@
-"""What the publisher stores beside its messages, and what each of the two groups makes of them.
+"""The publisher's own table, and the tables of the groups' results.
 
-The groups' tables do not refer to the publisher's: a group knows what its messages tell it. Each row carries
-the run that it belongs to, so that a late message of an earlier run cannot disturb the current one.
+The groups' tables do not refer to the publisher's tables: a group knows only its messages. Each row has the id of its
+run, so that a late message of an earlier run cannot disturb the current run.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from secrets import token_hex
 from django.db import models
 
 BINARY = "utf8mb4_bin"
-"""Spark and Python tell ``AA`` from ``aa``. A column by which rows are unique or grouped must, too."""
+"""Spark and Python distinguish ``AA`` from ``aa``. A column with unique or grouped values must do the same."""
 
 
 def new_token() -> str:
@@ -19,7 +19,7 @@ def new_token() -> str:
 
 
 class Run(models.Model):
-    """One time through the flights."""
+    """One pass through the flights."""
 
     token = models.CharField(max_length=8, default=new_token, help_text="Begins the ids of its messages.")
     flights = models.PositiveIntegerField(help_text="How many flights it publishes.")
@@ -50,7 +50,7 @@ class Flight(models.Model):
 
 
 class Aircraft(models.Model):
-    """``board``: how often an aircraft has left, and its last known leg."""
+    """``board``: the number of legs that an aircraft has flown, and its last known leg."""
 
     run_id = models.PositiveBigIntegerField()
     tail = models.CharField(max_length=8, db_collation=BINARY)
@@ -69,7 +69,7 @@ class Aircraft(models.Model):
 
 
 class Unassigned(models.Model):
-    """``board``: a flight of which nobody knows the aircraft."""
+    """``board``: a flight whose aircraft is unknown."""
 
     offset = models.PositiveBigIntegerField(primary_key=True, help_text="The message's.")
     run_id = models.PositiveBigIntegerField()
@@ -84,7 +84,7 @@ class Unassigned(models.Model):
 
 
 class Violation(models.Model):
-    """``board``: a leg that did not follow on the one before it. There should never be any."""
+    """``board``: a leg that did not follow the previous leg. There should never be any."""
 
     run_id = models.PositiveBigIntegerField()
     tail = models.CharField(max_length=8)
@@ -98,7 +98,7 @@ class Violation(models.Model):
 
 
 class Delay(models.Model):
-    """``delays``: what one message said. Its offset is the key, so a message that comes again counts once."""
+    """``delays``: the delays in one message. The offset is the key, so a repeated delivery counts once."""
 
     offset = models.PositiveBigIntegerField(primary_key=True, help_text="The message's.")
     run_id = models.PositiveBigIntegerField()
@@ -133,12 +133,12 @@ class CarrierHour(models.Model):
 
     @property
     def mean_delay(self) -> float | None:
-        """Minutes; None where nothing departed."""
+        """The mean delay in minutes, or None if no flight departed."""
         return self.delay / self.departed if self.departed else None
 
 
 class CarrierStream(models.Model):
-    """``carriers``: the last batch that was put into the hours; changed in the transaction that does so."""
+    """``carriers``: the last batch that was applied to the hours. It changes in the same transaction as they do."""
 
     run_id = models.PositiveBigIntegerField(primary_key=True)
     query = models.CharField(max_length=36, help_text="Of the streaming query, as its checkpoint has it.")

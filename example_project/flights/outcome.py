@@ -1,4 +1,4 @@
-"""What the flights come to: by a plain look at the file; and where two such results differ."""
+"""The results of a run: computed from the file, and the differences between two results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .dataset import read_flights
 
 @dataclass
 class CarrierTotals:
-    """One carrier's flights; the delays are sums of minutes over the flights that have one."""
+    """One carrier's flights. The delays are sums of minutes over the flights that have a delay."""
 
     flights: int = 0
     cancelled: int = 0
@@ -20,7 +20,7 @@ class CarrierTotals:
 
 
 class LastLeg(NamedTuple):
-    """How many legs an aircraft has flown, and the last of them."""
+    """The number of legs that an aircraft has flown, and its last leg."""
 
     legs: int
     flight: str
@@ -28,7 +28,11 @@ class LastLeg(NamedTuple):
 
 @dataclass
 class Outcome:
-    """``stored`` is what the publisher keeps; ``aircraft`` and ``unassigned`` are board's, ``carriers`` is delays'."""
+    """The results of a run.
+
+    ``stored`` comes from the publisher, ``aircraft`` and ``unassigned`` from group board, ``carriers`` from group
+    delays.
+    """
 
     stored: int = 0
     unassigned: int = 0
@@ -37,7 +41,7 @@ class Outcome:
 
 
 def expected(limit: int) -> Outcome:
-    """From the first ``limit`` rows of the file, one after the other; no database, no queue."""
+    """Compute the results from the first ``limit`` rows of the file, row by row, without database and queue."""
     result = Outcome()
     for flight in read_flights(limit):
         result.stored += 1
@@ -55,7 +59,7 @@ def expected(limit: int) -> Outcome:
 
 
 def differences(want: Outcome, have: Outcome) -> list[str]:
-    """Each thing that is not as it should be, as a line of text; none when all is equal."""
+    """Return a line for each difference."""
     found = []
     if want.stored != have.stored:
         found.append(f"flights stored: {have.stored}, should be {want.stored}")

@@ -1,7 +1,7 @@
-"""The flights' whole way: log, stream, files, deletion, sink, replay, backfill; the same answers at each place.
+"""The complete pipeline of the flights: log, stream, files, deletion, sink, replay and backfill.
 
-Export and archive are written by ``manage.py mqueue_spark``, as a user or a timer would start it. The other steps, its
-other verbs among them, are called from Python, in one session of Spark's.
+Each step must give the same answers. ``manage.py mqueue_spark`` writes the export and the archive, as a user or a timer
+would start it. The other steps are calls from Python, in one Spark session.
 """
 
 from __future__ import annotations
@@ -40,25 +40,26 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 BATCHES = 5
-"""Batches of the archive run, so that there are files to join. By default a batch is a million messages."""
+"""Number of batches of the archive run, so that there are files to compact. The default is a batch per million
+messages."""
 
 LOOK_EVERY = 0.5
 PATIENCE = 120.0
-"""Seconds in which workers must have come forward."""
+"""Seconds without progress after which the workers count as stuck."""
 
 SHOWN = 3
 
 
 class Stuck(MQueueError):
-    """The workers do not come to their end."""
+    """The workers have ended, or make no progress."""
 
 
 class VerbFailed(MQueueError):
-    """A run of ``manage.py mqueue_spark`` has ended badly, and has said why."""
+    """A run of ``manage.py mqueue_spark`` has failed. Its output says why."""
 
 
 def register() -> None:
-    """All who read the flights, before any is published; and those who read what is made of them."""
+    """Register the groups of the later steps before any flight is published."""
     for topic, readers in ((TOPIC, (CARRIERS, ARCHIVE)), (REPLAYED, GROUPS), (DAYS, (BULLETINS,))):
         for group in readers:
             unsubscribe(topic, group)
@@ -68,7 +69,10 @@ def register() -> None:
 
 @dataclass
 class Pipeline:
-    """A run's steps, in their order. ``say`` is told what each came to, ``wrong`` is all that differs from the file."""
+    """The steps of a run, in order.
+
+    ``say``: called with the result of each step. ``wrong``: all differences from the file.
+    """
 
     spark: SparkSession
     run: Run
@@ -83,7 +87,7 @@ class Pipeline:
         self.folder = str(self.place / "archive")
 
     def run_all(self) -> int:
-        """How many answers are wrong."""
+        """Run all steps and return the number of wrong answers."""
         self.stream()
         self.consume(TOPIC)
         self.export()
@@ -99,7 +103,7 @@ class Pipeline:
         return len(self.wrong)
 
     def stream(self) -> None:
-        """The streaming query reads all that was published, and keeps its table."""
+        """Run the streaming query over all published flights, and compare its table with the file."""
         start(self.spark, self.run.pk, self.place / "checkpoint", drain=True).awaitTermination()
         kept = kept_hours(self.run)
         self._compare(
@@ -108,7 +112,7 @@ class Pipeline:
         )
 
     def consume(self, topic: str) -> None:
-        """The workers' two groups handle all of a topic."""
+        """Wait until the workers' two groups have handled all messages of a topic, and check the results."""
         progress = Progress(self.run.flights, *GROUPS)
         try:
             self._wait(lambda: self._unconsumed(progress), f"the workers consume {topic}")
@@ -120,7 +124,7 @@ class Pipeline:
         )
 
     def export(self) -> None:
-        """What the topic holds, for whoever has neither Spark nor the queue."""
+        """Export the topic for readers without Spark and without the queue, and compare the exported files."""
         folder = self.place / "export"
         self._command("export", "--topic", TOPIC, "--columns", EXPORTED, "--to", str(folder))
         carriers = carriers_of(self.run.pk, folder)
@@ -130,7 +134,7 @@ class Pipeline:
         )
 
     def archive(self) -> None:
-        """All of the topic into Delta tables; and the answer from these."""
+        """Archive the topic into Delta tables, and compare the totals computed from them."""
         rows = -(-self.run.flights // BATCHES)
         self._command("archive", "--topic", TOPIC, "--to", self.folder, "--batch-rows", str(rows))
         kept = Archive.open(self.folder)
@@ -143,12 +147,12 @@ class Pipeline:
         )
 
     def wait_until_deleted(self) -> None:
-        """The workers delete what all groups are done with, the archive among them."""
+        """Wait until the workers have deleted the messages: all groups are done with them, also the archive."""
         self._wait(_oldest, "the log is emptied")
         self.say(f"Log: the topic {TOPIC} is empty, all groups were done with it.")
 
     def compact(self) -> None:
-        """Only the archive has the flights now. Join its files, and read and check all of it."""
+        """Join the files of the archive, and verify them. Only the archive has the flights now."""
         (done,) = compact(self.spark, self.folder)
         (found,) = verify(self.spark, self.folder)
         self._compare(
@@ -158,7 +162,7 @@ class Pipeline:
         )
 
     def publish(self) -> None:
-        """Each carrier's days, computed from the archive, become messages; and when it is done again, no more."""
+        """Publish each carrier's days, computed from the archive. Publishing them twice must store them once."""
         days = by_day(flights_of(self.run.pk, Archive.open(self.folder).frame(self.spark, TOPIC)))
         publish_days(self.run, days)
         publish_days(self.run, days)
@@ -171,7 +175,7 @@ class Pipeline:
         )
 
     def bulletins(self) -> None:
-        """The workers tell carriers of these days. What became of the messages are tables, too."""
+        """Wait until the workers have informed the carriers, and compare the tables of deliveries and dead letters."""
         self._wait(_oldest_day, "the workers tell carriers of their days")
         found = deliveries(self.spark, self.run)
         fates = {(row.carrier, row.day): Fate(row.done, row.failures) for row in collect_all(found)}
@@ -192,7 +196,7 @@ class Pipeline:
         )
 
     def replay(self) -> None:
-        """The archive's messages once more, to a topic that holds none, for groups that have made nothing yet."""
+        """Replay the archive's messages to a topic that holds none, for groups without results."""
         forget_made()
         replay(self.spark, TOPIC, f"flights {self.run.token}", source=self.folder, to=REPLAYED, dry_run=False)
         log = self.spark.read.format("mqueue").schema(COLUMNS).option("topic", REPLAYED).load()
@@ -202,7 +206,7 @@ class Pipeline:
         )
 
     def backfill(self) -> None:
-        """A group comes that nobody knew of. The log is empty; it is given what the archive has, and then the log."""
+        """Backfill a new group with the archive's messages. The log is empty at this point."""
         done = backfill(self.spark, TOPIC, LATE, source=self.folder, dry_run=False)
         # The copies are for this group alone.
         log = (
@@ -217,10 +221,10 @@ class Pipeline:
         )
 
     def report(self) -> None:
-        """What happened to the flights, in numbers, over archive and log as one; and a page with drawings."""
+        """Report on archive and log together, and write a page with charts."""
         found, page = report(self.spark, (TOPIC, DAYS), archive=self.folder), self.place / "report.html"
         page.write_text(found.to_html(), encoding="utf-8")
-        unsubscribe(TOPIC, LATE)  # Nobody consumes for it here, and deletion would wait for it.
+        unsubscribe(TOPIC, LATE)  # No worker consumes for it, and deletion would wait.
         by_name = {one.group: one for one in found.groups}
         counts = {name: (by_name[name].finished, by_name[name].dead) for name in GROUPS}
         self._compare(
@@ -240,7 +244,7 @@ class Pipeline:
         self.say(f"  all of it, with drawings: {page.absolute()}")
 
     def _command(self, verb: str, *arguments: str) -> None:
-        """As somebody would type it; it starts a Spark of its own."""
+        """Run a command as a user would type it. It starts its own Spark."""
         line = ["mqueue_spark", verb, *arguments, "--master", "local[2]"]
         self.say(f"$ python manage.py {shlex.join(line)}")
         if code := forward([sys.executable, ROOT / "manage.py", *line], env=os.environ, cwd=Path.cwd()):
@@ -262,7 +266,7 @@ class Pipeline:
         return self.run.flights - min(done.values())
 
     def _wait(self, left: Callable[[], int], what: str) -> None:
-        """Until nothing is left; as long as what is left changes."""
+        """Wait until ``left`` returns 0. Raises ``Stuck`` if its value does not change for ``PATIENCE`` seconds."""
         before, deadline = -1, 0.0
         while found := left():
             if found != before:
@@ -275,13 +279,13 @@ class Pipeline:
 
 
 def _oldest() -> int:
-    """The offset of the first message; 0 when there is none."""
+    """Return the offset of the first message, or 0 if there is none."""
     found = messages(TOPIC, limit=1).messages
     return found[0].offset if found else 0
 
 
 def _oldest_day() -> int:
-    """The offset of the first that the group is not done with; 0 when there is none."""
+    """Return the offset of the first message that the group is not done with, or 0."""
     return next((one.oldest or 0 for one in groups(DAYS) if one.group == BULLETINS), 0)
 
 

@@ -1,4 +1,4 @@
-"""How far a run is: bars where somebody watches, else a line now and then."""
+"""The progress of a run: bars on a terminal, otherwise a line from time to time."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tqdm import tqdm
 from .models import Aircraft, Delay, Run, Unassigned
 
 QUIET = 10.0
-"""Seconds between two lines where there is no terminal."""
+"""Seconds between two lines without a terminal."""
 
 
 def consumed(run: Run) -> dict[str, int]:
-    """How many of the run's messages each group has handled: by what it made of them."""
+    """Return the number of messages of the run that each group has handled, counted by its results."""
     legs = Aircraft.objects.filter(run_id=run.pk).aggregate(total=Sum("legs", default=0))["total"]
     return {
         "board": legs + Unassigned.objects.filter(run_id=run.pk).count(),
@@ -25,7 +25,7 @@ def consumed(run: Run) -> dict[str, int]:
 
 
 class Progress:
-    """One bar for each name, up to ``total``; and the seconds that each took to get there."""
+    """One bar for each name, up to ``total``, and the seconds that each name needed for it."""
 
     def __init__(self, total: int, *names: str) -> None:
         self._total, self._began, self._said = total, time.monotonic(), time.monotonic()
@@ -58,7 +58,7 @@ class Progress:
         self.show({name: self._done[name] + count})
 
     def rate(self, name: str) -> float:
-        """Messages a second, until the last of them; so far, if that is not there yet."""
+        """Return messages per second: until the last message, or until now if there are more to come."""
         seconds = self._seconds.get(name, time.monotonic() - self._began)
         return self._done[name] / seconds if seconds else 0.0
 

@@ -1,4 +1,4 @@
-"""One run's start and publishing: each batch of flights and its messages in one transaction."""
+"""Start and publish a run: each batch of flights and its messages in one transaction."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .models import Aircraft, CarrierHour, CarrierStream, Delay, Flight, Run, Un
 
 BATCH = 500
 MADE = (Aircraft, Unassigned, Violation, Delay, CarrierHour, CarrierStream)
-"""What the groups make of a run."""
+"""The tables of the groups' results."""
 
 
 def start_run(flights: int) -> Run:
-    """Forget the run before, finished or not, and begin one of ``flights`` flights.
+    """Delete the previous run, finished or not, and start a run of ``flights`` flights.
 
-    The groups begin anew, behind what the log still holds of earlier runs. They are registered before anything
-    is published, so nothing of this run can be forgotten before both have had it.
+    The groups start after all messages of earlier runs. They are registered before the first message is published, so
+    no message of this run is deleted before both groups are done with it.
     """
     for group in (*GROUPS, CARRIERS, ARCHIVE, LATE, LATE_GUARD):
         unsubscribe(TOPIC, group)
@@ -36,13 +36,16 @@ def start_run(flights: int) -> Run:
 
 
 def forget_made() -> None:
-    """What the groups have made, of any run."""
+    """Delete the groups' results of all runs."""
     for model in MADE:
         model._default_manager.all().delete()
 
 
 def publish_run(run: Run, advance: Callable[[int], object]) -> None:
-    """Store and publish the run's flights; ``advance`` is told the size of each batch that is committed."""
+    """Store and publish the run's flights. ``advance``: called with the size of each batch that is committed.
+
+    Raises ``RuntimeError`` if the id of a message is already in the topic.
+    """
     legs: Counter[str] = Counter()
     for batch in _batches(read_flights(run.flights)):
         messages = []
@@ -55,7 +58,7 @@ def publish_run(run: Run, advance: Callable[[int], object]) -> None:
             published = publish_many(TOPIC, messages)
         if not all(
             message.created for message in published
-        ):  # An id that is there already is not stored again.
+        ):  # A message whose id is already in the topic is not stored again.
             raise RuntimeError("a message of this run is there already: two runs have the same token")
         advance(len(batch))
     run.published_at = timezone.now()

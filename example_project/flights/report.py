@@ -1,4 +1,4 @@
-"""A finished run as text: what each group computed, and whether it is right."""
+"""A finished run as text: each group's results, and whether they are right."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .models import Aircraft, Delay, Run, Unassigned, Violation
 from .outcome import Outcome, differences, expected
 
 SHOWN = 10
-"""Lines of each kind; the rest is only counted."""
+"""Maximum number of differences that are printed. The others are only counted."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """A run against the plain computation. ``wrong`` is empty where all is equal and in order."""
+    """A run compared with the plain computation. ``wrong`` is empty if all is equal and in order."""
 
     run: Run
     outcome: Outcome
@@ -49,7 +49,7 @@ class Check:
 
 
 def check(run: Run) -> Check:
-    """Compare what the groups made of the run with what the file says."""
+    """Compare the groups' results for the run with the file."""
     outcome = computed(run)
     wrong = [*_violations(run), *_dead_letters(run), *differences(expected(run.flights), outcome)]
     return Check(run, outcome, wrong, _redelivered(run))

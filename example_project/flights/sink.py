@@ -1,4 +1,4 @@
-"""The carriers' days as messages, by Spark: written to a topic and read back; and what became of them, as tables."""
+"""The carriers' days as messages, through Spark: published to a topic, read back, and their deliveries as tables."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 NUMBERS = ", ".join(f"{name} LONG" for name in Totals._fields)
 EVENT = f"carrier STRING, day STRING, {NUMBERS}"
-"""A payload, by the names of ``CarrierDay``."""
+"""The schema of a payload, named as in ``CarrierDay``."""
 
 
 def publish_days(run: Run, days: DataFrame) -> None:
-    """Rows of ``carriers.by_day`` become messages, each carrier's in the order of its days.
+    """Publish the rows of ``carriers.by_day`` as messages, each carrier's messages in the order of days.
 
-    Their ids tell the days: whoever publishes them again stores nothing.
+    The ids contain the days: publishing the rows again stores nothing.
     """
     messages = days.select(
         "day",
@@ -38,7 +38,7 @@ def publish_days(run: Run, days: DataFrame) -> None:
 
 
 def stored_days(spark: SparkSession, run: Run) -> DataFrame:
-    """The run's messages: where and when they came into the log, and their days."""
+    """Return the run's messages: offset, time of publication, and the day's fields."""
     columns = "offset BIGINT, published_at TIMESTAMP, payload BINARY, headers STRING"
     log = spark.read.format("mqueue").schema(columns).option("topic", DAYS).load()
     of_run = F.get_json_object("headers", "$.run") == str(run.pk)
@@ -48,7 +48,10 @@ def stored_days(spark: SparkSession, run: Run) -> DataFrame:
 
 
 def deliveries(spark: SparkSession, run: Run) -> DataFrame:
-    """What the group made of each: ``done``, ``failures``, ``attempts``, ``took`` (milliseconds from publication)."""
+    """Return the group's result for each day: ``done``, ``failures``, ``attempts`` and ``took``.
+
+    ``took``: milliseconds from publication to the end.
+    """
     columns = "offset BIGINT, done BOOLEAN, redeliveries INT, failure_count INT, done_at TIMESTAMP"
     options = {"topic": DAYS, "table": "deliveries", "groups": BULLETINS}
     state = spark.read.format("mqueue").schema(columns).options(**options).load()
@@ -67,7 +70,10 @@ def deliveries(spark: SparkSession, run: Run) -> DataFrame:
 
 
 def times(found: DataFrame) -> DataFrame:
-    """Of ``deliveries``, by ``attempts``: how many ``days``, and within which time ``half`` and ``all`` were done."""
+    """Return by ``attempts``: the number of ``days``, and the time in which ``half`` and ``all`` were done.
+
+    ``found``: the result of ``deliveries``.
+    """
     return (
         found.groupBy("attempts")
         .agg(
@@ -80,7 +86,7 @@ def times(found: DataFrame) -> DataFrame:
 
 
 def letters(spark: SparkSession, run: Run) -> DataFrame:
-    """The days that the group gave up, each with its ``error``, an exception's name."""
+    """Return the days that are dead letters, each with its ``error``, an exception's name."""
     columns = "original_id STRING, failed_group STRING, last_error STRING, payload BINARY"
     dead = spark.read.format("mqueue").schema(columns).options(topic=DAYS, table="dead_letters").load()
     mine = (F.col("failed_group") == BULLETINS) & F.col("original_id").startswith(id_prefix(run))

@@ -1,4 +1,4 @@
-"""The streaming query: flights per carrier and hour, kept in a table, by a consumer group of its own."""
+"""The streaming query: flights per carrier and hour, kept in a table, with a consumer group of its own."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 CONFIG = {"spark.sql.shuffle.partitions": "2", "spark.log.level": "ERROR"}
-"""Of the session. A stream's state is divided by that number for ever; Spark's default of 200 is for large ones."""
+"""Settings of the session. The state of a stream keeps this number of partitions for ever; Spark's default of 200 is
+for large states."""
 
 AT_ONCE = 10_000
-"""Messages of a batch, at most."""
+"""Maximum number of messages in a batch."""
 
 
 def start(
@@ -35,22 +36,23 @@ def start(
     at_once: int = AT_ONCE,
     connection: Mapping[str, str] | None = None,
 ) -> StreamingQuery:
-    """Begin, or go on where the checkpoint says. ``drain``: to the end of what there is, and not on and on.
+    """Start the query, or continue at its checkpoint.
 
-    ``connection``: options that name the database; without them it is Django's.
+    ``drain``: stop at the current end of the log. ``at_once``: the maximum number of messages in a batch.
+    ``connection``: options that name the database; Django's database is the default.
     """
     reader = spark.readStream.format("mqueue").schema(COLUMNS).options(**connection or {})
     messages = reader.options(topic=TOPIC, group=CARRIERS, maxOffsetsPerTrigger=str(at_once)).load()
 
     def keep(changed: DataFrame, batch: int) -> None:
-        """Called in a thread of Spark's, in this process."""
+        """Apply a batch. Spark calls this in one of its threads, in this process."""
         close_old_connections()
         query = changed.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         apply(run_id, query, batch, computed_hours(collect_all(changed)))
 
     writer = (
         by_hour(flights_of(run_id, messages))
-        .writeStream.outputMode("update")  # each batch brings the hours that it changed
+        .writeStream.outputMode("update")  # Each batch holds the hours that it changed.
         .foreachBatch(keep)
         .option("checkpointLocation", checkpoint.absolute().as_uri())
         .queryName(CARRIERS)

@@ -1,4 +1,4 @@
-"""The shop's rows, to look at."""
+"""The shop's rows as read-only admin pages."""
 
 from __future__ import annotations
 

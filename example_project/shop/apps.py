@@ -1,4 +1,4 @@
-"""The shop app: what a shop sends through a queue."""
+"""The shop app: messages that a shop sends through a queue."""
 
 from __future__ import annotations
 

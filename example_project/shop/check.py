@@ -1,4 +1,4 @@
-"""What must have come of a story, and what has: each finding is one line that says what is wrong."""
+"""Compare the results of a story with the expected results. Each difference is one line."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .outside import DECLINED, GOOD, SILENT, SLOW, STICKY
 from .story import BROKEN, ORDERED, REMINDED_NOW, TRANSFERRED, Story
 
 ATTEMPTS = {GOOD: [GOOD], SLOW: [SLOW] * 3, DECLINED: [DECLINED], SILENT: [SILENT] * 4}
-"""The calls to the bank for each card, up to its success or its dead letter."""
+"""The expected calls to the bank for each card, up to its success or its dead letter."""
 
 
 def wrong(story: Story) -> list[str]:
-    """Empty where all is as promised."""
+    """Return the differences; empty if all results are right."""
     return [*_mails(story), *_invoices(story), *_cards(story), *_reminders(story), *_numbers()]
 
 
@@ -47,7 +47,7 @@ def _invoices(story: Story) -> Iterator[str]:
 
 
 def _numbers() -> Iterator[str]:
-    """The numbers of all invoices, without gaps: those of attempts that were rolled back were given back."""
+    """Check that the numbers have no gaps: an attempt that was rolled back gives its number back."""
     have = Invoice.objects.order_by("number").values_list("number", flat=True)
     yield from _differs("the invoices' numbers", range(1, InvoiceNumbers.objects.get().last + 1), have)
 

@@ -1,4 +1,4 @@
-"""The shop's handlers. Each group sees every order, and none waits for another."""
+"""The shop's handlers. Each group gets every order, and no group waits for another."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PRICE_LIST = {"tea": "4.00", "coffee": "5.50", "cocoa": "6.20", "honey": "9.80"}
 
 @consumer(PRICES, group="pricing")
 def price(message: Delivery) -> None:
-    """Answer what so many of an article cost. What the shop does not have fails the request at once."""
+    """Reply with the price of ``count`` articles. An article that the shop does not have fails the request at once."""
     asked: PriceAsked = message.payload
     if asked["article"] not in PRICE_LIST:
         raise Reject(f"there is no {asked['article']}")
@@ -27,7 +27,7 @@ def price(message: Delivery) -> None:
 
 @consumer(ORDERS, group="confirmations")
 def confirm(message: Delivery) -> None:
-    """At once. A message that comes again finds the mail written."""
+    """Write the confirmation at once. A repeated delivery finds the mail already written."""
     placed: OrderPlaced = message.payload
     order = Order.objects.get(pk=placed["order"])
     _write(order, Mail.Kind.CONFIRMATION, f"Thank you for {order.count} {order.article}.")
@@ -35,9 +35,9 @@ def confirm(message: Delivery) -> None:
 
 @consumer(ORDERS, group="invoices", atomic=True, retry=[0.1])
 def invoice(message: Delivery) -> None:
-    """Exactly once: the number, the invoice and the acknowledgement are one commit.
+    """Write the invoice exactly once: the number, the invoice and the acknowledgement are one commit.
 
-    If the printer jams, the number is given back, too.
+    If the printer jams, the rollback also gives the number back.
     """
     placed: OrderPlaced = message.payload
     order = Order.objects.get(pk=placed["order"])
@@ -54,10 +54,10 @@ def invoice(message: Delivery) -> None:
     retry=RetryOn(outside.BankTimeout, policy=ExponentialBackoff(first=0.2, factor=2, max=60)),
 )
 def charge(message: Delivery) -> None:
-    """Tried again while the bank is silent. A card that is declined is a dead letter at once.
+    """Charge the card. Retry while the bank does not answer. A declined card is a dead letter at once.
 
-    The bank is outside of every transaction. It knows the payment by the message's id, which stays the same whenever
-    the message comes again, and takes the money once.
+    The bank is outside of every transaction. It knows the payment by the message's id, which is the same in all
+    deliveries, and takes the money once.
     """
     placed: OrderPlaced = message.payload
     order = Order.objects.get(pk=placed["order"])
@@ -72,7 +72,7 @@ def charge(message: Delivery) -> None:
 
 @consumer(REMINDERS, group="mail")
 def remind(message: Delivery) -> None:
-    """A day after the order, unless it was paid meanwhile."""
+    """Write a reminder a day after the order, unless the order was paid meanwhile."""
     due: ReminderDue = message.payload
     order = Order.objects.get(pk=due["order"])
     if order.paid_at is None:

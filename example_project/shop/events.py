@@ -1,4 +1,4 @@
-"""What the shop's topics are called, who listens to them, and what their messages say."""
+"""The shop's topics, their groups, and the payloads of their messages."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ class ReminderDue(TypedDict):
 
 
 def reminder_id(order: int) -> str:
-    """An id of its own, so that it can be cancelled and given another time."""
+    """Return the id of an order's reminder, by which it can be cancelled or rescheduled."""
     return f"reminder-{order}"

@@ -1,4 +1,4 @@
-"""The shop's rows: orders, and what its handlers make of them."""
+"""The shop's tables: orders, and the results of its handlers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Order(models.Model):
 
 
 class Mail(models.Model):
-    """What would be sent. One of a kind for each order: a message that comes again finds it there."""
+    """A mail that would be sent. An order has one mail of each kind, so a repeated delivery finds it."""
 
     class Kind(models.TextChoices):
         CONFIRMATION = "confirmation"
@@ -38,7 +38,7 @@ class Mail(models.Model):
 
 
 class InvoiceNumbers(models.Model):
-    """The last number given away, in one row that is locked until the commit: so there are no gaps."""
+    """The last number given away, in one row that is locked until the commit. So there are no gaps."""
 
     last = models.PositiveIntegerField(default=0)
 
@@ -50,7 +50,7 @@ class InvoiceNumbers(models.Model):
 
 
 class Invoice(models.Model):
-    """Nothing here keeps an order from having two. That there is one is the handler's doing, which is atomic."""
+    """An invoice. No constraint keeps an order from having two; only the atomic handler ensures that there is one."""
 
     order = models.ForeignKey(Order, on_delete=models.CASCADE, related_name="invoices")
     number = models.PositiveIntegerField(unique=True)
@@ -63,7 +63,7 @@ class Invoice(models.Model):
 
 
 class Charge(models.Model):
-    """A card was charged for an order: the bank has said so."""
+    """A charge for an order, which the bank has accepted."""
 
     order = models.OneToOneField(Order, on_delete=models.CASCADE)
     card = models.CharField(max_length=20)
@@ -76,7 +76,7 @@ class Charge(models.Model):
 
 
 class BankEntry(models.Model):
-    """The books of the pretended bank: every call, and what it answered. A shop does not have these."""
+    """The books of the simulated bank: every call and its answer. A real shop does not have these."""
 
     class Answer(models.TextChoices):
         ACCEPTED = "accepted"

@@ -1,4 +1,4 @@
-"""The shop while it is open: customers come in one after the other, and some of their cards do not work."""
+"""The open shop: customers order one after the other, and some of their cards do not work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .outside import DECLINED, GOOD, SILENT, SLOW
 
 CUSTOMERS = ("ada", "bob", "cy", "dora", "eve", "fay", "gus", "hal", "ivy", "joe")
 CARDS = (GOOD, GOOD, GOOD, GOOD, SLOW, "", "", DECLINED, SILENT)
-"""Two of nine end as dead letters."""
+"""Two of these nine end as dead letters."""
 
 
 def somebody_orders(chance: random.Random) -> Order:

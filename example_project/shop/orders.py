@@ -1,4 +1,4 @@
-"""What the shop does when somebody orders or pays."""
+"""Orders and payments of the shop."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from .models import Order
 
 
 def price_of(article: str, count: int) -> Decimal:
-    """Ask the pricing handler. Not inside a transaction: it would not see the question before the commit.
+    """Request the price from the pricing handler.
 
-    Raises ``RequestFailed`` for what the shop does not have, ``RequestTimeout`` where nobody answers.
+    Do not call it inside a transaction: the handler would not see the request before the commit. Raises
+    ``RequestFailed`` for an article that the shop does not have, ``RequestTimeout`` if no worker answers.
     """
     return Decimal(request(PRICES, PriceAsked(article=article, count=count)).payload["amount"])
 
 
 def place_order(customer: str, article: str, count: int, card: str = "") -> Order:
-    """Store an order, tell everybody, and plan a reminder: all of it or nothing."""
+    """Store an order, publish it, and schedule a reminder, in one transaction."""
     amount = price_of(article, count)
     with transaction.atomic():
         order = Order.objects.create(
@@ -40,9 +41,9 @@ def place_order(customer: str, article: str, count: int, card: str = "") -> Orde
 
 
 def paid(order: Order) -> None:
-    """The money is there, so nobody is reminded: both in the caller's transaction, or in one of its own.
+    """Mark the order as paid and cancel its reminder, in the caller's transaction or in a new one.
 
-    A reminder that is on its way already finds the order paid.
+    A reminder that is already due finds the order paid.
     """
     with transaction.atomic():
         Order.objects.filter(pk=order.pk, paid_at=None).update(paid_at=timezone.now())
@@ -50,5 +51,5 @@ def paid(order: Order) -> None:
 
 
 def remind_now(order: Order) -> bool:
-    """Send the reminder as soon as possible. False: there is none that waits."""
+    """Send the reminder as soon as possible. Return False if no reminder is scheduled."""
     return reschedule(REMINDERS, reminder_id(order.pk), delay=0)

@@ -1,4 +1,4 @@
-"""The world outside, pretended: a bank that is slow or says no, and a printer that jams."""
+"""The simulated world outside: a bank that is slow or declines, and a printer that jams."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from .models import BankEntry, Order
 
 GOOD, DECLINED, SLOW, SILENT = "good card", "declined card", "slow card", "silent card"
 SLOW_FOR = 2
-"""Calls for a slow card that get no answer."""
+"""Number of calls for a slow card that get no answer."""
 
 STICKY = "honey"
 
 
 class CardDeclined(Exception):
-    """The bank says no, and will say it again."""
+    """The bank declines the card, and will decline it again."""
 
 
 class BankTimeout(Exception):
-    """The bank does not answer. Perhaps it will the next time."""
+    """The bank does not answer. Another call may succeed."""
 
 
 class PaperJam(Exception):
@@ -26,7 +26,7 @@ class PaperJam(Exception):
 
 
 def charge(reference: str, card: str, amount: Decimal) -> None:
-    """Take the money, once for each ``reference``. Raises ``CardDeclined`` or ``BankTimeout``."""
+    """Charge the card, once for each ``reference``. Raises ``CardDeclined`` or ``BankTimeout``."""
     calls = BankEntry.objects.filter(reference=reference)
     if calls.filter(answer=BankEntry.Answer.ACCEPTED).exists():
         return
@@ -42,6 +42,6 @@ def charge(reference: str, card: str, amount: Decimal) -> None:
 
 
 def print_invoice(order: Order, attempt: int) -> None:
-    """Raises ``PaperJam`` the first time that an order of honey is printed."""
+    """Print an invoice. Raises ``PaperJam`` at the first attempt for an order of honey."""
     if order.article == STICKY and attempt == 1:
         raise PaperJam("honey sticks")

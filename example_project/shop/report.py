@@ -1,4 +1,4 @@
-"""What came of a story, in plain words."""
+"""The results of a story, in plain words."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .story import Story
 
 
 def lines(story: Story, customers: Iterable[str]) -> Iterator[str]:
-    """One line for each customer, from the tables."""
+    """Yield one line for each customer, from the tables."""
     for customer in customers:
         yield f"{customer}: {', '.join(_told(story.orders[customer]))}"
 

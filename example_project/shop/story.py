@@ -1,4 +1,4 @@
-"""A day at the shop: who orders what, and what then happens."""
+"""A day at the shop: the orders, and the operator's steps after them."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ ORDERED = {
     "fay": ("coffee", 1, ""),
     "gus": ("cocoa", 2, ""),
 }
-"""Article, count, card. The last three pay by bank transfer."""
+"""Article, count and card of each customer. The last three pay by bank transfer."""
 
 BROKEN = {"cy", "dora"}
-"""Their cards end as dead letters, until they are sent back with another."""
+"""Customers whose cards end as dead letters, until these are redriven with another card."""
 
 TRANSFERRED, REMINDED_NOW = "gus", "fay"
 
 
 @dataclass
 class Story:
-    """One run's orders, by customer; ``mended``: the broken cards were replaced."""
+    """The orders of one run, by customer. ``mended``: the broken cards were replaced."""
 
     orders: dict[str, Order] = field(default_factory=dict)
     mended: bool = False
 
     def place(self) -> Iterator[Order]:
-        """Place all orders; one is paid by transfer, one is reminded of today and not tomorrow."""
+        """Place all orders. One is paid by transfer; one gets its reminder today, not tomorrow."""
         for customer, (article, count, card) in ORDERED.items():
             self.orders[customer] = place_order(customer, article, count, card)
             yield self.orders[customer]
@@ -46,23 +46,23 @@ class Story:
         remind_now(self.orders[REMINDED_NOW])
 
     def mend(self) -> int:
-        """Send this story's dead letters back with a card that works. Returns how many went."""
+        """Redrive this story's dead letters with a card that works. Return their number."""
         ids = [f"order-{self.orders[customer].pk}" for customer in sorted(BROKEN)]
         self.mended = True
         return redrive(ORDERS, group="cards", ids=ids, edit=lambda letter: {**letter.payload, "card": GOOD})
 
     def is_over(self) -> bool:
-        """Whether each message that is not for tomorrow is done or dead: nothing leaves these two by itself.
+        """Return whether each message that is due today is done or dead. No message leaves these two states by itself.
 
-        (Counts of what is pending, waiting and in flight could miss one that goes from one to the other meanwhile.)
+        Counts of pending, waiting and in-flight messages could miss a message that changes its state meanwhile.
         """
         reminder = reminder_id(self.orders[REMINDED_NOW].pk)
         if any(scheduled(REMINDERS, id=reminder)):
-            return False  # It is due, and not yet in the log.
+            return False  # It is due, but not yet promoted into the log.
         return all(message.status in ("done", "dead") for message in self._messages(reminder))
 
     def _messages(self, reminder: str) -> Iterator[Inspected]:
-        """What became of them, for each group."""
+        """Yield the messages with their state, for each group."""
         for customer, order in self.orders.items():
             for group in GROUPS[ORDERS]:
                 yield from messages(ORDERS, group=group, key=customer, id=f"order-{order.pk}")

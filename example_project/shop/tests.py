@@ -1,4 +1,4 @@
-"""The shop's flows, as a project tests its own: ``manage.py test example_project.shop``.
+"""Tests of the shop's flows, as a project tests its own: ``manage.py test example_project.shop``.
 
 Nothing is committed and no worker runs: ``drain`` runs the handlers in the test's own thread and transaction.
 """
@@ -27,7 +27,7 @@ def place(article: str = "tea", card: str = "") -> Order:
 
 
 def drain_with_retries(group: str) -> list[int]:
-    """Run a group until nothing waits for a retry any more, without the waits. Returns the attempts."""
+    """Run a group until no message waits for a retry, without the delays. Return the attempts."""
     attempts = [message.attempt for message in drain(ORDERS, group)]
     while send_to_front(ORDERS, group=group, status="waiting"):
         attempts += [message.attempt for message in drain(ORDERS, group)]

@@ -1,4 +1,4 @@
-"""``manage.py mqueue_spark VERB …``: the log on Spark, with the database of Django's settings."""
+"""``manage.py mqueue_spark VERB …``: work on the log with Spark, with the database of Django's settings."""
 
 from __future__ import annotations
 
@@ -56,13 +56,16 @@ def _add_connection(parser: ArgumentParser) -> None:
 
 
 def _stream(wrapper: Any) -> Any:
-    """What Django's wrapper writes to: a bar is drawn without line ends."""
+    """Return the stream behind Django's wrapper. The wrapper adds line ends, which would break a progress bar."""
     return wrapper._out
 
 
 @contextmanager
 def _password_for_workers(alias: str) -> Iterator[None]:
-    """In this process's environment, which Spark's processes on this machine inherit; elsewhere they have their own."""
+    """Put the password into this process's environment, which Spark's processes on this machine inherit.
+
+    On other machines, Spark's processes have their own environment.
+    """
     settings = connections[alias].settings_dict
     further = settings["OPTIONS"]
     password = settings["PASSWORD"] or further.get("password") or further.get("passwd")

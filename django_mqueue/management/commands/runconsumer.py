@@ -23,9 +23,9 @@ from ...workers.registry import autodiscover, handlers
 from ...workers.runner import Runner, RunOptions
 
 LEFT = 3
-"""The exit code of ``--drain`` when messages are left."""
+"""Exit code of ``--drain`` if messages are left."""
 MISTAKEN_AFTER = 5.0
-"""Seconds after which a server whose name is not known, or that TLS does not reach, is taken for a mistake."""
+"""Seconds after which an unknown host name or a failed TLS connection counts as a mistake in the settings."""
 
 
 def positive(text: str) -> int:
@@ -126,7 +126,10 @@ class Command(BaseCommand):
             )
 
     def run_from_argv(self, argv: list[str]) -> None:
-        """As Django does, but end the process even if handlers hang: Python would wait for some of their threads."""
+        """Run like Django's method, but end the process even if handlers hang.
+
+        Python would wait for some of their threads.
+        """
         code: Any = 1
         try:
             super().run_from_argv(argv)
@@ -142,7 +145,10 @@ class Command(BaseCommand):
                 os._exit(code or 0)
 
     def _problems(self, alias: str) -> list[CheckMessage]:
-        """What is wrong with the server; nothing while it is away: the runner waits for it."""
+        """Return the problems of the server; empty if it is away, because the runner waits for it.
+
+        Raises ``CommandError`` if the server stays unreachable for a reason that is probably a mistake in the settings.
+        """
         deadline = time.monotonic() + MISTAKEN_AFTER
         while True:
             try:
@@ -163,7 +169,7 @@ class Command(BaseCommand):
             time.sleep(0.2)
 
     def _listen(self, runner: Runner) -> dict[int, Any]:
-        """Stop gracefully at the first signal, at once at the second. What the signals did before."""
+        """Stop gracefully at the first signal, at once at the second. Return the signal handlers set before."""
         asked = False
 
         def on_signal(number: int, frame: object) -> None:
@@ -175,5 +181,5 @@ class Command(BaseCommand):
 
         try:
             return {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
-        except ValueError:  # Not in the main thread (call_command in a test): nobody can signal us there.
+        except ValueError:  # Not in the main thread (call_command in a test): signals do not arrive there.
             return {}

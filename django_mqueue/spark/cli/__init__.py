@@ -1,6 +1,6 @@
-"""The command: ``manage.py mqueue_spark VERB …``; without Django's settings ``python -m django_mqueue.spark VERB …``.
+"""The command ``manage.py mqueue_spark VERB …``; without Django's settings ``python -m django_mqueue.spark VERB …``.
 
-Each verb is a module of this package that has a ``VERB``; those that are named here are known.
+Each verb is a module of this package with a constant ``VERB``. ``MODULES`` lists them.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ MODULES = (
 
 
 def known_verbs() -> list[Verb]:
-    """All verbs, in the order in which help lists them. None of their modules imports PySpark."""
+    """Return all verbs, in the order in which the help lists them. Their modules do not import PySpark."""
     return [import_module(f".{name}", __package__).VERB for name in MODULES]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """``python -m django_mqueue.spark``, for a program of your own: the exit code.
+    """Run ``python -m django_mqueue.spark`` from another program. Return the exit code.
 
-    ``arguments``: those of the process, unless given.
+    ``arguments``: without the program's name. Default: the arguments of the process.
     """
     from .program import main
 

@@ -1,4 +1,7 @@
-"""``backfill``: a new group is given the past of a topic. Without ``--yes`` it tells what it would do."""
+"""The command ``backfill``: give a new group the past of a topic.
+
+Without ``--yes`` it only shows what it would store.
+"""
 
 from __future__ import annotations
 

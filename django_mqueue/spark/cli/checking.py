@@ -1,4 +1,4 @@
-"""What verbs look at before Spark is started."""
+"""Checks that verbs make before Spark starts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .verbs import BadArguments
 
 @contextmanager
 def checked() -> Iterator[None]:
-    """What is wrong with the arguments is said as that."""
+    """Raise ``BadArguments`` instead of ``TypeError`` or ``ValueError``."""
     try:
         yield
     except (TypeError, ValueError) as error:
@@ -23,7 +23,7 @@ def checked() -> Iterator[None]:
 
 
 def whole(text: str) -> int:
-    """Of an argument that counts something."""
+    """Return the number in an argument that counts something."""
     if not re.fullmatch("[0-9]{1,15}", text) or int(text) < 1:
         raise ArgumentTypeError(f"must be a whole number, at least 1, not {text!r}")
     return int(text)
@@ -35,12 +35,12 @@ AS_OF = (
 
 
 def state(text: str) -> int | datetime:
-    """Of an argument that is a version of a table, or a time."""
+    """Return the version of a table, or the time, that an argument names."""
     return int(text) if re.fullmatch("[0-9]{1,15}", text) else moment(text)
 
 
 def moment(text: str) -> datetime:
-    """Of an argument that is a time; in UTC, unless it says."""
+    """Return the time that an argument names. Without a zone it is UTC."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Arguments that several verbs have: of which topics."""
+"""The arguments by which several verbs choose topics."""
 
 from __future__ import annotations
 

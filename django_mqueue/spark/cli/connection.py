@@ -1,4 +1,4 @@
-"""Arguments of ``python -m django_mqueue.spark`` that say where the database is: options of ``format("mqueue")``."""
+"""Arguments of ``python -m django_mqueue.spark`` that name the database, as options of ``format("mqueue")``."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NAMES = {
 
 
 class _Refused(Action):
-    """The password is seen by everybody who lists processes. It is not repeated."""
+    """Refuses the password as an argument, because every user of the machine could read it. Does not repeat it."""
 
     def __call__(self, parser: ArgumentParser, namespace: Namespace, values: Any, option: Any = None) -> None:
         parser.error(
@@ -79,7 +79,7 @@ def add_connection(parser: ArgumentParser) -> None:
 
 
 def add_password(group: _ActionsContainer) -> None:
-    """Where the password is, which is no argument itself."""
+    """Add the argument that says where the password is. The password itself is no argument."""
     group.add_argument(
         "--password-file", metavar="PATH", help="Holds the password; must be there on executors, too."
     )
@@ -87,7 +87,7 @@ def add_password(group: _ActionsContainer) -> None:
 
 
 def connection_options(arguments: Namespace) -> dict[str, str]:
-    """The options; none where no database was named. Raises ``BadArguments``."""
+    """Return the options that the arguments give; an empty dict if they name no database. Raises ``BadArguments``."""
     given = {theirs: getattr(arguments, ours) for ours, theirs in _NAMES.items()}
     options = {name: str(value) for name, value in given.items() if value is not None}
     try:

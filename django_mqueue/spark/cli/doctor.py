@@ -1,4 +1,7 @@
-"""``doctor``: what is there for Spark, and whether the database can be reached from the driver and from executors."""
+"""The command ``doctor``: report what Spark finds on this machine and on its executors.
+
+It also checks that the driver and the executors reach the database.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ VERSION = str(import_module("django_mqueue").__version__)
 
 @dataclass(frozen=True)
 class Finding:
-    """``ok`` None: worth knowing, and no error."""
+    """The result of one check. ``ok``: whether it passed; None: it is information, not an error."""
 
     what: str
     ok: bool | None
@@ -47,7 +50,7 @@ def arguments(parser: ArgumentParser) -> None:
 
 
 def run(job: Job) -> int:
-    """Each check by itself, so that all that is wrong is said at once; 1 if anything is."""
+    """Make all checks, even after one has failed. Return 1 if any check failed, otherwise 0."""
     how = connecting({name.lower(): value for name, value in job.options.items()})
     found = []
     for finding in _findings(job, how):
@@ -98,7 +101,7 @@ def _database(what: str, how: Connecting) -> Iterator[Finding]:
     try:
         with connected(how) as using:
             yield Finding(what, True, f"{how.where()}: {_server(using)}")
-            for problem in server_problems(using) if settings.configured else ():  # it asks them
+            for problem in server_problems(using) if settings.configured else ():  # it reads the settings
                 yield Finding(what, None, str(problem.msg).replace(repr(using), "it"))
             asked = "topics"
             topics = sorted(bulk.topics(using))
@@ -106,7 +109,7 @@ def _database(what: str, how: Connecting) -> Iterator[Finding]:
             yield Finding("topics", True, (", ".join(topics[:TOPICS_SHOWN]) or "none yet") + more)
     except MQueueError as error:
         yield Finding(what, False, str(error))
-    except (DatabaseError, InterfaceError) as error:  # Nothing that the account may ask, for instance.
+    except (DatabaseError, InterfaceError) as error:  # For example, the account lacks a privilege.
         yield Finding(asked, False, str(explained(error)))
 
 
@@ -153,7 +156,7 @@ def _without_package(line: str) -> str:
 
 
 def executors(spark: Any, how: Connecting, tasks: int = 4) -> list[Mapping[str, Any]]:
-    """What a few tasks find where they run, each place once."""
+    """Return the findings of a few tasks on executors, each distinct place once."""
     schema = "host STRING, executable STRING, python STRING, package STRING, server STRING, problem STRING"
 
     def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -172,7 +175,7 @@ _NAMES = ("host", "executable", "python", "package", "server", "problem")
 
 
 def here(how: Connecting) -> dict[str, str | None]:
-    """What this process finds."""
+    """Return the findings of this process."""
     server = problem = None
     try:
         with connected(how) as using:

@@ -1,7 +1,7 @@
-"""Ending the Spark that a run has started: nothing of it, no Java and no Python process, outlives the run.
+"""End the Spark that a run has started, so that no Java and no Python process remains after the run.
 
-Spark's Java ends by itself when its standard input does, which is a pipe from this process, and its Python processes
-end with it; so does all of it when this process is killed. Here it is waited for.
+Spark's Java ends when its standard input ends, which is a pipe from this process. Its Python processes end with it.
+This also happens when this process is killed. This module also waits until they have ended.
 """
 
 from __future__ import annotations
@@ -20,27 +20,31 @@ PATIENCE = 20.0
 """Seconds for Java to end by itself."""
 
 CANCEL = 3.0
-"""Seconds for Spark to hear that its jobs are not wanted any more."""
+"""Seconds for Spark to cancel its jobs."""
 
 
 def by_end_of_java(error: BaseException) -> bool:
-    """Whether it came of this: Spark's Java was killed, is out of memory, or was told to end with all of a service."""
+    """Return whether the error was raised because Spark's Java ended.
+
+    For example, Java was killed, had no memory left, or was stopped together with a service.
+    """
     process = _java()
     if process is None or not (
         isinstance(error, ConnectionError) or type(error).__name__ == "Py4JNetworkError"
     ):
         return False
     with suppress(subprocess.TimeoutExpired):
-        process.wait(5)  # the line is cut before it is gone
+        process.wait(5)  # the connection breaks before the process has ended
     return process.poll() is not None
 
 
 def end(spark: SparkSession | None) -> None:
-    """Stop it, and wait until its Java is gone; under spark-submit that is the parent, and ends after this process.
+    """Stop Spark, and wait until its Java has ended.
 
-    None: a start that has failed may have left a Java.
+    Under ``spark-submit``, Java is the parent, and ends after this process. ``spark``: None if the start has failed; a
+    Java may still run then.
     """
-    with suppress(Exception):  # whatever it is worth: Java may have died before
+    with suppress(Exception):  # Java may have died before
         if spark is not None:
             spark.stop()
     if _classic():
@@ -51,13 +55,16 @@ def end(spark: SparkSession | None) -> None:
             with suppress(Exception):
                 SparkContext._gateway.shutdown()
             _end_java(process)
-            SparkContext._gateway = SparkContext._jvm = None  # another session starts another one
+            SparkContext._gateway = SparkContext._jvm = None  # so that the next session starts a new Java
 
 
 def end_now(spark: SparkSession | None, code: int) -> None:
-    """Cancel what Spark does, end it and this process. Called in a signal handler: Spark may be in mid-call."""
+    """Cancel the jobs of Spark, end Spark, and end this process with the exit code ``code``.
+
+    This is called in a signal handler, so Spark may be in the middle of a call.
+    """
     if spark is not None:
-        # In a thread of its own, which has its own line to Java.
+        # A separate thread uses a separate connection to Java.
         canceller = threading.Thread(target=_cancel, args=(spark,), daemon=True)
         canceller.start()
         canceller.join(CANCEL)
@@ -67,13 +74,16 @@ def end_now(spark: SparkSession | None, code: int) -> None:
 
 
 def _classic() -> bool:
-    """Whether there is a Java of this process's own; Spark Connect has none."""
+    """Return whether this process has a connection to Java. A client of Spark Connect has none."""
     context = sys.modules.get("pyspark.core.context")
     return context is not None and context.SparkContext._gateway is not None
 
 
 def _java() -> subprocess.Popen[Any] | None:
-    """The process; None where there is none of ours: under spark-submit, and with Spark Connect."""
+    """Return the Java process that this process has started.
+
+    None under ``spark-submit``, and with Spark Connect.
+    """
     if not _classic():
         return None
     from pyspark import SparkContext

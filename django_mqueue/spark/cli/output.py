@@ -1,6 +1,6 @@
-"""What the command says: the result on stdout, all else on stderr, and progress as a bar only where somebody looks.
+"""The output of the command: the result on stdout, all else on stderr. Progress is a bar only on a terminal.
 
-Some of it was written by whoever publishes: nothing in it commands the terminal.
+Publishers have written some of this text. ``shown`` makes it safe, so that it cannot control the terminal.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Protocol, TextIO
 from ...drawing.printing import shown
 
 LINE_EVERY = 10.0
-"""Seconds between two lines of progress, where stderr is no terminal."""
+"""Seconds between two lines of progress, if stderr is not a terminal."""
 
 
 class Progress(Protocol):
@@ -23,7 +23,7 @@ class Progress(Protocol):
 
 
 class Lines:
-    """Progress as lines of a log."""
+    """Logs progress as lines."""
 
     def __init__(
         self, total: int | None, unit: str, say: Callable[[str], None], every: float = LINE_EVERY
@@ -49,7 +49,7 @@ class Lines:
 
 
 class Output:
-    """Two streams of text: None for the process's own, as they are when something is written."""
+    """Writes to two text streams. None: the process's own stream, as it is at the time of writing."""
 
     def __init__(self, out: TextIO | None = None, err: TextIO | None = None) -> None:
         self._out, self._err = out, err

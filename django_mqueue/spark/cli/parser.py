@@ -1,4 +1,4 @@
-"""The command line: a parser for each verb, with what all verbs take."""
+"""The command line: a parser for each verb, and the arguments that all verbs have."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .connection import add_connection
 from .verbs import Verb
 
 LEAST = 500
-"""MiB of memory: Spark refuses less than 450, of which Java keeps some for itself."""
+"""The minimum memory in MiB. Spark refuses less than 450, and Java keeps some for itself."""
 
 LEVELS = ("OFF", "ERROR", "WARN", "INFO")
 
 
 def parser_of(prog: str, verbs: Sequence[Verb]) -> ArgumentParser:
-    """Of ``python -m django_mqueue.spark``."""
+    """Return the parser of ``python -m django_mqueue.spark``."""
     parser = ArgumentParser(
         prog=prog,
         description="The queue's log on Spark. The exit code is 0, 1 (an error), 2 (bad arguments).",
@@ -34,10 +34,13 @@ def parser_of(prog: str, verbs: Sequence[Verb]) -> ArgumentParser:
 def add_verbs(
     parser: ArgumentParser, verbs: Sequence[Verb], add_connection: Callable[[ArgumentParser], None]
 ) -> None:
-    """A parser for each verb below this one; ``add_connection`` adds how the database is named."""
+    """Add a parser for each verb to this parser.
+
+    ``add_connection``: adds the arguments that name the database.
+    """
     below = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for verb in verbs:
-        # Without abbreviations: --password would be one of --password-file.
+        # Without abbreviations: --password would mean --password-file.
         own = below.add_parser(verb.name, help=verb.help, description=verb.help, allow_abbrev=False)
         own.set_defaults(run=verb.run, light=verb.light, answers=verb.answers)
         verb.arguments(own)
@@ -79,7 +82,7 @@ def add_launching(parser: ArgumentParser) -> None:
     group.add_argument(
         "--traceback",
         action="store_true",
-        default=argparse.SUPPRESS,  # manage.py has one before the verb, too
+        default=argparse.SUPPRESS,  # manage.py also has this argument, before the verb
         help="Show where an error comes from.",
     )
 
@@ -110,7 +113,10 @@ def _memory(text: str) -> str:
 
 
 def _setting(text: str) -> tuple[str, str]:
-    """A key and a value. A password does not belong there: Spark shows its configuration."""
+    """Return the key and the value of a setting.
+
+    Refuse a password, because Spark shows its configuration.
+    """
     key, equals, value = text.partition("=")
     if not equals or not key.startswith("spark."):
         raise argparse.ArgumentTypeError(f"must be like spark.executor.memory=2g, not {text!r}")

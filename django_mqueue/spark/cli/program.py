@@ -1,4 +1,7 @@
-"""One run of a verb: Spark is started when it is asked for and ends with the run, signals are heard, errors said."""
+"""One run of a verb. It starts Spark when the verb needs it, and ends it with the run.
+
+It also handles signals and prints errors.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
 PROGRAM = "python -m django_mqueue.spark"
 _LOG, _JAVA_OPTIONS = Path(__file__).with_name("log4j2.properties"), "spark.driver.extraJavaOptions"
 _LIGHT = "-XX:TieredStopAtLevel=1"
-"""Java compiles what it runs in the quick way alone. The other one pays where rows pass through it."""
+"""Java then uses only its quick compiler. The other compiler is worth its cost only if rows pass through Java."""
 
 _NO_JAVA = "Spark's Java process ended in the middle of the work: it was told to, or killed (out of memory?)"
 _AT_START = "stopped while Spark was starting: nothing was done"
@@ -37,7 +40,10 @@ _STOPPING = b"stopping after what is under way; once more stops at once\n"
 
 
 def main(arguments: Sequence[str] | None = None, verbs: Sequence[Verb] | None = None) -> int:
-    """``python -m django_mqueue.spark``: the exit code. ``arguments``: without the program's name."""
+    """Run ``python -m django_mqueue.spark`` and return the exit code.
+
+    ``arguments``: without the program's name.
+    """
     parsed = parser_of(PROGRAM, known_verbs() if verbs is None else verbs).parse_args(arguments)
     output = Output()
 
@@ -53,13 +59,16 @@ def main(arguments: Sequence[str] | None = None, verbs: Sequence[Verb] | None = 
 
 
 def run(arguments: Namespace, options: dict[str, str], output: Output, fail: Callable[[str], None]) -> int:
-    """The exit code: the verb's, or 1 or 2 after ``fail(line)``. An error that is a mistake of ours comes through."""
+    """Return the exit code: the verb's, or 1 or 2 after ``fail(line)``.
+
+    An error that is a bug of this package is raised.
+    """
     stopping = threading.Event()
     ours = Ours(arguments)
 
     def first() -> None:
         stopping.set()
-        os.write(2, _STOPPING)  # not by a stream, which may be in the middle of a line
+        os.write(2, _STOPPING)  # not to a Python stream: the signal may interrupt its write
 
     def second(number: int) -> None:
         end_now(ours.spark, 128 + number)
@@ -69,7 +78,7 @@ def run(arguments: Namespace, options: dict[str, str], output: Output, fail: Cal
     def start() -> SparkSession:
         try:
             found = ours.start()
-        except Exception as error:  # Java may have been told to end, too.
+        except Exception as error:  # The same signal may have ended Java.
             if stopping.is_set():
                 raise Stopped(_AT_START) from error
             raise
@@ -80,7 +89,11 @@ def run(arguments: Namespace, options: dict[str, str], output: Output, fail: Cal
         return found
 
     def stopped(line: str) -> int:
-        """It may be stopped at any time, and the next run goes on: that is no error, unless an answer is missing."""
+        """Report the stop, and return the exit code.
+
+        A stop at any time is not an error, because the next run continues. It is an error only if the verb should have
+        given an answer.
+        """
         if not arguments.answers:
             output.say(line)
             return 0
@@ -101,7 +114,7 @@ def run(arguments: Namespace, options: dict[str, str], output: Output, fail: Cal
                 traceback.print_exc(file=sys.stderr)
             fail(line)
             return 2 if isinstance(error, BadArguments | OptionError) else 1
-        except KeyboardInterrupt:  # PySpark's own answer to SIGINT, for a moment before Spark has started
+        except KeyboardInterrupt:  # PySpark's own handler of SIGINT, while Spark starts
             if signals.number is None:
                 signals.number = signal.SIGINT
                 return stopped(_AT_START)
@@ -120,7 +133,7 @@ class Ours:
         self.spark: SparkSession | None = None
 
     def start(self) -> SparkSession:
-        """A session; one that runs in this process already is somebody else's, and is not ended."""
+        """Return a session. A session that already runs in this process belongs to other code, and is not ended."""
         check_pyspark()
         from pyspark.sql import SparkSession
 
@@ -145,7 +158,7 @@ class Ours:
 
 
 def _config(arguments: Namespace) -> dict[str, str]:
-    """What was given, and how much Spark's log says, where that is not for others to decide."""
+    """Return the configuration for Spark: what was given, with log level and Java options that this run decides."""
     given = dict(arguments.conf)
     if arguments.remote:
         return given

@@ -1,4 +1,7 @@
-"""``replay``: messages of an archive, and of the log above it, stored anew. Without ``--yes`` nothing is changed."""
+"""The command ``replay``: store messages of an archive, and of the log above it, again as copies.
+
+Without ``--yes`` nothing changes.
+"""
 
 from __future__ import annotations
 
@@ -131,7 +134,7 @@ def run(job: Job) -> int:
 
 
 class Watch:
-    """Makes numbers of what is stored in all into a bar's steps."""
+    """Updates a progress bar from the total number of stored messages."""
 
     def __init__(self, bar: Any) -> None:
         self._bar, self._seen = bar, 0
@@ -182,7 +185,7 @@ def _rate(text: str) -> float:
 
 
 def _plain(value: Any) -> Any:
-    """With times as text, and keys of mappings, too."""
+    """Return the value with times as text, also in the keys of mappings."""
     if isinstance(value, dict):
         return {_plain(key): _plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple):

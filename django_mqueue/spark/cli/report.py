@@ -1,4 +1,4 @@
-"""``report``: what happened on topics, in numbers: as tables, JSON, CSV, and a page."""
+"""The command ``report``: count what happened on topics; write tables, JSON, CSV and an HTML page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..reports import Report
 
 WIDTH = 160
-"""Columns, where stdout is no terminal."""
+"""The width of the tables, in characters, if stdout is not a terminal."""
 
 
 def arguments(parser: ArgumentParser) -> None:
@@ -84,7 +84,7 @@ def _asked(job: Job) -> Wanted:
 
 
 def _check_places(job: Job) -> None:
-    """Now, and not after an hour of counting."""
+    """Raise ``BadArguments`` if a file or folder cannot be written: now, not after an hour of counting."""
     given = job.arguments
     for option, name in (("--json", given.json), ("--html", given.html)):
         if name in (None, "-"):
@@ -102,7 +102,7 @@ def _check_places(job: Job) -> None:
 
 
 def _check_folder(option: str, name: str) -> None:
-    """Whether it can be written in, or be made."""
+    """Raise ``BadArguments`` if the folder can neither be written to nor be created."""
     path = Path(name).absolute()
     there = next(each for each in (path, *path.parents) if os.path.lexists(each))
     if not there.is_dir():
@@ -112,7 +112,10 @@ def _check_folder(option: str, name: str) -> None:
 
 
 def _write(job: Job, found: Report) -> None:
-    """What can be: a disk may be full by now, and what was counted is not to be lost for one of its forms."""
+    """Write all forms of the report that can be written, then raise ``OSError`` for the others.
+
+    A disk may be full by now. The other forms must not be lost because of that.
+    """
     given = job.arguments
     if given.json == "-":
         job.tell(found.to_json())

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: the first asks for an end between two steps, the second ends at once."""
+"""SIGTERM and SIGINT: the first signal asks the run to stop after its current step, the second ends it at once."""
 
 from __future__ import annotations
 
@@ -12,16 +12,22 @@ NUMBERS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Signals:
-    """``first()`` is called once, in the main thread between two of its instructions; ``second(number)`` after that."""
+    """Handles signals. Call ``first()`` for the first signal, and ``second(number)`` for each later signal.
+
+    Both run in the main thread, between two of its instructions.
+    """
 
     def __init__(self, first: Callable[[], None], second: Callable[[int], None]) -> None:
         self._first, self._second = first, second
         self.number: int | None = None
-        """Of the first one."""
+        """The number of the first signal."""
 
     @contextmanager
     def heard(self) -> Iterator[Signals]:
-        """In this block; then all is as it was. Only a main thread hears signals: nothing is done in another one."""
+        """Handle signals in this block, and restore the old handlers at the end.
+
+        Python delivers signals only to the main thread, so this does nothing in any other thread.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield self
             return
@@ -34,7 +40,7 @@ class Signals:
                 signal.signal(number, handler)
 
     def listen(self) -> None:
-        """Also after Spark has started, which takes SIGINT for itself (pyspark/core/context.py)."""
+        """Install the handlers. Call it again after Spark has started: Spark replaces the handler of SIGINT."""
         if threading.current_thread() is threading.main_thread():
             for number in NUMBERS:
                 signal.signal(number, self._on_signal)

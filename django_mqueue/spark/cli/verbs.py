@@ -1,4 +1,4 @@
-"""What a verb is, and what it is given."""
+"""The definition of a verb, and the job that it receives."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ if TYPE_CHECKING:
 
 
 class BadArguments(MQueueError):
-    """The arguments of the command contradict each other, or ask for what there is not: the exit code is 2."""
+    """The arguments contradict each other, or ask for something that does not exist. The exit code is 2."""
 
 
 class Stopped(MQueueError):
-    """The first signal has ended a verb before there was what it was asked for.
+    """The first signal ended a verb before it had its result.
 
-    Of a verb that answers, the exit code says so: 128 and the signal's number.
+    If the verb gives an answer, the exit code is 128 plus the number of the signal.
     """
 
 
 class Job:
-    """One run of a verb. ``options``: how ``format("mqueue")`` reaches the database, never with the password.
+    """One run of a verb.
 
-    ``arguments`` are the verb's own, and those of the command. ``stopping`` is set by the first SIGTERM or SIGINT:
-    a verb looks at it between steps, and ends with what is done.
+    * ``options``: how ``format("mqueue")`` reaches the database, without the password.
+    * ``arguments``: the verb's arguments, and the command's.
+    * ``stopping``: set by the first SIGTERM or SIGINT. A verb checks it between steps, and ends with what is done.
     """
 
     def __init__(
@@ -49,29 +50,32 @@ class Job:
 
     @property
     def spark(self) -> SparkSession:
-        """The session, started when it is first asked for. Raises ``NoSpark``."""
+        """Return the session. The first call starts it. Raises ``NoSpark``."""
         if self._spark is None:
             self._spark = self._start()
         return self._spark
 
     def say(self, text: str) -> None:
-        """A line for who watches: on stderr."""
+        """Write a line for the user to stderr."""
         self._output.say(text)
 
     def tell(self, text: str) -> None:
-        """The result: on stdout."""
+        """Write the result to stdout."""
         self._output.tell(text)
 
     def progress(self, total: int | None, unit: str) -> AbstractContextManager[Progress]:
-        """``with job.progress(1000, "messages") as done: done.update(10)``: a bar on a terminal, else a line at times.
+        """Report progress: ``with job.progress(1000, "messages") as done: done.update(10)``.
 
-        ``total`` None: nobody knows.
+        This shows a bar on a terminal, and otherwise writes a line every few seconds. ``total``: None if it is unknown.
         """
         return self._output.progress(total, unit)
 
     @contextmanager
     def counted(self, unit: str) -> Iterator[Callable[[int, int], None]]:
-        """For what tells its progress by calls with (done, of all), from the first of them on."""
+        """Yield a function that reports progress by calls with (done, total).
+
+        The bar starts with the first call.
+        """
         bar: list[Progress] = []
         reached = 0
         with ExitStack() as stack:
@@ -88,11 +92,12 @@ class Job:
 
 @dataclass(frozen=True)
 class Verb:
-    """``arguments`` adds the verb's own to its parser; ``run`` returns the exit code.
+    """A verb of the command.
 
-    Errors of the queue's own that ``run`` raises become one line and exit code 1. ``light``: whether Spark's
-    Java only says who does what: then it is started so that it costs little. ``answers``: whether
-    it is run for what it says, and not for what it does, with which the next run would go on.
+    * ``arguments``: adds the verb's own arguments to its parser.
+    * ``run``: runs the verb and returns the exit code. This package's errors become one line, and the exit code is 1.
+    * ``light``: Spark's Java only coordinates the work, so it is started with little cost.
+    * ``answers``: users run the verb for its output. Without this, the next run continues the work of a stopped run.
     """
 
     name: str

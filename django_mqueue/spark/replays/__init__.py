@@ -1,4 +1,7 @@
-"""Messages of an archive, and of the log above it, stored anew: for all groups, for one, or as a new group's past."""
+"""Store messages of an archive, and of the log above it, again as copies.
+
+The copies are for all groups, for one group, or for a new group that gets the past of the topic.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A new group is given the past of a topic from an archive, and then goes on with the log: no gap, no overlap."""
+"""Give a new group the past of a topic from an archive. Then the group continues with the log.
+
+Between the past and the log there is no gap and no overlap.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +32,17 @@ if TYPE_CHECKING:
 KIND = backfilling.KIND
 PAUSE = 0.05
 SAY_AFTER, SAY_EVERY = 2.0, 30.0
-"""Seconds for which the seam is not whole before it is said what for, and between two lines."""
+"""Seconds until ``_sew`` first reports what it waits for, and seconds between two such reports."""
 
 
 @dataclass(frozen=True)
 class Backfilled:
-    """What a backfill has done. ``stored``: copies made by this run; ``upto``: the border: all above it is the log's.
+    """The result of a backfill.
 
-    ``finished``: False where it was stopped. ``before``: an earlier run has finished it; nothing was done.
+    * ``stored``: how many copies this run has stored.
+    * ``upto``: the border. The group gets all messages above it from the log.
+    * ``finished``: false if this run was stopped.
+    * ``before``: an earlier run has finished the backfill, and this run did nothing.
     """
 
     topic: str
@@ -62,17 +68,29 @@ def backfill(
     watch: Callable[[int], object] | None = None,
     say: Callable[[str], object] | None = None,
 ) -> Preview | Backfilled:
-    """Register a new group that is given everything: what the archive ``source`` holds of the topic, then the log.
+    """Register a new group, and give it the topic's messages in the archive ``source``, and then the log.
 
-    The group is paused while its past is stored for it alone, and ``resume`` lets it go on. Order per key is kept, also
-    between past and present (see ``service.backfilling``). Run again, it goes on where it was. ``rate``: at most so
-    many copies of the past a second. ``dry_run`` changes nothing, and tells what would be stored. ``stopping`` ends a
-    run early; ``watch`` is called every second with how many are stored; ``say`` with a line that tells what is waited
-    for, where past and present do not come together at once.
+    The group is paused while its past is stored, for this group alone. At the end it is resumed, if ``resume`` is true.
+    The order of each key is kept, also between past and present (see ``service.backfilling``). If a run was stopped,
+    the next run continues it.
 
-    Raises ``GroupNotNew`` for a group that is registered already, ``LogGap`` where messages between archive and log may
-    be deleted (unless ``fail_on_data_loss`` is False), ``ArchiveError`` for another archive than it was begun with,
-    ``NoArchive``, ``NoSuchTopic``, and ``ValueError`` for bad arguments.
+    * ``rate``: the maximum number of copies that are stored in a second.
+    * ``fail_on_data_loss``: raise ``LogGap`` if messages between archive and log may be deleted.
+    * ``options``: how ``format("mqueue")`` reaches the database.
+    * ``dry_run``: change nothing, and return a ``Preview``.
+    * ``stopping``: an event. When it is set, the run ends early.
+    * ``watch``: called every second with the number of stored copies.
+    * ``say``: called with a line of text that names what the backfill waits for, if past and present cannot be joined
+      at once.
+
+    Raises:
+
+    * ``GroupNotNew``: the group is registered already.
+    * ``LogGap``: messages between archive and log may be deleted, and ``fail_on_data_loss`` is true.
+    * ``ArchiveError``: the backfill was begun from another archive.
+    * ``NoArchive``, ``NoSuchTopic``, ``OptionError``.
+    * ``NotRegistered``, ``Superseded``: the group was unsubscribed, resumed or reset while its past was stored.
+    * ``TypeError``, ``ValueError``: an argument is invalid.
     """
     given = dict(options or {})
     check_backfill(topic, group, source, rate, given)
@@ -114,7 +132,7 @@ class _Backfill(Held):
             groups=[self.group],
             stored=done,
         )
-        # Of one that has ended it is forgotten how many there were.
+        # A backfill that has ended no longer knows how many copies it stored.
         return replace(found, stored=found.total) if head is not None and head.ended else found
 
     def run_to_end(
@@ -138,7 +156,7 @@ class _Backfill(Held):
             raise
         if border.ended:
             return self._before(border)
-        self._check_source(border)  # Another process may have begun it at the same moment.
+        self._check_source(border)  # Another process may have begun it at the same time.
         made = 0
         if not self.line.run(lambda using: backfilling.stored_to_border(using, border)):
             past = Originals(found.topic, found.archive, found.archived, border.upto, True)
@@ -166,7 +184,10 @@ class _Backfill(Held):
         return Backfilled(self.topic, self.group, 0, border.upto, True, True)
 
     def _check_new(self, using: str) -> Border | None:
-        """How far an earlier run has come. Raises ``GroupNotNew``, ``ArchiveError``."""
+        """Return how far an earlier run has come; None for a new group.
+
+        Raises ``GroupNotNew`` or ``ArchiveError``.
+        """
         head = backfilling.begun(using, self.topic, self.group)
         if head is not None and not head.ended:
             self._check_source(head)
@@ -187,7 +208,7 @@ class _Backfill(Held):
     def _sew(
         self, border: Border, stopping: threading.Event | None, say: Callable[[str], object] | None
     ) -> int | None:
-        """Bring past and present together; None if it was stopped."""
+        """Join past and present. Return the number of copies; None if the run was stopped."""
         made, pause = 0, threading.Event()
         say_at = time.monotonic() + SAY_AFTER
         while stopping is None or not stopping.is_set():
@@ -202,9 +223,9 @@ class _Backfill(Held):
         return None
 
     def _stitch(self, using: str, border: Border) -> tuple[int, str | None]:
-        """How many copies, and what is waited for.
+        """Do one round of ``_sew``. Return the number of copies, and what the backfill waits for.
 
-        Anew on another connection: what is known of copies may be wrong when a COMMIT had no answer.
+        Create a new ``Seam`` for a new connection: after a COMMIT without an answer, its memory of copies may be wrong.
         """
         if self._seam is None or self._seam.using != using:
             self._seam = Seam(using, border)

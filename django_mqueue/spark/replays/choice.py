@@ -1,4 +1,4 @@
-"""Which messages are replayed: by time, key, kind, or any condition of SQL."""
+"""Choose the messages that are replayed: by time, key, kind, or any condition in SQL."""
 
 from __future__ import annotations
 
@@ -19,28 +19,37 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 DATA_EXCEPTION = "22"
-"""How SQLSTATE begins of what a value is not fit for: what is no number, or too large, a division by zero."""
+"""The class of SQLSTATE for an unsuitable value: for example, a text that is not a number, or a division by zero."""
 
 IN_UTC = {"spark.sql.session.timeZone": "UTC"}
-"""What a time in a condition means must not depend on where it is asked: a run may go on elsewhere."""
+"""A setting of the session that fixes the time zone of conditions.
+
+A run may continue on another machine, and times must have the same meaning there.
+"""
 
 NOT_OF_CONDITION = ("38", "KD")
-"""... of what a source of data has met: a Spark Connect server asks it only when it looks at the condition, too."""
+"""Classes of SQLSTATE for errors in a data source.
+
+A Spark Connect server reads the source only when it analyses the condition, so such an error can appear then.
+"""
 
 VALUE = "value"
-"""A column for conditions: the payload as text, null for one that was published as bytes."""
+"""A column for conditions: the payload as text; null for a payload that was published as bytes."""
 
 
 class Unanswered(OptionError):
-    """A condition that one of the messages cannot answer."""
+    """The condition fails with an error for one of the messages."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """All that is given must fit. ``since`` and ``until`` (which is left out) are of publication.
+    """The conditions of a replay. A message must meet all of them.
 
-    ``targeted``: also messages that were for one group alone: those for ``group``, or all such where there is none.
-    What came into the log again, as a retry or sent back, is the same message again, and never chosen.
+    * ``since`` and ``until``: the time of publication. ``until`` itself is excluded.
+    * ``targeted``: also choose messages that were for one group alone: for ``group``, or for any group if ``group`` is
+      empty.
+
+    A row that is not a new message is never chosen: a retry, a redriven message, or a copy of a backfill.
     """
 
     since: datetime | None = None
@@ -52,7 +61,7 @@ class Choice:
     group: str = ""
 
     def check(self) -> None:
-        """Raise ``TypeError`` or ``ValueError``, naming the argument, for what cannot be."""
+        """Raise ``TypeError`` or ``ValueError``, which name the argument, for an invalid condition."""
         for name, at in (("since", self.since), ("until", self.until)):
             if at is not None and at.tzinfo is None:
                 raise ValueError(
@@ -70,7 +79,7 @@ class Choice:
 
     @property
     def digest(self) -> int:
-        """The same number for the same choice, in 62 bits."""
+        """Return a number of 62 bits that is the same for equal choices."""
         told = [
             *(at and at.astimezone(UTC).isoformat() for at in (self.since, self.until)),
             sorted(self.keys), sorted(self.kinds), self.where, self.targeted, self.group,
@@ -78,7 +87,7 @@ class Choice:
         return int.from_bytes(blake2b(json.dumps(told).encode(), digest_size=8).digest()) >> 2
 
     def of(self, frame: DataFrame) -> DataFrame:
-        """Those of a frame of messages that are chosen, with the column ``value``. Raises ``OptionError``."""
+        """Return the chosen messages of a frame, with the column ``value``. Raises ``OptionError``."""
         from pyspark.sql import functions as f
 
         wanted: list[Any] = [f.col("original_id").isNull()]
@@ -102,7 +111,10 @@ class Choice:
 
     @contextmanager
     def asked(self, spark: SparkSession) -> Iterator[None]:
-        """While Spark asks each message whether it is chosen. Raises ``Unanswered``."""
+        """Set the time zone for the condition in this block, in which Spark evaluates it for the messages.
+
+        Raises ``Unanswered`` if the condition fails for a message.
+        """
         from pyspark.errors import PySparkException
 
         try:
@@ -138,7 +150,10 @@ def _first(error: BaseException) -> str:
 
 
 def _is_of_condition(error: PySparkException) -> bool:
-    """Whether it is what was asked that is wrong. A Spark Connect server that is away is such an exception, too."""
+    """Return whether the condition caused the error.
+
+    PySpark raises the same class if a Spark Connect server cannot be reached.
+    """
     from pyspark.errors import AnalysisException
 
     state = _state(error)
@@ -148,8 +163,8 @@ def _is_of_condition(error: PySparkException) -> bool:
 
 
 def _state(error: PySparkException) -> str:
-    """Its SQLSTATE; nothing where it has none."""
+    """Return the SQLSTATE of the error; an empty text if it has none."""
     try:
         return error.getSqlState() or ""
-    except Exception:  # It asks Spark's Java, which may have ended.
+    except Exception:  # This calls Spark's Java, which may have ended.
         return ""

@@ -1,4 +1,7 @@
-"""What the groups are called that hold back deletion: whoever gives up a run unsubscribes its group by that name."""
+"""Names of the groups that hold back deletion for replays and backfills.
+
+To give up a run, a user unsubscribes the group with this name.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,19 @@ INTO = "-into-"
 
 
 def of_backfill(group: str) -> str:
-    """While the past of ``group`` is read."""
+    """Return the group that holds back deletion while the past for ``group`` is read."""
     return _named("backfill", group)
 
 
 def of_replay(name: str, topic: str, to: str) -> str:
-    """While ``topic`` is replayed into ``to``. Each topic that is replayed into has names of its own, so two replays of
-    one name from one topic may be under way."""
+    """Return the group that holds back deletion while ``topic`` is replayed into ``to``.
+
+    The name is different for each ``to``. So two replays with the same name, from one topic into two topics, may run at
+    once.
+    """
     told = name if to == topic else f"{name}{INTO}{to}"
     if told.find(INTO) != (-1 if to == topic else told.rfind(INTO)):
-        told = _digest(f"{name}\0{to}")  # Where the name ends could not be told.
+        told = _digest(f"{name}\0{to}")  # The end of the name would be ambiguous.
     return _named("replay", told)
 
 

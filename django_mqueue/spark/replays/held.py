@@ -1,4 +1,4 @@
-"""What every run that stores messages of a topic anew has: where they come from, and who holds back their deletion."""
+"""The common part of replays and backfills: the messages that they read, and the group that holds back deletion."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 class Held:
-    """The messages of ``topic``, in the archive ``source`` and in the log. ``guard``: the group that holds them."""
+    """The messages of ``topic`` in the archive ``source`` and in the log.
+
+    ``guard``: the group that holds back deletion.
+    """
 
     def __init__(
         self,
@@ -36,22 +39,25 @@ class Held:
 
     @cached_property
     def archive_id(self) -> str:
-        """Of the archive and its state, wherever it has been moved to. Raises ``NoArchive``."""
+        """Return an identity of the archive and its state, which stays the same when the archive is moved.
+
+        Raises ``NoArchive``.
+        """
         archive = opened(self.source, self.as_of)
         if archive is None:
             return "none"
         return archive.id if self.as_of is None else f"{archive.id} as of {self.as_of}"
 
     def look(self, *, live: bool) -> Originals:
-        """Where they are now; nothing is changed."""
+        """Return where the messages are now. This changes nothing."""
         return self.line.run(
             lambda using: look(using, self.topic, self.source, self.options, live=live, as_of=self.as_of)
         )
 
     def hold(self, fail_on_data_loss: bool, *, begun: bool) -> Originals:
-        """The same of archive and log, which keeps them from now on. Raises ``LogGap``.
+        """Return where the messages are, and hold back their deletion from now on. Raises ``LogGap``.
 
-        ``begun``: whether an earlier run has noted that it did the same.
+        ``begun``: whether an earlier run has noted that it did this.
         """
         return self.line.run(
             lambda using: hold(
@@ -66,10 +72,10 @@ class Held:
         )
 
     def let_go(self) -> None:
-        """They may be deleted."""
+        """Unsubscribe the group, so that the messages may be deleted."""
         self.line.run(lambda using: following.forget(self.topic, self.guard, using=using))
 
 
 def hash_of(*texts: str) -> int:
-    """62 bits of a digest."""
+    """Return 62 bits of a digest."""
     return int.from_bytes(blake2b("\0".join(texts).encode(), digest_size=8).digest()) >> 2

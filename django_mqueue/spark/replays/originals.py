@@ -1,4 +1,4 @@
-"""Messages of a topic as one table: what the archive holds of them, and above that what the log does."""
+"""All messages of a topic as one table: those in the archive, and above them those in the log."""
 
 from __future__ import annotations
 
@@ -25,11 +25,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Originals:
-    """Where the messages of a topic are: archived up to an offset (0: none is), and in the log up to another.
+    """The places of a topic's messages: the archive up to one offset, and the log above that up to another offset.
 
-    ``upto``: nothing above it is of interest. ``live``: whether the log is read at all. ``life``: of the registration
-    of the group that holds back their deletion; 0 where nobody does. ``settled``: of the log, which an archive of a
-    later time may reach above.
+    * ``archived``: the end of the archive; 0 if the topic is not archived.
+    * ``upto``: messages above this offset are not read.
+    * ``live``: whether the log is read at all.
+    * ``life``: the registration generation of the group that holds back deletion; 0 if there is no such group.
+    * ``settled``: the settled offset of the log. An archive from a later time may reach above it.
     """
 
     topic: str
@@ -41,7 +43,7 @@ class Originals:
     settled: int = 0
 
     def frame(self, spark: SparkSession, options: Mapping[str, str], *, targeted: bool) -> DataFrame:
-        """Their table, in no order. ``options``: for the connection."""
+        """Return the messages as a frame, in no order. ``options``: for the connection."""
         found = None
         if self.archive is not None:
             found = self.archive.frame(spark, self.topic).where(f"`offset` <= {self.upto:d}")
@@ -71,11 +73,14 @@ def look(
     live: bool,
     as_of: int | datetime | None = None,
 ) -> Originals:
-    """Where they are now, changing nothing. Raises ``NoArchive``, ``NoSuchTopic``, ``ArchiveError``."""
+    """Return where the messages are now. This changes nothing.
+
+    Raises ``NoArchive``, ``NoSuchTopic`` or ``ArchiveError``.
+    """
     archive = opened(path, as_of)
     archived = archive.upto(topic) if archive else 0
     if not archived and archive is not None:
-        archive.chosen(topic)  # Mistyped, perhaps: that is said before anything is registered for it.
+        archive.chosen(topic)  # Perhaps mistyped: raise an error before any registration.
     if not live:
         return Originals(topic, archive, archived, archived, live)
     if not archived:
@@ -83,7 +88,7 @@ def look(
     found = settle(using, topic, options)
     known = max(offsets.settled(using, topic), log.newest(using, topic))
     if archived > known:
-        # What was archived was settled, and is deleted only when the topic's row says so, too.
+        # Archived messages were settled, and the topic's row stores that before they are deleted.
         raise ArchiveError(
             f"the archive holds topic {topic!r} up to offset {archived}, but this database has never had one above"
             f" {known}: it is the archive of another one, above which this one's log does not go on"
@@ -101,15 +106,17 @@ def hold(
     begun: bool,
     gap_is_error: bool,
 ) -> Originals:
-    """The same of archive and log; from now on nothing is deleted that only the log has, until ``let_go``.
+    """Return where the messages are. From now on, until ``let_go``, messages that only the log holds are not deleted.
 
-    The archive may grow while this looks, and deletion follow it. So it is looked at again when ``group`` holds back
-    deletion: what was deleted before is in it then, if the archive's own group held deletion back all the time.
+    The archive may grow during this call, and messages may then be deleted from the log. So the archive is read again
+    after ``group`` holds back deletion. It contains everything that was deleted before, if the archive's own group held
+    back deletion all the time.
 
-    ``begun``: whether an earlier run has come further than this. That ``group`` is registered does not say so: one that
-    was killed may not have looked for a gap. From then on ``group`` must have held deletion back, whatever others did.
+    ``begun``: whether an earlier run got past this step. The registration of ``group`` does not prove that: a run that
+    was killed may not have checked for a gap. After this step, ``group`` itself must have held back deletion all the
+    time.
 
-    Raises ``LogGap`` where nobody has, unless that is allowed.
+    Raises ``LogGap`` if no group has held back deletion, unless ``gap_is_error`` is false.
     """
     first = look(using, topic, path, options, live=True)
     if begun and gap_is_error:
@@ -129,7 +136,7 @@ def hold(
 
 
 def _check_still(found: Place | None, topic: str, group: str, archived: int) -> None:
-    """Raise ``LogGap`` unless this group has held back deletion above the archive since the run was begun."""
+    """Raise ``LogGap`` unless this group has held back deletion above the archive since the run began."""
     if found is None:
         raise LogGap(
             f"group {group!r}, which holds back deletion for this, was unsubscribed from topic {topic!r} since it was"
@@ -144,12 +151,12 @@ def _check_still(found: Place | None, topic: str, group: str, archived: int) -> 
 
 
 def settle(using: str, topic: str, options: Mapping[str, str]) -> int:
-    """The offset up to which all is decided, as far as that can be found out in a few seconds."""
+    """Return the settled offset of a topic; wait a few seconds for open transactions."""
     return settled(using, topic, read_options({**options, "topic": topic}))
 
 
 def opened(path: str | os.PathLike[str] | None, as_of: int | datetime | None = None) -> Archive | None:
-    """The archive, opened anew. Raises ``NoArchive``."""
-    from ..archives import Archive  # Arrow, without which this can be named.
+    """Open the archive again and return it; None without a path. Raises ``NoArchive``."""
+    from ..archives import Archive  # Needs Arrow, so it is imported late.
 
     return None if path is None else Archive.open(path, as_of=as_of)

@@ -1,4 +1,4 @@
-"""What a replay would store, told before anything is changed."""
+"""Show what a replay would store, without any change."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class End:
-    """The first message of those chosen, or the last."""
+    """The first or the last of the chosen messages."""
 
     offset: int
     published_at: datetime
@@ -26,9 +26,13 @@ class End:
 
 @dataclass(frozen=True)
 class Preview:
-    """``total`` messages by kind, by hour of publication (UTC), and by key (those with the most; None: without one).
+    """The messages that a replay would store.
 
-    ``groups``: who would be given them. ``stored``: how many of them an earlier run of this name has stored.
+    * ``groups``: the groups that would get the copies.
+    * ``total``: the number of messages.
+    * ``kinds``, ``hours``, ``keys``: numbers by kind, by hour of publication (UTC), and by key. ``keys`` has only the
+      most frequent keys; None: no key.
+    * ``stored``: how many of the messages an earlier run of this name has stored.
     """
 
     name: str
@@ -48,7 +52,10 @@ class Preview:
 def preview(
     choice: Choice, frame: DataFrame, *, name: str, topic: str, to: str, groups: list[str], stored: int
 ) -> Preview:
-    """Of what is chosen of the frame, which is read three times. Raises ``OptionError``."""
+    """Return the preview of the messages that are chosen from the frame. Spark reads the frame three times.
+
+    Raises ``OptionError``.
+    """
     with choice.asked(frame.sparkSession):
         return _preview(choice.of(frame), name=name, topic=topic, to=to, groups=groups, stored=stored)
 

@@ -1,4 +1,4 @@
-"""Messages of an archive stored anew, as copies that tell their origin."""
+"""Store messages of an archive again, as copies whose headers name the original."""
 
 from __future__ import annotations
 
@@ -36,9 +36,12 @@ KIND = "replay"
 
 @dataclass(frozen=True)
 class Replayed:
-    """What a replay has done. ``stored``: how many messages this run has stored; ``total``: all runs of its name.
+    """The result of a replay.
 
-    ``finished``: False where it was stopped. ``before``: an earlier run has finished it; nothing was done.
+    * ``stored``: how many messages this run has stored.
+    * ``total``: how many all runs of this name have stored.
+    * ``finished``: false if this run was stopped.
+    * ``before``: an earlier run has finished the replay, and this run did nothing.
     """
 
     name: str
@@ -72,23 +75,36 @@ def replay(
     stopping: threading.Event | None = None,
     watch: Callable[[int], object] | None = None,
 ) -> Preview | Replayed:
-    """Store messages of a topic anew, in the order of each key: from the archive ``source``, and with ``live`` (or
-    without a ``source``) from the log above it; into topic ``to`` (None: the same), for one ``group`` or for all.
+    """Store messages of a topic again, in the order of each key.
 
-    Which: those that were published at ``since`` or later, and before ``until``, have one of the ``keys`` and one of
-    the ``kinds``, and fit ``where``, a condition of SQL over the columns of ``format("mqueue")`` and ``value``, the
-    payload as text. Messages that were for one group alone only if ``targeted``. At most ``rate`` a second are stored.
+    The messages come from the archive ``source``. With ``live``, or without a ``source``, they also come from the log
+    above it.
 
-    ``as_of``: the archive as it was then, by a version of its table of messages or by a time; only without the log.
+    * ``name``: identifies the replay. A run with the name of an earlier run continues it, even if its copies are
+      already deleted.
+    * ``as_of``: the state of the archive, as a version of its table of messages or as a time; only without the log.
+    * ``to``: the topic of the copies. Default: the same topic.
+    * ``group``: the only group that gets the copies. Default: all groups.
+    * ``since`` and ``until``: choose messages that were published at ``since`` or later, and before ``until``.
+    * ``keys`` and ``kinds``: choose messages with one of the keys and one of the kinds.
+    * ``where``: a condition in SQL over the columns of ``format("mqueue")`` and ``value``, the payload as text.
+    * ``targeted``: also choose messages that were for one group alone.
+    * ``rate``: the maximum number of messages that are stored in a second.
+    * ``fail_on_data_loss``: raise ``LogGap`` if messages between archive and log may be deleted.
+    * ``options``: how ``format("mqueue")`` reaches the database.
+    * ``dry_run``: change nothing, and return a ``Preview``.
+    * ``stopping``: an event. When it is set, the run ends early.
+    * ``watch``: called every second with the number of messages that all runs have stored.
 
-    ``name`` says which replay it is: run again under its name, it goes on where it was, whatever has happened to its
-    messages since. ``dry_run`` changes nothing, and tells what would be stored. ``stopping`` ends a run early;
-    ``watch`` is called every second with how many are stored.
+    Raises:
 
-    Raises ``NotRegistered`` for a group that is not registered for ``to``, ``ReplayBegun`` for a name that was begun
-    with other conditions or another archive, ``LogGap`` where messages between archive and log may be deleted (unless
-    ``fail_on_data_loss`` is False), ``NoArchive``, ``ArchiveError``, ``NoSuchTopic``, ``OptionError`` (also for a
-    condition that one of the messages cannot answer), and ``ValueError`` for bad arguments.
+    * ``NotRegistered``: ``group`` is not registered for ``to``.
+    * ``ReplayBegun``: a replay of this name was begun with other conditions, or from another archive.
+    * ``LogGap``: messages between archive and log may be deleted, and ``fail_on_data_loss`` is true.
+    * ``OptionError``: an option is invalid, or the condition fails for a message.
+    * ``NoArchive``, ``ArchiveError``, ``NoSuchTopic``.
+    * ``Superseded``: another process has given up this replay.
+    * ``TypeError``, ``ValueError``: an argument is invalid.
     """
     given, to = dict(options or {}), topic if to is None else to
     choice = Choice(since, until, keys, kinds, where, targeted, group or "")
@@ -129,7 +145,7 @@ class _Replay(Held):
 
     @cached_property
     def number(self) -> int:
-        """What it must be a second time, too: the choice, where from, and whom for."""
+        """Return a number for the choice, the source and the group. It must be the same in each run of this name."""
         return self.choice.digest ^ hash_of(self.topic, str(self.live), self.archive_id)
 
     def preview(self) -> Preview:
@@ -157,7 +173,7 @@ class _Replay(Held):
         head, _ = self.line.run(self._known)
         if head is not None and head.finished:
             return self._before()
-        # What cannot be is found out before anything is noted.
+        # Raise errors before anything is noted.
         found, begun = self._looked(head), head is not None
         self.choice.of(found.frame(self.spark, self.options, targeted=self.choice.targeted))
         if self.live:
@@ -174,7 +190,7 @@ class _Replay(Held):
 
         try:
             with self.choice.asked(self.spark):
-                # A Spark Connect server may keep what it has made of the condition when the table was put together.
+                # Build the table in this block: a Spark Connect server may keep its analysis of the condition.
                 wanted = stored(self.choice.of(frame), Orders(self.how, run, self.topic, rate))
                 numbers = computed(self.spark, wanted, stopping, tell)
         except Unanswered:  # And nothing else: the condition itself was looked at before it was begun.
@@ -188,8 +204,11 @@ class _Replay(Held):
         return Replayed(run.name, run.topic, sum(numbers), self._total(), True)
 
     def _known(self, using: str) -> tuple[Mark | None, list[str]]:
-        """What an earlier run of the name has noted, and who will be given the copies."""
-        number = self.number  # It opens the archive: here, where nothing is locked, and nothing registered.
+        """Return what an earlier run of this name has noted, and the groups that will get the copies.
+
+        Raises ``NotRegistered`` or ``ReplayBegun``.
+        """
+        number = self.number  # This opens the archive, so do it before anything is locked or registered.
         to, group = self.run.topic, self.run.group
         groups = registration.groups_of(using, to)
         if group and group not in groups:
@@ -212,7 +231,10 @@ class _Replay(Held):
         return replace(found, upto=head.position)
 
     def _begin(self, using: str, found: Originals, begun: bool) -> tuple[Mark, int]:
-        """Note that it is begun; or how far it is, where an earlier run, or one at the same time, has done that."""
+        """Note that the run begins. Return what is noted now, and the number of lanes.
+
+        If an earlier run, or another process at the same time, has already noted it, return that note.
+        """
         lanes = with_lanes(self.run, parallelism(self.spark)).lanes
 
         def work(cursor: CursorWrapper) -> Mark:
@@ -222,14 +244,14 @@ class _Replay(Held):
                     raise self._other()
                 return head
             if begun or not self._is_held(using, found):
-                raise self._given_up()  # With what held messages for this one, too.
+                raise self._given_up()  # The group that held messages for this run is gone.
             copying.begin(cursor, with_lanes(self.run, lanes), found.upto, self.number)
             return Mark(found.upto, self.number, False, 0)
 
         return session.run(using, work), copying.lanes_of(using, self.run)
 
     def _is_held(self, using: str, found: Originals) -> bool:
-        """Whether deletion is held back by the registration that was there when it was found what there is."""
+        """Return whether the registration that held back deletion when the messages were found still exists."""
         if not self.live:
             return True
         place = following.place(self.topic, self.guard, using=using)
@@ -247,9 +269,11 @@ class _Replay(Held):
         session.run(using, work)
 
     def _give_up(self, using: str, run: Run) -> None:
-        """Leave nothing of a run whose condition some message cannot answer: its name is free for a better one.
-        Together with what holds its messages, so that nobody who begins at this moment relies on that. Not if anything
-        is stored."""
+        """Delete all notes of a run whose condition failed for a message, so that its name can be used again.
+
+        The same transaction unsubscribes the group that holds back deletion, so that no new run relies on it. This does
+        nothing if copies are stored already.
+        """
 
         def work(cursor: CursorWrapper) -> None:
             head = copying.lock_head(using, cursor, run)

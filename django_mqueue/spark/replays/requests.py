@@ -1,4 +1,4 @@
-"""What a replay or a backfill was asked for, looked at before Spark is started or anything is read."""
+"""Check the arguments of a replay or a backfill, before Spark starts or anything is read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def check_replay(
     rate: float | None,
     options: Mapping[str, str],
 ) -> None:
-    """Raise ``TypeError`` or ``ValueError`` for what cannot be."""
+    """Raise ``TypeError`` or ``ValueError`` for an invalid argument."""
     names.check_topic(topic, TOPIC_MAX)
     names.check_name("name", name, NAME_MAX)
     choice.check()
@@ -37,7 +37,7 @@ def check_replay(
 def check_backfill(
     topic: str, group: str, source: str | os.PathLike[str], rate: float | None, options: Mapping[str, str]
 ) -> None:
-    """Raise ``TypeError`` or ``ValueError`` for what cannot be."""
+    """Raise ``TypeError`` or ``ValueError`` for an invalid argument."""
     check_place(source)
     _check(topic, group, rate, options)
 

@@ -1,4 +1,4 @@
-"""A job of Spark that can be stopped, and watched, while it runs."""
+"""Run a Spark job that can be stopped and watched."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ def computed(
     stopping: threading.Event | None,
     watch: Callable[[], None],
 ) -> list[int] | None:
-    """The numbers of a frame's only column; None if it was stopped. ``watch`` is called every second meanwhile."""
+    """Return the numbers in the only column of a frame; None if the job was stopped.
+
+    ``watch`` is called every second while the job runs.
+    """
     tag, ended = f"mqueue-{uuid.uuid4().hex}", threading.Event()
     add, cancel = _tags(spark)
     found: list[int] = []
@@ -44,7 +47,7 @@ def computed(
             watch()
             if stopping is not None and stopping.is_set():
                 stopped = True
-                cancel(tag)  # Again, until it ends: before its job has begun there is nothing to cancel.
+                cancel(tag)  # Repeat until it ends: before the job begins, this cancels nothing.
     except BaseException:
         cancel(tag)
         raise
@@ -57,8 +60,10 @@ def computed(
 
 
 def _tags(spark: SparkSession) -> tuple[Callable[[str], object], Callable[[str], object]]:
-    """What gives this thread's jobs a tag, and what cancels all of a tag. In PySpark 4.3 ``interruptTag`` finds nothing
-    but on a Spark Connect server."""
+    """Return the function that tags this thread's jobs, and the function that cancels all jobs with a tag.
+
+    In PySpark 4.3, ``interruptTag`` finds jobs only on a Spark Connect server.
+    """
     try:
         context = spark.sparkContext
     except Exception:
@@ -67,7 +72,7 @@ def _tags(spark: SparkSession) -> tuple[Callable[[str], object], Callable[[str],
 
 
 def parallelism(spark: SparkSession) -> int:
-    """How many tasks run at once, about; a Spark Connect server does not tell."""
+    """Return about how many tasks run at once. For a Spark Connect server, return the number of shuffle partitions."""
     try:
         return int(spark.sparkContext.defaultParallelism)
     except Exception:

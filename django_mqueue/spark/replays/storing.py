@@ -1,4 +1,4 @@
-"""Copies stored by tasks: each has one lane or several, and stores its messages in the order of their offsets."""
+"""Store copies in tasks. Each task has one or several lanes, and stores their messages in the order of offsets."""
 
 from __future__ import annotations
 
@@ -22,12 +22,15 @@ if TYPE_CHECKING:
 COLUMNS = ("offset", "partition", "id", "kind", "encoding", "payload", "headers", "published_ms")
 LANE = "lane"
 STEP = 0.25
-"""Seconds of messages that are stored at once, at most, where there is a rate."""
+"""With a rate, one statement stores at most the messages of so many seconds."""
 
 
 @dataclass(frozen=True)
 class Orders:
-    """What a task is told. ``topic``: of the originals. ``rate``: messages a second of all tasks together."""
+    """The instructions for a task.
+
+    ``topic``: the topic of the originals. ``rate``: the maximum number of messages a second, of all tasks together.
+    """
 
     connecting: Connecting
     run: Run
@@ -42,7 +45,10 @@ class Orders:
 
 
 def stored(frame: DataFrame, orders: Orders) -> DataFrame:
-    """A frame of messages that is stored when it is computed; its one column says how many, of each batch."""
+    """Return a frame that stores its messages when it is computed.
+
+    Its only column has the number of messages that each task has stored.
+    """
     from pyspark.sql import functions as f
 
     lane = f.pmod(f.hash("partition"), f.lit(orders.run.lanes))
@@ -57,10 +63,10 @@ def stored(frame: DataFrame, orders: Orders) -> DataFrame:
 
 
 def task(orders: Orders) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What Spark runs on executors."""
+    """Return the function that Spark runs on executors."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa  # Without which this can be named.
+        import pyarrow as pa  # Only executors need it here.
 
         storing = Storing(orders)
         try:
@@ -76,7 +82,7 @@ def task(orders: Orders) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Rec
 
 
 class Storing:
-    """Gathers the rows of each lane and stores a statement's worth at once. ``stored``: how many were new."""
+    """Gathers the rows of each lane, and stores one statement at a time. ``stored``: the number of new copies."""
 
     def __init__(self, orders: Orders) -> None:
         self.orders = orders
@@ -133,7 +139,7 @@ class Storing:
         if rate is not None:
             wait = self._line.run(lambda using: copying.wait_us(using, run, len(copies), rate))
             self._pause.wait(wait / 1_000_000)
-        # Again after a lost connection: what a COMMIT without an answer has stored is known to be.
+        # Safe to retry after a lost connection: the lane knows what a COMMIT without an answer stored.
         self.stored += self._line.run(lambda using: copying.append(using, run, lane, copies))
 
 

@@ -1,4 +1,4 @@
-"""What happened on topics, in numbers: of the live log, an archive, or both as one; see docs/reference/report.md."""
+"""Reports on topics in numbers, from the live log, an archive, or both; see docs/reference/report.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retries that wait long, apart from the log: what was given up for them is neither dead nor done."""
+"""Parked retries. They wait outside the log, and their earlier row is neither dead nor finished."""
 
 from __future__ import annotations
 
@@ -21,13 +21,16 @@ SCHEMA = "topic STRING, `offset` BIGINT, reader STRING"
 
 @dataclass
 class Apart:
-    """``waiting``: topic, offset in the log, and group, of those that wait when the report begins, and of those that
-    are seen later. What is put back into the log meanwhile lies above what is read there."""
+    """Parked retries.
+
+    ``waiting``: (topic, offset in the log, group) for each retry that waits when the report begins, or was seen later.
+    A retry that moves back into the log meanwhile lies above the offsets that are read there.
+    """
 
     waiting: set[tuple[str, int, str]] = field(default_factory=set)
 
     def look(self, using: str, topics: Iterable[str]) -> None:
-        """At those of these topics."""
+        """Add the parked retries of these topics."""
         for topic in topics:
             above = 0
             while len(topic) <= TOPIC_MAX and (page := aside.waiting(using, topic, above, PAGE)):
@@ -35,7 +38,7 @@ class Apart:
                 self.waiting.update((topic, offset, group) for _, group, offset in page if offset is not None)
 
     def look_again(self, wanted: Wanted, topics: Iterable[str]) -> None:
-        """For what was set aside while delivery history was read."""
+        """Add retries that were parked while delivery history was read."""
         with connected(read_options({**wanted.options, "topic": "any"}, streaming=False).connecting) as using:
             self.look(using, topics)
 
@@ -49,7 +52,7 @@ class Apart:
         return spark.createDataFrame(table, SCHEMA)
 
     def by_group(self) -> dict[tuple[str, str], int]:
-        """How many, by topic and group."""
+        """Return the number of retries by topic and group."""
         found: dict[tuple[str, str], int] = {}
         for topic, _, group in self.waiting:
             found[topic, group] = found.get((topic, group), 0) + 1

@@ -1,9 +1,9 @@
-"""What groups still have to do, and had at the end of each step.
+"""The lag of groups now, and their backlog at the end of each step.
 
-The live log alone knows what a group is not done with. An archive also holds messages that were deleted before the
-group came; it lacks ends that came when it was written, and has ends that a reset has undone. So of what the log holds,
-its own state counts. What was deleted each group was done with that was registered then: when, the archive knows, or
-nobody does.
+Only the live log knows which messages a group is not done with. An archive also holds messages that were deleted before
+the group was registered. It lacks ends that came after it was written, and has ends that a reset has undone. So for
+messages that the log holds, the state in the log counts. Groups that were registered when a message was deleted were
+done with it. Only the archive can know when; otherwise the time is unknown.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from .reading import Extent
 
 BEFORE, AFTER = -1, -2
-"""In place of a step's number: before, or after, the time that was asked for."""
+"""Values instead of the number of a step: before, or after, the requested time."""
 
 Row = Mapping[str, Any]
 Pair = tuple[str, str]
 
 
 class Standing:
-    """Of topics and groups, as pairs; registered ones."""
+    """Computes the lag and backlogs of registered groups. A pair is a topic and a group."""
 
     def __init__(self, extents: Mapping[str, Extent], counts: Counted) -> None:
         self.extents = extents
@@ -37,14 +37,20 @@ class Standing:
         return pair[1] in self.extents[pair[0]].groups
 
     def mine(self, topic: str, group: str) -> Iterable[Row]:
-        """Rows of messages for all groups, or for this one; all rows for one that reads the log by itself: no message
-        is deleted before it has come past, whomever it is for."""
+        """Yield the counts of messages that a group gets: those for all groups, and those for this group alone.
+
+        For a group that reads the log by itself, yield all counts: no message is deleted before the group has passed
+        it.
+        """
         found = self.extents[topic].groups.get(group)
         reads_all = found is not None and found.reads_log
         return (row for row in self._published.get(topic, ()) if reads_all or row["target"] in ("", group))
 
     def lag(self, pair: Pair) -> int | None:
-        """Messages above the group's start that the log holds, and that it has not ended."""
+        """Return the lag: messages that the log holds above the group's start, and that the group is not done with.
+
+        None if the group is not registered.
+        """
         if not self.knows(pair):
             return None
         there = total(row for row in self._above(pair) if row["there"])
@@ -52,7 +58,7 @@ class Standing:
         return there - ended - total(self._held.get(pair, ()))
 
     def changes(self, pair: Pair) -> dict[int, int] | None:
-        """By how much the backlog grows in each step."""
+        """Return by how much the backlog grows in each step; None if the group is not registered."""
         if not self.knows(pair):
             return None
         found: dict[int, int] = {}
@@ -65,7 +71,7 @@ class Standing:
         return found
 
     def backlogs(self, pair: Pair, steps: Collection[int]) -> dict[int, int | None]:
-        """At the end of each of these steps; None where it is not known."""
+        """Return the backlog at the end of each of these steps; None if it is not known."""
         changes = self.changes(pair)
         if changes is None:
             return dict.fromkeys(steps)
@@ -77,8 +83,10 @@ class Standing:
         return found
 
     def unknown(self, pair: Pair) -> dict[int, int]:
-        """By the step in which they were published: deleted messages of which nobody knows when the group was done
-        with them, or whether it ever was to have them."""
+        """Return the number of deleted messages with an unknown end, by the step in which they were published.
+
+        For these it is not known when the group was done with them, or whether it should ever get them.
+        """
         found: dict[int, int] = {}
         if self.knows(pair):
             for row in self._above(pair):
@@ -90,7 +98,7 @@ class Standing:
         return {step: rows for step, rows in found.items() if rows > 0}
 
     def _above(self, pair: Pair) -> Iterable[Row]:
-        """Rows of ``mine`` that lie above the group's start."""
+        """Return the rows of ``mine`` that lie above the group's start."""
         topic, group = pair
         groups = self.extents[topic].groups
         place = sorted({found.start for found in groups.values()}).index(groups[group].start)
@@ -98,7 +106,7 @@ class Standing:
 
 
 def by(rows: Iterable[dict[str, Any]], *names: str) -> dict[Any, list[dict[str, Any]]]:
-    """By the value of a column, or the values of several."""
+    """Group rows by the value of a column, or by the values of several columns."""
     key, found = itemgetter(*names), dict[Any, list[dict[str, Any]]]()
     for row in rows:
         found.setdefault(key(row), []).append(row)

@@ -1,6 +1,7 @@
-"""Delivery history of which archive and log each have a part.
+"""Combine delivery history from the archive and from the log.
 
-It is archived when all groups are done, or after a while; then groups go on with messages that the log still holds.
+History is archived when all groups are done, or after a while. In the second case, groups continue with messages that
+the log still holds.
 """
 
 from __future__ import annotations
@@ -16,18 +17,19 @@ _ONE = ["topic", "offset", "reader"]
 
 
 def large(frame: DataFrame) -> DataFrame:
-    """A side of a join that is never to be held in memory as a whole.
+    """Mark one side of a join, so that Spark never holds all of it in memory.
 
-    Spark would do so where it takes a table for small by its files, in which many rows may need little.
+    Spark would do this for a table with small files, even if these hold many rows.
     """
     return frame.hint("merge")
 
 
 def completed(archived: DataFrame, held: DataFrame) -> DataFrame:
-    """What was ``archived``, but of deliveries that were open then, or had not begun, what the log has of them now.
+    """Return the archived history, with the newer state of the log for unfinished deliveries.
 
-    ``held``: the log's, of messages whose history is archived. What had ended by then stays as it was archived: a
-    ``reset`` takes it out of the log, but not out of what happened.
+    These deliveries were open when their history was archived, or had not begun. ``held``: the log's history of
+    archived messages. A delivery that had ended stays as it was archived: a ``reset`` removes it from the log, but it
+    did happen.
     """
     lowest = collect_all(held.agg({"offset": "min"}))[0][0]
     if lowest is None:
@@ -36,7 +38,7 @@ def completed(archived: DataFrame, held: DataFrame) -> DataFrame:
     before = archived.where(f"done OR `offset` < {lowest}")
     late = archived.where(
         f"`offset` >= {lowest}"
-    )  # The log holds little of what is archived: so is little joined.
+    )  # Few archived messages are still in the log, so the join is small.
     still_open = late.where("NOT done").join(large(held.select(*_ONE)), _ONE, "left_anti")
     since = held.join(large(late.where("done").select(*_ONE)), _ONE, "left_anti")
     return before.unionByName(still_open).unionByName(since)

@@ -1,4 +1,4 @@
-"""Everything that is counted of the tables, by Spark: what comes back is as small as the report."""
+"""Count the tables in Spark. Only counts return to the driver, and they are as small as the report."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ROWS_MAX = 200_000
-"""Of each table that comes back."""
+"""The maximum number of rows that the driver accepts for each table."""
 
 _POINTS = f"array({', '.join(str(point / 100) for point in PERCENTILES)})"
 
 
 @dataclass
 class Counted:
-    """Rows of Spark's, as small mappings. Steps are numbered from 1970 on.
+    """Rows that Spark has counted, as small dicts. Steps are numbered from 1970 on.
 
-    ``held``: what groups are done with of messages that are archived, and still in the log, by the step of that.
-    ``known``: what is known to have ended of deleted messages, by the step in which they were published.
+    * ``held``: messages that groups are done with, and that are archived and still in the log. They are counted by the
+      step in which a group was done.
+    * ``known``: ends of deleted messages that are known, by the step in which the messages were published.
     """
 
     published: list[dict[str, Any]]
@@ -48,7 +49,7 @@ class Counted:
 
 
 def counted(spark: SparkSession, read: Read, wanted: Wanted, step: Callable[[], None]) -> Counted:
-    """Raises ``OptionError`` if there are too many rows of a kind."""
+    """Return all counts. Raises ``OptionError`` if a table has too many rows."""
 
     def collected(frame: DataFrame | None) -> list[dict[str, Any]]:
         if frame is None:
@@ -85,7 +86,7 @@ def counted(spark: SparkSession, read: Read, wanted: Wanted, step: Callable[[], 
 
 
 def _step(moment: str, wanted: Wanted) -> str:
-    """The number of the step that a moment is in."""
+    """Return an SQL expression: the number of the step that contains a moment."""
     found = f"CAST(floor({moment} / {wanted.step}) AS BIGINT)"
     if wanted.until is not None:
         found = f"IF({moment} >= {wanted.until}, {AFTER}L, {found})"
@@ -108,7 +109,7 @@ def _percentiles(time: str, test: str) -> str:
 
 
 def _published(spark: SparkSession, read: Read, wanted: Wanted) -> DataFrame:
-    """``above``: how many of the different starts of the topic's groups lie below the messages."""
+    """Count messages. ``above``: the number of distinct starts of the topic's groups that lie below them."""
     from pyspark.sql import functions as f
 
     starts = starts_of(spark, read).groupBy("topic").agg(f.collect_set("start").alias("starts"))
@@ -152,7 +153,10 @@ _COUNTED = ("count_if(counts) AS counted", "count_if(counts AND there) AS counte
 
 
 def _ended(facts: DataFrame, wanted: Wanted) -> DataFrame:
-    """``counted``: of all that ended, those that are in the backlog before; ``counted_there``: that the log holds."""
+    """Count ends.
+
+    ``counted``: ends of messages that the backlog includes. ``counted_there``: only if the log still holds them.
+    """
     from pyspark.sql import functions as f
 
     return (
@@ -194,7 +198,7 @@ def _totals(facts: DataFrame, wanted: Wanted) -> DataFrame:
     ended = f"ending <> 'open' AND {_within('ended', wanted)}"
     delivered = _within("delivered", wanted)
     waited = f"waited IS NOT NULL AND {delivered}"
-    # What did not end in the time that was asked for is left out of what is said of ends.
+    # Counts of ends leave out deliveries that ended outside of the requested time.
     seen = facts.withColumn("ending", f.expr(f"IF(ending = 'open' OR ({ended}), ending, 'outside')"))
     return seen.groupBy("topic", "reader").agg(
         *(f.expr(one) for one in _ENDS),
@@ -211,7 +215,7 @@ def _totals(facts: DataFrame, wanted: Wanted) -> DataFrame:
 
 
 def _attempts(facts: DataFrame, letters: DataFrame, wanted: Wanted) -> DataFrame:
-    """Failed attempts whose errors are known: topic, reader, at, error."""
+    """Return the failed attempts whose errors are known: topic, reader, at, error."""
     own = facts.selectExpr("topic", "reader", "explode(own) AS failure").selectExpr(
         "topic", "reader", "failure.at AS at", "failure.error AS error"
     )
@@ -234,7 +238,7 @@ def _letters(letters: DataFrame, wanted: Wanted) -> DataFrame:
 
 
 def _errors(facts: DataFrame, letters: DataFrame, wanted: Wanted) -> DataFrame:
-    """The most frequent kinds of each group. ``kinds``: how many there are."""
+    """Return the most frequent kinds of errors for each group."""
     from pyspark.sql import functions as f
 
     found = _attempts(facts, letters, wanted).mapInArrow(
@@ -250,7 +254,7 @@ def _errors(facts: DataFrame, letters: DataFrame, wanted: Wanted) -> DataFrame:
 
 
 ONCE = "came IN ('new', 'back')"
-"""Neither a retry that comes into the log again, nor a copy that gives a group the past."""
+"""Excludes retries that come into the log again, and copies that give a group the past."""
 
 
 def _keys(read: Read, wanted: Wanted) -> DataFrame:
@@ -279,7 +283,10 @@ def _key_totals(read: Read, wanted: Wanted) -> DataFrame:
 
 
 def _top(frame: DataFrame, of: Sequence[str], by: tuple[str, str], most: int) -> DataFrame:
-    """The ``most`` rows of each, with the highest first of ``by``; of equals those that come first by the other."""
+    """Return the ``most`` rows of each group of rows.
+
+    Rows are sorted by the first column of ``by``, the highest first, and then by the second column, the lowest first.
+    """
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -288,7 +295,10 @@ def _top(frame: DataFrame, of: Sequence[str], by: tuple[str, str], most: int) ->
 
 
 def kinds(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Errors as their class, or, where the text names none, as its first line with # for numbers. On executors."""
+    """Replace errors by their class. An error without a class becomes its first line, with # for numbers.
+
+    This runs on executors.
+    """
     import pyarrow as pa
 
     for batch in batches:

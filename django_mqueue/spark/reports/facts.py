@@ -1,4 +1,4 @@
-"""What is known of each delivery: its message, what became of it, and how long that took."""
+"""Facts about each delivery: its message, its outcome, and the times from publication."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def starts_of(spark: SparkSession, read: Read) -> DataFrame:
-    """Of the groups that are registered: topic, reader, start."""
+    """Return (topic, reader, start) for each registered group."""
     rows = [
         (topic, group, found.start)
         for topic, extent in read.extents.items()
@@ -23,7 +23,7 @@ def starts_of(spark: SparkSession, read: Read) -> DataFrame:
 
 
 def standing(read: Read) -> DataFrame:
-    """The messages, and whether the log holds them: whether they are ``there``."""
+    """Return the messages, with a column ``there``: whether the log still holds the message."""
     from pyspark.sql import functions as f
 
     messages = read.tables["messages"]
@@ -35,14 +35,16 @@ def standing(read: Read) -> DataFrame:
 
 
 def facts_of(spark: SparkSession, read: Read) -> DataFrame:
-    """A row for each delivery state, with what is known of its message, and how it ended.
+    """Return a row for each delivery state, with its outcome (``ending``) and facts about its message.
 
-    A retry that waits apart comes into the log as a message of its own: the first one, ``aside``, ended without being
-    done, and the other's times begin with the first one's publication. Only errors of attempts at this very row are
-    its ``own``: the other one brings those of the first along. A message that is done though nobody was given it was
-    ``copied`` behind the past of its group: the copy tells what became of it.
-
-    ``counts``: if it ended, the group is no more behind by it. Of what the log holds an archive cannot tell.
+    * ``aside``: the delivery ended because its retry was parked outside the log. The retry comes into the log as
+      another message, whose times begin with the publication of the first.
+    * ``own``: errors of attempts at this row. A parked retry also carries the errors of the first row, which do not
+      count again.
+    * ``copied``: the message is done, but was never delivered. It was copied behind the past of its group, and the copy
+      has the outcome.
+    * ``counts``: whether the group's backlog shrinks by this end. For messages that the log holds, an archive cannot
+      know that.
     """
     from pyspark.sql import functions as f
 
@@ -88,12 +90,19 @@ def facts_of(spark: SparkSession, read: Read) -> DataFrame:
 
 
 def size(array: str) -> str:
-    """0 of NULL. Spark's own is -1, but with ``spark.sql.ansi.enabled``, which is the session's to choose."""
+    """Return an SQL expression for the size of an array, with 0 for NULL.
+
+    Spark's ``size`` returns -1 or NULL for NULL, depending on the setting ``spark.sql.ansi.enabled``, which the
+    session's owner chooses.
+    """
     return f"coalesce(array_size({array}), 0)"
 
 
 def letters_alone(read: Read) -> DataFrame:
-    """Letters of deliveries that are not there any more: their message was deleted. Once each."""
+    """Return the dead letters whose deliveries no longer exist, because their message was deleted.
+
+    Each appears once.
+    """
     letters = read.tables["dead_letters"]
     alone = letters.join(large(read.tables["deliveries"]), ["topic", "offset", "reader"], "left_anti")
     return alone.groupBy("topic", "offset", "reader").agg({"ended": "max", "error": "max"}).selectExpr(

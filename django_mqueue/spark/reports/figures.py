@@ -1,4 +1,4 @@
-"""What a report says: small tables of numbers, and what must be known to read them."""
+"""The data of a report: small tables of numbers, and notes about them."""
 
 from __future__ import annotations
 
@@ -8,21 +8,26 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 ACCURACY = 10_000
-"""Of ``percentile_approx``: the value given stands at most one in so many of all places (rounded up) beside the one
-asked for."""
+"""The accuracy of ``percentile_approx``.
+
+The rank of the value differs from the requested rank by at most 1/10,000 of all ranks, rounded up.
+"""
 
 EXACT_BELOW = ACCURACY // 2
-"""Of fewer times it is the very one: Spark's summary drops none of them, and knows the place of each, as long as twice
-their number is below its accuracy (``QuantileSummaries``, after Greenwald and Khanna 2001)."""
+"""For fewer times than this, the value has exactly the requested rank.
+
+Spark's summary drops no value, and knows the rank of each, as long as twice their number is below its accuracy. See
+``QuantileSummaries`` in Spark, after Greenwald and Khanna 2001.
+"""
 
 PERCENTILES = (50, 95, 99)
 
 
 @dataclass(frozen=True)
 class Times:
-    """Percentiles of ``of`` times, in milliseconds; None where nothing was measured.
+    """Percentiles of ``of`` times, in milliseconds; None if nothing was measured.
 
-    Each is a time that was measured: the smallest that at least so many of a hundred do not exceed.
+    Each percentile is a measured time: the smallest that at least so many of a hundred times do not exceed.
     """
 
     p50: int | None = None
@@ -32,19 +37,30 @@ class Times:
 
     @property
     def exact(self) -> bool:
-        """Else the value stands up to a ten-thousandth of ``of`` places (rounded up) beside the one asked for."""
+        """Return whether the percentiles are exact.
+
+        Otherwise the rank of each differs from the requested rank by up to 1/10,000 of ``of``, rounded up.
+        """
         return self.of < EXACT_BELOW
 
 
 @dataclass(frozen=True)
 class StepFigures:
-    """What happened to one group (None: the topic has none) in one step of time.
+    """The numbers of one group in one step of time.
 
-    ``published``: messages that came into the log, for all groups or for this one. ``finished``: handled. ``dead``:
-    given up. ``removed``: taken away by hand. ``failures``: failed attempts. ``attempts``: of what was finished or died
-    in this step, with the most of one message; ``retried``: finished by more than one. ``first_delivery`` and ``ack``:
-    times from publication, of deliveries and ends of this step. ``backlog``: not done at the end of the step; None
-    where that is not known, as after a message that was deleted when its history had been archived unfinished.
+    * ``group``: None if the topic has no group.
+    * ``start``: the beginning of the step.
+    * ``published``: messages that came into the log, for all groups or for this group.
+    * ``finished``: messages that the group handled.
+    * ``dead``: messages that became dead letters.
+    * ``removed``: messages that a user removed.
+    * ``failures``: failed attempts.
+    * ``attempts`` and ``most_attempts``: attempts at messages that were finished or became dead in this step: the sum,
+      and the maximum for one message.
+    * ``retried``: messages that were finished after more than one attempt.
+    * ``first_delivery`` and ``ack``: times from publication, for deliveries and ends in this step.
+    * ``backlog``: messages that the group was not done with at the end of the step; None if that is not known. One
+      cause is a deleted message whose delivery history was archived before the group was done.
     """
 
     topic: str
@@ -65,13 +81,16 @@ class StepFigures:
 
 @dataclass(frozen=True)
 class GroupTotals:
-    """One group over the whole time. ``registered``: None where only an archive was read.
+    """The numbers of one group over the whole time. Columns that are not listed here are as in ``StepFigures``.
 
-    ``reads_log``: it reads the log by itself (a stream, an archive): there is no delivery to count. ``targeted``:
-    messages for this group alone, of ``published``; for any group alone where it ``reads_log``.
-    ``several_deliveries``: given more than once, so that the first delivery is not known. ``errors_not_kept``: failed
-    attempts whose errors were dropped for newer ones. ``in_flight`` and ``waiting`` (for a retry): when it was read,
-    or archived. ``lag``: messages of the log that it is not done with, now.
+    * ``registered``: None if only an archive was read.
+    * ``reads_log``: the group reads the log by itself, as a stream or an archive does. It has no deliveries to count.
+    * ``targeted``: the part of ``published`` that is for this group alone. If ``reads_log``: for any single group.
+    * ``several_deliveries``: messages that were delivered more than once, so that the time of the first delivery is
+      unknown.
+    * ``errors_not_kept``: failed attempts whose errors were dropped for newer errors.
+    * ``in_flight`` and ``waiting`` (for a retry): numbers when the log was read, or when the delivery was archived.
+    * ``lag``: messages of the log that the group is not done with now.
     """
 
     topic: str
@@ -98,12 +117,17 @@ class GroupTotals:
 
 @dataclass(frozen=True)
 class TopicTotals:
-    """One topic over the whole time. ``published``: messages, each once: with what was ``targeted`` at one group and
-    what was ``sent_back`` from the dead letters, without ``retries`` that came into the log again, and ``copies`` that
-    gave a group the past.
+    """The numbers of one topic over the whole time.
 
-    ``archived_upto``: offsets up to here were read in the archive; ``live_above``, ``live_upto``: those behind the
-    first and up to the second in the live log. ``keys``: different ones; ``without_key``: messages.
+    * ``published``: messages, each once. It includes ``targeted`` and ``sent_back``, but not ``retries`` and
+      ``copies``.
+    * ``targeted``: messages for one group alone.
+    * ``sent_back``: messages that were redriven from the dead letters.
+    * ``retries``: parked retries that were moved into the log.
+    * ``copies``: copies that gave a group the past.
+    * ``keys`` and ``without_key``: the number of distinct keys, and of messages without a key.
+    * ``archived_upto``: the archive was read up to this offset.
+    * ``live_above`` and ``live_upto``: the live log was read above the first offset, and up to the second.
     """
 
     topic: str
@@ -123,8 +147,12 @@ class TopicTotals:
 
 @dataclass(frozen=True)
 class ErrorFigures:
-    """Failed attempts with one error: an exception's class (``is_class``), or the beginning of a text without one, with
-    # for numbers. ``example``: the newest line of its kind."""
+    """Failed attempts with the same kind of error.
+
+    * ``error``: the class of an exception (``is_class``). If the text names no class: its beginning, with # for
+      numbers.
+    * ``example``: the newest line of this kind.
+    """
 
     topic: str
     group: str
@@ -138,7 +166,7 @@ class ErrorFigures:
 
 @dataclass(frozen=True)
 class KeyFigures:
-    """``share``: of all messages of the topic, from 0 to 1."""
+    """A key with many messages. ``share``: its part of all messages of the topic, from 0 to 1."""
 
     topic: str
     key: str
@@ -148,9 +176,13 @@ class KeyFigures:
 
 @dataclass(frozen=True)
 class Report:
-    """Times are UTC; a step is an hour or a day (``by``). ``since`` and ``until``: the time that was asked for.
+    """A report. All times are UTC.
 
-    ``archive`` and ``live``: what was read. ``notes``: what a reader must know of these very numbers.
+    * ``at``: when the report was made.
+    * ``by``: the length of a step, ``"hour"`` or ``"day"``.
+    * ``since`` and ``until``: the requested time.
+    * ``archive`` and ``live``: the sources.
+    * ``notes``: sentences that a reader needs to understand the numbers.
     """
 
     at: datetime
@@ -167,28 +199,28 @@ class Report:
     notes: Sequence[str] = ()
 
     def to_json(self) -> str:
-        """All of it, as one JSON object."""
+        """Return the whole report as one JSON object."""
         from .files import json_of
 
         return json_of(self)
 
     def to_csv(self, folder: str | os.PathLike[str]) -> list[str]:
-        """One file for each table, in a folder that is made where it is missing: their names.
+        """Write one file for each table. Return the names of the files. ``folder`` is created if it is missing.
 
-        Texts that a spreadsheet would take for a formula begin with an apostrophe.
+        A text that a spreadsheet would run as a formula begins with an apostrophe.
         """
         from .files import write_csv
 
         return write_csv(self, folder)
 
     def to_html(self) -> str:
-        """One page, with everything in it: it asks nobody for anything."""
+        """Return the report as one HTML page, which loads nothing."""
         from .page import page
 
         return page(self)
 
     def to_text(self, width: int = 120) -> str:
-        """Tables for a terminal of so many columns; without colours."""
+        """Return text tables for a terminal with ``width`` columns, without colours."""
         from .tables import text
 
         return text(self, width)

@@ -36,7 +36,7 @@ def moment(value: datetime) -> str:
 
 
 def write_csv(report: Report, folder: str | os.PathLike[str]) -> list[str]:
-    """The names of the files."""
+    """Write a CSV file for each table. Return the names of the files."""
     place = Path(folder)
     place.mkdir(private.FOLDER, parents=True, exist_ok=True)
     for name in TABLES:
@@ -67,7 +67,7 @@ _TIMES = tuple(field.name for field in dataclasses.fields(Times))
 
 
 def columns(kind: Any) -> list[str]:
-    """Of a table: times are four columns, as ``ack_p50_ms``, and ``ack_of``."""
+    """Return the columns of a table. Times become four columns, such as ``ack_p50_ms`` and ``ack_of``."""
     found = []
     for field in dataclasses.fields(kind):
         if field.name in ("first_delivery", "ack"):
@@ -87,7 +87,7 @@ def values(row: Any) -> Iterator[Any]:
 
 
 def _cell(value: Any) -> Any:
-    """Spreadsheets must take no text for a formula, whoever wrote it."""
+    """Return the text for a cell. A text that a spreadsheet would run as a formula begins with an apostrophe."""
     if isinstance(value, datetime):
         return moment(value)
     if isinstance(value, bool):

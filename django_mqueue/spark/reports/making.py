@@ -1,4 +1,4 @@
-"""``report``: what was counted becomes tables."""
+"""Make a report: turn the counted rows into its tables."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ SHUFFLES = "spark.sql.shuffle.partitions"
 ROWS_IN_PART = 50_000
 
 PARTS = 3 + 11
-"""Tables that are read, and counted."""
+"""The number of tables that are read, plus the number of tables that are counted."""
 
 ONCE = ("new", "back")
-"""How messages come that are counted as published: no retries, and no copies that give a group the past."""
+"""Values of ``came`` that count as published. Retries, and copies that give a group the past, do not count."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -56,16 +56,24 @@ def report(
     options: Mapping[str, str] | None = None,
     fail_on_data_loss: bool = True,
 ) -> Report:
-    """What happened on topics: of the live log, of an archive (``live=False``), or of both as one.
+    """Return a report on topics, from the live log, from an archive (``live=False``), or from both as one.
 
-    ``pattern``: a regular expression, in place of names. ``as_of``: the archive as it was then, by a version of its
-    table of messages or by a time; only without the live log. ``since`` and ``until`` bound what is counted, by the
-    moment when it happened. ``by``: ``"hour"`` or ``"day"``, of UTC. ``top``: so many errors of each group, and keys of
-    each topic. ``options``: how ``format("mqueue")`` reaches the database. ``fail_on_data_loss``: whether it is an
-    error that messages above the archive may be deleted; else a note says so.
+    * ``topics``: a name or several names.
+    * ``pattern``: a regular expression, instead of names.
+    * ``archive``: the path or URI of an archive.
+    * ``as_of``: the state of the archive, as a version of its table of messages or as a time; only without the live
+      log.
+    * ``since`` and ``until``: count only what happened at ``since`` or later, and before ``until``.
+    * ``by``: the length of a step, ``"hour"`` or ``"day"``, in UTC.
+    * ``top``: the maximum number of errors for each group, and of keys for each topic.
+    * ``options``: how ``format("mqueue")`` reaches the database.
+    * ``fail_on_data_loss``: whether it is an error that messages above the archive may be deleted. Otherwise a note of
+      the report says so.
 
-    Counts and what is called exact is exact; see docs/reference/report.md. Raises ``OptionError``, ``NoSuchTopic``,
-    ``NoConnection``, ``NoArchive``, and ``LogGap`` if the archive went on while this read, or messages may be missing.
+    Counts are exact, and so are other numbers that the report calls exact; see docs/reference/report.md.
+
+    Raises ``OptionError``, ``NoSuchTopic``, ``NoConnection``, ``NoArchive``, or ``LogGap`` if messages may be missing.
+    ``LogGap`` also means that the archive grew while the report read it.
     """
     return made(
         spark,
@@ -74,7 +82,10 @@ def report(
 
 
 def made(spark: SparkSession, asked: Wanted, step: Callable[[], None] = lambda: None) -> Report:
-    """The same. ``step`` is called ``PARTS`` times, as each part of the work is done: what it raises ends it."""
+    """Return the report.
+
+    ``step`` is called ``PARTS`` times, after each part of the work. An exception that it raises ends the work.
+    """
     from .counting import counted
 
     found = read(spark, asked, step)
@@ -84,7 +95,10 @@ def made(spark: SparkSession, asked: Wanted, step: Callable[[], None] = lambda: 
 
 
 def _shuffles_for(spark: SparkSession, rows: int) -> AbstractContextManager[None]:
-    """No more parts than so many rows need: Spark's 200 cost more than all the counting of a small log."""
+    """Use no more shuffle partitions than so many rows need.
+
+    Spark's 200 take longer than the counting of a small log.
+    """
     most = int(spark.conf.get(SHUFFLES) or 200)
     return configured(spark, {SHUFFLES: str(min(most, max(2, rows // ROWS_IN_PART)))})
 
@@ -123,7 +137,7 @@ class _Making:
         )
 
     def _pairs(self) -> list[Pair]:
-        """Topics and groups: those that are registered, and those of which something is known."""
+        """Return the pairs of topic and group that are registered, or about which something is known."""
         pairs = {(topic, group) for topic, extent in self.extents.items() for group in extent.groups}
         return sorted(pairs | {*self.totals, *self.letters})
 
@@ -194,7 +208,7 @@ class _Making:
             yield StepFigures(topic, None, self._start(step), rows)
 
     def _of(self, pair: Pair) -> Iterable[StepFigures]:
-        """Steps in which anything happened, each with the backlog at its end."""
+        """Yield the steps in which anything happened, each with the backlog at its end."""
         topic, group = pair
         delivered, ended, failed, letters = (
             {row["step"]: row for row in rows.get(pair, ())}

@@ -1,4 +1,4 @@
-"""A report as one HTML page: styles and drawings are in it, and it asks nobody for anything. All texts are escaped."""
+"""A report as one HTML page. Styles and charts are inside, and it loads nothing. All texts are escaped."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from .figures import GroupTotals, Report, StepFigures
 from .tables import group_of, heading, newest, optional, said, times
 
 GROUPS_DRAWN = 12
-"""With the most messages."""
+"""The maximum number of groups with charts: the groups with the most messages."""
 POINTS = 500
-"""Of a drawing: the newest."""
+"""The maximum number of points in a chart: the newest."""
 ROWS = 1_000
-"""Of a table; JSON and CSV have all."""
+"""The maximum number of rows in a table. JSON and CSV have all rows."""
 STEPS_SHOWN = 48
 
 _HERE = Path(__file__).parent
 _FIGURES = _HERE.parents[1] / "static" / "django_mqueue" / "figures.css"
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-"""Even if a text should ever get through: no script runs, and nothing is asked for."""
+"""Even if a text were not escaped, no script would run and nothing would be loaded."""
 
 Pair = tuple[str, str | None]
 Cells = Sequence[str]
@@ -54,7 +54,7 @@ def page(report: Report) -> str:
 
 
 def _styles() -> SafeString:
-    """Of the charts those that the admin has, and of the page its own."""
+    """Return the styles of the charts, which the admin also uses, and the styles of the page."""
     return mark_safe((_HERE / "page.css").read_text() + _FIGURES.read_text())
 
 
@@ -174,7 +174,7 @@ def _drawing(ident: str, pair: Pair, steps: Sequence[StepFigures], report: Repor
 
 
 def _backlog(places: Iterable[datetime], there: Mapping[datetime, StepFigures]) -> list[float | None]:
-    """Where nothing happened it is what it was."""
+    """Return the backlog at each place. A step in which nothing happened has the backlog of the step before."""
     found: list[float | None] = []
     for at in places:
         found.append(there[at].backlog if at in there else found[-1] if found else None)
@@ -222,7 +222,10 @@ def _steps(report: Report) -> SafeString:
 def _section(
     title: str, columns: Cells, rows: Sequence[Cells], texts: Collection[int], note: str = ""
 ) -> SafeString:
-    """A table, whose columns ``texts`` are no numbers; narrow, each row is a card. Nothing without rows."""
+    """Return a table; an empty text if it has no rows. On a narrow screen each row is a card.
+
+    ``texts``: the columns that are not numbers.
+    """
     if not rows:
         return SafeString("")
     if len(rows) > ROWS:

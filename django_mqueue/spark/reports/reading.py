@@ -1,8 +1,8 @@
-"""What a report is made of: messages, deliveries and dead letters, from an archive up to where it goes, and from the
-live log above that. Only columns that are counted are read.
+"""Read the messages, deliveries and dead letters for a report.
 
-Of what is archived the log tells besides which messages it still holds, and what became of their deliveries since (see
-``both`` and ``standing``).
+They come from an archive up to its end, and from the live log above that. Only columns that are counted are read. The
+log also shows which archived messages it still holds, and the present state of their deliveries (see ``both`` and
+``facts.standing``).
 """
 
 from __future__ import annotations
@@ -34,19 +34,25 @@ if TYPE_CHECKING:
     from ..archives import Archive
 
 TABLES: tuple[Table, ...] = ("dead_letters", "deliveries", "messages")
-"""In the order in which they are read: what is deleted meanwhile then never seems undone."""
+"""The tables in the order in which they are read.
+
+In this order, a message that is deleted while the report reads never seems unfinished.
+"""
 
 ERRORS = "ARRAY<STRUCT<at: BIGINT, attempt: INT, error: STRING>>"
 HEAD = 200
-"""Characters of an error that are looked at: see ``policy.errors``."""
+"""The number of characters of an error that are read: see ``policy.errors``."""
 
 _CAME = f"""CASE
     WHEN retry_of IS NOT NULL THEN 'retry'
     WHEN original_id IS NULL THEN 'new'
     WHEN id RLIKE '{COPY_IDS}' THEN 'copy'
     ELSE 'back' END"""
-"""How a message came into the log: as a new one, again for a retry that waited apart, as a copy that gives a group the
-past, or back from the dead letters."""
+"""How a message came into the log.
+
+``new``: published. ``retry``: a parked retry that was moved into the log. ``copy``: a copy that gives a group the past.
+``back``: redriven from the dead letters.
+"""
 
 _COLUMNS: dict[Table, tuple[str, tuple[str, ...]]] = {
     "messages": (
@@ -70,24 +76,27 @@ _COLUMNS: dict[Table, tuple[str, tuple[str, ...]]] = {
     "dead_letters": (
         "id STRING, original_topic STRING, failed_group STRING, failed_at TIMESTAMP_LTZ, last_error STRING",
         (
-            # A letter's id is made of the message's offset and the group (see store.dead).
+            # The id of a dead letter contains the message's offset and the group (see store.dead).
             "original_topic AS topic", "try_cast(substring_index(id, ':', 1) AS BIGINT) AS `offset`",
             "failed_group AS reader", "unix_millis(failed_at) AS ended", f"left(last_error, {HEAD}) AS error",
         ),
     ),
 }  # fmt: skip
-"""What is read of each table, and what becomes of it. In words that mean the same whatever the session is set to."""
+"""For each table, the columns that are read, and the expressions that are computed from them.
+
+The expressions have the same meaning under all settings of the session.
+"""
 
 _HELD: dict[Table, tuple[str, tuple[str, ...]]] = {
     "messages": ("topic STRING, `offset` BIGINT", ("topic", "`offset`")),
     "deliveries": _COLUMNS["deliveries"],
 }
-"""The same of what the log still holds though it is archived."""
+"""The same for archived rows that the log still holds."""
 
 
 @dataclass(frozen=True)
 class Registered:
-    """A group of the live log. ``start``: the messages above it are the group's."""
+    """A group of the live log. ``start``: the group gets the messages above this offset."""
 
     start: int
     reads_log: bool
@@ -95,27 +104,35 @@ class Registered:
 
 @dataclass
 class Extent:
-    """Of a topic: up to which offset each table is read in the archive, and up to which in the live log."""
+    """The offsets up to which each table of a topic is read: in the archive, and in the live log."""
 
     archived: dict[Table, int] = field(default_factory=dict)
     live: dict[Table, int] = field(default_factory=dict)
     groups: dict[str, Registered] = field(default_factory=dict)
 
     def above(self, table: Table) -> tuple[int, int]:
-        """What is read of the log: above the first offset, up to the second."""
+        """Return the bounds of the log: it is read above the first offset and up to the second."""
         return self.archived.get(table, 0), self.live.get(table, 0)
 
     def held(self, table: Table) -> tuple[int, int]:
-        """What is looked for in the log though it is archived: above the first offset groups may have it to do."""
+        """Return the bounds between which the log is searched for archived rows.
+
+        Groups may not be done with messages above the first offset.
+        """
         upto = min(self.archived.get(table, 0), self.live.get(table, 0))
         return min((group.start for group in self.groups.values()), default=upto), upto
 
 
 @dataclass
 class Read:
-    """The tables, and where they come from. ``at``: by the database's clock, in epoch milliseconds; None without.
-    ``gaps``: what may be missing, in sentences. ``held``: what the log still holds of what is archived, if groups may
-    have it to do; rows of ``tables`` say whether they, or the messages that they are of, were ``archived``."""
+    """The tables that were read, and their sources.
+
+    * ``at``: the time by the database's clock, in epoch milliseconds; None without the live log.
+    * ``tables``: their column ``archived`` says whether a row comes from the archive, or belongs to an archived
+      message.
+    * ``gaps``: sentences about messages that may be missing.
+    * ``held``: archived rows that the log still holds, if groups may not be done with them.
+    """
 
     extents: dict[str, Extent]
     at: int | None
@@ -127,8 +144,11 @@ class Read:
 
 
 def read(spark: SparkSession, wanted: Wanted, step: Callable[[], None]) -> Read:
-    """Raises ``NoSuchTopic``, ``NoArchive``, ``NoConnection``; ``LogGap`` if what is read was archived meanwhile, or
-    something may be missing."""
+    """Return the tables. ``step`` is called after each table.
+
+    Raises ``NoSuchTopic``, ``NoArchive`` or ``NoConnection``. Raises ``LogGap`` if rows were archived while the log was
+    read, or if messages may be missing.
+    """
     archive, apart = _archive(wanted), Apart()
     extents, at = _extents(wanted, archive, apart)
     gaps = _gaps(wanted, archive, extents)
@@ -177,7 +197,7 @@ def _archive(wanted: Wanted) -> Archive | None:
 
 
 def _extents(wanted: Wanted, archive: Archive | None, apart: Apart) -> tuple[dict[str, Extent], int | None]:
-    """Of the topics that are reported on, by name."""
+    """Return the extents of the topics in the report, sorted by name, and the time by the database's clock."""
     found: dict[str, Extent] = {}
     if archive is not None:
         for topic in filter(wanted.matches, archive.topics()):
@@ -201,10 +221,11 @@ def _extents(wanted: Wanted, archive: Archive | None, apart: Apart) -> tuple[dic
 
 
 def _gaps(wanted: Wanted, archive: Archive | None, extents: Mapping[str, Extent]) -> list[str]:
-    """Topics that the log may not hold from where the archive ends: nobody has held back deletion all the time.
+    """Return sentences about topics for which the log may lack messages above the end of the archive.
 
-    Nothing can be missing where nothing above that was ever settled; but what the log has then may be other messages
-    than the archive's, or not be there yet. Raises ``LogGap`` unless that is allowed.
+    For such a topic, no group has held back deletion all the time. If nothing was ever settled above the end of the
+    archive, nothing can be missing. But then the log may hold other messages than the archive, or may not have them
+    yet. Raises ``LogGap`` unless the request allows gaps.
     """
     if archive is None or not wanted.live:
         return []
@@ -217,7 +238,7 @@ def _gaps(wanted: Wanted, archive: Archive | None, extents: Mapping[str, Extent]
             end = extent.archived.get("messages", 0)
             known = max(extent.live.get("messages", 0), positions.settled(using, topic))
             if extent.live and end > known:
-                # No error: whoever asks a replica, to spare the primary, may find it a little behind.
+                # Not an error: reports may read a replica to relieve the primary, and it may be a little behind.
                 gaps.append(
                     f"topic {topic!r}: the archive reaches offset {end}, but this database has settled nothing above"
                     f" {known}: it was set back, or is a replica that is behind. Of messages at offsets up to {end}"
@@ -241,7 +262,10 @@ def _connected(wanted: Wanted) -> AbstractContextManager[str]:
 
 
 def _live_topics(using: str, wanted: Wanted, archived: Collection[str]) -> list[str]:
-    """Those that the log holds or a group is registered for. One that is named must be there, or in the archive."""
+    """Return the topics that the log holds, or for which a group is registered.
+
+    A named topic must be in the log or in the archive: otherwise this raises ``NoSuchTopic``.
+    """
     if wanted.pattern is not None:
         return topics_of(using, read_options({**wanted.options, "subscribePattern": wanted.pattern}))
     for topic in wanted.topics:
@@ -268,10 +292,10 @@ def _live(
     extents: Mapping[str, Extent],
     bounds: Callable[[Extent, Table], tuple[int, int]],
 ) -> list[DataFrame]:
-    """Of the live log what lies between bounds. Names with commas cannot stand in a list of names.
+    """Return the rows of the live log between bounds, as frames. A topic with a comma in its name needs its own frame.
 
-    It is read once: what is counted in one way must be what is counted in another. If an executor is lost that has some
-    of it, the report fails. Reading it again would mix two states of the log.
+    The log is read only once, so that all counts use the same rows. If an executor with some of the rows is lost, the
+    report fails: a second read would mix two states of the log.
     """
     stretches = {topic: bounds(extent, table) for topic, extent in extents.items()}
     topics = [topic for topic, (above, upto) in stretches.items() if upto > above]
@@ -286,7 +310,7 @@ def _live(
             **which,
             "table": table,
             "includeTargeted": "true",
-            "failOnDataLoss": "false",  # A report tells what is there, and deletion need not wait for it.
+            "failOnDataLoss": "false",  # Deletion does not wait for reports.
             "startingOffsets": json.dumps({topic: stretches[topic][0] + 1 for topic in some}),
             "endingOffsets": json.dumps({topic: stretches[topic][1] + 1 for topic in some}),
         }
@@ -297,7 +321,7 @@ def _live(
 
 
 def _check_unmoved(archive: Archive | None, extents: Mapping[str, Extent]) -> None:
-    """What was archived since may have been deleted before it was read."""
+    """Raise ``LogGap`` if the archive has grown: rows may have been deleted from the log before they were read."""
     assert archive is not None
     for topic, extent in extents.items():
         for table in TABLES:

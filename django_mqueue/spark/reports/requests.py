@@ -1,4 +1,4 @@
-"""What a report was asked for, looked at before anything is read."""
+"""The request for a report, checked before anything is read."""
 
 from __future__ import annotations
 
@@ -15,15 +15,19 @@ from ..options import TOPIC_MAX
 from ..suffixes import fixed
 
 STEPS = {"hour": 3_600_000, "day": 86_400_000}
-"""Milliseconds."""
+"""The length of each kind of step in milliseconds."""
 
 TOP_MAX = 1_000
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """``since`` and ``until``: epoch milliseconds. ``top``: errors of a group, and keys of a topic. ``strict``: that
-    something may be missing is an error."""
+    """A request for a report.
+
+    * ``since`` and ``until``: epoch milliseconds.
+    * ``top``: the maximum number of errors for each group, and of keys for each topic.
+    * ``strict``: whether it is an error that messages may be missing.
+    """
 
     topics: tuple[str, ...]
     pattern: str | None
@@ -58,7 +62,7 @@ def wanted(
     strict: bool = True,
     as_of: int | datetime | None = None,
 ) -> Wanted:
-    """Raises ``OptionError`` naming what is wrong."""
+    """Return the request. Raises ``OptionError``, which names the invalid argument."""
     if (topics is None) == (pattern is None):
         raise OptionError("exactly one of topics and pattern must be given")
     chosen = (topics,) if isinstance(topics, str) else tuple(topics or ())

@@ -1,4 +1,4 @@
-"""A report as tables of text, for a terminal."""
+"""A report as text tables, for a terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 STEPS_SHOWN = 48
-"""Of each group the newest."""
+"""The maximum number of steps for each group: the newest."""
 
 
 def text(report: Report, width: int) -> str:
@@ -58,7 +58,7 @@ def text(report: Report, width: int) -> str:
 
 
 def heading(report: Report) -> list[str]:
-    """When it was made, and of what."""
+    """Return lines that say when the report was made, and from which sources."""
     what = {
         (True, True): "the archive and the live log",
         (True, False): "the archive",
@@ -73,7 +73,7 @@ def heading(report: Report) -> list[str]:
 
 
 def newest(steps: Sequence[StepFigures], most: int) -> tuple[list[StepFigures], int]:
-    """The last ``most`` of each group, and how many are left out."""
+    """Return the last ``most`` steps of each group, and the number of steps that are left out."""
     seen: dict[tuple[str, str | None], int] = {}
     found = []
     for one in reversed(steps):
@@ -138,7 +138,7 @@ def _step(one: StepFigures) -> Sequence[str]:
 def _table(
     console: Console, title: str, columns: str, rows: Iterable[Sequence[str]], texts: Collection[int] = (0,)
 ) -> None:
-    """``texts``: columns that are no numbers."""
+    """Print a table if it has rows. ``texts``: the columns that are not numbers."""
     from rich import box
     from rich.table import Table
     from rich.text import Text

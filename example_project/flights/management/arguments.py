@@ -7,11 +7,11 @@ from argparse import ArgumentParser, ArgumentTypeError
 from ..dataset import FLIGHTS
 
 DEFAULT = 50_000
-"""About a minute on two cores. All of them take about six while the machine does other things as well."""
+"""About a minute on two cores. All flights take about six minutes if the machine also does other work."""
 
 
 def flights(text: str) -> int:
-    """How many flights: a number, or ``all``."""
+    """Parse a number of flights: a number, or ``all``."""
     if text == "all":
         return FLIGHTS
     if not text.isdecimal() or not 0 < int(text) <= FLIGHTS:

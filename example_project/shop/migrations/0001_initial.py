@@ -7,7 +7,7 @@ from django.db import migrations, models
 
 
 def first_number(apps: Any, schema_editor: Any) -> None:
-    """The one row that all who write invoices lock."""
+    """Create the row that all writers of invoices lock."""
     apps.get_model("example_shop", "InvoiceNumbers").objects.create(pk=1)
 
 

@@ -1,4 +1,4 @@
-"""``manage.py check_flights``: what the groups made of the newest run, and whether it is right."""
+"""``manage.py check_flights``: check the groups' results for the newest run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Command(BaseCommand):
 
 
 def report(command: BaseCommand, run: Run) -> None:
-    """Print the check; raise ``CommandError``, which exits with 1, if something differs."""
+    """Print the check. Raises ``CommandError``, which exits with 1, if something differs."""
     found = check(run)
     for line in found.lines():
         command.stdout.write(line)

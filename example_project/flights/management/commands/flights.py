@@ -1,4 +1,4 @@
-"""``manage.py flights``: publish the flights, consume them in worker processes, check what came of it."""
+"""``manage.py flights``: publish the flights, consume them in worker processes, and check the results."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Command(BaseCommand):
             raise CommandError(f"a worker ended badly, with exit code {failed[0]}")
 
     def _look(self, run: Run, progress: Progress) -> None:
-        """Show how far it is. The workers outlive a restart of the server, and so does watching them."""
+        """Show the progress. The workers survive a restart of the server, so this method ignores one."""
         try:
             progress.show(consumed(run))
         except OperationalError:

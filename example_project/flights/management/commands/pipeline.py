@@ -1,5 +1,7 @@
-"""``manage.py pipeline``: the flights through log, streaming query, archive, deletion, sink, replay and backfill; the
-same answers, and a report."""
+"""``manage.py pipeline``: send the flights through all parts of the queue and of Spark, and report.
+
+The parts are log, streaming query, archive, deletion, sink, replay and backfill. All must give the same answers.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,7 @@ class Command(BaseCommand):
         self._say(f"The same answers at each place. It took {time.monotonic() - begun:.0f} s.")
 
     def _through(self, flights: int, home: Path) -> int:
-        """How many answers are wrong."""
+        """Run the pipeline and return the number of wrong answers."""
         from ...pipeline import Pipeline, register
         from ...streaming import CONFIG
 
@@ -70,8 +72,8 @@ class Command(BaseCommand):
         register()
         publish(self, run)
         names = [f"pipeline-{run.token}-{number + 1}" for number in range(WORKERS)]
-        # No retention: what all groups are done with is deleted at once.
-        # And no log of failures: some attempts to tell a carrier of its day must fail, and are told of as tables.
+        # No retention: messages are deleted as soon as all groups are done with them.
+        # No log of failures: some bulletins must fail, and the tables report them.
         variables = {"FLIGHTS_RETENTION": "0", "LOG_LEVEL": os.environ.get("LOG_LEVEL", "ERROR")}
         arguments = (TOPIC, REPLAYED, DAYS, "--threads", THREADS, "--verbosity", "0")
         with workers(names, *arguments, variables=variables) as started:

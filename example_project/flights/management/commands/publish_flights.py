@@ -24,7 +24,7 @@ class Command(BaseCommand):
 
 
 def publish(command: BaseCommand, run: Run) -> Run:
-    """Publish a run, with a bar."""
+    """Publish a run, with a progress bar."""
     progress = Progress(run.flights, "published")
     try:
         publish_run(run, lambda count: progress.advance("published", count))

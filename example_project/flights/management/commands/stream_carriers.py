@@ -1,4 +1,4 @@
-"""``manage.py stream_carriers``: keep flights per carrier and hour in a table, until it is told to end."""
+"""``manage.py stream_carriers``: keep flights per carrier and hour in a table, until a signal stops it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Command(BaseCommand):
         for number in (
             signal.SIGINT,
             signal.SIGTERM,
-        ):  # After Spark, which has a handler of its own for SIGINT.
+        ):  # After Spark, which sets its own handler for SIGINT.
             signal.signal(number, lambda number, frame: stopping.set())
         query = start(spark, run.pk, options["checkpoint"] or default_checkpoint(run), drain=options["drain"])
         while query.isActive and not stopping.wait(LOOK_EVERY):

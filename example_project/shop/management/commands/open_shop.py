@@ -1,4 +1,4 @@
-"""``manage.py open_shop``: the shop with customers, a worker, and the admin to look at both, until Ctrl-C."""
+"""``manage.py open_shop``: the shop with customers, a worker and the admin, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ...opening import somebody_orders
 
 USER = "operator"
 WITHOUT_WORKER = 60
-"""Seconds."""
+"""Seconds without a worker, before a dead worker is replaced."""
 
 
 class Command(BaseCommand):
@@ -57,7 +57,7 @@ class Command(BaseCommand):
         raise CommandError(f"the admin has ended; is {address} taken by another program?")
 
     def _serve_customers(self, every: float, started: Workers, server: subprocess.Popen[bytes]) -> None:
-        """While the admin runs. A worker that dies is replaced after a while: one can look what that is like."""
+        """Place orders while the admin runs. A dead worker is replaced later, so that the admin shows its absence."""
         chance, alone_since = random.Random(), None
         while server.poll() is None:
             if started.running():
@@ -79,7 +79,7 @@ class Command(BaseCommand):
 
 
 def _operator(password: str) -> None:
-    """Somebody who may do all, with a password that is new each time."""
+    """Create the superuser if necessary, and set a new password."""
     user, _ = User.objects.get_or_create(username=USER)
     user.is_staff = user.is_superuser = user.is_active = True
     user.set_password(password)
@@ -88,7 +88,7 @@ def _operator(password: str) -> None:
 
 @contextmanager
 def _served(address: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Django's own server, in a process of its own that ends with the block."""
+    """Run Django's own server in its own process during the block."""
     command = [sys.executable, "-m", "django", "runserver", address, "--noreload", "--insecure"]
     server = subprocess.Popen(
         [*command, "--settings", settings.SETTINGS_MODULE, "--verbosity", "0"],

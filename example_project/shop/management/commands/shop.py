@@ -1,4 +1,4 @@
-"""``manage.py shop``: a day at the shop with a real worker, and whether all came as promised."""
+"""``manage.py shop``: a day at the shop with a real worker, and a check of the results."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Command(BaseCommand):
         )
 
     def _wait(self, story: Story, started: Workers) -> None:
-        """Until nothing is left to do now."""
+        """Wait until the story is over."""
         deadline = time.monotonic() + PATIENCE
         while not story.is_over():
             if not started.running():
