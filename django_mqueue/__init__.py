@@ -45,17 +45,17 @@ if TYPE_CHECKING:
     from .policy.backoff import FixedDelay as FixedDelay
     from .policy.backoff import NoRetry as NoRetry
     from .policy.backoff import RetryOn as RetryOn
-    from .policy.places import Released as Released
-    from .service.delivery import Delivery as Delivery
-    from .service.positions import pause as pause
-    from .service.positions import reset as reset
-    from .service.positions import resume as resume
+    from .protocol.delivery import Delivery as Delivery
+    from .service.group_positions import pause as pause
+    from .service.group_positions import reset as reset
+    from .service.group_positions import resume as resume
     from .service.publish import publish as publish
     from .service.publish import publish_many as publish_many
     from .service.redrive import purge as purge
     from .service.redrive import redrive as redrive
     from .service.registration import subscribe as subscribe
     from .service.registration import unsubscribe as unsubscribe
+    from .service.releasing import Released as Released
     from .service.releasing import release as release
     from .service.requesting import arequest as arequest
     from .service.requesting import request as request
@@ -72,7 +72,7 @@ _HOME = {
     "BrokenTransaction": "exceptions",
     "ClosedSubscription": "exceptions",
     "Delays": "policy.backoff",
-    "Delivery": "service.delivery",
+    "Delivery": "protocol.delivery",
     "DuplicateMessage": "exceptions",
     "ExponentialBackoff": "policy.backoff",
     "FencedSubscription": "exceptions",
@@ -93,7 +93,7 @@ _HOME = {
     "Postpone": "exceptions",
     "Published": "messages",
     "Reject": "exceptions",
-    "Released": "policy.places",
+    "Released": "service.releasing",
     "Reply": "messages",
     "RequestFailed": "exceptions",
     "RequestTimeout": "exceptions",
@@ -109,7 +109,7 @@ _HOME = {
     "cancel": "service.scheduling",
     "arequest": "service.requesting",
     "consumer": "workers.registry",
-    "pause": "service.positions",
+    "pause": "service.group_positions",
     "publish": "service.publish",
     "publish_many": "service.publish",
     "purge": "service.redrive",
@@ -117,8 +117,8 @@ _HOME = {
     "release": "service.releasing",
     "reschedule": "service.scheduling",
     "request": "service.requesting",
-    "reset": "service.positions",
-    "resume": "service.positions",
+    "reset": "service.group_positions",
+    "resume": "service.group_positions",
     "scheduled": "service.scheduling",
     "subscribe": "service.registration",
     "unsubscribe": "service.registration",

@@ -16,8 +16,8 @@ from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from . import conf
-from .store import encryption
-from .store.dialect import CHARSET
+from .store.connection import encryption
+from .store.connection.dialect import CHARSET
 
 MARIADB_LEAST, MYSQL_LEAST = (10, 11), (8, 4)
 

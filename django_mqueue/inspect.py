@@ -1,7 +1,7 @@
 """Search and count messages, remove them, and send them to the front.
 
 Each call takes a bounded time, also with large tables. The statistics of topics and groups come from
-``service.numbers``, and are imported from here.
+``stats.numbers``, and are imported from here.
 """
 
 from __future__ import annotations
@@ -11,8 +11,34 @@ from datetime import datetime
 from typing import Any
 
 from . import conf
+from .browse import message_search, operations
 from .policy import names
-from .policy.figures import (
+from .policy.message_query import (
+    LIMIT_MAX,
+    Counts,
+    Cut,
+    FailedAttempt,
+    Inspected,
+    Page,
+    Standing,
+    Unreadable,
+    wanted,
+)
+from .service.registration import topic_limit
+from .service.subscription import check_count
+from .stats.groups import group_summary
+from .stats.groups.group_progress import deliveries, partitions
+from .stats.groups.group_states import (
+    OpenDeliveries,
+    OpenDelivery,
+    PartitionPlace,
+    PartitionPlaces,
+    ResetPreview,
+    Stretch,
+)
+from .stats.groups.reset_preview import preview_reset
+from .stats.numbers import group_figures, holds, lag, latency, rates, subscribers, topic_figures, topics
+from .stats.results import (
     Figure,
     GroupFigures,
     Hold,
@@ -28,31 +54,6 @@ from .policy.figures import (
     TopicFigures,
     Topics,
 )
-from .policy.history import (
-    LIMIT_MAX,
-    Counts,
-    Cut,
-    FailedAttempt,
-    Inspected,
-    Page,
-    Standing,
-    Unreadable,
-    wanted,
-)
-from .policy.places import (
-    OpenDeliveries,
-    OpenDelivery,
-    PartitionPlace,
-    PartitionPlaces,
-    ResetPreview,
-    Stretch,
-)
-from .service import inspecting, moving, standing
-from .service.numbers import group_figures, holds, lag, latency, rates, subscribers, topic_figures, topics
-from .service.places import deliveries, partitions
-from .service.previewing import preview_reset
-from .service.registration import topic_limit
-from .service.subscription import check_count
 
 __all__ = [
     "Counts", "Cut", "FailedAttempt", "Figure", "GroupFigures", "Hold", "Inspected", "KnownTopic", "Lag", "Latency",
@@ -107,7 +108,7 @@ def messages(
         "before": before, "filter": filter,
     }  # fmt: skip
     question = wanted(topic, given, payload, topic_limit=topic_limit())
-    return inspecting.page(
+    return message_search.page(
         conf.database(using),
         question,
         limit=check_count("limit", limit, LIMIT_MAX),
@@ -140,7 +141,7 @@ def counts(
         raise TypeError("group must be a str: each group has counts of its own")
     question = wanted(topic, {**given, "group": group, "key": key}, {}, topic_limit=topic_limit())
     check_count("cap", cap)
-    return standing.counts(conf.database(using), question, cap, check_count("scan_limit", scan_limit))
+    return group_summary.counts(conf.database(using), question, cap, check_count("scan_limit", scan_limit))
 
 
 def groups(topic: str, *, scan_limit: int = 10_000, using: str | None = None) -> list[Standing]:
@@ -149,7 +150,7 @@ def groups(topic: str, *, scan_limit: int = 10_000, using: str | None = None) ->
     The function reads at most ``scan_limit`` keys for each group. Raises ``TypeError`` or ``ValueError``.
     """
     names.check_topic(topic, topic_limit())
-    return standing.standings(conf.database(using), topic, check_count("scan_limit", scan_limit))
+    return group_summary.standings(conf.database(using), topic, check_count("scan_limit", scan_limit))
 
 
 def remove(
@@ -185,7 +186,7 @@ def remove(
         "group": group, "status": status, "key": key, "id": id, "offset": offset, "kind": kind, "after": after,
         "before": before, "filter": filter,
     }  # fmt: skip
-    return _move(moving.REMOVE, topic, given, payload, limit, dry_run, using)
+    return _move(operations.REMOVE, topic, given, payload, limit, dry_run, using)
 
 
 def send_to_front(
@@ -220,11 +221,11 @@ def send_to_front(
         "group": group, "status": status, "key": key, "id": id, "offset": offset, "kind": kind, "after": after,
         "before": before, "filter": filter,
     }  # fmt: skip
-    return _move(moving.TO_FRONT, topic, given, payload, limit, dry_run, using)
+    return _move(operations.TO_FRONT, topic, given, payload, limit, dry_run, using)
 
 
 def _move(
-    verb: moving.Verb,
+    verb: operations.Verb,
     topic: str,
     given: dict[str, Any],
     paths: dict[str, Any],
@@ -241,4 +242,4 @@ def _move(
     if limit is not None:
         check_count("limit", limit)
     alias = conf.database(using)
-    return moving.move(alias, verb, question, status, limit=limit, dry_run=bool(dry_run))
+    return operations.move(alias, verb, question, status, limit=limit, dry_run=bool(dry_run))

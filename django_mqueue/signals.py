@@ -2,8 +2,8 @@
 
 A signal is sent at most once, after the commit of the change that it reports. It is lost if the process dies between
 the two. Receivers observe the queue and take no part in its work. In a ``runconsumer`` process they run in a separate
-thread (``workers.announcer``). Elsewhere they run in the thread that made the change, after it has released its locks.
-Exceptions of receivers are logged. docs/reference/signals.md lists the arguments.
+thread (``workers.signal_dispatcher``). Elsewhere they run in the thread that made the change, after it has released its
+locks. Exceptions of receivers are logged. docs/reference/signals.md lists the arguments.
 """
 
 from __future__ import annotations

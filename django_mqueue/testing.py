@@ -18,22 +18,22 @@ from .messages import Message
 from .models import Message as Row
 from .policy import encoding, names
 from .policy.durations import moment
+from .policy.quarantine import Solitude
 from .policy.requests import REPLY_TO, visible
-from .policy.solitude import Solitude
-from .service.context import Options
-from .service.delivery import Delivery
-from .service.dispatch import Dispatch, jobs
-from .service.engine import Engine
-from .service.feed import Feed
+from .protocol.consumer_state import Options
+from .protocol.delivery import Delivery
+from .protocol.dispatch import Dispatch, jobs
+from .protocol.engine import Engine
+from .protocol.events import Outbox, delivered
+from .protocol.tailer import Feed
 from .service.registration import subscribe
 from .service.requesting import answering_here
 from .service.subscription import default_name
-from .service.telling import Outbox, delivered
-from .store import session
+from .store.connection import session
 from .workers import connections
-from .workers.calling import verdicts
+from .workers.executor import verdicts
 from .workers.jobs import Job
-from .workers.judging import Verdict
+from .workers.outcomes import Verdict
 from .workers.registry import Handler, autodiscover, handlers
 
 logger = logging.getLogger("django_mqueue")

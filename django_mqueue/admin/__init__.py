@@ -18,14 +18,14 @@ from ..models import (
     SubscriberHeartbeat,
     Topic,
 )
-from .dead_letters import DeadLetterAdmin
-from .delivery_state import DeliveryStateAdmin
-from .groups import ConsumerGroupAdmin
-from .heartbeats import SubscriberHeartbeatAdmin
-from .leases import PartitionLeaseAdmin
-from .messages import MessageAdmin
-from .offsets import OffsetAdmin
-from .topics import TopicAdmin
+from .dead_letters.model_admin import DeadLetterAdmin
+from .groups.heartbeats import SubscriberHeartbeatAdmin
+from .groups.leases import PartitionLeaseAdmin
+from .groups.model_admin import ConsumerGroupAdmin
+from .groups.offsets import OffsetAdmin
+from .messages.delivery_state import DeliveryStateAdmin
+from .messages.model_admin import MessageAdmin
+from .topics.model_admin import TopicAdmin
 
 
 def register(site: AdminSite) -> None:

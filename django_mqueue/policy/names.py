@@ -85,3 +85,14 @@ def spread_partition(message_id: str, spread: int) -> str:
 def key_of(partition: str) -> str | None:
     """Return the key of a partition; None for a partition of messages without a key."""
     return None if partition.startswith(_SPREAD_MARK) else partition
+
+
+def check_partition(value: object) -> str:
+    """Return ``value`` if it can name a partition: a key, or a partition of messages without a key.
+
+    Raises ``TypeError`` or ``ValueError``.
+    """
+    if isinstance(value, str) and key_of(value) is None:
+        check_name("partition", value[1:], KEY_MAX)
+        return value
+    return check_name("partition", value, KEY_MAX)

@@ -16,10 +16,10 @@ from ..policy.due import Due, due_of
 from ..policy.encoding import encode
 from ..policy.ids import uuid7
 from ..policy.requests import REPLY_TO, Box, check_headers
-from ..store import session
+from ..protocol import events
+from ..store.connection import session
 from ..store.log import NewRow
-from ..store.schedule import ScheduledRow
-from . import telling
+from ..store.scheduling.schedule import ScheduledRow
 from .storing import check_groups, known_groups, store_many, store_now, store_scheduled
 
 OnDuplicate = Literal["ignore", "error", "replace"]
@@ -93,7 +93,7 @@ def _publish(
     several = replace or (due is not None and given)
     with session.explained(alias):
         published = session.run(alias, store) if several else session.single(alias, store, latest=given)
-    telling.published(alias, topic, [row], [due], [published])
+    events.published(alias, topic, [row], [due], [published])
     if on_duplicate == "error" and not published.created:
         raise DuplicateMessage(published)
     return published
@@ -141,7 +141,7 @@ def publish_many(
             # Check before the first INSERT, so that the caller's transaction stays usable.
             session.single(alias, lambda cursor: check_groups(cursor, topic, rows))
         stored = session.run(alias, store)
-    telling.published(alias, topic, rows, dues, stored)
+    events.published(alias, topic, rows, dues, stored)
     return stored
 
 

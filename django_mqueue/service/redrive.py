@@ -16,12 +16,14 @@ from .. import conf
 from ..exceptions import NotRegistered
 from ..messages import Message
 from ..policy import encoding, names
+from ..policy.dead_letter_filter import letter_filter
 from ..policy.ids import uuid7
-from ..policy.letters import letter_filter
 from ..policy.requests import visible
-from ..store import dead, garbage, letters, log, session
-from ..store.letters import Return, Wanted
-from . import inspected, telling
+from ..protocol import events
+from ..store import dead_letter_copies, dead_letters, garbage, log
+from ..store.connection import session
+from ..store.dead_letters import Return, Wanted
+from . import message_views
 from .registration import check_group, topic_limit
 
 AT_ONCE = 500
@@ -105,11 +107,13 @@ class Back:
         self.gone: list[dict[str, Any]] = []
 
     def send(self, cursor: CursorWrapper, found: Sequence[Letter]) -> None:
-        letters.send_back(cursor, self.topic, [_return(letter, self.edit, self.size) for letter in found])
+        dead_letters.send_back(
+            cursor, self.topic, [_return(letter, self.edit, self.size) for letter in found]
+        )
         self.gone = [letter.row for letter in found]
 
     def tell(self) -> None:
-        telling.redriven(self.using, self.topic, self.gone)
+        events.redriven(self.using, self.topic, self.gone)
         self.gone = []
 
 
@@ -162,7 +166,7 @@ class Letters:
         ``groups``: None selects all groups. ``rate``: messages a second. The oldest dead letters come first.
         """
         with session.explained(self.using):
-            there = letters.groups(self.using, self.dead_topic)
+            there = dead_letters.groups(self.using, self.dead_topic)
             chosen = there if groups is None else there & groups
             if self.group is not None:
                 chosen &= {self.group}
@@ -189,7 +193,7 @@ class Letters:
     def _pages(self, wanted: Wanted) -> Iterator[list[int]]:
         """Yield lists of offsets. Each list is small enough for one transaction."""
         position, last = 0, log.newest(self.using, self.dead_topic)
-        while found := letters.sizes(self.using, wanted, position, last, AT_ONCE):
+        while found := dead_letters.sizes(self.using, wanted, position, last, AT_ONCE):
             page: list[int] = []
             weight = 0
             for offset, size in found:
@@ -211,11 +215,13 @@ class Letters:
         if back is not None:
             back.gone = []  # An earlier try was rolled back.
         free = page if self.dry_run else sorted(garbage.lock_free(cursor, page))
-        found = [Letter(row, self.dead_topic) for row in letters.read(cursor, free)] if free else []
+        found = [Letter(row, self.dead_topic) for row in dead_letters.read(cursor, free)] if free else []
         fitting = [letter for letter in found if self.wanted(letter)][:left]
         homeless = len(fitting)
         if fitting and back is not None:
-            there = letters.lock_registered(cursor, self.topic, {one.row["failed_group"] for one in fitting})
+            there = dead_letters.lock_registered(
+                cursor, self.topic, {one.row["failed_group"] for one in fitting}
+            )
             fitting = [letter for letter in fitting if letter.row["failed_group"] in there]
         homeless -= len(fitting)
         if fitting and not self.dry_run:
@@ -251,12 +257,12 @@ class Letter:
 
         The message may be a dead letter because its metadata cannot be read.
         """
-        return inspected.metadata(self.row["metadata"])
+        return message_views.metadata(self.row["metadata"])
 
     @cached_property
     def message(self) -> Message:
         row, metadata = self.row, self.metadata
-        payload = inspected.payload(bytes(row["payload"]), metadata["encoding"], len(row["payload"]))
+        payload = message_views.payload(bytes(row["payload"]), metadata["encoding"], len(row["payload"]))
         return Message(
             offset=int(row["offset"]),
             id=row["original_id"],
@@ -267,9 +273,9 @@ class Letter:
             headers=visible(metadata["headers"]),
             group=row["failed_group"],
             attempt=1,
-            published_at=inspected.time(row["published_at"]),
+            published_at=message_views.time(row["published_at"]),
             last_error=row["last_error"] or "",
-            failed_at=None if row["failed_at"] is None else inspected.time(row["failed_at"]),
+            failed_at=None if row["failed_at"] is None else message_views.time(row["failed_at"]),
             failure_count=row["failure_count"],
             original_topic=row["original_topic"],
             failed_group=row["failed_group"],
@@ -278,7 +284,7 @@ class Letter:
 
 def _return(letter: Letter, edit: Edit | None, max_bytes: int) -> Return:
     row = letter.row
-    payload, metadata = bytes(row["payload"]), dead.without_failures(row["metadata"])
+    payload, metadata = bytes(row["payload"]), dead_letter_copies.without_failures(row["metadata"])
     if edit is not None:
         message = letter.message
         content = encoding.encode(edit(message), message.kind, letter.metadata["headers"], max_bytes)

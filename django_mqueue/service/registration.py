@@ -13,9 +13,10 @@ from django.db.backends.utils import CursorWrapper
 from .. import conf
 from ..policy import names
 from ..policy.durations import moment_ms
-from ..store import garbage, log, offsets, session
-from . import removing
-from .settling import Settler
+from ..protocol.retention import removing
+from ..protocol.settling import Settler
+from ..store import garbage, log, offsets
+from ..store.connection import session
 
 Start = Literal["earliest", "latest"] | datetime | int
 

@@ -12,15 +12,32 @@ from django.db.backends.utils import CursorWrapper
 from .. import conf
 from ..exceptions import NotRegistered
 from ..policy import names
-from ..policy.places import Released, check_partition
-from ..store import leases, offsets, session
-from .loading import batches
+from ..policy.names import check_partition
+from ..protocol.fetching import batches
+from ..store import leases, offsets
+from ..store.connection import session
 from .registration import check_group, topic_limit
 
 PATIENCE = 2.0
 """Seconds for which ``release`` tries to release a lease that a claim or an ack has locked."""
 
 INCARNATION_MAX = 32
+
+
+@dataclass(frozen=True)
+class Released:
+    """The result of ``release``.
+
+    ``partitions``: the partitions whose leases are free now. ``locked``: these leases stay, because a transaction of
+    their holder kept them locked. ``changed``: these leases were freed or taken by other subscribers meanwhile.
+    """
+
+    partitions: tuple[str, ...]
+    locked: tuple[str, ...]
+    changed: tuple[str, ...]
+
+    def __int__(self) -> int:
+        return len(self.partitions)
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,9 @@ from ..policy import encoding
 from ..policy.durations import to_ms
 from ..policy.ids import uuid7
 from ..policy.requests import Box
-from ..store import replies, session
-from .leftovers import Leftovers
+from ..protocol.retention.expired_replies import Leftovers
+from ..store import replies
+from ..store.connection import session
 from .publish import check, publish_request
 
 FIRST_PAUSE, GROWTH = 0.005, 1.5

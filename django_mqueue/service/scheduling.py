@@ -13,8 +13,9 @@ from ..policy import encoding, names
 from ..policy.due import due_of
 from ..policy.durations import moment, moment_ms
 from ..policy.requests import visible
-from ..store import schedule, session
+from ..store.connection import session
 from ..store.log import Place
+from ..store.scheduling import schedule
 
 PAGE = 500
 

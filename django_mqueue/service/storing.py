@@ -14,11 +14,13 @@ from ..exceptions import NotRegistered
 from ..messages import Published
 from ..policy import names
 from ..policy.due import Due
-from ..store import log, offsets, schedule, session
-from ..store.beside import keeps_snapshot
-from ..store.dialect import DUPLICATE_ENTRY, NULL
+from ..store import log, offsets
+from ..store.connection import session
+from ..store.connection.dialect import DUPLICATE_ENTRY, NULL
+from ..store.connection.second_connection import keeps_snapshot
 from ..store.log import NewRow, Place
-from ..store.schedule import ScheduledRow
+from ..store.scheduling import schedule
+from ..store.scheduling.schedule import ScheduledRow
 
 ROWS_PER_STATEMENT = 500
 BYTES_PER_STATEMENT = 4 * 1_048_576

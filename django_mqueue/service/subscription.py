@@ -16,17 +16,17 @@ from .. import conf, tracing
 from ..exceptions import ClosedSubscription, MQueueError
 from ..policy import names
 from ..policy.durations import to_ms
-from ..policy.solitude import Solitude
-from ..store import session
-from . import telling
-from .after_commit import confirm
-from .context import Options
-from .delivery import Delivery
-from .dispatch import Dispatch
-from .engine import Engine
-from .feed import Feed
+from ..policy.quarantine import Solitude
+from ..protocol import events
+from ..protocol.acknowledging.after_commit import confirm
+from ..protocol.consumer_state import Options
+from ..protocol.delivery import Delivery
+from ..protocol.dispatch import Dispatch
+from ..protocol.engine import Engine
+from ..protocol.events import Outbox
+from ..protocol.tailer import Feed
+from ..store.connection import session
 from .registration import Start, check_group, check_start, subscribe, topic_limit
-from .telling import Outbox
 
 BATCH_MAX = 1000
 
@@ -154,7 +154,7 @@ class Subscription:
         try:
             deliveries = self._deliveries(max_messages)
             tracing.received(deliveries, self.name, begun)
-            telling.delivered(deliveries)
+            events.delivered(deliveries)
         finally:
             self._outbox.send()
         return deliveries

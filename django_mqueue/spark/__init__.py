@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from .exports import export as export
     from .launching import session as session
     from .launching import settings_options as settings_options
-    from .ordering import keep_order as keep_order
+    from .reader.source import MQueueDataSource as MQueueDataSource
     from .replays import backfill as backfill
     from .replays import replay as replay
     from .reports import Report as Report
     from .reports import report as report
-    from .source import MQueueDataSource as MQueueDataSource
+    from .writer.ordering import keep_order as keep_order
 
 _HOME = {
     "Archive": "archives",
     "archive": "archives",
     "compact": "archives",
-    "MQueueDataSource": "source",
+    "MQueueDataSource": "reader.source",
     "Report": "reports",
     "collect_all": "collecting",
-    "keep_order": "ordering",
+    "keep_order": "writer.ordering",
     "report": "reports",
     "backfill": "replays",
     "explained": "explaining",

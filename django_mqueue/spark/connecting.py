@@ -25,8 +25,8 @@ from typing import Any, TypeVar
 from django.db import DatabaseError, InterfaceError, connections
 
 from .. import conf
-from ..store import session
-from ..store.dialect import NO_TABLE, SSL_MODES
+from ..store.connection import session
+from ..store.connection.dialect import NO_TABLE, SSL_MODES
 from .errors import NoConnection, OptionError
 
 PASSWORD = "MQUEUE_PASSWORD"
@@ -116,7 +116,7 @@ def connected(how: Connecting) -> Iterator[str]:
     Raises ``NoConnection``, which says what is wrong and where, and ``OptionError`` if the options are not allowed
     here.
     """
-    from ..store import detached  # Imported here: code that only parses options needs no driver.
+    from .sql import detached  # Imported here: code that only parses options needs no driver.
 
     with ExitStack() as stack:
         try:

@@ -4,6 +4,6 @@ The wheel contains this file as the top-level module ``pyspark_mqueue``. Spark l
 whose names begin with ``pyspark_`` (pyspark/sql/worker/lookup_data_sources.py).
 """
 
-from django_mqueue.spark.source import MQueueDataSource as DefaultSource
+from django_mqueue.spark.reader.source import MQueueDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

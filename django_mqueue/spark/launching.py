@@ -20,7 +20,7 @@ from .errors import NoSpark
 from .java import find_java
 from .remote import check_client, check_server
 from .suffixes import BY_DEFAULT, OPTION, suffixes_of_settings
-from .write_options import ADAPTIVE_STREAMS
+from .writer.write_options import ADAPTIVE_STREAMS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,7 +100,7 @@ def _environ(values: Mapping[str, str]) -> Iterator[None]:
 
 def register(spark: SparkSession) -> None:
     """Register ``format("mqueue")`` in the session."""
-    from .source import MQueueDataSource
+    from .reader.source import MQueueDataSource
 
     spark.dataSource.register(MQueueDataSource)
 

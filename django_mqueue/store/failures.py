@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .dialect import NOW_MS
+from .connection.dialect import NOW_MS
 
 ERRORS_KEPT = 10
 ERROR_BYTES = 4096

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from django.db.backends.utils import CursorWrapper
 
-from .dialect import NOW_MS, marks, names_table, numbers_table, values_table
-from .distinct import NEWEST
+from .connection.dialect import NOW_MS, marks, names_table, numbers_table, values_table
+from .connection.session import Row
 from .offsets import READS_LOG, REMOVING
-from .session import Row
+from .queries.skip_scan import NEWEST
 
 _INDEX = "FORCE INDEX (queue_offsets_partition)"
 _TOPIC_ROW = " WHERE consumer_group = '' AND topic = %s AND partition_key = ''"

@@ -12,7 +12,7 @@ from zlib import crc32
 
 from django.db.backends.utils import CursorWrapper
 
-from .dialect import NOW_MS, marks
+from .connection.dialect import NOW_MS, marks
 
 GATES, SLOTS, SLOT_MS = 64, 64, 500
 """Fixed by the migrations, because publishers and workers must agree on them. Migration 0004 shows how to change them.

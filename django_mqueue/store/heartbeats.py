@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from django.db.backends.utils import CursorWrapper
 
-from . import session
-from .dialect import NOW_MS, marks
+from .connection import session
+from .connection.dialect import NOW_MS, marks
 from .leases import Holder
 
 _INDEX = "FORCE INDEX (queue_heartbeats_subscriber)"

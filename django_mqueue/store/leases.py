@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from django.db import IntegrityError
 from django.db.backends.utils import CursorWrapper
 
-from . import session
-from .dialect import DUPLICATE_ENTRY, NOW_MS, flat, marks, sharing
+from .connection import session
+from .connection.dialect import DUPLICATE_ENTRY, NOW_MS, flat, marks, sharing
 from .offsets import REMOVING
 
 

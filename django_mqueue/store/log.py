@@ -11,12 +11,12 @@ from django.db.backends.utils import CursorWrapper
 
 from ..policy.encoding import Encoded
 from ..policy.names import scheduled_topic
-from . import session
-from .beside import committed_now, keeps_snapshot
-from .dialect import NOW_MS, flat, names_table, union, values_table
-from .distinct import NEWEST, partitions
+from .connection import session
+from .connection.dialect import NOW_MS, flat, names_table, union, values_table
+from .connection.second_connection import committed_now, keeps_snapshot
+from .connection.session import Row
 from .gates import locking_topic
-from .session import Row
+from .queries.skip_scan import NEWEST, partitions
 
 INSERT_COLUMNS = (
     "topic, partition_key, id, consumer_group, payload, metadata, available_at, created_at, published_at"

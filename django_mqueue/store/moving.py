@@ -9,7 +9,7 @@ from django.db.backends.utils import CursorWrapper
 
 from ..policy.outcomes import REMOVED_BY_HAND
 from . import failures
-from .dialect import NOW_MS, flat, marks
+from .connection.dialect import NOW_MS, flat, marks
 from .offsets import REMOVING
 
 AT_THE_FRONT = 1

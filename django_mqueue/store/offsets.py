@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from django.db.backends.utils import CursorWrapper
 
-from . import session
-from .beside import committed_now
-from .dialect import NOW_MS, marks
+from .connection import session
+from .connection.dialect import NOW_MS, marks
+from .connection.second_connection import committed_now
 from .log import Mark
 
 COLUMNS = "(consumer_group, topic, partition_key, offset_acked, scan_offset, paused, updated_at)"

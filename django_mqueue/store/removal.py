@@ -14,8 +14,8 @@ from typing import Any
 from django.db import DatabaseError
 from django.db.backends.utils import CursorWrapper
 
-from . import session
-from .dialect import LOCKED, NOW_MS, flat, marks, values_table
+from .connection import session
+from .connection.dialect import LOCKED, NOW_MS, flat, marks, values_table
 from .offsets import COLUMNS
 
 ROWS = 1000

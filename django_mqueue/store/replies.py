@@ -19,9 +19,9 @@ from django.db.backends.utils import CursorWrapper
 from ..policy.encoding import Encoded
 from ..policy.names import replies_topic
 from ..policy.requests import PARTITION, Box
-from . import session
-from .dialect import NOW_MS, values_table
-from .session import Row
+from .connection import session
+from .connection.dialect import NOW_MS, values_table
+from .connection.session import Row
 
 EMPTY = '{"kind": "", "headers": {}, "encoding": "json"}'
 

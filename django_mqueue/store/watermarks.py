@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from django.db.backends.utils import CursorWrapper
 
-from .dialect import NOW_MS, flat, fresh, marks, union, upsert
+from .connection.dialect import NOW_MS, flat, fresh, marks, union, upsert
 from .offsets import COLUMNS, Position, position
 
 _OPEN = (

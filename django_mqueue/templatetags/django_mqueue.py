@@ -9,11 +9,12 @@ from django import VERSION, template
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from ..admin import display, tools, wording
-from ..admin.links import address, link
-from ..admin.views import navigation
+from ..admin.base import display, wording
+from ..admin.base.links import address, link
+from ..admin.base.views import navigation
+from ..admin.groups import tools
 from ..drawing import scales
-from ..policy.figures import Figure
+from ..stats.results import Figure
 
 register = template.Library()
 

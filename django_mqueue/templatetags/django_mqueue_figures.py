@@ -11,7 +11,8 @@ from django.forms.utils import flatatt
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from ..admin import overview, ranking, standing, ways, wording
+from ..admin.base import urls, wording
+from ..admin.topics import overview, ranking, status
 from ..drawing import charts, scales
 from ..inspect import Figure, Rates, Series
 
@@ -91,7 +92,7 @@ def mqueue_duration(time: timedelta) -> str:
 @register.simple_tag
 def mqueue_per_minute(rates: Rates, series: Series, what: str, look: str) -> SafeString:
     """Return the mean rate of the last five minutes, and a line chart of the hour without the unfinished minute."""
-    rate = scales.count(standing.recently(rates, series))
+    rate = scales.count(status.recently(rates, series))
     about = "about " if series.how == "about" else ""
     label = (
         f"{what}: {about}{rate} per minute in the last 5 minutes, at most {about}"
@@ -108,8 +109,8 @@ def mqueue_per_minute(rates: Rates, series: Series, what: str, look: str) -> Saf
 
 @register.simple_tag(takes_context=True)
 def mqueue_way(context: dict[str, Any], to: str, *args: Any, **kwargs: Any) -> str | None:
-    """Return the URL from the function ``to_<to>`` of ``admin.ways``; None for users without permission."""
-    url: str | None = getattr(ways, f"to_{to}")(context["request"], *args, **kwargs)
+    """Return the URL from the function ``to_<to>`` of ``admin.base.urls``; None for users without permission."""
+    url: str | None = getattr(urls, f"to_{to}")(context["request"], *args, **kwargs)
     return url
 
 

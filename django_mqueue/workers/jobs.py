@@ -13,8 +13,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ..service.delivery import Delivery
-from .judging import Verdict
+from ..protocol.delivery import Delivery
+from .outcomes import Verdict
 from .registry import Handler
 
 HERE = str(Path(__file__).parent)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 
 from .. import conf
-from ..service.engine import Engine
+from ..protocol.engine import Engine
 from ..service.registration import is_registered, subscribe
 from .registry import Handler
 

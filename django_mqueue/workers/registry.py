@@ -15,10 +15,10 @@ from ..messages import Message
 from ..policy import names
 from ..policy.backoff import ExponentialBackoff, Policy, RetryPolicy, policy_of
 from ..policy.durations import to_ms
-from ..policy.kinds import Kinds, Parser, kinds_of
-from ..policy.matching import Filter, filter_of
+from ..policy.filters import Filter, filter_of
 from ..service.registration import Start, check_group, check_start, topic_limit
 from ..service.subscription import BATCH_MAX, check_count
+from .kinds import Kinds, Parser, kinds_of
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

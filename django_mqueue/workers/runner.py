@@ -16,25 +16,25 @@ from django.db import DatabaseError
 
 from .. import conf
 from ..exceptions import MQueueError, NotRegistered, TooManyHanging
-from ..policy.solitude import Solitude
-from ..service.claiming import UNLIMITED
-from ..service.context import Options
-from ..service.delivery import Delivery
-from ..service.dispatch import Dispatch, jobs
-from ..service.engine import Engine
-from ..service.feed import Feed
+from ..policy.quarantine import Solitude
+from ..protocol.claiming import UNLIMITED
+from ..protocol.consumer_state import Options
+from ..protocol.delivery import Delivery
+from ..protocol.dispatch import Dispatch, jobs
+from ..protocol.engine import Engine
+from ..protocol.tailer import Feed
 from ..service.subscription import default_name, refuse_in_transaction, stop_safely
-from ..store import session
-from ..store.silence import ended_when_silent
-from .announcer import Announcer
-from .answers import Answers
-from .crew import Crew
+from ..store.connection import session
+from ..store.connection.timeouts import ended_when_silent
+from .completer import Answers
 from .jobs import Job
-from .limits import Limits
 from .members import Members
 from .options import RunOptions as RunOptions
+from .pool import Crew
 from .registry import Handler
 from .sharing import Sharing
+from .signal_dispatcher import Announcer
+from .time_limits import Limits
 
 logger = logging.getLogger("django_mqueue")
 

@@ -8,14 +8,14 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 
-from ..policy.turns import Contender, Turns
-from ..service.claiming import UNLIMITED
-from ..service.delivery import Delivery
-from ..service.engine import Engine
-from .answers import LOCKED_FOR
-from .crew import Crew
+from ..protocol.claiming import UNLIMITED
+from ..protocol.delivery import Delivery
+from ..protocol.engine import Engine
+from .completer import LOCKED_FOR
 from .jobs import Job
+from .pool import Crew
 from .registry import Handler
+from .turns import Contender, Turns
 
 WORTH = 0.05
 """Seconds of work to claim ahead. A claim takes a few milliseconds, and quick handlers would wait for it."""

@@ -19,7 +19,7 @@ from django.db import models
 
 from django_mqueue import subscribe
 from django_mqueue.models import DeliveryState, Message, Offset, PartitionLease, SubscriberHeartbeat
-from django_mqueue.service.positions import pause
+from django_mqueue.service.group_positions import pause
 
 MINUTE = 60_000
 DAY = 24 * 60 * MINUTE

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from django_mqueue.admin.alarms import of_group, of_hold, of_topic
+from django_mqueue.admin.topics.alarms import of_group, of_hold, of_topic
 from django_mqueue.inspect import Figure, GroupFigures, Hold, KnownTopic, TopicFigures
-from django_mqueue.policy.figures import HOLD_REASONS
+from django_mqueue.stats.results import HOLD_REASONS
 
 ROOT = Path(__file__).resolve().parents[2]
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

@@ -14,11 +14,11 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from django_mqueue import OutgoingMessage, pause, publish_many, subscribe
-from django_mqueue.admin import standing
-from django_mqueue.admin.groups import GroupPage
-from django_mqueue.admin.histories import known, lag_over_time, lag_values, throughput
-from django_mqueue.admin.panels import Panel
-from django_mqueue.admin.standing import recently
+from django_mqueue.admin.groups.model_admin import GroupPage
+from django_mqueue.admin.topics import status
+from django_mqueue.admin.topics.charts import known, lag_over_time, lag_values, throughput
+from django_mqueue.admin.topics.panels import Panel
+from django_mqueue.admin.topics.status import recently
 from django_mqueue.inspect import Figure, Lag, Rates, Series
 from django_mqueue.models import PartitionLease
 from tests.features.inspect.scene import GROUP, TOPIC, one_of_each
@@ -162,7 +162,7 @@ def test_panels_can_be_added_and_have_rights(monkeypatch: pytest.MonkeyPatch, ad
 def test_the_list_finds_by_names_and_pages_by_key(
     admin_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(standing, "TOPICS_ON_A_PAGE", 2)
+    monkeypatch.setattr(status, "TOPICS_ON_A_PAGE", 2)
     for topic, group in (("a", "x&y"), ("a", "z"), ("b", "x"), ("c?", "w")):
         subscribe(topic, group)
     assert listed(admin_client) == [("a", "x&y"), ("a", "z")]
@@ -177,7 +177,7 @@ def test_the_list_finds_by_names_and_pages_by_key(
 
 
 def test_rows_of_the_log_of_actions_lead_here(admin_client: Client) -> None:
-    from django_mqueue.admin.row_ids import encode
+    from django_mqueue.admin.base.row_ids import encode
 
     url = url_of("consumergroup_change", encode(("a/b", "g")))
     assert admin_client.get(url).headers["Location"] == f"{url_of('group')}?topic=a%2Fb&group=g"

@@ -10,10 +10,10 @@ import pytest
 from django.test import Client, override_settings
 
 from django_mqueue import OutgoingMessage, Subscription, redrive, unsubscribe
-from django_mqueue.admin.payloads import BODY_CHARACTERS
+from django_mqueue.admin.messages.payloads import BODY_CHARACTERS
 from django_mqueue.models import Message
+from django_mqueue.policy.dead_letter_filter import Choice
 from django_mqueue.policy.encoding import JsonText
-from django_mqueue.policy.letters import Choice
 from tests.support.subscribers import QUICK, poll_until
 
 from .letters import DEAD, TOPIC, give_up, ids, outgoing, table
@@ -53,7 +53,7 @@ def test_the_topics_that_have_some(client: Client) -> None:
 
 
 def test_thousands_of_topics_come_some_at_a_time(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    from django_mqueue.service import letter_topics
+    from django_mqueue.browse import letter_topics
 
     for topic in ("a", "b", "c", "d"):
         give_up(1, topic=topic)
@@ -152,18 +152,18 @@ def test_what_a_link_has_counted_is_what_goes_back() -> None:
 
 def test_of_many_the_newest_and_then_the_older(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page states how many dead letters it has read, and the next page continues there."""
-    from django_mqueue.service import letters
+    from django_mqueue.browse import dead_letters
 
     give_up(*outgoing(10))
-    monkeypatch.setattr(letters, "CHUNK", 2)
-    monkeypatch.setattr(letters, "LOOK_MOST", 4)
-    page = letters.by_error("default", Choice(TOPIC, DEAD), most=4)
+    monkeypatch.setattr(dead_letters, "CHUNK", 2)
+    monkeypatch.setattr(dead_letters, "LOOK_MOST", 4)
+    page = dead_letters.by_error("default", Choice(TOPIC, DEAD), most=4)
     assert (page.looked, page.errors[0][1]) == (4, 4)
     assert page.next is not None
-    assert letters.by_error("default", Choice(TOPIC, DEAD), page.next).errors[0][1] == 6
-    page = letters.by_error("default", Choice(TOPIC, DEAD, id="order-3"))
+    assert dead_letters.by_error("default", Choice(TOPIC, DEAD), page.next).errors[0][1] == 6
+    page = dead_letters.by_error("default", Choice(TOPIC, DEAD, id="order-3"))
     assert page.errors[0][1] == 1
-    monkeypatch.setattr(letters, "LOOK", 0)
+    monkeypatch.setattr(dead_letters, "LOOK", 0)
     shown = html_of(client, url_of("deadletter_errors"), {"topic": TOPIC})
     assert "Of the newest 2 letters; there are more." in text(shown)
     assert "Older letters" in text(shown)
@@ -212,12 +212,12 @@ def test_the_list_is_narrowed(client: Client) -> None:
 
 
 def test_pages_of_the_list(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    from django_mqueue.admin import letter_pages
-    from django_mqueue.service import letters
+    from django_mqueue.admin.dead_letters import letter_pages
+    from django_mqueue.browse import dead_letters
 
     give_up(*outgoing(23))
     for name, value in (("CHUNK", 4), ("LOOK", 0)):
-        monkeypatch.setattr(letters, name, value)
+        monkeypatch.setattr(dead_letters, name, value)
     monkeypatch.setattr(letter_pages, "PAGE", 5)
     for query in ({}, {"error": "ValueError"}, {"path": "customer.id", "value": "1"}):
         found: list[str] = []

@@ -12,8 +12,8 @@ from django.db import transaction
 from django.test import Client, override_settings
 
 from django_mqueue import OutgoingMessage, Subscription, redrive, subscribe, unsubscribe
+from django_mqueue.browse import bulk_redrive
 from django_mqueue.models import Message
-from django_mqueue.service import mending
 from tests.support.subscribers import QUICK, consume_rest, poll_until
 from tests.support.threads import Background
 
@@ -186,8 +186,8 @@ def test_letters_of_groups_that_are_gone_stay(client: Client) -> None:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limit a step to four dead letters, read two at a time."""
-    monkeypatch.setattr(mending, "STEP_LETTERS", 4)
-    monkeypatch.setattr(mending, "AT_ONCE", 2)
+    monkeypatch.setattr(bulk_redrive, "STEP_LETTERS", 4)
+    monkeypatch.setattr(bulk_redrive, "AT_ONCE", 2)
 
 
 @pytest.mark.usefixtures("small")
@@ -236,8 +236,8 @@ def test_steps_that_find_nothing_go_on(client: Client, monkeypatch: pytest.Monke
     """The matching dead letter comes after more rows than one step reads."""
     give_up(*outgoing(9))
     give_up(OutgoingMessage(9, id="last"), error="KeyError: x")
-    monkeypatch.setattr(mending, "STEP_LOOK", 2)
-    monkeypatch.setattr(mending, "AT_ONCE", 2)
+    monkeypatch.setattr(bulk_redrive, "STEP_LOOK", 2)
+    monkeypatch.setattr(bulk_redrive, "AT_ONCE", 2)
     pages = list(steps(client, "redrive_matching", {"topic": TOPIC, "error": "KeyError"}))
     assert len(pages) > 4
     assert "0 dead letters were sent back so far; 2 were looked at" in pages[1]
@@ -247,7 +247,7 @@ def test_steps_that_find_nothing_go_on(client: Client, monkeypatch: pytest.Monke
 
 def test_gently(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run keeps its rate per second, measured from step to step."""
-    from django_mqueue.admin import letter_operations
+    from django_mqueue.admin.dead_letters import letter_operations
 
     now = [1_000.0]
     monkeypatch.setattr(letter_operations, "time", SimpleNamespace(time=lambda: now[0]))

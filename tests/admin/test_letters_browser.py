@@ -6,7 +6,7 @@ import pytest
 from django.test import override_settings
 
 from django_mqueue import OutgoingMessage
-from django_mqueue.service import mending
+from django_mqueue.browse import bulk_redrive
 from tests.support.browser import BrowserCase, chrome
 from tests.support.subscribers import QUICK
 
@@ -103,8 +103,8 @@ class TestDeadLettersInABrowser(BrowserCase):
         """Redrive all in steps. The browser requests each step by itself."""
         page = self.page
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(mending, "STEP_LETTERS", 1)
-            patch.setattr(mending, "AT_ONCE", 1)
+            patch.setattr(bulk_redrive, "STEP_LETTERS", 1)
+            patch.setattr(bulk_redrive, "AT_ONCE", 1)
             page.click_link("Send all back that match")
             page.click_link("Yes, send back")
             page.wait_for(".mqueue-panel", "so far")

@@ -10,8 +10,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from django_mqueue import subscribe
+from django_mqueue.browse import bulk_redrive, dead_letters
 from django_mqueue.models import Message
-from django_mqueue.service import letters, mending
 from tests.support.many import NUMBERS, insert_dead_letters
 
 from .letters import TOPIC
@@ -22,7 +22,7 @@ from .test_cost import reads
 pytestmark = pytest.mark.django_db(transaction=True, reset_sequences=True)
 
 LETTERS, TOPICS = 100_000, 2_000
-LOOKED = 3 * letters.LOOK_MOST + 3_000
+LOOKED = 3 * dead_letters.LOOK_MOST + 3_000
 """Maximum for a page that reads ``LOOK_MOST`` dead letters, plus one more step.
 
 Each dead letter counts three times: in the index, in its step's list, and as a row. A slow machine reads less, because
@@ -43,11 +43,11 @@ PAGES: list[tuple[str, dict[str, str], int]] = [
     ("deadletter_list", {"topic": TOPIC, "id": "30777"}, 1_000),
     ("deadletter_list", {"topic": TOPIC, "key": "k7"}, 4_000),
     ("deadletter_list", {"topic": TOPIC, "line": "nothing"}, LOOKED),
-    ("deadletter_list", {"topic": TOPIC, "path": "nothing", "value": "1"}, LOOKED + letters.LOOK_MOST),
+    ("deadletter_list", {"topic": TOPIC, "path": "nothing", "value": "1"}, LOOKED + dead_letters.LOOK_MOST),
     ("deadletter_list", {"topic": TOPIC, "after": "2026-01-01T00:00"}, SOUGHT),
-    ("redrive_matching", {"topic": TOPIC}, 2 * letters.COUNT_MOST + 1_000),
+    ("redrive_matching", {"topic": TOPIC}, 2 * dead_letters.COUNT_MOST + 1_000),
     ("redrive_matching", {"topic": TOPIC, "line": "ValueError: no"}, LOOKED),
-    ("purge_matching", {"topic": TOPIC, "group": "billing"}, 2 * letters.COUNT_MOST + 1_000),
+    ("purge_matching", {"topic": TOPIC, "group": "billing"}, 2 * dead_letters.COUNT_MOST + 1_000),
 ]  # fmt: skip
 
 
@@ -95,6 +95,6 @@ def a_few_steps(client: Client, html: str) -> None:
         told = client.post(url_of("redrive_matching"), hidden(html))
         html = told.content.decode()
         left.append(Message.objects.filter(topic=f"{TOPIC}_dlq").count())
-    assert LETTERS - 3 * (mending.STEP_LETTERS + 500) <= left[-1] < left[0] < LETTERS
+    assert LETTERS - 3 * (bulk_redrive.STEP_LETTERS + 500) <= left[-1] < left[0] < LETTERS
     assert f"{LETTERS - left[-1]:,} dead letters were sent back so far" in text(html)
     assert '<progress max="' in html

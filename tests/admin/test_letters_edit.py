@@ -10,8 +10,8 @@ import pytest
 from django.test import Client, override_settings
 
 from django_mqueue import OutgoingMessage, Subscription, purge, redrive, unsubscribe
+from django_mqueue.browse import bulk_redrive, dead_letters
 from django_mqueue.models import Message
-from django_mqueue.service import letters, mending
 from tests.support.subscribers import QUICK, consume
 from tests.support.threads import Background
 
@@ -183,14 +183,14 @@ def test_two_who_change_the_same_letter(client: Client, monkeypatch: pytest.Monk
     form = shown(client, letter)[0]
     plan = hidden(client.post(url_of("edit_deadletter"), {**form, "payload": "2"}).content.decode())
     other = staff(*RIGHTS, name="other")
-    edit = mending.edit
+    edit = bulk_redrive.edit
 
     def late(using: str, read: Any, payload: Any) -> None:
-        monkeypatch.setattr(mending, "edit", edit)
+        monkeypatch.setattr(bulk_redrive, "edit", edit)
         Background(lambda: sent(other, {**form, "payload": "3"})).start().result()
         edit(using, read, payload)
 
-    monkeypatch.setattr(mending, "edit", late)
+    monkeypatch.setattr(bulk_redrive, "edit", late)
     response = client.post(url_of("edit_deadletter"), plan)
     assert response.status_code == 409
     assert [payload for _, payload, _ in given("billing", 1)] == [3]
@@ -199,11 +199,11 @@ def test_two_who_change_the_same_letter(client: Client, monkeypatch: pytest.Monk
 def test_what_changes_between_the_look_and_the_lock(client: Client) -> None:
     """``edit`` compares the dead letter again after it has locked it."""
     (letter,) = give_up(OutgoingMessage({"n": 1}, id="order-1"))
-    read = letters.one("default", letter.pk)
+    read = dead_letters.one("default", letter.pk)
     assert read is not None
     Message.objects.filter(pk=letter.pk).update(payload=b"5")
-    with pytest.raises(mending.LetterChanged):
-        mending.edit("default", read, "mine")
+    with pytest.raises(bulk_redrive.LetterChanged):
+        bulk_redrive.edit("default", read, "mine")
     assert left() == ["order-1"]
 
 

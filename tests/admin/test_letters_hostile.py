@@ -9,8 +9,8 @@ import pytest
 from django.test import Client, override_settings
 
 from django_mqueue import OutgoingMessage
+from django_mqueue.browse import bulk_redrive
 from django_mqueue.inspect import Inspected
-from django_mqueue.service import mending
 
 from .letters import DEAD, TOPIC, give_up, left, outgoing
 from .looking import html_of, text
@@ -84,8 +84,8 @@ def client() -> Client:
 
 @pytest.fixture
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mending, "STEP_LETTERS", 4)
-    monkeypatch.setattr(mending, "AT_ONCE", 2)
+    monkeypatch.setattr(bulk_redrive, "STEP_LETTERS", 4)
+    monkeypatch.setattr(bulk_redrive, "AT_ONCE", 2)
 
 
 def first_step(client: Client, page: str, asked: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.test import override_settings
 
 from django_mqueue import OutgoingMessage, Subscription
-from django_mqueue.admin import row_ids
+from django_mqueue.admin.base import row_ids
 from django_mqueue.inspect import Inspected
 from tests.support.subscribers import QUICK
 

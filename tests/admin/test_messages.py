@@ -14,7 +14,7 @@ from django.core.cache import cache
 from django.test import Client, override_settings
 
 from django_mqueue import OutgoingMessage, publish, publish_many, subscribe
-from django_mqueue.admin import browsing
+from django_mqueue.admin.messages import message_list
 from django_mqueue.models import Message
 from tests.features.inspect.scene import GROUP, TOPIC, one_of_each, published_at
 
@@ -92,7 +92,7 @@ def test_how_many_there_are_of_each(client: Client, monkeypatch: pytest.MonkeyPa
         "Pending 1", "In flight 1", "For retry 1", "Dead 1", "Scheduled 1",
     ]  # fmt: skip
     cache.clear()  # The counts are cached for a moment.
-    monkeypatch.setattr(browsing, "COUNTED", 3)
+    monkeypatch.setattr(message_list, "COUNTED", 3)
     publish_many(TOPIC, [OutgoingMessage(n, key="k") for n in range(7)])
     assert counts(html_of(client, list_url("message"), asked))[0] == "Pending 8"
     html = html_of(client, list_url("message"), {**asked, "key": "k"})
@@ -159,7 +159,7 @@ def test_pages_go_on_where_the_last_one_ended(client: Client, asked: dict[str, s
 
 def test_it_says_how_far_it_has_looked(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next page continues there and skips nothing."""
-    monkeypatch.setattr(browsing, "LOOKED_AT", 100)
+    monkeypatch.setattr(message_list, "LOOKED_AT", 100)
     publish_many(TOPIC, [OutgoingMessage({"n": n}, id=f"id-{n}") for n in range(250)])
     asked = {"topic": TOPIC, "path": "n", "value": "3"}
     html, pages = html_of(client, list_url("message"), asked), 1

@@ -15,7 +15,8 @@ from django.test import Client, override_settings
 from django.urls import path, reverse
 
 from django_mqueue import publish, subscribe
-from django_mqueue.admin import register, row_ids
+from django_mqueue.admin import register
+from django_mqueue.admin.base import row_ids
 
 from .letters import TOPIC, give_up
 from .looking import html_of, text

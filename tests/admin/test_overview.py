@@ -15,7 +15,8 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import path
 
 from django_mqueue import Subscription, pause, publish, publish_many, subscribe
-from django_mqueue.admin import register, standing
+from django_mqueue.admin import register
+from django_mqueue.admin.topics import status
 from django_mqueue.models import Message
 from tests.features.inspect.scene import GROUP, TOPIC, one_of_each
 from tests.support.subscribers import poll_until
@@ -181,7 +182,7 @@ def topics_of(client: Client, **query: str) -> list[str]:
 
 
 def test_topics_are_found_and_paged(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standing, "TOPICS_ON_THE_OVERVIEW", 2)
+    monkeypatch.setattr(status, "TOPICS_ON_THE_OVERVIEW", 2)
     for name in ("a&b", "b?c=d", "c/d", "d", "e"):
         subscribe(name, "g")
     seen, url = [], f"{LANDING}?sort=name"
@@ -250,7 +251,7 @@ def test_each_column_can_be_sorted_by(admin_client: Client) -> None:
 
 
 def test_totals_are_of_all_topics(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standing, "TOPICS_ON_THE_OVERVIEW", 1)
+    monkeypatch.setattr(status, "TOPICS_ON_THE_OVERVIEW", 1)
     one_of_each()
     publish_many("other", [1, 2, 3])
     subscribe("other", "g")
@@ -267,8 +268,8 @@ def test_totals_are_of_all_topics(admin_client: Client, monkeypatch: pytest.Monk
 def test_of_more_topics_than_can_be_looked_at_those_that_look_worst_are(
     admin_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(standing, "LINES_LOOKED_AT", 4)
-    monkeypatch.setattr(standing, "GROUPS_OF_A_TOPIC", 3)
+    monkeypatch.setattr(status, "LINES_LOOKED_AT", 4)
+    monkeypatch.setattr(status, "GROUPS_OF_A_TOPIC", 3)
     subscriptions = [Subscription(topic, "g", "w").open() for topic in ("a", "b", "c")]
     try:
         subscribe("d", "g")
@@ -347,7 +348,7 @@ def test_a_database_that_does_not_answer_is_said(
     def broken(*given: Any, **named: Any) -> Any:
         raise DatabaseError("gone away")
 
-    monkeypatch.setattr(standing, "overview", broken)
+    monkeypatch.setattr(status, "overview", broken)
     html = html_of(admin_client, LANDING)
     assert "The queue's database did not answer." in unescape(html)
     assert "Delivery states" in html

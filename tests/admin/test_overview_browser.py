@@ -12,7 +12,7 @@ from django.db import DatabaseError
 from selenium.webdriver.common.by import By
 
 from django_mqueue import publish, reset, subscribe
-from django_mqueue.admin import overview, standing
+from django_mqueue.admin.topics import overview, status
 from django_mqueue.store import removal
 from tests.features.groups.test_removal import half_done
 from tests.features.inspect.scene import GROUP, TOPIC, one_of_each
@@ -40,9 +40,9 @@ class TestInABrowser(BrowserCase):
         cache.clear()
         self.looks, self.broken = 0, False
         for name in ("COUNTED", "SURVEYED", "RATED", "HELD", "KNOWN"):
-            monkeypatch.setattr(standing, name, 0.0)
+            monkeypatch.setattr(status, name, 0.0)
         monkeypatch.setattr(overview, "EVERY", EVERY // 1000)
-        real = standing.overview
+        real = status.overview
 
         def counted(*given: Any) -> Any:
             self.looks += 1
@@ -50,7 +50,7 @@ class TestInABrowser(BrowserCase):
                 raise DatabaseError("gone away")
             return real(*given)
 
-        monkeypatch.setattr(standing, "overview", counted)
+        monkeypatch.setattr(status, "overview", counted)
 
     def test_it_refreshes_itself(self) -> None:
         one_of_each()

@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 
 from django_mqueue import inspect, subscribe, unsubscribe
-from django_mqueue.service import following
+from django_mqueue.spark.database import following
 
 from .looking import html_of, text
 from .operating import confirm, staff, told, url_of, written_down

@@ -8,7 +8,7 @@ from base64 import b64encode
 import pytest
 from django.contrib.admin.utils import quote
 
-from django_mqueue.admin.row_ids import decode, encode
+from django_mqueue.admin.base.row_ids import decode, encode
 
 from .rows import ODD_KEYS
 

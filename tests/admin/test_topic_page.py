@@ -12,9 +12,9 @@ from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 
 from django_mqueue import pause, publish, publish_many, subscribe
-from django_mqueue.admin import standing
-from django_mqueue.admin.panels import Panel
-from django_mqueue.admin.topics import TopicPage
+from django_mqueue.admin.topics import status
+from django_mqueue.admin.topics.model_admin import TopicPage
+from django_mqueue.admin.topics.panels import Panel
 from tests.features.inspect.scene import GROUP, TOPIC, one_of_each
 
 from .looking import html_of, text
@@ -150,7 +150,7 @@ def test_the_list_finds_by_name_and_pages_by_key(
     admin_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The list includes topics with messages and no group, and topics with groups and no messages."""
-    monkeypatch.setattr(standing, "TOPICS_ON_A_PAGE", 2)
+    monkeypatch.setattr(status, "TOPICS_ON_A_PAGE", 2)
     publish("a/1", 1)
     subscribe("a?2", "g")
     publish("b", 1)
@@ -169,7 +169,7 @@ def test_the_list_finds_by_name_and_pages_by_key(
 
 
 def test_rows_of_the_log_of_actions_lead_here(admin_client: Client) -> None:
-    from django_mqueue.admin.row_ids import encode
+    from django_mqueue.admin.base.row_ids import encode
 
     url = url_of("topic_change", encode(("a/b",)))
     assert admin_client.get(url).headers["Location"] == f"{url_of('topic')}?topic=a%2Fb"

@@ -83,7 +83,7 @@ def written(place: Path, rows: int) -> int:
     """Write one batch, as an archive run would leave it. Return the number of bytes in its rows."""
     from django_mqueue.spark.archives.parquet import FileEntry, conformed
     from django_mqueue.spark.archives.tasks import arrow_schema
-    from django_mqueue.spark.options import Table
+    from django_mqueue.spark.reader.options import Table
     from tests.spark import archives
 
     archives.begin(place)

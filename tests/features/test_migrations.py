@@ -13,7 +13,7 @@ from django.db import IntegrityError, connection, connections, models
 from django_mqueue import publish
 from django_mqueue.exceptions import NotMigrated
 from django_mqueue.models import DeliveryState, Message, Offset, PartitionLease, SubscriberHeartbeat
-from django_mqueue.service.settling import Settler
+from django_mqueue.protocol.settling import Settler
 from django_mqueue.store import gates
 from tests.support.transactions import Background, HeldTransaction, wait_for_lock_wait
 

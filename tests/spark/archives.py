@@ -19,7 +19,7 @@ from django_mqueue.spark.archives.parquet import Days, FileEntry, conformed
 from django_mqueue.spark.archives.storage import storage_at
 from django_mqueue.spark.archives.tables import TABLES, Kind, created
 from django_mqueue.spark.archives.tasks import arrow_schema
-from django_mqueue.spark.options import Table
+from django_mqueue.spark.reader.options import Table
 
 DAY = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DATE = "2026-11-21"

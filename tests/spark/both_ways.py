@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from django_mqueue.spark.batches import Batches, Unclear
-from django_mqueue.spark.columns import schema_of
-from django_mqueue.spark.options import read_options
-from django_mqueue.store.pages import Pages
+from django_mqueue.spark.reader.batches import Batches, Unclear
+from django_mqueue.spark.reader.columns import schema_of
+from django_mqueue.spark.reader.options import read_options
+from django_mqueue.spark.sql.pages import Pages
 
 EVERYTHING = 2**62
 

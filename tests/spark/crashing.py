@@ -17,7 +17,7 @@ from django.db import connection
 
 import django_mqueue
 from django_mqueue import publish_many
-from django_mqueue.service.collecting import Collector
+from django_mqueue.protocol.retention.garbage_collection import Collector
 from django_mqueue.store import offsets
 from tests.support.processes import Worker, wait_until
 from tests.support.threads import Background

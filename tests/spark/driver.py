@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import SparkSession
 
 from django_mqueue.spark.launching import environment
-from django_mqueue.spark.write_options import ADAPTIVE_STREAMS
+from django_mqueue.spark.writer.write_options import ADAPTIVE_STREAMS
 
 from .jobs import FAST_JVM, start
 

@@ -16,8 +16,8 @@ from django.db.backends.utils import CursorWrapper
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
-from django_mqueue.spark.options import read_options
-from django_mqueue.spark.streaming import StreamReader
+from django_mqueue.spark.reader.options import read_options
+from django_mqueue.spark.reader.streaming import StreamReader
 from django_mqueue.store import offsets
 
 

@@ -21,11 +21,11 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import StructType
 
-from django_mqueue.spark.columns import schema_of
-from django_mqueue.spark.options import ReadOptions, read_options
-from django_mqueue.spark.sink import Writer
-from django_mqueue.spark.source import MQueueDataSource
-from django_mqueue.spark.streaming import StreamReader
+from django_mqueue.spark.reader.columns import schema_of
+from django_mqueue.spark.reader.options import ReadOptions, read_options
+from django_mqueue.spark.reader.source import MQueueDataSource
+from django_mqueue.spark.reader.streaming import StreamReader
+from django_mqueue.spark.writer.sink import Writer
 
 
 def note(path: str, line: str) -> None:

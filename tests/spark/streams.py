@@ -8,7 +8,7 @@ from pathlib import Path
 
 from django_mqueue import reset, subscribe, unsubscribe
 from django_mqueue.models import Message, Offset
-from django_mqueue.service.settling import Settler
+from django_mqueue.protocol.settling import Settler
 from django_mqueue.store import offsets
 from tests.support.processes import wait_until
 

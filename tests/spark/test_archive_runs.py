@@ -20,8 +20,8 @@ from django_mqueue.models import DeliveryState, Message, Offset
 from django_mqueue.spark import Archive
 from django_mqueue.spark.archives.tables import Snapshot
 from django_mqueue.spark.errors import ArchiveError, NoArchive, NoSuchTopic, OptionError
-from django_mqueue.store import installation
-from django_mqueue.store.installation import Installation
+from django_mqueue.spark.sql import installation
+from django_mqueue.spark.sql.installation import Installation
 from django_mqueue.store.leases import Holder
 from tests.support.subscribers import QUICK, collect, consume, in_log, poll_until, settle
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from django_mqueue.spark.archives import Archived
     from django_mqueue.spark.archives.topic_state import TopicState
-    from django_mqueue.spark.options import Table
+    from django_mqueue.spark.reader.options import Table
 
 pytestmark = pytest.mark.spark
 
@@ -550,10 +550,10 @@ def _after_one() -> threading.Event:
 def test_another_run_of_the_group_is_refused_while_it_lives(
     run: Run, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from django_mqueue.service import following
     from django_mqueue.spark.archives import membership
     from django_mqueue.spark.archives.membership import Membership
     from django_mqueue.spark.connecting import Connecting, Line
+    from django_mqueue.spark.database import following
 
     monkeypatch.setattr(following, "ALIVE_MS", 1500)
     monkeypatch.setattr(membership, "BEAT_EVERY", 0.05)
@@ -578,7 +578,7 @@ def subscribe_again() -> None:
 
 
 def read_on() -> None:
-    from django_mqueue.service import following
+    from django_mqueue.spark.database import following
 
     found = following.place("orders", GROUP, using="default")
     assert found is not None

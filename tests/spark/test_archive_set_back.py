@@ -9,7 +9,6 @@ import pytest
 from django_mqueue import publish, publish_many
 from django_mqueue.exceptions import LogGap
 from django_mqueue.models import Message, Offset
-from django_mqueue.service import following
 from django_mqueue.spark.archives.topic_state import (
     Last,
     TopicState,
@@ -19,6 +18,7 @@ from django_mqueue.spark.archives.topic_state import (
     move,
     settle,
 )
+from django_mqueue.spark.database import following
 from django_mqueue.store import offsets
 from tests.support.subscribers import in_log
 

@@ -16,12 +16,12 @@ from django.test import override_settings
 from django_mqueue import Subscription, publish, publish_many, reset, subscribe, unsubscribe
 from django_mqueue.exceptions import GroupTaken, LogGap
 from django_mqueue.models import Message, SubscriberHeartbeat
-from django_mqueue.service import following
-from django_mqueue.service.finished import finished_upto
 from django_mqueue.spark.archives import membership
 from django_mqueue.spark.archives.membership import Membership
 from django_mqueue.spark.archives.topic_state import TopicState, check, move, settle, still
 from django_mqueue.spark.connecting import Connecting, Line
+from django_mqueue.spark.database import following
+from django_mqueue.spark.database.finished import finished_upto
 from tests.support.subscribers import QUICK, collect, in_log, poll_until
 from tests.support.subscribers import settle as settle_workers
 

@@ -17,9 +17,10 @@ from django_mqueue import Subscription, publish, publish_many, subscribe, unsubs
 from django_mqueue.exceptions import GroupNotNew, LogGap
 from django_mqueue.messages import OutgoingMessage
 from django_mqueue.models import Message, Offset
-from django_mqueue.service import backfilling, following
-from django_mqueue.spark import archive, backfill, settling
+from django_mqueue.spark import archive, backfill
+from django_mqueue.spark.database import backfilling, following
 from django_mqueue.spark.errors import ArchiveError, NoSuchTopic
+from django_mqueue.spark.reader import settling
 from django_mqueue.spark.replays import backfills, originals
 from django_mqueue.spark.replays.backfills import Backfilled
 from django_mqueue.spark.replays.preview import Preview

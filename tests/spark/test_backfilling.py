@@ -15,10 +15,10 @@ from django_mqueue import Subscription, pause, publish, publish_many, reset, res
 from django_mqueue.exceptions import GroupNotNew, NotRegistered, Superseded
 from django_mqueue.messages import OutgoingMessage
 from django_mqueue.models import Message, Offset
-from django_mqueue.policy.copies import HEADER, Original
-from django_mqueue.service import backfilling, copying, following
-from django_mqueue.service.backfilling import Border, Seam
-from django_mqueue.store import seam as store
+from django_mqueue.spark.database import backfilling, copying, following
+from django_mqueue.spark.database.backfilling import Border, Seam
+from django_mqueue.spark.database.copied_content import HEADER, Original
+from django_mqueue.spark.sql import seam as store
 from tests.support.subscribers import QUICK, consume, in_log, settle_and_collect
 from tests.support.transactions import HeldTransaction, wait_until
 

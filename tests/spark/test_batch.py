@@ -146,10 +146,10 @@ def test_what_was_deleted_after_planning_is_missed(
     from pyspark.sql.types import LongType, StructField, StructType
 
     from django_mqueue.exceptions import LogGap
-    from django_mqueue.spark.batches import Batches
-    from django_mqueue.spark.options import read_options
-    from django_mqueue.spark.planning import batch
-    from django_mqueue.spark.reading import read
+    from django_mqueue.spark.reader.batches import Batches
+    from django_mqueue.spark.reader.options import read_options
+    from django_mqueue.spark.reader.planning import batch
+    from django_mqueue.spark.reader.reading import read
 
     publish_many("orders", range(10))
     batches = Batches(StructType([StructField("offset", LongType())]))

@@ -10,13 +10,13 @@ import pytest
 
 from django_mqueue import publish_many
 from django_mqueue.models import SubscriberHeartbeat
-from django_mqueue.service import following
-from django_mqueue.spark import follower
-from django_mqueue.spark.checkpoint import Checkpoint
+from django_mqueue.spark.database import following
 from django_mqueue.spark.errors import OptionError
-from django_mqueue.spark.offsets import Offsets
-from django_mqueue.spark.options import read_options
-from django_mqueue.spark.query import Query
+from django_mqueue.spark.reader import follower
+from django_mqueue.spark.reader.checkpoint import Checkpoint
+from django_mqueue.spark.reader.offsets import Offsets
+from django_mqueue.spark.reader.options import read_options
+from django_mqueue.spark.reader.query import Query
 from tests.support.processes import wait_until
 
 from .streams import newest, stands_at

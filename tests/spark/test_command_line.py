@@ -20,9 +20,9 @@ from django.test import override_settings
 
 from django_mqueue import publish
 from django_mqueue.spark.cli import known_verbs, program
-from django_mqueue.spark.cli.doctor import here
 from django_mqueue.spark.cli.parser import parser_of
-from django_mqueue.spark.cli.verbs import BadArguments, Job
+from django_mqueue.spark.cli.verb import BadArguments, Job
+from django_mqueue.spark.cli.verbs.doctor import here
 from django_mqueue.spark.connecting import PASSWORD, connecting
 from django_mqueue.spark.errors import NoConnection, OptionError
 from django_mqueue.spark.launching import session

@@ -19,7 +19,7 @@ from django.core.management import CommandError, call_command
 
 from django_mqueue.spark.cli import program
 from django_mqueue.spark.cli.output import Output
-from django_mqueue.spark.cli.verbs import Job, Stopped, Verb
+from django_mqueue.spark.cli.verb import Job, Stopped, Verb
 from django_mqueue.spark.errors import NoSpark
 
 from .verbs import main, verb
@@ -123,7 +123,7 @@ def stopped(verb: Verb, *words: str) -> tuple[Job, io.StringIO]:
 
 @pytest.mark.spark
 def test_of_a_verification_that_was_stopped_nobody_knows_whether_the_archive_is_whole(tmp_path: Path) -> None:
-    from django_mqueue.spark.cli.verify import VERB
+    from django_mqueue.spark.cli.verbs.verify import VERB
 
     from .archives import batch, begin
 
@@ -137,7 +137,7 @@ def test_of_a_verification_that_was_stopped_nobody_knows_whether_the_archive_is_
 
 
 def test_of_a_doctor_that_was_stopped_nobody_knows_whether_all_is_well() -> None:
-    from django_mqueue.spark.cli.doctor import VERB
+    from django_mqueue.spark.cli.verbs.doctor import VERB
 
     job, out = stopped(VERB, "--json")
     with pytest.raises(Stopped, match="not all was looked at"):

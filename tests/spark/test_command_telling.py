@@ -11,7 +11,7 @@ from django.db import OperationalError
 from django_mqueue.exceptions import LogGap
 from django_mqueue.spark import explained
 from django_mqueue.spark.cli.output import Lines, Output
-from django_mqueue.spark.cli.verbs import BadArguments
+from django_mqueue.spark.cli.verb import BadArguments
 
 from .verbs import failing, main
 

@@ -16,11 +16,11 @@ from django.utils.connection import ConnectionDoesNotExist
 from pytest_django import DjangoDbBlocker
 
 from django_mqueue import publish
-from django_mqueue.service import settling
+from django_mqueue.protocol import settling
 from django_mqueue.spark.connecting import Connecting, Line, connected, connecting
 from django_mqueue.spark.errors import NoConnection
 from django_mqueue.spark.launching import settings_options
-from django_mqueue.store import session
+from django_mqueue.store.connection import session
 from tests.own_server import own_server_of_kind
 from tests.servers import kind_of_run
 
@@ -28,9 +28,9 @@ ALONE = """
 import json, os, sys
 from django_mqueue.spark.connecting import connected
 from django_mqueue.spark.errors import NoConnection
-from django_mqueue.spark.options import read_options
-from django_mqueue.spark.planning import batch
-from django_mqueue.spark.query import Query
+from django_mqueue.spark.reader.options import read_options
+from django_mqueue.spark.reader.planning import batch
+from django_mqueue.spark.reader.query import Query
 
 options = read_options(json.loads(sys.argv[1]))
 with connected(options.connecting) as using:

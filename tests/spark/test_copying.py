@@ -16,11 +16,12 @@ from django.test import override_settings
 from django_mqueue import Subscription, publish, subscribe, unsubscribe
 from django_mqueue.exceptions import NotRegistered, Superseded
 from django_mqueue.models import Message
-from django_mqueue.policy.copies import HEADER, Original, copied, copy_id
-from django_mqueue.service import copying
-from django_mqueue.service.copying import Run
-from django_mqueue.store import copies, session
-from django_mqueue.store.copies import Copy
+from django_mqueue.spark.database import copying
+from django_mqueue.spark.database.copied_content import HEADER, Original, copied, copy_id
+from django_mqueue.spark.database.copying import Run
+from django_mqueue.spark.sql import copies
+from django_mqueue.spark.sql.copies import Copy
+from django_mqueue.store.connection import session
 from django_mqueue.store.log import NewRow
 from tests.support.subscribers import QUICK, consume, in_log, payloads_in_log, settle_and_collect
 from tests.support.transactions import (

@@ -16,12 +16,12 @@ from django_mqueue.models import Offset
 from django_mqueue.spark.archives.requests import asked
 from django_mqueue.spark.errors import OptionError
 from django_mqueue.spark.launching import settings_options
-from django_mqueue.spark.options import read_options
+from django_mqueue.spark.reader.options import read_options
 from django_mqueue.spark.replays.choice import Choice
 from django_mqueue.spark.replays.requests import check_backfill, check_replay
 from django_mqueue.spark.reports.requests import wanted
 from django_mqueue.spark.suffixes import Suffixes, suffixes_of
-from django_mqueue.spark.write_options import write_options
+from django_mqueue.spark.writer.write_options import write_options
 from tests.support.subscribers import QUICK, poll_until, settle
 
 if TYPE_CHECKING:

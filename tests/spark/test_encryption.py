@@ -14,7 +14,7 @@ from pytest_django import DjangoDbBlocker
 
 from django_mqueue.spark.connecting import Connecting, connected, connecting
 from django_mqueue.spark.errors import NoConnection
-from django_mqueue.store import encryption
+from django_mqueue.store.connection import encryption
 from tests.support.rogue_server import RogueServer, rogue_server
 
 pytestmark = pytest.mark.usefixtures("connections_allowed")

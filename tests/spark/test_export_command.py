@@ -13,9 +13,9 @@ import pytest
 from django_mqueue import publish_many
 from django_mqueue.models import Message
 from django_mqueue.spark.cli import program
-from django_mqueue.spark.cli.export import VERB
 from django_mqueue.spark.cli.output import Output
-from django_mqueue.spark.cli.verbs import Job, Stopped
+from django_mqueue.spark.cli.verb import Job, Stopped
+from django_mqueue.spark.cli.verbs.export import VERB
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,14 +15,14 @@ from django_mqueue import Subscription, publish, publish_many, subscribe, unsubs
 from django_mqueue.exceptions import GroupReadsLog, GroupTaken, LogGap
 from django_mqueue.models import Message, PartitionLease, SubscriberHeartbeat
 from django_mqueue.policy.encoding import encode
-from django_mqueue.service import following
-from django_mqueue.service.collecting import Collector
-from django_mqueue.spark import follower
+from django_mqueue.protocol.retention.garbage_collection import Collector
+from django_mqueue.spark.database import following
 from django_mqueue.spark.errors import NoSuchTopic
-from django_mqueue.spark.offsets import Offsets
-from django_mqueue.spark.options import read_options
-from django_mqueue.spark.query import Query
-from django_mqueue.spark.ranges import Range
+from django_mqueue.spark.reader import follower
+from django_mqueue.spark.reader.offsets import Offsets
+from django_mqueue.spark.reader.options import read_options
+from django_mqueue.spark.reader.query import Query
+from django_mqueue.spark.reader.ranges import Range
 from django_mqueue.store import log
 from django_mqueue.store.leases import Holder
 from tests.support.subscribers import QUICK, consume

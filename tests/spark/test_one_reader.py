@@ -16,11 +16,11 @@ from django.test import override_settings
 from django_mqueue import Subscription, publish, publish_many, subscribe, unsubscribe
 from django_mqueue.exceptions import GroupTaken, LogGap
 from django_mqueue.models import Message, Offset, SubscriberHeartbeat
-from django_mqueue.service import following
-from django_mqueue.spark import follower, incarnations, planning, settling
-from django_mqueue.spark.offsets import Offsets
-from django_mqueue.spark.options import read_options
-from django_mqueue.spark.query import Query
+from django_mqueue.spark.database import following
+from django_mqueue.spark.reader import follower, incarnations, planning, settling
+from django_mqueue.spark.reader.offsets import Offsets
+from django_mqueue.spark.reader.options import read_options
+from django_mqueue.spark.reader.query import Query
 from django_mqueue.store import offsets
 from django_mqueue.store.leases import Holder
 from tests.support.subscribers import QUICK, collect, consume, in_log, settle_and_collect
@@ -135,7 +135,7 @@ def test_what_is_deleted_while_a_batch_is_planned_is_told(
         forget(third)
         return ranges(*given)
 
-    monkeypatch.setattr("django_mqueue.spark.query.ranges", late)
+    monkeypatch.setattr("django_mqueue.spark.reader.query.ranges", late)
     with pytest.raises(LogGap, match="another query has read for it"):
         query.ranges(begun, ended)
 

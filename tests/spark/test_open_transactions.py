@@ -10,11 +10,12 @@ from django.db import connection, transaction
 
 from django_mqueue import OutgoingMessage, publish, publish_many, subscribe
 from django_mqueue.models import Message
-from django_mqueue.service.settling import Settler
-from django_mqueue.spark import settling
-from django_mqueue.spark.options import read_options
-from django_mqueue.spark.planning import batch
-from django_mqueue.store import log, session
+from django_mqueue.protocol.settling import Settler
+from django_mqueue.spark.reader import settling
+from django_mqueue.spark.reader.options import read_options
+from django_mqueue.spark.reader.planning import batch
+from django_mqueue.store import log
+from django_mqueue.store.connection import session
 from tests.support.transactions import Background, HeldTransaction, wait_for_lock_wait
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import pytest
 
 from django_mqueue.spark.connecting import Connecting
 from django_mqueue.spark.errors import OptionError
-from django_mqueue.spark.options import Bound, read_options
+from django_mqueue.spark.reader.options import Bound, read_options
 
 TOPIC = {"topic": "orders"}
 

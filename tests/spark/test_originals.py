@@ -13,10 +13,10 @@ from django.test import override_settings
 from django_mqueue import publish, publish_many, reset, subscribe, unsubscribe
 from django_mqueue.exceptions import LogGap
 from django_mqueue.models import Offset
-from django_mqueue.service import following
-from django_mqueue.spark import settling
 from django_mqueue.spark.archives import topic_state
+from django_mqueue.spark.database import following
 from django_mqueue.spark.errors import ArchiveError, NoArchive, NoSuchTopic
+from django_mqueue.spark.reader import settling
 from django_mqueue.spark.replays import originals
 from django_mqueue.spark.replays.held import Held
 from django_mqueue.spark.replays.originals import Originals

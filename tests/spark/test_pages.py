@@ -12,8 +12,8 @@ from django.test import override_settings
 
 from django_mqueue import OutgoingMessage, Subscription, publish, publish_many, subscribe
 from django_mqueue.models import Message
-from django_mqueue.spark import reading
-from django_mqueue.store import pages
+from django_mqueue.spark.reader import reading
+from django_mqueue.spark.sql import pages
 from tests.support.plans import planned
 from tests.support.subscribers import QUICK, poll_until
 
@@ -100,10 +100,10 @@ def _odd(options: dict[str, str], **changes: str) -> dict[str, Any]:
 
 def as_a_task(options: dict[str, str]) -> list[dict[str, Any]]:
     """Return all rows of a topic as a task reads them, in order."""
-    from django_mqueue.spark.batches import Batches
-    from django_mqueue.spark.columns import schema_of
-    from django_mqueue.spark.options import read_options
-    from django_mqueue.spark.planning import batch
+    from django_mqueue.spark.reader.batches import Batches
+    from django_mqueue.spark.reader.columns import schema_of
+    from django_mqueue.spark.reader.options import read_options
+    from django_mqueue.spark.reader.planning import batch
 
     wanted = read_options({**options, "topic": "orders", "includeHeaders": "true"})
     (planned,) = batch("default", wanted)
@@ -164,9 +164,9 @@ def cut_between(
     """Read a block that the server truncates at a place where the rest looks complete."""
     from pyspark.sql.types import StructType
 
-    from django_mqueue.spark.batches import Batches, Unclear
-    from django_mqueue.spark.columns import schema_of
-    from django_mqueue.spark.options import read_options
+    from django_mqueue.spark.reader.batches import Batches, Unclear
+    from django_mqueue.spark.reader.columns import schema_of
+    from django_mqueue.spark.reader.options import read_options
 
     publish_many("orders", [OutgoingMessage(b"x" * 100, key="k", id=f"{n:03}") for n in range(100)])
     whole = schema_of(read_options({"topic": "orders"}))

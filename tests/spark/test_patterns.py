@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from django_mqueue import publish
-from django_mqueue.spark.options import read_options
-from django_mqueue.spark.planning import batch
+from django_mqueue.spark.reader.options import read_options
+from django_mqueue.spark.reader.planning import batch
 
 pytestmark = pytest.mark.spark
 

@@ -58,7 +58,7 @@ def report_to_csv(folder: Path) -> None:
 
 
 def report_to_files(folder: Path) -> None:
-    from django_mqueue.spark.cli import report
+    from django_mqueue.spark.cli.verbs import report
 
     folder.mkdir(0o700, exist_ok=True)
     arguments = Namespace(json=str(folder / "report.json"), csv=None, html=str(folder / "report.html"))

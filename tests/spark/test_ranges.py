@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from django_mqueue.spark.errors import OptionError
-from django_mqueue.spark.offsets import Offsets, parsed
-from django_mqueue.spark.ranges import Piece, cuts, rows_each, shares
+from django_mqueue.spark.reader.offsets import Offsets, parsed
+from django_mqueue.spark.reader.ranges import Piece, cuts, rows_each, shares
 
 ROWS = some.lists(some.integers(1, 50), min_size=1, max_size=20)
 

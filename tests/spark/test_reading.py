@@ -9,11 +9,11 @@ import pytest
 from django.db import connection, connections
 
 from django_mqueue import OutgoingMessage, publish_many
-from django_mqueue.spark import reading
 from django_mqueue.spark.launching import settings_options
-from django_mqueue.spark.options import ReadOptions, read_options
-from django_mqueue.spark.planning import batch
 from django_mqueue.spark.processes import keep_memory
+from django_mqueue.spark.reader import reading
+from django_mqueue.spark.reader.options import ReadOptions, read_options
+from django_mqueue.spark.reader.planning import batch
 from tests.own_server import OwnServer
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ pytestmark = pytest.mark.spark
 
 def pages_of(using: str, wanted: ReadOptions) -> Iterator[pa.RecordBatch]:
     """Plan the read now. Each page is read when it is requested."""
-    from django_mqueue.spark.batches import Batches
-    from django_mqueue.spark.columns import schema_of
+    from django_mqueue.spark.reader.batches import Batches
+    from django_mqueue.spark.reader.columns import schema_of
 
     (planned,) = batch(using, wanted)
     return reading.read(planned, Batches(schema_of(wanted)), wanted)

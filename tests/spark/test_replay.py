@@ -15,9 +15,9 @@ from django_mqueue import Subscription, publish, publish_many, subscribe
 from django_mqueue.exceptions import NotRegistered
 from django_mqueue.messages import OutgoingMessage
 from django_mqueue.models import Message, Offset
-from django_mqueue.policy.copies import HEADER
-from django_mqueue.service import following
 from django_mqueue.spark import archive, replay
+from django_mqueue.spark.database import following
+from django_mqueue.spark.database.copied_content import HEADER
 from django_mqueue.spark.errors import NoArchive, NoSuchTopic, OptionError
 from django_mqueue.spark.replays.preview import Preview
 from django_mqueue.spark.replays.replay_run import Replayed

@@ -16,9 +16,9 @@ from django.test import override_settings
 from django_mqueue import reset, subscribe, unsubscribe
 from django_mqueue.exceptions import LogGap, Superseded
 from django_mqueue.models import Message, Offset
-from django_mqueue.service import following
 from django_mqueue.spark import archive, replay
 from django_mqueue.spark.archives import topic_state
+from django_mqueue.spark.database import following
 from django_mqueue.spark.errors import ArchiveError, ReplayBegun
 from django_mqueue.spark.replays import guards, held, originals
 from django_mqueue.spark.replays.replay_run import Replayed

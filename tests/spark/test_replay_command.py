@@ -15,9 +15,9 @@ from django_mqueue import Subscription, publish, publish_many
 from django_mqueue.messages import OutgoingMessage
 from django_mqueue.models import Message
 from django_mqueue.spark import archive
-from django_mqueue.spark.cli import backfill, replay
 from django_mqueue.spark.cli.output import Output
-from django_mqueue.spark.cli.verbs import BadArguments, Job, Verb
+from django_mqueue.spark.cli.verb import BadArguments, Job, Verb
+from django_mqueue.spark.cli.verbs import backfill, replay
 from tests.support.subscribers import in_log, poll_until
 
 if TYPE_CHECKING:

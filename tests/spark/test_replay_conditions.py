@@ -14,8 +14,8 @@ import pytest
 from django_mqueue import publish, publish_many
 from django_mqueue.messages import OutgoingMessage
 from django_mqueue.models import Message, Offset
-from django_mqueue.service import following
 from django_mqueue.spark import archive, replay
+from django_mqueue.spark.database import following
 from django_mqueue.spark.errors import OptionError
 from django_mqueue.spark.replays.preview import Preview
 

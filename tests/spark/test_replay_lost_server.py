@@ -11,8 +11,8 @@ from pyspark.errors import AnalysisException, PySparkException
 from django_mqueue import publish, publish_many
 from django_mqueue.messages import OutgoingMessage
 from django_mqueue.models import Offset
-from django_mqueue.service import following
 from django_mqueue.spark import replay
+from django_mqueue.spark.database import following
 from django_mqueue.spark.errors import OptionError
 
 from .test_replay import done

@@ -18,11 +18,11 @@ from django_mqueue import Subscription, publish, redrive, subscribe, unsubscribe
 from django_mqueue.exceptions import LogGap, MQueueError
 from django_mqueue.inspect import remove
 from django_mqueue.models import DeliveryState, Message
-from django_mqueue.service import following
 from django_mqueue.spark import Archive, archive
 from django_mqueue.spark.cli.output import Output
-from django_mqueue.spark.cli.report import VERB
-from django_mqueue.spark.cli.verbs import Job
+from django_mqueue.spark.cli.verb import Job
+from django_mqueue.spark.cli.verbs.report import VERB
+from django_mqueue.spark.database import following
 from django_mqueue.spark.errors import NoSuchTopic
 from django_mqueue.spark.reports import Report, reading, report
 from django_mqueue.spark.reports.apart import Apart

@@ -14,7 +14,7 @@ import pytest
 
 from django_mqueue import subscribe
 from django_mqueue.models import DeliveryState, Message, Offset
-from django_mqueue.spark.options import Table
+from django_mqueue.spark.reader.options import Table
 from django_mqueue.spark.reports import Report, report
 from django_mqueue.spark.reports.counting import _percentiles
 from django_mqueue.spark.reports.figures import ACCURACY, EXACT_BELOW, GroupTotals, StepFigures, Times

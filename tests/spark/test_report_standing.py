@@ -10,8 +10,8 @@ from django.test import override_settings
 
 from django_mqueue import Subscription, publish, publish_many, reset, subscribe
 from django_mqueue.models import Message, Offset
-from django_mqueue.service import following
 from django_mqueue.spark import archive
+from django_mqueue.spark.database import following
 from django_mqueue.spark.reports import Report, report
 from tests.support.subscribers import QUICK, collect, consume, in_log, poll_until, settle
 

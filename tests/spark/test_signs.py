@@ -17,7 +17,7 @@ from django_mqueue.models import Message
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from django_mqueue.spark.sink import Writer
+    from django_mqueue.spark.writer.sink import Writer
 
 pytestmark = [pytest.mark.spark, pytest.mark.django_db(transaction=True)]
 

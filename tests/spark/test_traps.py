@@ -40,7 +40,7 @@ from django.db import connection, connections
 from django_mqueue import publish, publish_many
 from django_mqueue.policy.encoding import JsonText
 from django_mqueue.spark import connecting
-from django_mqueue.spark.options import read_options
+from django_mqueue.spark.reader.options import read_options
 
 from . import both_ways
 from .streams import committed, eventually
@@ -84,7 +84,7 @@ def test_spark_leaks_pushed_filters(probes: SparkSession) -> None:
 def test_no_filters_are_pushed_down(spark: SparkSession, options: dict[str, str]) -> None:
     from pyspark.sql.datasource import DataSourceReader
 
-    from django_mqueue.spark.source import Reader
+    from django_mqueue.spark.reader.source import Reader
 
     assert Reader.pushFilters is DataSourceReader.pushFilters
     offsets = [each.offset for each in publish_many("orders", range(100))]
@@ -177,8 +177,8 @@ def test_batches_have_the_schema_that_spark_wants(table: str) -> None:
     """Each column has a row with a value and a row without."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    from django_mqueue.spark.batches import Batches
-    from django_mqueue.spark.columns import schema_of
+    from django_mqueue.spark.reader.batches import Batches
+    from django_mqueue.spark.reader.columns import schema_of
 
     schema = schema_of(read_options({"topic": "orders", "table": table, "includeHeaders": "true"}))
     made = Batches(schema).maker({"topic": "orders"})
@@ -226,9 +226,9 @@ def test_no_statement_is_open_between_pages(options: dict[str, str]) -> None:
     """Spark may take long with a page. Meanwhile no result is half read, and no transaction is open."""
     from pyspark.sql.types import BinaryType, StructType
 
-    from django_mqueue.spark.batches import Batches
-    from django_mqueue.spark.planning import batch
-    from django_mqueue.spark.reading import FIRST_ROWS, read
+    from django_mqueue.spark.reader.batches import Batches
+    from django_mqueue.spark.reader.planning import batch
+    from django_mqueue.spark.reader.reading import FIRST_ROWS, read
 
     publish_many("orders", [b"x" * 8000 for _ in range(FIRST_ROWS + 500)])
     wanted = read_options({**options, "topic": "orders"})

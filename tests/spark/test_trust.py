@@ -14,7 +14,7 @@ from pytest_django import DjangoDbBlocker
 
 from django_mqueue.spark.connecting import Connecting, connected, connecting
 from django_mqueue.spark.errors import NoConnection, OptionError
-from django_mqueue.store import session
+from django_mqueue.store.connection import session
 from tests.support.rogue_server import rogue_server
 
 SECRET = "correct-horse-battery-staple"

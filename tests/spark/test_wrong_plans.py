@@ -6,8 +6,8 @@ import pytest
 from django.db import connection
 
 from django_mqueue import OutgoingMessage, publish_many
-from django_mqueue.spark import reading
-from django_mqueue.store import pages
+from django_mqueue.spark.reader import reading
+from django_mqueue.spark.sql import pages
 from tests.support.statements import Cost, counted
 from tests.support.subscribers import in_log
 
@@ -25,10 +25,10 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def read(options: dict[str, str], rows: int) -> tuple[list[int], Cost]:
     """Return the offsets of a topic, read as one range that was planned with ``rows`` rows."""
-    from django_mqueue.spark.batches import Batches
-    from django_mqueue.spark.columns import schema_of
-    from django_mqueue.spark.options import read_options
-    from django_mqueue.spark.ranges import Piece, Range
+    from django_mqueue.spark.reader.batches import Batches
+    from django_mqueue.spark.reader.columns import schema_of
+    from django_mqueue.spark.reader.options import read_options
+    from django_mqueue.spark.reader.ranges import Piece, Range
 
     wanted = read_options({**options, "topic": "orders"})
     there = in_log("orders")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from django_mqueue.spark.cli.program import main
-from django_mqueue.spark.cli.verbs import Job, Verb
+from django_mqueue.spark.cli.verb import Job, Verb
 from django_mqueue.spark.errors import NoConnection
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from django_mqueue.spark.cli import program
-from django_mqueue.spark.cli.verbs import Job, Verb
+from django_mqueue.spark.cli.verb import Job, Verb
 
 
 def verb(run: Callable[[Job], int], *, answers: bool = False) -> Verb:

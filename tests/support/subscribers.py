@@ -12,8 +12,8 @@ from django.db.models import QuerySet
 
 from django_mqueue import Delivery, Subscription
 from django_mqueue.models import DeliveryState, Message, Offset, PartitionLease, SubscriberHeartbeat
-from django_mqueue.service.collecting import Collector
-from django_mqueue.service.engine import Engine
+from django_mqueue.protocol.engine import Engine
+from django_mqueue.protocol.retention.garbage_collection import Collector
 
 from .processes import Worker
 from .waiting import PATIENCE, wait_until

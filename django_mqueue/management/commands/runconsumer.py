@@ -17,8 +17,8 @@ from django.db import DatabaseError, connections
 from ... import conf
 from ...checks import server_problems
 from ...exceptions import MQueueError
-from ...store import session
-from ...store.dialect import PERHAPS_MISTAKEN
+from ...store.connection import session
+from ...store.connection.dialect import PERHAPS_MISTAKEN
 from ...workers.registry import autodiscover, handlers
 from ...workers.runner import Runner, RunOptions
 

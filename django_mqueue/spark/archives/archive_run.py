@@ -18,15 +18,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...exceptions import LogGap
-from ...service import following
-from ...store import installation
-from ...store.installation import Installation
 from ...store.leases import Holder
 from ..connecting import Line
+from ..database import following
 from ..errors import ArchiveError, NoArchive
-from ..options import Table
-from ..planning import some_topics
-from ..settling import settled
+from ..reader.options import Table
+from ..reader.planning import some_topics
+from ..reader.settling import settled
+from ..sql import installation
+from ..sql.installation import Installation
 from .batches import Goal, Planner
 from .catalog import FORMAT, FORMAT_PROPERTY, GROUP, ID, INSTALLATION, SERVER, Archive
 from .jobs import parallelism, spread

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ...service.finished import finished_upto
-from ...store import bulk, unfinished
-from ..options import ReadOptions, Table
-from ..planning import ends, ranges
-from ..ranges import Range
+from ...store.queries import unfinished
+from ..database.finished import finished_upto
+from ..reader.options import ReadOptions, Table
+from ..reader.planning import ends, ranges
+from ..reader.ranges import Range
+from ..sql import bulk
 from .tasks import Task
 from .topic_state import Last, TopicState
 

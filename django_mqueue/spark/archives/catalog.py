@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ..errors import ArchiveError, NoArchive, NoSuchTopic
-from ..options import Table
+from ..reader.options import Table
 from .parquet import FileEntry, row_groups
 from .places import check_as_of
 from .storage import LocalStorage, Storage, held, storage_at

@@ -9,10 +9,10 @@ from contextlib import suppress
 from django.db import DatabaseError
 
 from ...exceptions import MQueueError
-from ...service import following
 from ...store.leases import Holder
 from ..connecting import Connecting, Line, connected
-from ..follower import BEAT_EVERY
+from ..database import following
+from ..reader.follower import BEAT_EVERY
 
 
 class Membership:

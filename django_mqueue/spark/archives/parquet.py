@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..errors import ArchiveError
-from ..options import Table
+from ..reader.options import Table
 from .storage import Storage
 
 BYTES_PER_FILE = 512 * 1_048_576

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from ...policy import names
 from ..connecting import CONNECTION_OPTIONS
 from ..errors import OptionError
-from ..options import ROWS_PER_PARTITION, TOPIC_MAX, ReadOptions, Table, read_options
+from ..reader.options import ROWS_PER_PARTITION, TOPIC_MAX, ReadOptions, Table, read_options
 from ..suffixes import OPTION
 
 TABLES: tuple[Table, ...] = ("dead_letters", "deliveries", "messages")

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from ..errors import ArchiveError, NoSpark
-from ..options import Table
+from ..reader.options import Table
 from .parquet import FileEntry
 from .requests import TABLES as TABLES
 from .storage import Storage

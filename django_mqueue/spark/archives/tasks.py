@@ -11,12 +11,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType, TimestampType
 
 from ...exceptions import LogGap
-from ..batches import Batches
-from ..columns import schema_of
 from ..connecting import Connecting
-from ..options import ReadOptions, Table
-from ..ranges import Range
-from ..reading import read
+from ..reader.batches import Batches
+from ..reader.columns import schema_of
+from ..reader.options import ReadOptions, Table
+from ..reader.ranges import Range
+from ..reader.reading import read
 from .parquet import Days, FileEntry
 from .storage import storage_at
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...exceptions import LogGap, NotRegistered
-from ...service import following
-from ...service.following import Place
-from ...store import bulk, log, offsets
+from ...store import log, offsets
 from ...store.leases import Holder
-from ..options import Table
+from ..database import following
+from ..database.following import Place
+from ..reader.options import Table
+from ..sql import bulk
 from .requests import TABLES
 
 if TYPE_CHECKING:

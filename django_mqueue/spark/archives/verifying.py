@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ...store import bulk
 from ..collecting import collect_all
 from ..connecting import Line, connecting
 from ..launching import register
-from ..options import Table
+from ..reader.options import Table
+from ..sql import bulk
 from .catalog import Archive, frame
 from .jobs import parallelism, spread
 from .parquet import FileEntry, folder_of, problem

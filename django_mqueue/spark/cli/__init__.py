@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .verbs import Verb
+    from .verb import Verb
 
 MODULES = (
     "doctor",
@@ -27,7 +27,7 @@ MODULES = (
 
 def known_verbs() -> list[Verb]:
     """Return all verbs, in the order in which the help lists them. Their modules do not import PySpark."""
-    return [import_module(f".{name}", __package__).VERB for name in MODULES]
+    return [import_module(f".verbs.{name}", __package__).VERB for name in MODULES]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from argparse import Action, ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
-from ...store.dialect import SSL_MODES
+from ...store.connection.dialect import SSL_MODES
 from ..connecting import connecting
 from ..errors import OptionError
 from ..suffixes import OPTION, suffixes_of
-from .verbs import BadArguments
+from .verb import BadArguments
 
 if TYPE_CHECKING:
     from argparse import _ActionsContainer

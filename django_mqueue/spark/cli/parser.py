@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from ..configuration import check_configuration
 from ..errors import OptionError
 from .connection import add_connection
-from .verbs import Verb
+from .verb import Verb
 
 LEAST = 500
 """The minimum memory in MiB. Spark refuses less than 450, and Java keeps some for itself."""

@@ -24,7 +24,7 @@ from .ending import by_end_of_java, end, end_now
 from .output import Output
 from .parser import parser_of
 from .signals import Signals
-from .verbs import BadArguments, Job, Stopped, Verb
+from .verb import BadArguments, Job, Stopped, Verb
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

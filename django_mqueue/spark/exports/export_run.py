@@ -21,8 +21,8 @@ from ..archives.requests import Progress
 from ..archives.storage import HIDDEN, Storage, held
 from ..connecting import Line
 from ..errors import ArchiveError, ExportError
-from ..planning import batch, some_topics
-from ..ranges import Range
+from ..reader.planning import batch, some_topics
+from ..reader.ranges import Range
 from .requests import Asked
 from .tasks import Written, writing
 

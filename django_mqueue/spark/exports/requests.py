@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from ..errors import OptionError
 from ..launching import check_pyspark
-from ..options import ReadOptions, read_options
+from ..reader.options import ReadOptions, read_options
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -46,7 +46,7 @@ def asked(options: Mapping[str, str], columns: Sequence[str] | None, compression
 def _schema(options: ReadOptions, columns: Sequence[str] | None) -> StructType:
     from pyspark.sql.types import StructType
 
-    from ..columns import schema_of
+    from ..reader.columns import schema_of
 
     if columns is None:
         return schema_of(options)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from ..archives.parquet import NewFile
 from ..archives.storage import storage_at
-from ..batches import Batches
-from ..ranges import Range
-from ..reading import read
+from ..reader.batches import Batches
+from ..reader.ranges import Range
+from ..reader.reading import read
 from .requests import Asked
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...exceptions import MQueueError
-from ...service import backfilling, copying
-from ...service.backfilling import Border, Seam
-from ...service.copying import Run
+from ..database import backfilling, copying
+from ..database.backfilling import Border, Seam
+from ..database.copying import Run
 from ..errors import ArchiveError
 from . import guards
 from .choice import Choice
@@ -71,8 +71,8 @@ def backfill(
     """Register a new group, and give it the topic's messages in the archive ``source``, and then the log.
 
     The group is paused while its past is stored, for this group alone. At the end it is resumed, if ``resume`` is true.
-    The order of each key is kept, also between past and present (see ``service.backfilling``). If a run was stopped,
-    the next run continues it.
+    The order of each key is kept, also between past and present (see ``spark.database.backfilling``). If a run was
+    stopped, the next run continues it.
 
     * ``rate``: the maximum number of copies that are stored in a second.
     * ``fail_on_data_loss``: raise ``LogGap`` if messages between archive and log may be deleted.

@@ -9,8 +9,8 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from ...service import following
 from ..connecting import Line, connecting
+from ..database import following
 from .originals import Originals, hold, look, opened
 
 if TYPE_CHECKING:

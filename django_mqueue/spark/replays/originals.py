@@ -9,13 +9,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from ...exceptions import LogGap
-from ...service import following
-from ...service.following import Place
 from ...store import log, offsets
+from ..database import following
+from ..database.following import Place
 from ..errors import ArchiveError
-from ..options import read_options
-from ..planning import topics_of
-from ..settling import settled
+from ..reader.options import read_options
+from ..reader.planning import topics_of
+from ..reader.settling import settled
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

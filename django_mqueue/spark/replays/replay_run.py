@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 from django.db.backends.utils import CursorWrapper
 
 from ...exceptions import NotRegistered, Superseded
-from ...service import copying, following, registration
-from ...service.copying import Run
-from ...store import session
-from ...store.copies import Mark
+from ...service import registration
+from ...store.connection import session
 from ..archives.places import check_as_of
+from ..database import copying, following
+from ..database.copying import Run
 from ..errors import ArchiveError, ReplayBegun
+from ..sql.copies import Mark
 from . import guards
 from .choice import Choice, Unanswered
 from .held import Held, hash_of

@@ -6,11 +6,11 @@ import os
 from collections.abc import Mapping
 
 from ...policy import names
-from ...policy.copies import NAME_MAX
 from ...service import registration
 from ..archives.places import check_place
 from ..connecting import connecting
-from ..options import TOPIC_MAX
+from ..database.copied_content import NAME_MAX
+from ..reader.options import TOPIC_MAX
 from ..suffixes import suffixes_of
 from .choice import Choice
 

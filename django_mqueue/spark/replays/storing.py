@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ...policy.copies import Original, copied, copy_id, headers_of
-from ...service import backfilling, copying
-from ...service.copying import Run
 from ...service.storing import BYTES_PER_STATEMENT, ROWS_PER_STATEMENT
-from ...store.copies import Copy
 from ...store.log import NewRow
 from ..connecting import Connecting, Line
+from ..database import backfilling, copying
+from ..database.copied_content import Original, copied, copy_id, headers_of
+from ..database.copying import Run
+from ..sql.copies import Copy
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...policy.names import TOPIC_MAX
-from ...store import aside
+from ...store.scheduling import parked_retries
 from ..connecting import connected
-from ..options import read_options
+from ..reader.options import read_options
 from .requests import Wanted
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Apart:
         """Add the parked retries of these topics."""
         for topic in topics:
             above = 0
-            while len(topic) <= TOPIC_MAX and (page := aside.waiting(using, topic, above, PAGE)):
+            while len(topic) <= TOPIC_MAX and (page := parked_retries.waiting(using, topic, above, PAGE)):
                 above = page[-1][0]
                 self.waiting.update((topic, offset, group) for _, group, offset in page if offset is not None)
 

@@ -15,15 +15,16 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from ...exceptions import LogGap
-from ...service.backfilling import COPY_IDS
 from ...service.registration import groups_of
-from ...store import bulk, samples
 from ...store import offsets as positions
+from ...store.queries import samples
 from ..connecting import connected
+from ..database.backfilling import COPY_IDS
 from ..errors import NoSuchTopic
-from ..options import Table, read_options
-from ..planning import topics_of
-from ..settling import readable
+from ..reader.options import Table, read_options
+from ..reader.planning import topics_of
+from ..reader.settling import readable
+from ..sql import bulk
 from .apart import Apart
 from .both import completed
 from .requests import Wanted
@@ -76,7 +77,7 @@ _COLUMNS: dict[Table, tuple[str, tuple[str, ...]]] = {
     "dead_letters": (
         "id STRING, original_topic STRING, failed_group STRING, failed_at TIMESTAMP_LTZ, last_error STRING",
         (
-            # The id of a dead letter contains the message's offset and the group (see store.dead).
+            # The id of a dead letter contains the message's offset and the group (see store.dead_letter_copies).
             "original_topic AS topic", "try_cast(substring_index(id, ':', 1) AS BIGINT) AS `offset`",
             "failed_group AS reader", "unix_millis(failed_at) AS ended", f"left(last_error, {HEAD}) AS error",
         ),

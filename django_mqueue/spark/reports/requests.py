@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from ...policy import names
 from ..archives.places import check_as_of, check_place
 from ..errors import OptionError
-from ..options import TOPIC_MAX
+from ..reader.options import TOPIC_MAX
 from ..suffixes import fixed
 
 STEPS = {"hour": 3_600_000, "day": 86_400_000}

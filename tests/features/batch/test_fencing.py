@@ -8,8 +8,8 @@ import pytest
 
 from django_mqueue import Delivery, StaleDelivery, Subscription
 from django_mqueue.models import DeliveryState
-from django_mqueue.service.atomically import atomically
-from django_mqueue.service.together import if_free, put_back
+from django_mqueue.protocol.acknowledging.many import if_free, put_back
+from django_mqueue.protocol.acknowledging.transactional import atomically
 from tests.support.shop.models import Sale
 from tests.support.threads import raw_connection
 

@@ -8,7 +8,7 @@ from django.test import override_settings
 from django_mqueue import Subscription, publish, redrive, subscribe, unsubscribe
 from django_mqueue.inspect import holds
 from django_mqueue.models import Message
-from django_mqueue.service import following
+from django_mqueue.spark.database import following
 from tests.support.processes import database_ms
 from tests.support.subscribers import QUICK, collect, consume, in_log, poll_until, settle_and_collect
 

@@ -24,7 +24,7 @@ from django_mqueue import (
     subscribe,
 )
 from django_mqueue.models import DeliveryState, Message, Offset
-from django_mqueue.service import following
+from django_mqueue.spark.database import following
 from tests.support.subscribers import (
     QUICK,
     collect,

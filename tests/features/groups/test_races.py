@@ -16,8 +16,8 @@ from django_mqueue import (
     unsubscribe,
 )
 from django_mqueue.models import Offset, PartitionLease
+from django_mqueue.protocol.settling import Settler
 from django_mqueue.service import registration
-from django_mqueue.service.settling import Settler
 from django_mqueue.store import offsets, removal
 from tests.protocol.interleavings.steps import Stopped
 from tests.support.subscribers import (

@@ -23,7 +23,7 @@ from django_mqueue import (
 )
 from django_mqueue.messages import OutgoingMessage
 from django_mqueue.models import DeliveryState, Offset, PartitionLease
-from django_mqueue.service import removing
+from django_mqueue.protocol.retention import removing
 from django_mqueue.store import leases, offsets, removal
 from tests.factories import FAR
 from tests.protocol.hostile.breaking import killed_at
@@ -271,7 +271,9 @@ def test_nothing_is_delivered_until_all_is_removed(done: list[int]) -> None:
 
 @pytest.fixture
 def nobody_else_removes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("django_mqueue.service.collecting.unfinished", lambda using, topic: None)
+    monkeypatch.setattr(
+        "django_mqueue.protocol.retention.garbage_collection.unfinished", lambda using, topic: None
+    )
 
 
 @pytest.mark.usefixtures("nobody_else_removes")

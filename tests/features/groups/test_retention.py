@@ -9,7 +9,7 @@ from django.test import override_settings
 
 from django_mqueue import OutgoingMessage, Subscription, publish, publish_many, subscribe
 from django_mqueue.models import DeliveryState, Message, Offset, PartitionLease
-from django_mqueue.service import collecting
+from django_mqueue.protocol.retention import garbage_collection
 from tests.support.subscribers import (
     QUICK,
     collect,
@@ -150,7 +150,7 @@ def test_collection_goes_in_batches_each_committed() -> None:
                 subscription.ack(deliveries)
                 got += len(deliveries)
             wait_until(lambda: settle(subscription) and watermark(TOPIC, GROUP, "k"), "the watermark moves")
-        collector = collecting.Collector("default", TOPIC)
+        collector = garbage_collection.Collector("default", TOPIC)
         left = []
         while True:
             with statements() as seen:
@@ -165,8 +165,8 @@ def test_collection_goes_in_batches_each_committed() -> None:
 @override_settings(MQUEUE=HOUR)
 def test_rows_that_nobody_can_delete_yet_do_not_hide_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest rows fill many pages and cannot be deleted. The next pass continues behind them."""
-    monkeypatch.setattr(collecting, "PAGE", 10)
-    monkeypatch.setattr(collecting, "FRUITLESS_PAGES", 3)
+    monkeypatch.setattr(garbage_collection, "PAGE", 10)
+    monkeypatch.setattr(garbage_collection, "FRUITLESS_PAGES", 3)
     with Subscription(TOPIC, group=GROUP, batch_size=1) as subscription:
         publish_many(TOPIC, [OutgoingMessage("stuck", key="stuck")] * 100)
         (stuck,) = poll_until(subscription, 1)
@@ -174,7 +174,7 @@ def test_rows_that_nobody_can_delete_yet_do_not_hide_later_ones(monkeypatch: pyt
         consume(subscription, 20)
         settle(subscription)
         age(TOPIC, timedelta(hours=2))
-        collector = collecting.Collector("default", TOPIC)
+        collector = garbage_collection.Collector("default", TOPIC)
         for _ in range(10):
             while collector.page(0):
                 pass

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from django_mqueue import publish, subscribe
+from django_mqueue.browse import message_search, newest
 from django_mqueue.inspect import Cut, Unreadable, messages, remove, send_to_front
 from django_mqueue.models import Message
-from django_mqueue.service import browsing, inspecting
 
 from .scene import GROUP, TOPIC, every, one_of_each, published, scheduled
 
@@ -39,8 +39,8 @@ def test_a_page_that_has_read_very_much_ends_and_the_next_goes_on(
     monkeypatch: pytest.MonkeyPatch, newest_first: bool
 ) -> None:
     """The size of the payloads ends a page, whatever the number of messages. The next page leaves none out."""
-    monkeypatch.setattr(inspecting, "READ_BYTES", 10_000)
-    monkeypatch.setattr(inspecting, "BYTES_AT_ONCE", 4_000)
+    monkeypatch.setattr(message_search, "READ_BYTES", 10_000)
+    monkeypatch.setattr(message_search, "BYTES_AT_ONCE", 4_000)
     for n in range(30):
         publish(TOPIC, {"n": n, "pad": "x" * 1_000}, key=f"k{n % 3}")
     page = messages(TOPIC, filter=lambda message: message.payload["n"] in (1, 28), newest_first=newest_first)
@@ -54,8 +54,8 @@ def test_a_page_that_has_read_very_much_ends_and_the_next_goes_on(
 
 
 def test_what_is_changed_is_not_bounded_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inspecting, "READ_BYTES", 2_000)
-    monkeypatch.setattr(inspecting, "BYTES_AT_ONCE", 1_000)
+    monkeypatch.setattr(message_search, "READ_BYTES", 2_000)
+    monkeypatch.setattr(message_search, "BYTES_AT_ONCE", 1_000)
     subscribe(TOPIC, GROUP)
     published(*[{"n": n, "pad": "x" * 1_000} for n in range(20)])
     assert remove(TOPIC, group=GROUP, filter=lambda message: True) == 20
@@ -116,10 +116,10 @@ def test_the_newest_of_all_topics() -> None:
     """Each message has the topic that stores it. Its payload is cut at ``payload_limit``."""
     one_of_each()
     publish("other", "x" * 100)
-    page = browsing.newest("default", limit=3, start=None, payload_limit=20)
+    page = newest.newest("default", limit=3, start=None, payload_limit=20)
     assert [one.topic for one in page] == ["other", f"{TOPIC}_scheduled", TOPIC]
     assert isinstance(page.messages[0].payload, Cut)
-    rest = browsing.newest("default", limit=100, start=page.next, payload_limit=20)
+    rest = newest.newest("default", limit=100, start=page.next, payload_limit=20)
     assert rest.next is None
     offsets = [one.dead_letter or one.offset for one in (*page, *rest)]
     assert offsets == sorted(offsets, reverse=True)
@@ -132,4 +132,4 @@ def test_the_newest_of_all_topics() -> None:
     )
     for start in ("x", '["newest of all"]', '["newest of all","1"]', '["newest",1]'):
         with pytest.raises(ValueError, match="start must be the next"):
-            browsing.newest("default", limit=1, start=start, payload_limit=1)
+            newest.newest("default", limit=1, start=start, payload_limit=1)

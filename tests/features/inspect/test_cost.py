@@ -23,8 +23,8 @@ from django_mqueue.inspect import (
     topic_figures,
     topics,
 )
-from django_mqueue.service import partitions
 from django_mqueue.service.registration import NEIGHBOURS
+from django_mqueue.stats.groups import partitions
 from tests.support.many import insert_messages
 from tests.support.statements import Cost, counted
 

@@ -18,7 +18,7 @@ from django_mqueue import (
 )
 from django_mqueue.inspect import messages
 from django_mqueue.models import DeliveryState, Message
-from django_mqueue.policy.history import STATUSES
+from django_mqueue.policy.message_query import STATUSES
 from tests.support.subscribers import consume, poll_until
 
 from .scene import GROUP, TOPIC, every, found, one_of_each, published, published_at, scheduled

@@ -21,9 +21,9 @@ from django_mqueue.inspect import (
 )
 from django_mqueue.models import Message
 from django_mqueue.policy.durations import moment_ms
-from django_mqueue.policy.figures import ABOUT, AT_LEAST, EXACT
-from django_mqueue.service import partitions
-from django_mqueue.store import samples
+from django_mqueue.stats.groups import partitions
+from django_mqueue.stats.results import ABOUT, AT_LEAST, EXACT
+from django_mqueue.store.queries import samples
 from tests.support.processes import database_ms
 
 from . import world

@@ -18,7 +18,7 @@ from django_mqueue import (
 )
 from django_mqueue.inspect import PartitionPlace, deliveries, partitions
 from django_mqueue.models import DeliveryState, PartitionLease
-from django_mqueue.service import opened, places
+from django_mqueue.stats.groups import group_progress, open_messages
 from tests.factories import DeliveryStateFactory, LeaseFactory, MessageFactory, OffsetFactory
 from tests.support.subscribers import poll_until, settle
 
@@ -112,7 +112,7 @@ def test_of_one_subscriber() -> None:
 
 
 def test_a_long_way_behind_is_counted_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "COUNTED", 50)
+    monkeypatch.setattr(group_progress, "COUNTED", 50)
     subscribe(TOPIC, GROUP)
     published(*range(5))
     assert (by_name()["k"].lag.value, by_name()["k"].lag.how) == (2, "at_least")
@@ -142,7 +142,7 @@ def test_what_workers_have_in_hand() -> None:
 
 
 def test_what_is_in_hand_is_found_behind_more_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opened, "OPEN", 2)
+    monkeypatch.setattr(open_messages, "OPEN", 2)
     for name, offsets in (("a", (1, 2, 3)), ("b", (4, 5))):
         LeaseFactory.create(topic=TOPIC, consumer_group=GROUP, partition_key=name)
         for offset in offsets:

@@ -12,8 +12,8 @@ from django.test import override_settings
 from django_mqueue import GroupActive, NotRegistered, Subscription, pause, publish, reset, subscribe
 from django_mqueue.inspect import ResetPreview, preview_reset
 from django_mqueue.models import DeliveryState, Message, Offset
-from django_mqueue.service import previewing
-from django_mqueue.service.surveying import Size
+from django_mqueue.stats.groups import reset_preview
+from django_mqueue.stats.surveying import Size
 from tests.support.subscribers import QUICK, consume, consume_rest, poll_until, settle
 
 from .scene import GROUP, TOPIC, one_of_each, published, published_at
@@ -159,8 +159,8 @@ def test_what_cannot_be_asked() -> None:
 
 def test_where_there_are_many_the_numbers_are_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
     """With 1,000 of 3,000 messages done, the estimates are nearly always within the reported error."""
-    monkeypatch.setattr(previewing, "SIZE", Size(strata=20, rounds=2, exact=501))
-    monkeypatch.setattr(previewing, "ENDS", 20)
+    monkeypatch.setattr(reset_preview, "SIZE", Size(strata=20, rounds=2, exact=501))
+    monkeypatch.setattr(reset_preview, "ENDS", 20)
     subscribe(TOPIC, GROUP)
     offsets = published(*range(3_000))
     DeliveryState.objects.all().delete()
@@ -193,8 +193,8 @@ def test_a_topic_that_is_rare_in_the_log(monkeypatch: pytest.MonkeyPatch) -> Non
         for offset in reversed(offsets):
             Message.objects.filter(offset=offset).update(offset=offset + shift)
     assert numbers_of(preview_reset(TOPIC, GROUP, "earliest").coming) == (400, "exact")
-    monkeypatch.setattr(previewing, "SIZE", Size(strata=20, rounds=2, exact=101))
-    monkeypatch.setattr(previewing, "ENDS", 5)
+    monkeypatch.setattr(reset_preview, "SIZE", Size(strata=20, rounds=2, exact=101))
+    monkeypatch.setattr(reset_preview, "ENDS", 5)
     found = preview_reset(TOPIC, GROUP, "earliest").coming
     assert found.count.how == "about"
     assert abs(found.count.value - 400) <= found.count.error

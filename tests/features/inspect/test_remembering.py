@@ -21,7 +21,7 @@ from django_mqueue.inspect import (
     topic_figures,
     topics,
 )
-from django_mqueue.service.remembering import remembered
+from django_mqueue.stats.caching import remembered
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

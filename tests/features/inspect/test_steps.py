@@ -13,7 +13,7 @@ from django_mqueue import Subscription, pause, publish, reset, subscribe
 from django_mqueue.inspect import Rates, latency, rates
 from django_mqueue.models import DeliveryState, Message, Offset
 from django_mqueue.policy.durations import moment_ms
-from django_mqueue.store import samples
+from django_mqueue.store.queries import samples
 from tests.support.subscribers import QUICK, consume, settle
 
 from .scene import GROUP, TOPIC

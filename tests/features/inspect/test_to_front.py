@@ -20,7 +20,7 @@ from django_mqueue import (
 )
 from django_mqueue.inspect import messages, remove, send_to_front
 from django_mqueue.models import Message, PartitionLease
-from django_mqueue.service import loading
+from django_mqueue.protocol import fetching
 from tests.support.processes import database_ms
 from tests.support.subscribers import (
     QUICK,
@@ -180,7 +180,7 @@ def test_in_strict_order_what_was_not_read_yet_comes_first() -> None:
     subscribe(TOPIC, GROUP)
     assert send_to_front(TOPIC, group=GROUP, filter=lambda m: m.payload >= 156) == 3
     with (
-        mock.patch.object(loading, "PER_STATEMENT", 1),
+        mock.patch.object(fetching, "PER_STATEMENT", 1),
         Subscription(TOPIC, GROUP, batch_size=1, strict=True) as subscription,
     ):
         got: list[int] = []

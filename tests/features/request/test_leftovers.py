@@ -11,8 +11,8 @@ from django.test import override_settings
 
 from django_mqueue import OutgoingMessage, Reply, Subscription, request, subscribe
 from django_mqueue.models import Message
+from django_mqueue.protocol.retention.expired_replies import LINGER_MS, PAGE, Leftovers
 from django_mqueue.service import requesting
-from django_mqueue.service.leftovers import LINGER_MS, PAGE, Leftovers
 from django_mqueue.service.requesting import Question
 from tests.factories import MessageFactory
 from tests.support.processes import Worker, Workers, database_ms, database_url, wait_until

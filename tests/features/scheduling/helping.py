@@ -9,7 +9,7 @@ from django.db import connection
 from django_mqueue import scheduled
 from django_mqueue.models import Message
 from django_mqueue.policy.durations import moment
-from django_mqueue.store.dialect import NOW_MS
+from django_mqueue.store.connection.dialect import NOW_MS
 
 
 def now() -> datetime:

@@ -18,7 +18,7 @@ from django_mqueue import (
     scheduled,
     subscribe,
 )
-from django_mqueue.service.promoting import Promoter, Promotion
+from django_mqueue.protocol.promoting import Promoter, Promotion
 from tests.support.processes import database_ms
 from tests.support.subscribers import QUICK, consume, consume_rest
 from tests.support.transactions import (

@@ -24,8 +24,8 @@ from django_mqueue import (
     unsubscribe,
 )
 from django_mqueue.models import Message
-from django_mqueue.service import promoting
-from django_mqueue.service.promoting import IN_LOG, NOBODYS, Promoter, Promotion
+from django_mqueue.protocol import promoting
+from django_mqueue.protocol.promoting import IN_LOG, NOBODYS, Promoter, Promotion
 from django_mqueue.store import gates
 from tests.support.subscribers import QUICK, consume, poll_until
 from tests.support.transactions import Background, HeldTransaction, wait_for_lock_wait, wait_until

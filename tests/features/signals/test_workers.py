@@ -15,8 +15,8 @@ from django.test import override_settings
 from django_mqueue import Message, OutgoingMessage, Postpone, Reject, Retry, publish, publish_many, signals
 from django_mqueue.models import DeliveryState, PartitionLease
 from django_mqueue.signals import Event
-from django_mqueue.workers import announcer
-from django_mqueue.workers.announcer import Announcer
+from django_mqueue.workers import signal_dispatcher
+from django_mqueue.workers.signal_dispatcher import Announcer
 from tests.support.processes import FAST
 from tests.support.running import Seen, registered, run
 from tests.support.shop.models import Sale
@@ -144,7 +144,7 @@ def test_a_receiver_that_hangs_costs_the_worker_nothing(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the receiver hangs, the worker handles messages and renews its lease. Then it leaves its group at once."""
-    monkeypatch.setattr(announcer, "LINGER", 0.1)
+    monkeypatch.setattr(signal_dispatcher, "LINGER", 0.1)
     entered, leave, returned = threading.Event(), threading.Event(), list[bool]()
     lease = PartitionLease.objects.filter(partition_key="k")
 
@@ -187,7 +187,7 @@ def test_more_events_than_there_is_room_for_are_dropped_and_counted(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The oldest events are kept, in order. The worker handles all messages before the first receiver returns."""
-    monkeypatch.setattr(announcer, "SIZE", 50)
+    monkeypatch.setattr(signal_dispatcher, "SIZE", 50)
     leave, put, original = threading.Event(), list[str](), Announcer.put
 
     def note(self: Announcer, event: Event) -> None:

@@ -12,7 +12,7 @@ import pytest
 from django.test import override_settings
 
 from django_mqueue import OutgoingMessage, Subscription, publish, publish_many
-from django_mqueue.service.partition import READ_AHEAD
+from django_mqueue.protocol.partition_state import READ_AHEAD
 from tests.support.subscribers import QUICK, engine_of, poll_until
 from tests.support.transactions import HeldTransaction
 

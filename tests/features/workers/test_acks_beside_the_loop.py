@@ -13,8 +13,8 @@ import pytest
 
 from django_mqueue import Delivery, OutgoingMessage, publish, publish_many
 from django_mqueue.models import DeliveryState
-from django_mqueue.service.context import Context
-from django_mqueue.service.engine import Engine
+from django_mqueue.protocol.consumer_state import Context
+from django_mqueue.protocol.engine import Engine
 from tests.support.running import registered, run
 from tests.support.threads import Background, raw_connection
 from tests.support.transactions import PATIENCE, wait_until
@@ -69,7 +69,7 @@ class Flying(dict[int, Delivery]):
 
 
 def run_with(steps: Steps, **options: Any) -> None:
-    with patch("django_mqueue.service.engine.Context", partial(Context, flying=Flying(steps))):
+    with patch("django_mqueue.protocol.engine.Context", partial(Context, flying=Flying(steps))):
         run(threads=3, **options)
     assert steps.first.is_set(), "the loop has looked at both"
 

@@ -13,8 +13,8 @@ from django.db import connection
 
 from django_mqueue import OutgoingMessage, pause, publish_many, subscribe
 from django_mqueue.models import DeliveryState
-from django_mqueue.service.claiming import Claiming
-from django_mqueue.service.engine import Engine
+from django_mqueue.protocol.claiming import Claiming
+from django_mqueue.protocol.engine import Engine
 from django_mqueue.workers.jobs import Job
 from django_mqueue.workers.runner import Runner
 from django_mqueue.workers.sharing import Sharing

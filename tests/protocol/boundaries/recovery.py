@@ -11,8 +11,8 @@ from contextlib import ExitStack
 
 from django_mqueue import Subscription, resume
 from django_mqueue.models import DeliveryState, Message, Offset, PartitionLease
-from django_mqueue.service import following
-from django_mqueue.service.settling import Settler
+from django_mqueue.protocol.settling import Settler
+from django_mqueue.spark.database import following
 from django_mqueue.store.leases import Holder
 from tests.support.subscribers import collect, engine_of, settle_and_collect
 from tests.support.transactions import wait_until

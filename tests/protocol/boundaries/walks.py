@@ -14,7 +14,7 @@ from django.db import connection
 
 from django_mqueue import Delivery, Subscription, publish_many, subscribe
 from django_mqueue.messages import OutgoingMessage
-from django_mqueue.service.engine import Engine
+from django_mqueue.protocol.engine import Engine
 from tests.support.subscribers import engine_of, settle
 
 FIRST, SECOND = "first", "second"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from django_mqueue import Delivery, publish
-from django_mqueue.service.atomically import atomically
-from django_mqueue.service.together import if_free, put_back
+from django_mqueue.protocol.acknowledging.many import if_free, put_back
+from django_mqueue.protocol.acknowledging.transactional import atomically
 
 from .looks import acked, ended, payloads, states
 from .walks import DONE, Dead, Scene, Stage, walk

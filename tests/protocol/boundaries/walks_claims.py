@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Unpack
 
 from django_mqueue.models import Message
-from django_mqueue.service.claiming import Choice
-from django_mqueue.service.engine import Engine
+from django_mqueue.protocol.claiming import Choice
+from django_mqueue.protocol.engine import Engine
 from tests.support.subscribers import engine_of
 
 from .looks import Seen, ended, in_flight, leases, states

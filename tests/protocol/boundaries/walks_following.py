@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from django_mqueue import subscribe
 from django_mqueue.models import Message, Offset
-from django_mqueue.service import following
-from django_mqueue.service.settling import Settler
+from django_mqueue.protocol.settling import Settler
+from django_mqueue.spark.database import following
 from django_mqueue.store.leases import Holder
 from django_mqueue.store.offsets import READS_LOG
 from tests.support.subscribers import in_log

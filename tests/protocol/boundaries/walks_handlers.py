@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from django_mqueue import Message, consumer, publish
-from django_mqueue.workers.answers import Answers
-from django_mqueue.workers.calling import call
+from django_mqueue.workers.completer import Answers
+from django_mqueue.workers.executor import call
 from django_mqueue.workers.jobs import Job
 from django_mqueue.workers.registry import handlers
 

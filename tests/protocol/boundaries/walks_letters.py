@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from django_mqueue import Subscription, purge, redrive
-from django_mqueue.policy.letters import Choice
-from django_mqueue.service import letters as dead_letters
-from django_mqueue.service import mending
+from django_mqueue.browse import bulk_redrive, dead_letters
+from django_mqueue.policy.dead_letter_filter import Choice
 
 from .looks import Seen, letters, payloads, states
 from .walks import DONE, FIRST, Dead, Scene, Stage, walk
@@ -79,7 +78,7 @@ def edit_of_one(scene: Scene) -> Iterator[None]:
     letter = dead_letters.one("default", dead_letters.page("default", choice).heads[-1].offset)
     assert letter is not None
     yield
-    mending.edit("default", letter, 10)
+    bulk_redrive.edit("default", letter, 10)
 
 
 @walk(
@@ -91,4 +90,4 @@ def purge_in_a_step(scene: Scene) -> Iterator[None]:
     """Purge in a step, as an operator's page does. The next step continues with what a dead step left."""
     given_up(scene)
     yield
-    mending.purge_step("default", Choice(scene.topic, f"{scene.topic}_dlq"), 0, 1 << 62)
+    bulk_redrive.purge_step("default", Choice(scene.topic, f"{scene.topic}_dlq"), 0, 1 << 62)

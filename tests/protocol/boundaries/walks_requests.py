@@ -9,8 +9,8 @@ from django.db import connection
 
 from django_mqueue import Delivery, OutgoingMessage, request
 from django_mqueue.models import Message
+from django_mqueue.protocol.retention.expired_replies import LINGER_MS, Leftovers
 from django_mqueue.service import requesting
-from django_mqueue.service.leftovers import LINGER_MS, Leftovers
 from django_mqueue.service.requesting import Question
 
 from .looks import Seen, acked, letters, payloads

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from django_mqueue import cancel, publish, reschedule, scheduled
-from django_mqueue.service.promoting import Promoter
+from django_mqueue.protocol.promoting import Promoter
 
 from .looks import Seen, acked, payloads
 from .walks import DONE, Scene, Stage, walk

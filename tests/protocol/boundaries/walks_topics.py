@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from django_mqueue import subscribe, unsubscribe
 from django_mqueue.models import Message, Offset
-from django_mqueue.service.collecting import Collector
-from django_mqueue.service.settling import Settler
+from django_mqueue.protocol.retention.garbage_collection import Collector
+from django_mqueue.protocol.settling import Settler
 from django_mqueue.store import removal
 from tests.support.subscribers import settle
 

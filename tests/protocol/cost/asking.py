@@ -6,9 +6,10 @@ from django.db.backends.utils import CursorWrapper
 
 from django_mqueue import OutgoingMessage
 from django_mqueue.policy.encoding import encode
-from django_mqueue.service.leftovers import Leftovers
+from django_mqueue.protocol.retention.expired_replies import Leftovers
 from django_mqueue.service.requesting import Question
-from django_mqueue.store import replies, session
+from django_mqueue.store import replies
+from django_mqueue.store.connection import session
 from tests.support.many import NUMBERS
 
 from .full_tables import in_chunks

@@ -12,7 +12,7 @@ from django.test import override_settings
 
 from django_mqueue import OutgoingMessage, Subscription, publish, publish_many
 from django_mqueue.models import DeliveryState, Offset
-from django_mqueue.service import together
+from django_mqueue.protocol.acknowledging import many as together
 from tests.support.processes import wait_until
 from tests.support.statements import Cost, counted
 from tests.support.subscribers import engine_of

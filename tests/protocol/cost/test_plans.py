@@ -33,8 +33,8 @@ from django_mqueue import (
 )
 from django_mqueue.inspect import messages, remove, send_to_front
 from django_mqueue.models import DeliveryState, Message, Offset
-from django_mqueue.policy.history import STATUSES
-from django_mqueue.service.promoting import Promoter
+from django_mqueue.policy.message_query import STATUSES
+from django_mqueue.protocol.promoting import Promoter
 from tests.support.plans import Plan, planned
 from tests.support.processes import wait_until
 

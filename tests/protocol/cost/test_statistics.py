@@ -13,7 +13,7 @@ from django.db import connection
 
 from django_mqueue import subscribe
 from django_mqueue.inspect import groups, messages
-from django_mqueue.service import known
+from django_mqueue.stats import topic_list
 from django_mqueue.store import garbage, log
 from tests.support.many import insert_messages
 from tests.support.statements import Cost, counted
@@ -54,7 +54,7 @@ LOOKS: dict[str, Callable[[str], Any]] = {
     "pending": lambda topic: messages(topic, group="g", status="pending", limit=10),
     "id": lambda topic: messages(topic, id="id-7"),
     "empty partitions": forget,
-    "topics": lambda topic: known.stored_names("default"),
+    "topics": lambda topic: topic_list.stored_names("default"),
 }
 
 

@@ -8,7 +8,7 @@ import pytest
 from django.test import override_settings
 
 from django_mqueue import Subscription, publish
-from django_mqueue.service.collecting import Collector
+from django_mqueue.protocol.retention.garbage_collection import Collector
 from tests.support.subscribers import QUICK, consume, engine_of, in_log, settle, with_state
 from tests.support.transactions import Background, HeldTransaction, wait_for_lock_wait
 

@@ -6,7 +6,7 @@ import pytest
 from django.db import connection, transaction
 
 from django_mqueue import Subscription, publish, publish_many, redrive
-from django_mqueue.service.settling import Settler
+from django_mqueue.protocol.settling import Settler
 from django_mqueue.store import gates
 from tests.support.subscribers import poll_until
 from tests.support.transactions import Background, statements

@@ -9,7 +9,7 @@ from django.db import connection
 from django.db.backends.utils import CursorWrapper
 
 from django_mqueue import publish
-from django_mqueue.store import session
+from django_mqueue.store.connection import session
 from tests.support.transactions import Background
 
 pytestmark = pytest.mark.django_db(transaction=True)

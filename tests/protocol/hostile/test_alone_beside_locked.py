@@ -23,11 +23,11 @@ from django_mqueue import (
 )
 from django_mqueue.messages import Message
 from django_mqueue.models import DeliveryState, PartitionLease, SubscriberHeartbeat
-from django_mqueue.policy.solitude import Solitude
-from django_mqueue.service import dispatch, engine
-from django_mqueue.service.engine import Engine
-from django_mqueue.workers import limits
+from django_mqueue.policy.quarantine import Solitude
+from django_mqueue.protocol import dispatch, engine
+from django_mqueue.protocol.engine import Engine
 from django_mqueue.workers import runner as runner_module
+from django_mqueue.workers import time_limits
 from django_mqueue.workers.options import RunOptions
 from django_mqueue.workers.registry import handlers
 from django_mqueue.workers.runner import Runner
@@ -199,7 +199,7 @@ def test_a_suspect_waits_for_a_handler_that_has_run_too_long(monkeypatch: pytest
     """
     monkeypatch.setattr(runner_module, "Solitude", partial(Solitude, quiet_for=NEVER))
     door, is_held = threading.Event(), threading.Event()
-    monkeypatch.setattr(limits, "_limit", lambda job: 0.0 if is_held.is_set() else math.inf)
+    monkeypatch.setattr(time_limits, "_limit", lambda job: 0.0 if is_held.is_set() else math.inf)
     subscribe("tb", "B")
     publish("tb", "suspect", key="suspect")
     with (

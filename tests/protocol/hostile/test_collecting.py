@@ -9,7 +9,7 @@ from django.test import override_settings
 
 from django_mqueue import OutgoingMessage, Subscription, publish, publish_many, subscribe, unsubscribe
 from django_mqueue.models import DeliveryState, Offset, PartitionLease
-from django_mqueue.service.collecting import PAGE, Collector
+from django_mqueue.protocol.retention.garbage_collection import PAGE, Collector
 from tests.support.statements import Cost, counted
 from tests.support.subscribers import QUICK, consume, in_log, settle
 from tests.support.transactions import wait_until

@@ -22,7 +22,7 @@ from django_mqueue import (
 )
 from django_mqueue.inspect import remove, send_to_front
 from django_mqueue.models import DeliveryState, PartitionLease, SubscriberHeartbeat
-from django_mqueue.service import engine
+from django_mqueue.protocol import engine
 from django_mqueue.workers.options import RunOptions
 from django_mqueue.workers.registry import handlers
 from django_mqueue.workers.runner import Runner

@@ -17,7 +17,7 @@ from django.test import override_settings
 
 from django_mqueue import OutgoingMessage, Subscription, publish, publish_many, subscribe
 from django_mqueue.models import DeliveryState
-from django_mqueue.service import feed
+from django_mqueue.protocol import tailer
 from tests.support.statements import Cost, counted
 from tests.support.subscribers import consume, consume_rest, engine_of, poll_until
 from tests.support.transactions import HeldTransaction, rolled_back, wait, wait_until
@@ -34,8 +34,8 @@ KINDS = ["other topics", "rolled back", "both"]
 @pytest.fixture
 def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lower the limits to 20 holes in one statement and 30 rows in one page."""
-    monkeypatch.setattr(feed, "RANGES", 20)
-    monkeypatch.setattr(feed, "ROWS", 30)
+    monkeypatch.setattr(tailer, "RANGES", 20)
+    monkeypatch.setattr(tailer, "ROWS", 30)
 
 
 @contextmanager
@@ -196,7 +196,7 @@ def test_second_looks_do_not_grow_with_what_was_seen_behind_an_open_transaction(
     Offsets that are never used stay holes. Each statement reads a limited number of them.
     """
     subscribe(TOPIC, GROUP)
-    count = 5 * feed.RANGES
+    count = 5 * tailer.RANGES
     with (
         HeldTransaction(lambda: publish(TOPIC, "late", key="k0")),
         Subscription(TOPIC, GROUP) as subscription,
@@ -211,8 +211,8 @@ def test_second_looks_do_not_grow_with_what_was_seen_behind_an_open_transaction(
         holes = len(engine_of(subscription).feed.tails[TOPIC].holes)
         once, twice = costs
         assert seen_again(once) == seen_again(twice) == 0
-        assert holes <= (feed.RANGES if kind == "other topics" else 2 * count + 2)
-        assert most_ranges(twice) <= feed.RANGES, str(twice)
+        assert holes <= (tailer.RANGES if kind == "other topics" else 2 * count + 2)
+        assert most_ranges(twice) <= tailer.RANGES, str(twice)
         assert twice.rows <= 5 * once.rows + 300, f"{once.rows}, then {twice}"
 
 

@@ -12,8 +12,8 @@ from django.test import override_settings
 
 from django_mqueue import Subscription, pause, publish, publish_many, reset, resume, unsubscribe
 from django_mqueue.models import DeliveryState, Offset
-from django_mqueue.service import engine
-from django_mqueue.service.removing import Removal
+from django_mqueue.protocol import engine
+from django_mqueue.protocol.retention.removing import Removal
 from django_mqueue.store import removal
 from django_mqueue.workers.options import RunOptions
 from django_mqueue.workers.registry import handlers
@@ -124,7 +124,7 @@ def test_a_worker_s_loop_removes_what_an_unsubscribed_group_left_piece_by_piece(
     Its loop removes the rest and waits for no lock.
     """
     with monkeypatch.context() as died:
-        died.setattr("django_mqueue.service.removing.finish", lambda *arguments: None)
+        died.setattr("django_mqueue.protocol.retention.removing.finish", lambda *arguments: None)
         unsubscribe(MUCH, "g")
     waited: list[bool] = []
     step = Removal.step

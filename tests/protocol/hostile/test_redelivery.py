@@ -10,7 +10,7 @@ from django.db import connection
 
 from django_mqueue import Delivery, OutgoingMessage, Subscription, publish, publish_many, subscribe
 from django_mqueue.models import DeliveryState, Message, Offset
-from django_mqueue.policy import solitude
+from django_mqueue.policy import quarantine
 from tests.protocol.model.time_passing import visibility_passes
 from tests.support.processes import database_ms
 from tests.support.running import Seen, registered, run
@@ -138,7 +138,7 @@ def test_a_forgotten_message_comes_beside_others_after_a_while(
     The next message of its key also comes. This delivery does not run alone, so the death of its worker would not
     count.
     """
-    monkeypatch.setattr(solitude, "PATIENCE", 0.4)
+    monkeypatch.setattr(quarantine, "PATIENCE", 0.4)
     publish(TOPIC, "forgotten", key="k0")
     came: list[Delivery] = []
     with (
@@ -184,8 +184,8 @@ def test_strict_order_takes_what_a_subscriber_without_it_left_one_by_one(
     Others may run beside it at once, and an unanswered message may come beside others at once. The second delivery
     still waits until the first is answered, and a message of another key does not.
     """
-    monkeypatch.setattr(solitude, "ALONE_FOR", 0.0)
-    monkeypatch.setattr(solitude, "PATIENCE", 0.0)
+    monkeypatch.setattr(quarantine, "ALONE_FOR", 0.0)
+    monkeypatch.setattr(quarantine, "PATIENCE", 0.0)
     publish_many(TOPIC, [OutgoingMessage(payload, key="k") for payload in ("one", "two")])
     with Subscription(TOPIC, GROUP) as subscription:
         poll_until(subscription, 2)
@@ -202,7 +202,7 @@ def test_strict_order_takes_what_a_subscriber_without_it_left_one_by_one(
 
 def test_a_forgotten_message_waits_that_long_for_company_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before that time, the message comes only when no other message is open. It then runs alone."""
-    monkeypatch.setattr(solitude, "PATIENCE", 3600)
+    monkeypatch.setattr(quarantine, "PATIENCE", 3600)
     publish(TOPIC, "forgotten", key="k")
     with Subscription(TOPIC, GROUP, visibility_timeout=0.3) as subscription:
         (forgotten,) = poll_until(subscription, 1)

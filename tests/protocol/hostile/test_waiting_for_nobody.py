@@ -13,7 +13,7 @@ from django.db import connection
 from django.test import override_settings
 
 from django_mqueue import OutgoingMessage, Subscription, publish, publish_many, subscribe, unsubscribe
-from django_mqueue.store import session
+from django_mqueue.store.connection import session
 from tests.support.subscribers import QUICK, collect, consume, engine_of, in_log, settle
 from tests.support.threads import raw_connection
 from tests.support.transactions import HeldTransaction, wait_until

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from django_mqueue import Subscription, publish
-from django_mqueue.service.collecting import Collector
+from django_mqueue.protocol.retention.garbage_collection import Collector
 from tests.support.subscribers import QUICK, consume, engine_of, settle
 from tests.support.transactions import Background, wait_for_lock_wait
 

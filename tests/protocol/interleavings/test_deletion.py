@@ -9,7 +9,7 @@ from django.test import override_settings
 
 from django_mqueue import Delivery, StaleDelivery, Subscription, publish, subscribe, unsubscribe
 from django_mqueue.models import DeliveryState
-from django_mqueue.service import collecting
+from django_mqueue.protocol.retention import garbage_collection
 from django_mqueue.store import removal
 from tests.support.subscribers import (
     collect,
@@ -307,7 +307,7 @@ class TestTwoCollections:
         The same follows with page 2.
         """
         offsets = finished(worker, 1, 2)
-        monkeypatch.setattr(collecting, "PAGE", 1)
+        monkeypatch.setattr(garbage_collection, "PAGE", 1)
         for left in (offsets[1:], []):
             with Stopped(lambda: collect_page(TOPIC), COMMIT) as one:
                 assert ends(lambda: collect_page(TOPIC)) is False

@@ -12,9 +12,9 @@ from django.test import override_settings
 from django_mqueue import Subscription, publish, unsubscribe
 from django_mqueue.exceptions import GroupTaken, NotRegistered
 from django_mqueue.models import SubscriberHeartbeat
-from django_mqueue.service import following
+from django_mqueue.protocol.settling import Settler
 from django_mqueue.service.registration import is_registered
-from django_mqueue.service.settling import Settler
+from django_mqueue.spark.database import following
 from django_mqueue.store import offsets
 from django_mqueue.store.leases import Holder
 from tests.support.subscribers import collect, in_log

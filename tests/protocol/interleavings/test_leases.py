@@ -9,10 +9,10 @@ import pytest
 
 from django_mqueue import StaleDelivery, Subscription, publish, subscribe
 from django_mqueue.models import PartitionLease, SubscriberHeartbeat
-from django_mqueue.policy.solitude import Solitude
-from django_mqueue.service.dispatch import Dispatch
-from django_mqueue.service.engine import Engine
-from django_mqueue.service.feed import Feed
+from django_mqueue.policy.quarantine import Solitude
+from django_mqueue.protocol.dispatch import Dispatch
+from django_mqueue.protocol.engine import Engine
+from django_mqueue.protocol.tailer import Feed
 from django_mqueue.store import leases
 from tests.support.subscribers import engine_of
 from tests.support.transactions import Background, HeldTransaction, wait_for_lock_wait

@@ -9,7 +9,8 @@ from django.test import override_settings
 
 from django_mqueue import Subscription, publish, subscribe
 from django_mqueue.models import Offset, PartitionLease
-from django_mqueue.store import leases, session
+from django_mqueue.store import leases
+from django_mqueue.store.connection import session
 from tests.support.subscribers import consume, consume_rest, engine_of, in_log, settle_and_collect
 from tests.support.threads import raw_connection
 from tests.support.transactions import Background, HeldTransaction, wait_for_lock_wait

@@ -11,7 +11,7 @@ from django.test import override_settings
 
 from django_mqueue import OutgoingMessage, Published, Subscription, publish, publish_many, subscribe
 from django_mqueue.models import Message
-from django_mqueue.service.settling import Settler
+from django_mqueue.protocol.settling import Settler
 from django_mqueue.store import offsets
 from tests.support.subscribers import collect, consume, in_log, settle, settle_and_collect, with_state
 from tests.support.transactions import (

@@ -10,7 +10,7 @@ from django.test import override_settings
 from django_mqueue import Delivery, StaleDelivery, Subscription, publish, subscribe, unsubscribe
 from django_mqueue.models import Offset, PartitionLease
 from django_mqueue.service.registration import is_registered
-from django_mqueue.store import session
+from django_mqueue.store.connection import session
 from tests.support.subscribers import consume, engine_of, in_log, poll_until, settle, watermark, with_state
 from tests.support.transactions import Background, HeldTransaction, wait_for_lock_wait, wait_until
 

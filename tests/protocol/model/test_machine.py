@@ -22,7 +22,8 @@ from django.test import override_settings
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from django_mqueue.service import feed, registration
+from django_mqueue.protocol import tailer
+from django_mqueue.service import registration
 from tests.support.sampling import number_of
 
 from .machine import Machine
@@ -36,7 +37,7 @@ EXAMPLES = int(os.environ.get("MQUEUE_MODEL_EXAMPLES", "0"))
 @pytest.fixture(autouse=True)
 def hours_are_told(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Disable all periodic work, and do not wait for a held transaction to settle."""
-    monkeypatch.setattr(feed, "SETTLE_AT_START", 0.0)
+    monkeypatch.setattr(tailer, "SETTLE_AT_START", 0.0)
     monkeypatch.setattr(registration, "SETTLE_FOR", 0.0)
     connection_created.connect(_wait_briefly)
     connections["default"].close()

@@ -14,7 +14,7 @@ from django.test import override_settings
 from django_mqueue import OutgoingMessage, Subscription, publish, publish_many, subscribe
 from django_mqueue.exceptions import NotMigrated
 from django_mqueue.models import Message, Offset
-from django_mqueue.service.settling import Settler
+from django_mqueue.protocol.settling import Settler
 from django_mqueue.store import gates, offsets
 from django_mqueue.store.log import Mark
 from tests.support.subscribers import QUICK, consume, in_log, poll_until, settle

@@ -15,11 +15,11 @@ from django.test import override_settings
 
 from django_mqueue import Delivery, OutgoingMessage, Subscription, publish, publish_many, purge, subscribe
 from django_mqueue.models import PartitionLease, SubscriberHeartbeat
-from django_mqueue.service import feed as feed_module
-from django_mqueue.service.context import Options
-from django_mqueue.service.engine import Engine
-from django_mqueue.service.feed import Feed
-from django_mqueue.service.settling import Settler
+from django_mqueue.protocol import tailer as feed_module
+from django_mqueue.protocol.consumer_state import Options
+from django_mqueue.protocol.engine import Engine
+from django_mqueue.protocol.settling import Settler
+from django_mqueue.protocol.tailer import Feed
 from tests.support.subscribers import (
     CALM,
     QUICK,

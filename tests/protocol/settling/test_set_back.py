@@ -13,8 +13,8 @@ from django.test import override_settings
 
 from django_mqueue import OutgoingMessage, StaleDelivery, Subscription, publish, publish_many
 from django_mqueue.models import DeliveryState, Message
-from django_mqueue.policy import solitude
-from django_mqueue.service.settling import Settler
+from django_mqueue.policy import quarantine
+from django_mqueue.protocol.settling import Settler
 from django_mqueue.store import offsets
 from tests.support.processes import FAST, Workers
 from tests.support.set_back import Earlier
@@ -272,7 +272,7 @@ def test_an_offset_that_is_another_partition_s_now_is_its_owner_s() -> None:
 @override_settings(MQUEUE=QUICK)
 def test_a_new_connection_takes_nothing_from_handlers() -> None:
     """An open delivery stays open for any time. It is not delivered twice, and its ack counts."""
-    with patch.object(solitude, "PATIENCE", 0), Subscription(TOPIC, GROUP) as subscription:
+    with patch.object(quarantine, "PATIENCE", 0), Subscription(TOPIC, GROUP) as subscription:
         publish_many(TOPIC, five(0))
         left, *others = sorted(poll_until(subscription, 5), key=lambda delivery: delivery.offset)
         subscription.ack(others)

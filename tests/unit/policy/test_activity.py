@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from django_mqueue.policy.activity import Activity, activity
-from django_mqueue.policy.sampling import DONE, IN_FLIGHT, PENDING, WAITING, Sampled
+from django_mqueue.stats.activity import Activity, activity
+from django_mqueue.stats.sampling import DONE, IN_FLIGHT, PENDING, WAITING, Sampled
 
 NOW = 1_000_000
 SECOND = timedelta(seconds=1)

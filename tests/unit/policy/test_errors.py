@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from django_mqueue.admin.dead_letters.tracebacks import parts
 from django_mqueue.policy.errors import HEAD, LINE, NOTHING, Alike, alike, plain
-from django_mqueue.policy.tracebacks import parts
 
 ALIKE = [
     (["ValueError: no 7", "ValueError: no 123,456.5\n\nTraceback …"], Alike("ValueError", "ValueError: no #")),

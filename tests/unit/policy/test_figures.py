@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from django_mqueue.policy.figures import ABOUT, AT_LEAST, EXACT, Figure, total
+from django_mqueue.stats.results import ABOUT, AT_LEAST, EXACT, Figure, total
 
 COUNTED, MORE, GUESSED = Figure(3, EXACT, 0, 3), Figure(1_000, AT_LEAST, 0, 1_000), Figure(90, ABOUT, 5, 10)
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_mqueue.policy.figures import ABOUT, AT_LEAST, EXACT
-from django_mqueue.policy.sampling import (
+from django_mqueue.stats.results import ABOUT, AT_LEAST, EXACT
+from django_mqueue.stats.sampling import (
     DONE,
     PENDING,
     Sampled,

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_mqueue.policy.ids import new_incarnation, new_token, uuid7
+from django_mqueue.policy.quarantine import Mode, Solitude, alone_for
 from django_mqueue.policy.shares import fair_share
-from django_mqueue.policy.solitude import Mode, Solitude, alone_for
 
 MEMBERS = st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=12, unique=True)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from django_mqueue.policy.statements import writes
+from django_mqueue.protocol.acknowledging.statements import writes
 
 EVERYWHERE = {
     "INSERT INTO t VALUES (%s)": True,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from django_mqueue.policy.turns import TURN, UNKNOWN, Contender, Turns
+from django_mqueue.workers.turns import TURN, UNKNOWN, Contender, Turns
 
 
 @dataclass

@@ -100,7 +100,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "delivery history waits for groups that are not done",
         "messages are deleted whose history was archived as it was before they were done",
-        "service/finished.py",
+        "spark/database/finished.py",
         "        upto = upto if first is None else first - 1\n",
         "        upto = min(upto, upto if first is None else upto)\n",
         f"{_STANDING}::test_history_is_finished_when_all_groups_are_done",
@@ -108,7 +108,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "delivery history waits no longer than it should",
         "one message that nobody handles keeps the whole topic in the log for ever",
-        "service/finished.py",
+        "spark/database/finished.py",
         "    old = max(above, last_before(using, topic, unfinished.now_ms(using) - age_ms, upto))\n",
         "    old = above\n",
         f"{_STANDING}::test_history_is_finished_when_all_groups_are_done",
@@ -116,7 +116,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "history waits for those groups that a message is for",
         "a message for one group alone holds up history for another one, which is never given it",
-        "store/unfinished.py",
+        "store/queries/unfinished.py",
         "AND m.consumer_group IN ('', %s)",
         "AND m.consumer_group <> CONCAT('-', %s)",
         f"{_STANDING}::test_what_is_for_another_group_holds_up_no_history",

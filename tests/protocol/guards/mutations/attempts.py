@@ -14,7 +14,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "suspects run alone",
         "a message that kills workers takes its neighbours along: they are dead-lettered with it",
-        "policy/solitude.py",
+        "policy/quarantine.py",
         "        if not suspects or not in_flight:\n",
         "        if not suspects or not in_flight or self.quiet_for:\n",
         f"{_POLICY}::test_a_suspect_runs_once_nothing_else_does",
@@ -22,7 +22,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "nothing runs beside a suspect",
         "who is claimed while a suspect runs alone is blamed with it",
-        "policy/solitude.py",
+        "policy/quarantine.py",
         "        if alone:\n            return Mode.WAIT\n",
         "",
         "protocol/guards/test_alone.py::test_others_wait_while_a_suspect_runs_alone",
@@ -30,7 +30,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "only a death while alone is a failure",
         "whoever is at work when a worker is killed from outside loses an attempt, and is dead-lettered at last",
-        "store/state.py",
+        "store/delivery_state.py",
         '" failure_count = failure_count + alone, retry_count',
         '" failure_count = failure_count + 1, retry_count',
         f"{_DYING}::test_the_connection_dies_while_a_suspect_is_dealt_with"
@@ -39,7 +39,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a death while alone is a failure",
         "a message that kills its worker kills workers for ever",
-        "store/state.py",
+        "store/delivery_state.py",
         '" failure_count = failure_count + alone, retry_count',
         '" retry_count',
         f"{_DYING}::test_the_connection_dies_while_a_suspect_is_dealt_with"
@@ -48,7 +48,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "only what was handed to a handler is an attempt",
         "what was claimed ahead by a worker that died has used an attempt that nobody made",
-        "store/state.py",
+        "store/delivery_state.py",
         "retry_count = retry_count + handed",
         "retry_count = retry_count + 1",
         "protocol/guards/test_claimed_ahead.py::test_what_no_handler_was_given_has_used_no_attempt",
@@ -56,7 +56,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a postponed delivery is no attempt",
         "a message that only waits for something runs out of attempts",
-        "store/answers.py",
+        "store/acknowledgements.py",
         'else "s.handed = 0"',
         'else "s.handed = s.handed"',
         "features/dead_letters/test_dead_letters.py::test_postpone_uses_up_no_attempt",
@@ -72,7 +72,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "an attempt that the server undid is not counted",
         "a connection that the server closes in an atomic handler uses an attempt",
-        "workers/judging.py",
+        "workers/outcomes.py",
         "    if times > UNCOUNTED_MOST:\n",
         "    if times:\n",
         f"{_CLOSED}::test_a_connection_closed_while_the_handler_runs[atomic]",
@@ -81,7 +81,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "attempts that are not counted are bounded",
         "a message whose handler always loses its connection is delivered for ever",
-        "workers/judging.py",
+        "workers/outcomes.py",
         "    if times > UNCOUNTED_MOST:\n        return None\n",
         "",
         f"{_CLOSED}::test_a_message_whose_connection_is_always_closed_is_dead_lettered",
@@ -89,7 +89,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "only what is rolled back is not counted",
         "a handler that is not atomic repeats effects that have stayed, and no attempt is counted",
-        "workers/judging.py",
+        "workers/outcomes.py",
         "return handler.atomic and (",
         "return (",
         f"{_CLOSED}::test_a_connection_closed_while_the_handler_runs[plain]",
@@ -98,7 +98,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "deadlocks and lock wait timeouts use no attempt",
         "atomic handlers that update one row dead-letter good messages",
-        "workers/judging.py",
+        "workers/outcomes.py",
         " or session.is_retriable(exception))",
         ")",
         f"{_DEADLOCKS}::test_a_deadlock_of_two_atomic_handlers_uses_no_attempt[one]",
@@ -107,7 +107,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "strict is one at a time",
         "a message is delivered while an earlier one of its key is not done",
-        "service/partition.py",
+        "protocol/partition_state.py",
         "        if self.in_flight or self.suspects:\n            return [], []\n",
         "",
         "features/strict/test_by_hand.py::test_the_next_of_a_key_comes_when_the_one_before_is_acked",
@@ -115,7 +115,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a partition moves when nothing of it is in flight",
         "a healthy worker's messages are delivered a second time whenever another one joins",
-        "service/membership.py",
+        "protocol/membership.py",
         "if p.leaving and not p.in_flight]",
         "if p.leaving]",
         "protocol/guards/test_moving.py::test_what_is_in_flight_keeps_its_partition",
@@ -123,7 +123,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "the clock is the database's",
         "a worker whose clock is wrong delivers too early or not at all, and steals living leases",
-        "store/dialect.py",
+        "store/connection/dialect.py",
         "NOW_MS = \"(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000)\"",
         "class _OwnClock:\n"
         "    def __format__(self, form: str) -> str:\n"
@@ -144,7 +144,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "who has too much gives partitions up",
         "who comes later gets nothing",
-        "service/membership.py",
+        "protocol/membership.py",
         "self._leave(max(-wanted, 0))",
         "self._leave(min(-wanted, 0))",
         f"{_SHARES}::test_one_who_was_alone_gives_up_what_is_too_much_when_others_come",
@@ -152,7 +152,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "what stays free is taken by anybody",
         "a partition that falls to a member which does not take it has no owner for as long as that one lives",
-        "service/membership.py",
+        "protocol/membership.py",
         "if free and (wanted > 0 or self._free_for > ORPHANED_AFTER):",
         "if free and wanted > 0:",
         "protocol/guards/test_orphans.py::test_free_leases_that_their_member_does_not_take_find_an_owner",
@@ -160,7 +160,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "new partitions that nobody takes are taken by anybody",
         "the same, for partitions that never had an owner",
-        "service/membership.py",
+        "protocol/membership.py",
         "if age > ORPHANED_AFTER or self._mine_by_rank(name)",
         "if self._mine_by_rank(name)",
         "protocol/guards/test_orphans.py::test_new_partitions_that_their_member_does_not_take_find_an_owner",
@@ -168,7 +168,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "strict: holes are looked through before news is told",
         "a message is given to a handler before one of its key that had been committed when it was sent",
-        "service/feed.py",
+        "protocol/tailer.py",
         "if any(listener.strict for listener in tail.listeners):",
         "if not tail.listeners:",
         "features/strict/test_order_of_commits.py::test_what_committed_late_comes_before_what_was_sent_after_its_commit",
@@ -176,7 +176,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "strict: a partition is read on from where all was delivered",
         "the same, while a backlog is worked off",
-        "service/loading.py",
+        "protocol/fetching.py",
         "place.scanned if strict else place.read_to",
         "place.read_to",
         "features/strict/test_order_of_commits.py::test_the_same_where_the_log_is_read_on_before_the_tail_is",
@@ -184,7 +184,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "attempts that do not count stay known when the partition is read again",
         "a message whose handler always meets a deadlock is delivered for ever",
-        "service/loading.py",
+        "protocol/fetching.py",
         "new.idle_since, new.uncounted = before.idle_since, before.uncounted",
         "new.idle_since = before.idle_since",
         f"{_DEADLOCKS}::test_attempts_that_are_not_counted_stay_known_when_the_partition_is_read_again",

@@ -15,7 +15,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "how far copies are is read in the transaction that stores them",
         "a replay that is run again stores anew what was eaten and deleted",
-        "service/copying.py",
+        "spark/database/copying.py",
         "        rest = [copy for copy in copies if copy.offset > mark.position]\n",
         "        rest = list(copies)\n",
         f"{_COPYING}::test_what_was_eaten_and_deleted_is_not_stored_again",
@@ -23,7 +23,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "who stores copies of a lane locks it",
         "two that run at once store the same, if the first one's are deleted in between",
-        "store/copies.py",
+        "spark/sql/copies.py",
         '"SELECT offset_acked, scan_offset, paused, updated_at FROM queue_offsets {_INDEX}{_ROW} FOR UPDATE"',
         '"SELECT offset_acked, scan_offset, paused, updated_at FROM queue_offsets {_INDEX}{_ROW}"',
         f"{_COPYING}::test_of_two_at_once_the_second_believes_the_first_whose_copies_are_gone",
@@ -31,7 +31,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "the past is stored for the life of the group that was registered for it",
         "a group that somebody has registered anew is given the past, too, behind the present",
-        "service/copying.py",
+        "spark/database/copying.py",
         "        if run.life is not None:\n            check_group(cursor, run)\n",
         "",
         f"{_SEAM}::test_the_past_is_not_stored_for_another_life_of_the_group",
@@ -39,7 +39,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a message that is copied behind its past is done for the group",
         "it is given to the group twice, first before its past",
-        "service/backfilling.py",
+        "spark/database/backfilling.py",
         "            seam.finish(cursor, self.run.group, self.run.topic, done)\n",
         "",
         f"{_SEAM}::test_the_past_comes_before_the_present",
@@ -47,7 +47,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "the seam is whole when it has looked beyond its newest copy",
         "what another publisher committed between a look and the copies comes before its past",
-        "service/backfilling.py",
+        "spark/database/backfilling.py",
         "        return self._done >= self._newest\n",
         "        return True\n",
         f"{_SEAM}::test_what_commits_between_the_look_and_the_copies_is_found",
@@ -55,7 +55,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "the seam is done with no more than what is settled",
         "a message that commits late comes before its past",
-        "service/backfilling.py",
+        "spark/database/backfilling.py",
         "            self._pause.wait(0.02)\n        return found\n",
         "            self._pause.wait(0.02)\n        return log.newest(self.using, self.run.topic)\n",
         f"{_SEAM}::test_what_commits_late_is_waited_for",
@@ -63,7 +63,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "while the past is stored the group stays paused",
         "it is given the present before the past, and its messages are copied under its hands",
-        "service/copying.py",
+        "spark/database/copying.py",
         "    if found != (run.life, True):\n",
         "    if found[0] != run.life:\n",
         f"{_SEAM}::test_a_group_that_was_changed_by_hand_is_given_nothing_more[resumed]",
@@ -170,7 +170,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "who gives up a run locks its lanes",
         "copies that another process stores at this moment are forgotten, and are stored again",
-        "service/copying.py",
+        "spark/database/copying.py",
         "    lanes = [store.locked_mark(cursor, run.topic, name) for name in run.all_lanes]\n",
         "    lanes = [store.mark(cursor.db.alias, run.topic, name) for name in run.all_lanes]\n",
         f"{_COPYING}::test_a_run_that_has_stored_something_is_not_given_up",
@@ -178,7 +178,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "what has ended is ended, whoever says so again",
         "a backfill that was not told of its COMMIT fails, and who follows its advice gives the group everything twice",
-        "service/backfilling.py",
+        "spark/database/backfilling.py",
         "        if head is not None and head.finished and head.number == run.life:\n",
         "        if head is None:\n",
         f"{_SEAM}::test_the_end_may_be_said_twice",

@@ -32,7 +32,7 @@ def _without_token(verb: str) -> Mutation:
     return mutation(
         f"{verb}: compares the delivery's token",
         "a delivery that ran out and was made again is answered by the older one",
-        "store/answers.py",
+        "store/acknowledgements.py",
         _TOKEN_OF_UPDATE,
         'one = f"(s.partition_key = %s AND s.message_offset = %s'
         f' AND (s.delivery_token = %s OR {{int({_STATEMENTS[verb]})}}))"',
@@ -46,7 +46,7 @@ def _without_holder(verb: str) -> Mutation:
     return mutation(
         f"{verb}: compares the lease's holder",
         "a worker that has lost its partition answers for the new owner",
-        "store/answers.py",
+        "store/acknowledgements.py",
         _HOLDER_OF_UPDATE,
         f"AND (l.holder = %s OR {{int({_STATEMENTS[verb]})}}) SET {{assignments}}",
         f"{_AHEAD}::test_what_was_stolen_is_not_started"
@@ -99,7 +99,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a claim is one transaction",
         "its leases are free again before it has marked anything",
-        "service/claiming.py",
+        "protocol/claiming.py",
         "mixed_up = session.run(context.using, work)",
         "mixed_up = session.single(context.using, work)",
         f"{_HELD}::test_a_claim_holds_its_lease",
@@ -107,7 +107,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a claim whose commit is in doubt is undone",
         "what it marked waits until its lease or its visibility runs out, and a later one of its key comes first",
-        "service/claiming.py",
+        "protocol/claiming.py",
         "                self._unsure = (claim.token, choice)\n",
         "                pass\n",
         "protocol/guards/test_doubt.py::test_what_a_doubtful_claim_took_is_delivered_at_once",
@@ -115,7 +115,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a claim that the replication group did not take is in doubt",
         "the same, after a failover to a member that was sent it and has committed it",
-        "store/session.py",
+        "store/connection/session.py",
         "    return is_lost(error) or (isinstance(error, DatabaseError) and error_code(error) in NOT_REPLICATED)",
         "    return is_lost(error)",
         "protocol/guards/test_doubt.py"
@@ -128,7 +128,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "an answer counts once",
         "one that is repeated because its commit was not heard of counts a second failure, or undoes an ack",
-        "store/answers.py",
+        "store/acknowledgements.py",
         '" AND s.acked = 0 AND s.in_flight = 1",',
         '"",',
         "protocol/guards/test_repeated_answers.py::test_an_answer_given_again_changes_nothing[nack]",
@@ -136,7 +136,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a start takes over from the same name",
         "a worker that is started again waits for its own lease",
-        "service/membership.py",
+        "protocol/membership.py",
         "replace(context.me, incarnation=before) if before else None",
         "replace(context.me, incarnation=before) if not before else None",
         f"{_STALE}::test_a_subscriber_of_the_same_name_takes_over_at_once_and_the_older_is_told",
@@ -152,7 +152,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "extend: asks what is committed whose a delivery is",
         "in a transaction that has read before, the handler is told that it has more time for what another one runs",
-        "service/extending.py",
+        "protocol/acknowledging/extending.py",
         "            stale |= left - extended - locked\n",
         "",
         *(
@@ -163,7 +163,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "extend: holds no lock on the lease while the handler's transaction lasts",
         "a worker that stands still keeps its partition for ever, and a healthy one loses its lease",
-        "service/answering.py",
+        "protocol/acknowledging/single.py",
         "if todo and session.in_transaction(context.using) and not context.options.eager:",
         "if todo and session.in_transaction(context.using) and context.options.eager:",
         f"{_EXTENDING}::test_it_leaves_no_lock_on_the_lease_nor_on_its_state[READ COMMITTED]",
@@ -173,7 +173,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "deadlocks are tried again",
         "an answer is lost, and its message delivered a second time, whenever the server chooses it as the victim",
-        "store/dialect.py",
+        "store/connection/dialect.py",
         "RETRIABLE = frozenset({DEADLOCK, LOCK_WAIT_TIMEOUT, RECORD_CHANGED})",
         "RETRIABLE = frozenset({LOCK_WAIT_TIMEOUT, RECORD_CHANGED})",
         f"{_LOCKS}::test_an_ack_that_is_the_victim_of_a_deadlock_is_tried_again",
@@ -182,7 +182,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "lock waits that time out are tried again",
         "the same, whenever somebody holds a row for long",
-        "store/dialect.py",
+        "store/connection/dialect.py",
         "RETRIABLE = frozenset({DEADLOCK, LOCK_WAIT_TIMEOUT, RECORD_CHANGED})",
         "RETRIABLE = frozenset({DEADLOCK, RECORD_CHANGED})",
         f"{_LOCKS}::test_an_answer_whose_lock_wait_times_out_is_tried_again[ack]",
@@ -190,7 +190,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "an atomic block for what is acked already is rolled back",
         "who has only heard of an error, and runs the block again, has its writes committed twice",
-        "service/answering.py",
+        "protocol/acknowledging/single.py",
         "return stale or set(tickets) if whole else stale",
         "return stale",
         "features/atomic/test_by_hand.py::test_a_connection_that_is_lost_after_the_commit",
@@ -198,7 +198,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "memory of an answer waits for the end of a transaction without a block",
         "an ack that is rolled back counts: its message is not delivered again, and a strict key goes on",
-        "service/after_commit.py",
+        "protocol/acknowledging/after_commit.py",
         "not session.in_transaction(context.using)",
         "not session.calls_hooks(context.using)",
         f"{_MANUAL}::test_an_answer_that_is_rolled_back_leaves_its_delivery_open[ack-by Django]",
@@ -206,7 +206,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "what Django reports of no commit is read from the database",
         "the same, where the transaction is ended by SQL",
-        "service/after_commit.py",
+        "protocol/acknowledging/after_commit.py",
         "if found is not None and not found[1]:",
         "if found is not None:",
         f"{_MANUAL}::test_an_answer_that_is_rolled_back_leaves_its_delivery_open[nack-by SQL]",
@@ -222,7 +222,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a block inside a transaction without one is confirmed in the same way",
         "the same, where a later transaction is rolled back",
-        "store/session.py",
+        "store/connection/session.py",
         "connection.in_atomic_block and connection.commit_on_exit",
         "connection.in_atomic_block",
         f"{_MANUAL}::test_one_answer_is_committed_and_the_next_is_rolled_back[atomic]",
@@ -230,7 +230,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "who finds out that an ack was committed unheard takes note of it",
         "a strict key stands still until the delivery's time is over, though its message is done",
-        "service/atomically.py",
+        "protocol/acknowledging/transactional.py",
         "        answering.note_unheard(deliveries)\n",
         "",
         "features/atomic/test_by_hand.py"
@@ -239,7 +239,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a connection that is lost behind a COMMIT is not taken for an open transaction",
         "no poll works any more, and leases stay until they run out",
-        "service/atomically.py",
+        "protocol/acknowledging/transactional.py",
         "session.ended_whole(using), ",
         "",
         "features/atomic/test_by_hand.py::test_a_connection_that_is_lost_after_the_commit",

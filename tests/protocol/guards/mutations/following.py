@@ -17,7 +17,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "nothing is delivered to a group that reads the log by itself",
         "its workers' watermarks let messages be deleted that it has not read",
-        "service/membership.py",
+        "protocol/membership.py",
         "        if registration.reads_log:\n",
         "        if registration is None:\n",
         f"{_FOLLOWING}::test_workers_cannot_consume_for_it",
@@ -25,7 +25,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a group that workers consume for does not begin to read the log by itself",
         "it is at its start, far behind its watermarks, and reads what is deleted meanwhile",
-        "service/following.py",
+        "spark/database/following.py",
         "    if alive or offsets.was_delivered_to(cursor, group, topic):\n",
         "    if alive:\n",
         f"{_FOLLOWING}::test_a_group_of_workers_is_refused",
@@ -33,7 +33,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a group begins to read the log by itself in a new life",
         "a worker that has just joined it claims, and moves watermarks, until it looks at its group again",
-        "service/following.py",
+        "spark/database/following.py",
         "    if found:\n        offsets.unregister(cursor, group, topic, members_stay=True)\n",
         "    if found:\n"
         '        cursor.execute("UPDATE queue_offsets SET scan_offset = -1 WHERE id = %s", [found.life])\n'
@@ -43,7 +43,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "who begins to read anew is the group's reader still",
         "two read for it: the one ahead lets messages be deleted that the other one is about to read",
-        "spark/follower.py",
+        "spark/reader/follower.py",
         "[self._members[topic]], list(self._members.values())",
         "[self._members[topic]], []",
         f"{_GOING_ON}::test_who_was_replaced_does_not_begin_anew",
@@ -51,7 +51,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "one reads the log for a group at a time",
         "the one ahead lets messages be deleted that the other one is about to read",
-        "service/following.py",
+        "spark/database/following.py",
         "if key[1] != me.name}",
         "if not key}",
         f"{_FOLLOWING}::test_a_second_query_is_refused_while_the_first_lives",
@@ -77,7 +77,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a checkpoint is of its group's life",
         "what was deleted while the group was not registered is missing, and nobody is told",
-        "spark/follower.py",
+        "spark/reader/follower.py",
         "        if found is None or found.life != life:\n",
         "        if found is None:\n",
         f"{_FOLLOWING}::test_a_checkpoint_of_an_earlier_life_is_refused",
@@ -85,7 +85,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a checkpoint is not behind its group",
         "what another query let be deleted is missing, and nobody is told",
-        "spark/follower.py",
+        "spark/reader/follower.py",
         "        if found.above > above:\n",
         "        if not topic:\n",
         f"{_FOLLOWING}::test_a_query_that_fell_behind_its_group_stops",
@@ -93,7 +93,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a batch ends at what is settled",
         "a message that commits late, below a batch's end, is in no batch",
-        "spark/query.py",
+        "spark/reader/query.py",
         "        settler.advance()\n",
         "        settler.advance()\n        return settler._noted.offset\n",
         f"{_FOLLOWING}::test_a_batch_does_not_pass_what_may_still_commit",
@@ -101,7 +101,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a group that begins to read the log locks the topic",
         "a collection that has looked at the groups deletes what the new one was just promised",
-        "service/following.py",
+        "spark/database/following.py",
         "    known = max(offsets.lock_topic(using, cursor, topic), settled)\n"
         "    offsets.raise_settled(cursor, topic, known)\n",
         "    known = max(offsets.settled(using, topic), settled)\n",
@@ -110,7 +110,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a group begins to read no higher than what is settled",
         "a message that commits late, below its start, is not read, and deleted",
-        "service/following.py",
+        "spark/database/following.py",
         "    start = min(above, known)\n",
         "    start = above\n",
         f"{_FOLLOWING}::test_no_start_lies_above_what_is_settled",
@@ -118,7 +118,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "who becomes the reader of a group locks the topic",
         "two see that nobody reads for it, and both do",
-        "service/following.py",
+        "spark/database/following.py",
         "            offsets.lock_topic(using, cursor, topic)\n        for me in held:",
         "            assert topic\n        for me in held:",
         f"{_RACES}::test_two_become_the_reader_at_once",
@@ -134,7 +134,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a process that reads for a group leaves it for itself",
         "one that ends slowly leaves for its successor, from the same checkpoint, and a third is let in beside that",
-        "spark/follower.py",
+        "spark/reader/follower.py",
         "Holder(self.group, topic, name, self._incarnation)",
         "Holder(self.group, topic, name, begun.query)",
         f"{_ONE}::test_a_process_that_ends_leaves_its_successor_alone",
@@ -143,7 +143,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "who joins a topic more is the reader of the others still",
         "a process that stood still takes one topic from its successor, which has taken the others from it: both end",
-        "spark/follower.py",
+        "spark/reader/follower.py",
         "        held = list(self._members.values())\n",
         "        held: list[Holder] = []\n",
         f"{_ONE}::test_a_process_that_is_back_joins_no_new_topic_in_place_of_its_successor",
@@ -151,7 +151,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "who is behind its group takes nobody's place",
         "a process that stood still ends its successor, which is ahead, and then itself, for it is behind",
-        "spark/follower.py",
+        "spark/reader/follower.py",
         "using=using, before=before)",
         "using=using)",
         f"{_ONE}::test_a_process_that_is_back_behind_its_successor_leaves_it_alone",
@@ -159,7 +159,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "of two processes of one checkpoint the one that was made later reads",
         "a process that stood still ends its successor in its first batch, and Spark ends it itself",
-        "spark/follower.py",
+        "spark/reader/follower.py",
         "                following.check_newest(me, birth.is_before, using=using)\n",
         "                pass\n",
         f"{_ONE}::test_a_process_that_is_back_in_its_successor_s_first_batch_leaves_it_alone[true]",
@@ -168,7 +168,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a query joins its topics all or none",
         "of two processes that are started at once each takes a topic from the other, and both end",
-        "service/following.py",
+        "spark/database/following.py",
         "    _wait_for_silence(new[0].group, lambda: session.run(using, work))\n",
         "    every = tuple(new)\n"
         "    for new in ([me] for me in every):\n"
@@ -178,7 +178,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a reader that was silent and replaced is the reader no more",
         "it comes back and lets messages be deleted that the one in its place is about to read",
-        "service/following.py",
+        "spark/database/following.py",
         "                heartbeats.forget_silent(cursor, me)\n",
         "",
         f"{_ONE}::test_a_reader_that_was_replaced_moves_nothing",
@@ -187,7 +187,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a start is moved by the group's reader",
         "one that was silent and replaced lets messages be deleted that the other is about to read",
-        "service/following.py",
+        "spark/database/following.py",
         "        if me is not None:\n            check_reader(me, using=using)\n",
         "",
         f"{_ONE}::test_a_reader_that_was_replaced_moves_nothing",
@@ -195,7 +195,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "no group is done with more than was ever settled",
         "in a database that was set back new messages count as settled before they are stored, and come to no group",
-        "service/following.py",
+        "spark/database/following.py",
         "        if to > known:\n",
         "        offsets.raise_settled(cursor, topic, to)\n        if to < 0:\n",
         f"{_ONE}::test_a_query_of_a_database_that_was_set_back_settles_nothing[False]",
@@ -207,7 +207,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a batch of a group ends at what all know to be settled",
         "its checkpoint is above that when it is started again, and is taken for one of a database that was set back",
-        "spark/query.py",
+        "spark/reader/query.py",
         "        return settler.told if self._follower else settler.settled\n",
         "        return settler.settled\n",
         f"{_ONE}::test_a_batch_ends_at_what_all_know_to_be_settled[False]",
@@ -215,7 +215,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a query that ends by itself ends at what all know to be settled",
         "its last batch is not done, and it is taken for one of a database that was set back when it is started again",
-        "spark/settling.py",
+        "spark/reader/settling.py",
         "settler.told if told else settler.settled",
         "settler.settled",
         f"{_ONE}::test_a_batch_ends_at_what_all_know_to_be_settled[True]",
@@ -223,7 +223,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a group begins to read the log of all its topics, or of none",
         "a start that is refused has taken a group from its workers, or holds back deletion for ever",
-        "service/following.py",
+        "spark/database/following.py",
         "    return session.run(using, work)\n\n\ndef _follow(",
         "    return {\n"
         "        topic: session.run(using, lambda cursor: _follow(using, cursor, topic, group, *known))\n"
@@ -235,7 +235,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "who runs a batch again becomes the group's reader first",
         "another reads for the group meanwhile, and lets be deleted what the batch is made of",
-        "spark/query.py",
+        "spark/reader/query.py",
         "        follower.resume(using, batch)\n",
         "",
         f"{_ONE}::test_who_runs_a_batch_again_is_the_reader",
@@ -243,7 +243,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "nothing above a batch's beginning was deleted when its rows had been counted",
         "what was deleted meanwhile is missing, and no task can know",
-        "spark/query.py",
+        "spark/reader/query.py",
         "            follower.check(using, topic, batch)\n",
         "            follower.lives\n",
         f"{_ONE}::test_what_is_deleted_while_a_batch_is_planned_is_told",
@@ -252,7 +252,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a topic that is read no more is not read for its group",
         "its log is kept for ever: who unsubscribes the group ends the query, or has it registered again",
-        "spark/follower.py",
+        "spark/reader/follower.py",
         "for topic in told.next if self.options.reads(topic)]\n",
         "for topic in told.next]\n",
         f"{_LET_GO}::test_a_topic_that_is_read_no_more_is_let_go[false]",
@@ -261,7 +261,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a batch that was planned is read whole, also of a topic that is read no more",
         "who reads that topic again goes on behind the batch, of which nobody has read it",
-        "spark/query.py",
+        "spark/reader/query.py",
         "or (above < upto and follower.holds(using, topic, batch))\n",
         "\n",
         f"{_LET_GO}::test_a_batch_that_was_planned_is_whole",
@@ -269,7 +269,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a planner that is told to end lets go of its locks first",
         "it waits for a lock of its own, for minutes, and all that changes the topic waits for it",
-        "spark/query.py",
+        "spark/reader/query.py",
         "        self._line.close()\n",
         "",
         "spark/test_planner_signals.py::"
@@ -278,7 +278,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "where a batch begins all is done",
         "the last batch of a stream is kept in the log until another one comes, perhaps for ever",
-        "spark/query.py",
+        "spark/reader/query.py",
         "        self.done(begun)\n        if (wait",
         "        if (wait",
         f"{_FOLLOWING}::test_what_a_batch_begins_with_is_done",
@@ -286,7 +286,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a group follows its checkpoint through a batch that another process has planned",
         "what was done is kept in the log until the query looks for the next batch, perhaps for ever",
-        "spark/query.py",
+        "spark/reader/query.py",
         "            self._follower.planned(ended)\n",
         "            self._follower.lives\n",
         f"{_CHECKPOINT}::test_a_batch_that_is_run_again_is_done_when_it_is_durable[stopped]",
@@ -294,7 +294,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a group follows its own query's checkpoint",
         "it is done with what another query has read",
-        "spark/checkpoint.py",
+        "spark/reader/checkpoint.py",
         '                if found.get("query") == query and "topics" in found:\n',
         '                if "topics" in found:\n',
         f"{_CHECKPOINT}::test_another_query_s_checkpoint_moves_nobody",
@@ -302,7 +302,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "of a checkpoint what is committed counts",
         "a batch that was planned when its query was killed is deleted before it was read",
-        "spark/checkpoint.py",
+        "spark/reader/checkpoint.py",
         'self._files.names("commits")',
         'self._files.names("offsets")',
         f"{_CHECKPOINT}::test_a_batch_that_is_planned_and_not_durable_is_not_done",
@@ -311,7 +311,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a checkpoint moves a group in the life that it was read in",
         "a group that was reset, or registered anew, is done with what nobody has read for it",
-        "spark/follower.py",
+        "spark/reader/follower.py",
         "found.lives[topic], found.above(topic)",
         "self._places[topic].life, found.above(topic)",
         f"{_CHECKPOINT}::test_a_group_that_was_changed_by_hand_is_not_moved_by_a_checkpoint",
@@ -319,7 +319,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a page has as many lines as rows",
         "messages at the end of a page that the server cut off are not read, and nobody is told",
-        "spark/batches.py",
+        "spark/reader/batches.py",
         "        if table.num_rows != block.rows:\n",
         "        if table.num_rows < 0:\n",
         f"{_PAGES}::test_a_block_without_its_last_lines_is_noticed",
@@ -327,7 +327,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a payload in a line is as long as it is stored",
         "one that holds what stands between values, or for null, is read as something else",
-        "spark/batches.py",
+        "spark/reader/batches.py",
         "    if not pc.all(pc.equal(found, lengths), min_count=0).as_py():\n",
         "    if len(found) < len(lengths):\n",
         rf"{_PAGES}::test_each_odd_payload_is_told_or_noticed[b'\\x1e']",
@@ -335,7 +335,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "payloads that are joined are as long together as they are stored",
         "those at the end of a page that the server cut off are read as whatever lies behind it in memory",
-        "spark/batches.py",
+        "spark/reader/batches.py",
         "    if ends[-1].as_py() != len(joined):\n",
         "    if ends[-1].as_py() < 0:\n",
         f"{_PAGES}::test_a_block_without_its_last_payloads_is_noticed",

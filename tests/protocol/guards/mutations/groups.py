@@ -36,7 +36,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a group without a watermark is at its start",
         "a group that never ran loses what the others are done with",
-        "service/collecting.py",
+        "protocol/retention/garbage_collection.py",
         "starts[group]) for group in waiting):",
         "starts[group]) for group in waiting if (partition, group) in marks):",
         f"{_REGISTRATION}::test_a_registered_group_that_is_down_gets_everything",
@@ -44,7 +44,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a topic without a group forgets nothing",
         "what is published before the first group comes is lost",
-        "service/collecting.py",
+        "protocol/retention/garbage_collection.py",
         "settled, PAGE) if groups.starts else []",
         "settled, PAGE)",
         f"{_REGISTRATION}::test_unsubscribing_the_last_group_keeps_what_is_left",
@@ -52,7 +52,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "deletion follows the watermarks",
         "what a group is not done with is deleted",
-        "service/collecting.py",
+        "protocol/retention/garbage_collection.py",
         "offset <= max(marks.get((partition, group), 0), starts[group])",
         "offset <= max(marks.get((partition, group), 0), starts[group], rows[-1][0])",
         f"{_RETENTION}::test_what_is_not_done_is_kept_however_old",
@@ -60,7 +60,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "deletion waits for the retention",
         "what is to be kept for others, or for a repeated id, is deleted when it is done",
-        "service/collecting.py",
+        "protocol/retention/garbage_collection.py",
         "old = set(garbage.old_enough(cursor, [o for _, o in done], retention)) if done else set()",
         "old = {o for _, o in done if retention >= 0}",
         f"{_RETENTION}::test_what_is_done_is_kept_for_the_retention",
@@ -68,7 +68,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "dead letters are no garbage",
         "a dead letter goes when its first reader is done with it",
-        "service/collecting.py",
+        "protocol/retention/garbage_collection.py",
         "        if is_kept(self.topic):\n",
         "        if not self.topic:\n",
         f"{_RETENTION}::test_dead_letters_are_no_garbage",
@@ -84,7 +84,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a page of deletion is one transaction",
         "the topic's lock is gone when it deletes; what it deletes of a message may be half of it",
-        "service/collecting.py",
+        "protocol/retention/garbage_collection.py",
         "more = session.run(self.using, work)",
         "more = session.single(self.using, work)",
         "protocol/guards/test_held_locks.py::test_deletion_holds_the_topic",
@@ -109,7 +109,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "an unsubscribe that ends late looks again",
         "it deletes the state of those who have subscribed again: they get everything twice",
-        "service/removing.py",
+        "protocol/retention/removing.py",
         "            if not removal.lock(cursor, self.group, self.topic, wait=wait):\n                return None\n",
         "            removal.lock(cursor, self.group, self.topic, wait=wait)\n",
         f"{_RACES}::test_an_unsubscribe_that_ends_late_takes_nothing_from_those_who_came_again",
@@ -125,7 +125,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "state is kept until the watermark covers it",
         "what was done is delivered again by the next owner, or at the next look",
-        "service/watermarks.py",
+        "protocol/watermarks.py",
         "        look = session.run(context.using, work)\n",
         "        session.execute(\n"
         "            context.using,\n"
@@ -139,7 +139,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a watermark is moved by the owner alone",
         "a former owner writes down what it remembers of an earlier life: the new one's messages are lost",
-        "service/watermarks.py",
+        "protocol/watermarks.py",
         "mine = leases.lock_mine(cursor, context.me, context.life, names)",
         "mine = leases.Mine(set(names), set())",
         f"{_LIVES}::test_before_it_has_noticed_a_worker_of_an_earlier_life_can_do_nothing",
@@ -147,7 +147,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a watermark is moved in one transaction",
         "the lease is stolen, or the group unsubscribed, between the look and the move",
-        "service/watermarks.py",
+        "protocol/watermarks.py",
         "look = session.run(context.using, work)",
         "look = session.single(context.using, work)",
         "protocol/guards/test_held_locks.py::test_a_moving_watermark_holds_its_lease",
@@ -165,12 +165,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         "after subscribing again, a worker skips what it had done in the earlier life",
         (
             Edit(
-                "service/membership.py",
+                "protocol/membership.py",
                 "if context.life and registration.life != context.life:",
                 "if not registration.life:",
             ),
             Edit(
-                "service/membership.py",
+                "protocol/membership.py",
                 "self.context.drop([name for name in names if name in self.context.partitions])",
                 "self.context.drop([])",
             ),
@@ -180,7 +180,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a dead letter's id names the group",
         "of two groups that give up a message one has its dead letter, the other's is lost",
-        "store/dead.py",
+        "store/dead_letter_copies.py",
         'f"{offset}:{group}"',
         'f"{offset}"',
         f"{_LETTERS}::test_two_groups_that_fail_one_message_make_two_dead_letters",
@@ -188,7 +188,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a dead letter's id names the offset",
         "an id that is used again, and fails again, has no second letter",
-        "store/dead.py",
+        "store/dead_letter_copies.py",
         'f"{offset}:{group}"',
         'f"{original_id[:99]}:{group}"',
         f"{_LETTERS}::test_an_id_used_again_loses_no_letter",
@@ -196,7 +196,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a dead letter and being done are one transaction",
         "a worker that dies between them leaves a message done and in no dead-letter topic",
-        "service/answering.py",
+        "protocol/acknowledging/single.py",
         "        if not session.run(self.context.using, work):\n",
         "        if not session.single(self.context.using, work):\n",
         "protocol/guards/test_held_locks.py::test_a_dead_letter_and_being_done_are_committed_together",
@@ -214,7 +214,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a worker goes on with any of several removals that are not finished",
         "one that cannot go on stops all others of the database",
-        "service/removing.py",
+        "protocol/retention/removing.py",
         "random.choice(groups)",
         "groups[0]",
         "features/groups/test_removal.py::test_a_removal_that_cannot_go_on_hinders_no_other[a]",

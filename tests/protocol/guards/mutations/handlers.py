@@ -12,7 +12,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "one batch of a partition at a time",
         "later messages of a key are handled beside earlier ones, or before them",
-        "service/claiming.py",
+        "protocol/claiming.py",
         "or partition.leaving or partition.in_flight:",
         "or partition.leaving:",
         f"{_BATCHES}::test_as_many_batches_at_once_as_there_are_threads_keys_and_leave[3-None-3]",
@@ -20,7 +20,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a batch is marked as handed over, whole",
         "a batch that kills its worker uses an attempt of its first message only",
-        "service/claiming.py",
+        "protocol/claiming.py",
         "handed = offsets if options.batch else offsets[:start_now]",
         "handed = offsets[:start_now]",
         f"{_BATCHES}::test_all_fail_with_what_was_raised_and_come_again_together",
@@ -28,7 +28,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "of an atomic batch that failed in part the others come again",
         "they are done, and their effects were rolled back",
-        "workers/calling.py",
+        "workers/executor.py",
         "dict.fromkeys(given, AGAIN if handler.atomic else ACK)",
         "dict.fromkeys(given, ACK)",
         "features/batch/test_atomic.py::test_of_a_batch_that_fails_in_part_all_is_rolled_back",
@@ -36,7 +36,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "what a batch is put back for is a compare-and-set for each",
         "a worker takes a message for waiting that another has in hand",
-        "service/together.py",
+        "protocol/acknowledging/many.py",
         "{ticket for ticket in tickets if there.get(ticket) != (False, False, failures[ticket])}",
         "{ticket for ticket in tickets if not there}",
         "features/batch/test_fencing.py::test_those_that_are_ours_are_put_back_and_the_others_told[nack]",
@@ -44,7 +44,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "an atomic handler that is overdue does not ack",
         "it takes effect though its attempt counts as failed",
-        "service/atomically.py",
+        "protocol/acknowledging/transactional.py",
         "for delivery in deliveries if delivery.hold.overdue]",
         "for delivery in deliveries if delivery.hold.overdue and delivery.hold.lost]",
         f"{_HANGING}::test_an_atomic_handler_that_holds_its_delivery_locked_does_not_hold_up_its_worker",
@@ -52,7 +52,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "who fails a handler that hangs waits for none of its locks",
         "its worker stands still with it, and loses all its leases",
-        "workers/answers.py",
+        "workers/completer.py",
         "        if alike[0].overdue or self._engine_of[answering].careful:\n",
         "        if self._engine_of[answering].careful:\n",
         f"{_HANGING}::test_a_handler_with_open_transactions_of_its_own",
@@ -76,7 +76,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "the handler that has used least time comes first",
         "a handler with slow calls takes the threads of all others",
-        "policy/turns.py",
+        "workers/turns.py",
         "return int(spent / self._turn)",
         "return 0",
         f"{_TURNS}::test_a_quick_and_a_slow_handler_use_the_same_time",
@@ -85,7 +85,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a handler that uses less than its share saves up one turn at most",
         "it takes all threads when it gets more work, until it has caught up with hours",
-        "policy/turns.py",
+        "workers/turns.py",
         "self._level - self._turn - self._account(key).used - runs",
         "-self._account(key).used - runs",
         f"{_TURNS}::test_a_handler_that_could_not_use_its_share_has_saved_up_no_more_than_a_turn",

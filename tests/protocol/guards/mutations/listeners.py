@@ -10,7 +10,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "what is published is told after its commit",
         "receivers act on a message that is rolled back then, and that nobody will ever see",
-        "service/telling.py",
+        "protocol/events.py",
         "transaction.on_commit(send, using=using, robust=True)",
         "send()",
         f"{_BY_HAND}::test_a_publish_is_told_after_its_commit_and_never_when_it_is_rolled_back",
@@ -18,7 +18,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "an answer is told once",
         "an atomic handler's ack, which two take note of, is counted twice by who listens",
-        "service/answering.py",
+        "protocol/acknowledging/single.py",
         "news = [d for d in deliveries if not d.hold.answer]",
         "news = list(deliveries)",
         f"{_WORKERS}::test_an_atomic_handlers_ack_is_told_once_and_after_its_commit",
@@ -26,7 +26,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "receivers of a poll wait until its locks are released",
         "one that hangs keeps all threads of its subscription from acking and polling; the leases run out",
-        "service/telling.py",
+        "protocol/events.py",
         "self._mine.append(event)",
         "event.send()",
         f"{_BY_HAND}::test_receivers_of_a_poll_run_with_no_lock_and_no_transaction[lease_won]",
@@ -42,7 +42,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "what waits for slow receivers is bounded",
         "behind a receiver that hangs, events fill the worker's memory until it is killed",
-        "workers/announcer.py",
+        "workers/signal_dispatcher.py",
         "len(self._events) < SIZE",
         "len(self._events) >= 0",
         f"{_WORKERS}::test_more_events_than_there_is_room_for_are_dropped_and_counted",

@@ -12,7 +12,7 @@ _REMOVAL = "features/groups/test_removal.py"
 _TARGETS = "features/publish/test_targets.py"
 
 _CLAIMS_OTHERS = Edit(
-    "store/state.py",
+    "store/delivery_state.py",
     "AND m.consumer_group IN ('', %s)\"\n        \" ON DUP",
     "AND (m.consumer_group = '' OR %s <> '')\"\n        \" ON DUP",
 )
@@ -22,7 +22,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a dead letter has the mask of the topic that its row names",
         "after DLQ_SUFFIX has changed, everybody sees what the mask hides",
-        "admin/masking.py",
+        "admin/messages/masking.py",
         "for topic in (message.original_topic, message.topic) if topic",
         "for topic in (message.topic,) if topic",
         "admin/test_letters_masked.py::"
@@ -31,7 +31,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "an atomic handler's ack is in its transaction",
         "a worker that dies between the two runs the handler again, and its effects are there twice",
-        "service/atomically.py",
+        "protocol/acknowledging/transactional.py",
         "acked = answering.ack(deliveries, whole=True)",
         "acked = True",
         f"{_ATOMIC}::test_no_commit_of_its_own_for_the_ack",
@@ -39,7 +39,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "an atomic handler's transaction is one from its beginning to its end",
         "after a deadlock that the handler keeps to itself, or a COMMIT of its own, half of it goes with the ack",
-        "service/atomically.py",
+        "protocol/acknowledging/transactional.py",
         "with _still_there(), transaction.atomic(using=using):",
         "with _still_there():",
         f"{_ATOMIC}::test_a_deadlock_that_the_handler_keeps_to_itself",
@@ -47,7 +47,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a database error in a verb breaks the caller's transaction",
         "after a deadlock that the caller swallows, earlier publishes are gone, and later writes are committed",
-        "store/session.py",
+        "store/connection/session.py",
         "            if joined and locks:",
         "            if joined and locks and not error:",
         "features/publish/test_broken_transactions.py"
@@ -58,7 +58,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a connection whose charset cannot spell every key is refused",
         "messages of a key that a worker's connection cannot spell are never delivered to it",
-        "store/session.py",
+        "store/connection/session.py",
         "        if name != CHARSET:",
         "        if name is None:",
         "features/publish/test_charset.py::test_nothing_is_published[utf8]",
@@ -67,7 +67,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "an atomic handler writes to the queue's database alone",
         "what it writes elsewhere stays when the rest is rolled back, and is written again",
-        "service/atomically.py",
+        "protocol/acknowledging/transactional.py",
         'if writes(text, mysql=context["connection"].vendor == "mysql"):',
         "if writes(text, mysql=True) and not sql:",
         f"{_ATOMIC}::test_a_write_to_another_database_is_refused_before_it_is_made",
@@ -75,7 +75,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "an atomic handler's transaction can be committed",
         "what failed in a block of the handler's is rolled back with all that it wrote, and acked",
-        "service/atomically.py",
+        "protocol/acknowledging/transactional.py",
         "if transaction.get_rollback(using=using):",
         "if transaction.get_rollback(using=using) is None:",
         "features/atomic/test_by_hand.py::test_a_block_whose_transaction_can_only_be_rolled_back",
@@ -83,7 +83,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "an atomic handler's ack is known once it is committed",
         "a hook of the handler's that fails after the commit counts as a failed attempt of what is done",
-        "service/atomically.py",
+        "protocol/acknowledging/transactional.py",
         "answering.note_ack(deliveries) if acked else None",
         "None",
         f"{_ATOMIC}::test_a_hook_that_fails_after_the_commit_changes_nothing",
@@ -107,7 +107,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a run in steps ends with the letters that were shown",
         "a message that fails at once goes round and round, and the operator's run never ends",
-        "service/mending.py",
+        "browse/bulk_redrive.py",
         "(above, min(up_to, END - 1) + 1)",
         "(above, END)",
         "admin/test_letters_back.py::test_what_fails_again_meanwhile_makes_no_endless_loop",
@@ -115,7 +115,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "an edited letter is the one that was seen",
         "what somebody else has changed meanwhile is overwritten with what was made of the old one",
-        "service/mending.py",
+        "browse/bulk_redrive.py",
         "super().wanted(letter) and fingerprint(letter) == self.seen",
         "super().wanted(letter)",
         "admin/test_letters_edit.py::test_what_changes_between_the_look_and_the_lock",
@@ -131,7 +131,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "redrive locks those registrations",
         "the group goes between the question and the sending",
-        "store/letters.py",
+        "store/dead_letters.py",
         '        " LOCK IN SHARE MODE",\n',
         '        "",\n',
         f"{_BY_HAND}::test_redrive_holds_the_registrations_that_it_needs",
@@ -147,7 +147,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "what goes back goes through the gate",
         "one whose transaction commits late lies below the watermark, and is lost with its letter",
-        "store/letters.py",
+        "store/dead_letters.py",
         "gate, gate_params = locking_topic(topic)",
         'gate, gate_params = "%s", [topic]',
         "protocol/guards/test_gate.py::test_what_is_redriven_holds_a_slot_until_its_transaction_ends",
@@ -179,7 +179,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "reset keeps the pause",
         "a group that stands still for a reason goes on because it was moved",
-        "service/positions.py",
+        "service/group_positions.py",
         "start, paused=paused, resetting=rest)",
         "start, paused=False, resetting=rest)",
         f"{_POSITIONS}::test_a_reset_keeps_the_pause",
@@ -187,7 +187,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a reset registers the group in the transaction that unregisters it",
         "the group is not registered for a moment, or for ever if its operator's process dies",
-        "service/positions.py",
+        "service/group_positions.py",
         "start, rest = session.run(alias, work)",
         "start, rest = session.single(alias, work)",
         f"{_BY_HAND}::test_a_reset_is_one_transaction",
@@ -195,7 +195,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "reset locks the topic first",
         "it and a collection each wait for what the other has locked, and one of them is rolled back",
-        "service/positions.py",
+        "service/group_positions.py",
         "settled = max(offsets.lock_topic(alias, cursor, topic), known)",
         "settled = max(offsets.settled(alias, topic), known)",
         f"{_BY_HAND}::test_a_reset_holds_the_topic",
@@ -205,12 +205,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a group that was unsubscribed for good holds back deletion for ever",
         (
             Edit(
-                "service/positions.py",
+                "service/group_positions.py",
                 "if not offsets.is_registered(cursor, group, topic):",
                 "if offsets.is_registered(cursor, group, topic) is None:",
             ),
             Edit(
-                "service/positions.py",
+                "service/group_positions.py",
                 "paused = _registration(alias, topic, group).paused",
                 "paused = getattr(offsets.registration(alias, group, topic), 'paused', False)",
             ),
@@ -220,7 +220,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "reset begins at or below what is settled",
         "a message that commits late, below the new place, is never delivered",
-        "service/positions.py",
+        "service/group_positions.py",
         "start = min(above, settled)",
         "start = above",
         f"{_POSITIONS}::test_forward_and_back",
@@ -228,7 +228,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "reset forgets what the group has done",
         "what is to be replayed counts as done, and does not come",
-        "service/positions.py",
+        "service/group_positions.py",
         "rest = removing.begin(cursor, topic, group)",
         "rest = not removing",
         f"{_POSITIONS}::test_to_the_earliest",
@@ -244,7 +244,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "each piece of a removal begins behind the one before",
         "the server goes through what was deleted, once more with each piece: the time grows with the square",
-        "service/removing.py",
+        "protocol/retention/removing.py",
         "        self._reached = reached or self._reached\n",
         "",
         f"{_REMOVAL}::test_each_piece_begins_behind_the_one_before",
@@ -260,7 +260,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "deletion takes no notice of positions that are being removed",
         "what is to be delivered again is deleted before",
-        "service/collecting.py",
+        "protocol/retention/garbage_collection.py",
         "if place[1] not in groups.resetting",
         "if place[1] is not groups.resetting",
         f"{_REMOVAL}::test_what_a_resetting_group_had_done_before_does_not_count_for_deletion",
@@ -268,7 +268,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "workers finish a removal",
         "a group whose operator's process died while it was reset gets nothing any more",
-        "service/collecting.py",
+        "protocol/retention/garbage_collection.py",
         "self._removal = self._removal or unfinished(self.using, self.topic)",
         "self._removal = None",
         f"{_REMOVAL}::test_workers_of_the_topic_finish_a_reset[stock]",
@@ -293,7 +293,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "reset asks who runs",
         "a group is moved under its running workers by mistake",
-        "service/positions.py",
+        "service/group_positions.py",
         "if running and not force:",
         "if running and force is None:",
         f"{_POSITIONS}::test_refused_while_its_subscribers_run_and_nothing_is_changed",
@@ -312,7 +312,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a message for one group goes to all of them",
         (
             Edit(
-                "service/engine.py",
+                "protocol/engine.py",
                 "if target and target != context.group:",
                 "if target and not context.group:",
             ),

@@ -44,7 +44,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a group is moved in the life that was shown",
         "who has looked at a preview undoes what somebody else has chosen meanwhile",
-        "service/positions.py",
+        "service/group_positions.py",
         "if life is not None and _registration(alias, topic, group).life != life:",
         "if life == 0:",
         "admin/test_resetting.py::test_what_was_shown_of_another_life_is_not_done[moved]",
@@ -52,7 +52,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a place beyond the end of the log is pointed out before a group is moved there",
         "whoever mistypes an offset sees a preview without a warning, and skips all that is open",
-        "admin/resetting.py",
+        "admin/groups/resetting.py",
         "    if _is_beyond_the_end(asked, seen):\n",
         "    if False:\n",
         "admin/test_resetting.py::test_an_offset_beyond_the_end_is_pointed_out",
@@ -100,7 +100,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "messages that are moved are in the log until that is committed",
         "state stays behind of a dead letter that is purged at that moment",
-        "service/moving.py",
+        "browse/operations.py",
         "there = garbage.lock_free(cursor, [found.offset for found, _ in batch])",
         "there = {found.offset for found, _ in batch}",
         f"{_INSPECT}/test_races.py::TestDeletion"
@@ -110,10 +110,10 @@ MUTATIONS: tuple[Mutation, ...] = (
         "what waits is not undelivered, too",
         "a message at the front is tried twice, and more are out at once than batch_size allows",
         (
-            Edit("service/partition.py", "if not known.isdisjoint(self.fresh):", "if len(known) < 0:"),
+            Edit("protocol/partition_state.py", "if not known.isdisjoint(self.fresh):", "if len(known) < 0:"),
             # Without this edit, a message in flight that is claimed twice stays in flight.
             Edit(
-                "service/claiming.py", "if flying is None or flying", "if offset or flying is None or flying"
+                "protocol/claiming.py", "if flying is None or flying", "if offset or flying is None or flying"
             ),
         ),
         (f"{_INSPECT}/test_to_front.py::test_no_more_are_out_at_once_than_before",),
@@ -121,7 +121,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "in strict order nothing goes before what was not read yet",
         "a message that was sent to the front overtakes the others of its key",
-        "service/claiming.py",
+        "protocol/claiming.py",
         "if strict and (name in context.stale_waiting or name in context.thin):",
         "if strict and name in context.stale_waiting:",
         f"{_INSPECT}/test_to_front.py::test_in_strict_order_what_was_not_read_yet_comes_first",

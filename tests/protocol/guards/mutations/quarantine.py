@@ -15,7 +15,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a suspect whose handler has ended no longer runs alone, though its answer waits",
         _STOPPED,
-        "service/dispatch.py",
+        "protocol/dispatch.py",
         "        delivery.hold.alone = False\n",
         "",
         _ENDED,
@@ -23,7 +23,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a suspect runs alone for its time, whether or not its row can note the end of it",
         _STOPPED,
-        "service/dispatch.py",
+        "protocol/dispatch.py",
         "            self.let_others_run(alone)\n            return False\n",
         "            self.let_others_run(alone)\n"
         "            alone.hold.alone = not alone.hold.answering.crowd_again(alone)\n"
@@ -34,7 +34,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "what could not be noted in a locked row is noted later",
         "the row says for ever that the message runs alone: a death of the process counts as its failure",
-        "service/dispatch.py",
+        "protocol/dispatch.py",
         "        now = time.monotonic()\n        self._note(now)\n",
         "        now = time.monotonic()\n",
         _LONG,
@@ -75,7 +75,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a suspect that was claimed is no longer waited for",
         "once it has run alone for its time, nothing else is claimed",
-        "service/claiming.py",
+        "protocol/claiming.py",
         "            if not partition.suspects:\n                context.suspected.pop(name, None)\n",
         "",
         _LONG,
@@ -83,7 +83,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "in strict order, a suspect waits for another one of its key",
         "two messages of a key are delivered at once",
-        "service/claiming.py",
+        "protocol/claiming.py",
         "context.options.strict and partition.in_flight",
         "False",
         "protocol/hostile/test_redelivery.py::"
@@ -92,7 +92,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "suspects of a paused group are not waited for",
         "no other group of the process claims until it is resumed",
-        "service/engine.py",
+        "protocol/engine.py",
         "(self.resting or self.context.paused)",
         "self.resting",
         f"{_LOCKED}::test_suspects_of_a_paused_group_stop_no_other_group",
@@ -102,7 +102,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "answers of other groups wait as long",
         (
             Edit(
-                "workers/answers.py",
+                "workers/completer.py",
                 'outcome.verdict.verb == "ack" or self._engine_of[outcome.delivery.hold.answering].resting:',
                 'outcome.verdict.verb == "ack":',
             ),

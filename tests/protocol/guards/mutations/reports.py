@@ -10,7 +10,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "the worst of all topics come first on the overview",
         "with forty topics the one with all the dead letters is on the ninth page",
-        "admin/standing.py",
+        "admin/topics/status.py",
         "rows = ranking.ordered(",
         "rows = (lambda rows, sort: rows)(",
         f"{_ADMIN}/test_overview.py::test_the_worst_of_all_topics_come_first",
@@ -18,7 +18,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "of too many topics those are looked at that look worst",
         "with a thousand topics the alarms of those late in the alphabet are not found",
-        "admin/standing.py",
+        "admin/topics/status.py",
         "for known in triage.worst_first(conf.database(), topics):",
         "for known in topics:",
         f"{_ADMIN}/test_overview.py::test_of_more_topics_than_can_be_looked_at_those_that_look_worst_are",
@@ -26,7 +26,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "the steps of rates begin at whole multiples of their length",
         "a chart has another peak each time that it is loaded",
-        "service/rates.py",
+        "stats/rates.py",
         "self.start = (now // self.step + 1 - points) * self.step",
         "self.start = now + 1 - points * self.step",
         "features/inspect/test_steps.py::test_the_steps_are_the_same_whenever_they_are_asked_for",
@@ -34,7 +34,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "what a reset has forgotten is not told as nothing",
         "the chart of a group that was reset says that it did nothing before",
-        "service/rates.py",
+        "stats/rates.py",
         "_finished_from(strata, time, kept_from), _registered_from(strata, time, registration)",
         "_finished_from(strata, time, kept_from), 0",
         "features/inspect/test_steps.py::test_what_a_reset_forgets_is_not_known",
@@ -42,7 +42,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a handler that runs far over its usual time is an alarm",
         "all handlers of a group hang, and the overview has no alarms",
-        "service/group_figures.py",
+        "stats/groups/group_figures.py",
         "work = activity(rows, self.surveyor.now, last)",
         "work = activity([], self.surveyor.now, last)",
         "features/inspect/test_activity.py::test_what_handlers_do[counted]",
@@ -50,7 +50,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "many dead letters at once are an alarm",
         "hundreds of messages are given up within minutes, and the overview has no alarms",
-        "admin/alarms.py",
+        "admin/topics/alarms.py",
         "if figures.dead_lately.value >= DEAD_LETTERS:",
         "if figures.dead_lately.value >= 1 << 40:",
         "admin/test_overview.py::test_many_dead_letters_at_once_are_an_alarm",
@@ -58,7 +58,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "what a filter skips is not told as handled",
         "the page of a message says that a handler has done it, which never saw it",
-        "store/answers.py",
+        "store/acknowledgements.py",
         "s.handed = s.message_offset NOT IN ({marks(skipped)})",
         "s.handed = s.message_offset NOT IN ({marks(skipped)}) OR 1",
         "features/inspect/test_outcomes.py::test_what_a_filter_skips",
@@ -66,7 +66,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "what waited apart from the log is not told as handled",
         "a message that was postponed for hours is shown as done",
-        "store/answers.py",
+        "store/acknowledgements.py",
         "    if is_aside:\n",
         "    if False:\n",
         "features/inspect/test_outcomes.py::test_what_waited_apart_from_the_log[postpone]",
@@ -74,7 +74,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a group that is being reset holds messages from the log's beginning",
         "holds tells of a position that no longer counts",
-        "service/holding.py",
+        "stats/retention_blockers.py",
         "done = 0 if group in groups.resetting else marks.get((row[1], group), 0)",
         "done = marks.get((row[1], group), 0)",
         "admin/test_removing.py::TestReset::test_figures_do_not_count_what_was_done_before",
@@ -82,7 +82,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a page that is full and reached the end of its time gives the next page, too",
         "messages of that time are not shown",
-        "service/inspecting.py",
+        "browse/message_search.py",
         "if look.past_its_time and not over:",
         "if look.past_its_time:",
         "features/inspect/test_messages.py::TestPages::test_pages_of_a_time_go_on_where_the_last_one_ended[False]",

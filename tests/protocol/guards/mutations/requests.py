@@ -56,7 +56,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a reply whose box is locked waits for who has it",
         "an answer is lost where another's, given first, is rolled back",
-        "service/replying.py",
+        "protocol/acknowledging/replying.py",
         "found.failures is None and found.left_ms > 0",
         "found.failures is None and found.left_ms > 1 << 40",
         f"{_FIRST}::test_two_groups_at_once_the_second_waits_until_the_first_has_ended[False]",
@@ -64,7 +64,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "who waits with a reply looks at what is committed now",
         "in a transaction that has read before, it stands still until the deadline, for a box that is gone",
-        "service/replying.py",
+        "protocol/acknowledging/replying.py",
         "    with committed_now(using) as now:\n",
         "    with committed_now(using) as now:\n        now = using\n",
         f"{_SNAPSHOTS}::test_a_second_group_s_reply_is_none_at_once",
@@ -72,7 +72,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a second reply in the same transaction is none at once",
         "at REPEATABLE READ it stands still until the deadline, for a box that it has filled itself",
-        "service/replying.py",
+        "protocol/acknowledging/replying.py",
         "if found is not None and found.failures is not None:",
         "if found is not None and found.failures == -1:",
         f"{_SNAPSHOTS}::test_a_second_reply_in_the_same_transaction_is_none_at_once",
@@ -96,7 +96,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a dead letter tells a requester only that no group can reply",
         "one group's failure takes the answer away that another would have given",
-        "service/replying.py",
+        "protocol/acknowledging/replying.py",
         "if box is None or not replies.is_last_hope(cursor, offset, group):",
         "if box is None:",
         f"{_FAILED}::test_another_group_may_still_reply",
@@ -121,7 +121,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a sweep lets some time pass after the deadline",
         "an answer that came just in time is deleted before its requester looks",
-        "service/leftovers.py",
+        "protocol/retention/expired_replies.py",
         "LINGER_MS = 60_000",
         "LINGER_MS = 0",
         f"{_LATE}::test_what_was_replied_in_time_is_got_also_after_the_deadline",
@@ -129,7 +129,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "workers sweep up after requesters that died",
         "the boxes of the dead stay for ever",
-        "service/collecting.py",
+        "protocol/retention/garbage_collection.py",
         "        if replies:",
         "        if replies is None:",
         f"{_LATE}::test_a_requester_that_is_killed_leaves_a_box_that_workers_sweep",

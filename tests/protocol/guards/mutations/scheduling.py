@@ -14,7 +14,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "promotion goes through the gate",
         "promoted messages that commit late are below the watermark, and lost",
-        "store/due.py",
+        "store/scheduling/due.py",
         "gate, gate_params = locking_topic(topic)",
         'gate, gate_params = "%s", [topic]',
         f"{_PROMOTION}::test_a_promotion_goes_through_the_gate_before_it_gets_an_offset",
@@ -22,7 +22,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "one worker promotes at a time",
         "two workers promote one key's messages side by side: who commits first, not whose time comes first, is first",
-        "service/promoting.py",
+        "protocol/promoting.py",
         "if not due.lock_promotion(cursor, self.topic):",
         "if False:",
         f"{_PROMOTION}::test_while_one_worker_promotes_another_does_not_wait",
@@ -30,7 +30,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "what is being changed is not due",
         "a worker waits for whoever cancels, moves or replaces a message, for as long as his transaction is open",
-        "store/due.py",
+        "store/scheduling/due.py",
         'LIMIT {limit:d}"\n        " FOR UPDATE SKIP LOCKED"',
         'LIMIT {limit:d}"\n        " FOR UPDATE"',
         f"{_BY_ID}::test_changed_first_it_is_not_due[cancel]",
@@ -38,7 +38,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "an id that is not scheduled is looked for without locks",
         "at REPEATABLE READ, cancelling an unknown id stops publishers of other topics until the transaction ends",
-        "store/schedule.py",
+        "store/scheduling/schedule.py",
         "        if now == using:\n",
         "        if now:\n",
         f"{_HELD}::test_an_unknown_id_holds_up_nobody[cancel-with neighbours]",
@@ -48,7 +48,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "what the transaction scheduled itself is found",
         "at REPEATABLE READ, a message that the same transaction has scheduled cannot be cancelled",
-        "store/schedule.py",
+        "store/scheduling/schedule.py",
         'level="READ UNCOMMITTED"',
         'level="READ COMMITTED"',
         f"{_HELD}::test_what_the_transaction_scheduled_itself_is_found[cancel]",
@@ -64,7 +64,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "an id that is about to be published waits for the decision",
         "a worker waits for the publisher, for as long as his transaction is open",
-        "service/promoting.py",
+        "protocol/promoting.py",
         'level="READ UNCOMMITTED",',
         'level="READ COMMITTED",',
         f"{_PROMOTION}::test_an_id_that_somebody_is_publishing_waits_until_that_is_decided",
@@ -72,7 +72,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "an id that is not certainly in the log is not dropped",
         "the publisher rolls back, and neither his message nor the scheduled one comes",
-        "service/promoting.py",
+        "protocol/promoting.py",
         "sure = garbage.lock_free(cursor, sorted(set(stored.values()))) if stored else set()",
         "sure = set(stored.values())",
         f"{_PROMOTION}::test_an_id_that_somebody_is_publishing_waits_until_that_is_decided",
@@ -80,7 +80,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "what is promoted is locked by its id, too",
         "who cancels a message that falls due at that moment has his transaction rolled back by a deadlock",
-        "service/promoting.py",
+        "protocol/promoting.py",
         "free = garbage.lock_free(cursor, [row.offset for row in rows]) if rows else set()",
         "free = {row.offset for row in rows}",
         f"{_RACES}::test_changed_between_two_statements_it_is_told_that_it_comes_too_late[cancel]",
@@ -88,7 +88,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "an id that is published between two statements is looked up again",
         "the promotion fails, and its worker ends",
-        "service/promoting.py",
+        "protocol/promoting.py",
         "if code == DUPLICATE_ENTRY and not session.in_transaction(self.using):",
         "if False:",
         f"{_RACES}::test_an_id_that_is_published_between_two_statements_is_dropped",
@@ -96,7 +96,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "what was set aside comes if the log has forgotten it",
         "a message that waits for a retry is lost when its group begins anew",
-        "service/promoting.py",
+        "protocol/promoting.py",
         "row.before in there or row.before <= lives[row.group][1]",
         "True",
         f"{_RACES}::test_what_was_set_aside_comes_after_a_reset_if_the_log_has_forgotten_it",
@@ -112,7 +112,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "what was set aside belongs to its registration",
         "after a reset a message comes twice: from the log, and when its retry falls due",
-        "service/promoting.py",
+        "protocol/promoting.py",
         "row.life != lives[row.group][0]",
         "False",
         f"{_ASIDE}::test_reset_forgets_what_was_set_aside_before",
@@ -120,7 +120,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a long postponement leaves another token behind",
         "an ack of the same delivery, from another thread, is taken for it",
-        "service/aside.py",
+        "protocol/acknowledging/parked_retries.py",
         "token = new_token() if error is None else None",
         "token = None",
         f"{_ASIDE}::test_a_commit_that_was_not_heard_of_sets_aside_once[postpone]",
@@ -128,7 +128,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "in strict order nothing is set aside",
         "the key goes on while one of its messages waits for hours",
-        "service/aside.py",
+        "protocol/acknowledging/parked_retries.py",
         "not (context.options.strict or kept)",
         "not kept",
         f"{_ASIDE}::test_strict_order_is_kept_by_staying_in_place",
@@ -136,7 +136,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a letter forgets what its message waited for",
         "redriven, it goes on counting attempts where it died, and dies again at once",
-        "store/dead.py",
+        "store/dead_letter_copies.py",
         "metadata = without_retry(metadata)",
         "pass",
         f"{_ASIDE}::test_a_dead_letter_of_one_that_waited_long_begins_anew_when_it_is_redriven",

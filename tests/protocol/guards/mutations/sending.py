@@ -12,7 +12,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "equal rows of several tasks end a write with a name",
         "of those that have no ids one is stored, and nobody is told",
-        "spark/sink.py",
+        "spark/writer/sink.py",
         "    if pc.count_distinct(array).as_py() < len(array):\n",
         "    if pc.count_distinct(array).as_py() < 0:\n",
         f"{_IDS}::test_equal_rows_of_several_tasks_are_refused_and_what_is_missing_can_be_stored",
@@ -20,7 +20,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a stream whose rows may come in other tasks needs ids",
         "a batch that comes again when fewer executors are there is stored a second time",
-        "spark/rows.py",
+        "spark/writer/rows.py",
         '        if self._adaptive and any(id is None for id in columns.get("id", nothing)):\n',
         "        if self._adaptive and not columns:\n",
         f"{_IDS}::test_a_stream_that_could_be_cut_into_other_tasks_needs_ids",
@@ -28,7 +28,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a connection that must be encrypted verifies its server before login",
         "MariaDB's client library sends the password to a server that offers no TLS, or to a false one",
-        "store/detached.py",
+        "spark/sql/detached.py",
         "return encryption.enforced(super().get_connection_params())",
         "return dict(super().get_connection_params())",
         f"{_TLS}::test_a_false_server_is_sent_no_password[parameters0-without]",
@@ -44,7 +44,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a write with a name makes no ids of numbers whose last digits may differ",
         "a sum of floats in another order is another message: it is stored beside the first one, and nothing is said",
-        "spark/rows.py",
+        "spark/writer/rows.py",
         "                _check_stable(key=key, kind=kind, headers=headers, payload=payload)\n",
         "                pass\n",
         "spark/test_rows.py"
@@ -53,7 +53,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a write with a name warns of content that another run makes anew",
         "rows with random ids or the present time are stored twice by a repeated write, and nothing is said",
-        "spark/sink.py",
+        "spark/writer/sink.py",
         "    if found:\n",
         "    if not signs:\n",
         f"{_SIGNS}::test_a_random_uuid_in_each_row_is_warned_of",
@@ -61,7 +61,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "JSON in bytes is read like JSON in text",
         "a sum of floats in another order is another message there",
-        "spark/unstable.py",
+        "spark/writer/unstable.py",
         "isinstance(value, str | bytes)",
         "isinstance(value, str)",
         f"{_SIGNS}::test_bytes_that_are_json_are_looked_into",

@@ -12,7 +12,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a watermark goes on from where the tables have it",
         "offsets that a worker remembers as done are given anew, and what has them is never delivered, and deleted",
-        "service/watermarks.py",
+        "protocol/watermarks.py",
         "        look.went_back = any(\n",
         "        look.went_back = found.settled < 0 and any(\n",
         f"{_SET_BACK}::test_a_watermark_that_is_remembered_is_not_written_over_an_earlier_one",
@@ -20,7 +20,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a watermark stays at or below what the tables call settled",
         "it passes a message that is not committed yet, at an offset that was settled before the set-back",
-        "service/watermarks.py",
+        "protocol/watermarks.py",
         "        settled = min(settled, found.settled)\n",
         "",
         f"{_SET_BACK}::test_a_watermark_goes_by_what_is_settled_now",
@@ -45,7 +45,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a claim takes what is of the partitions that it has locked",
         "what was read ahead is another partition's message now: its owner is not given it, and the worker ends",
-        "store/state.py",
+        "store/delivery_state.py",
         'f" AND m.partition_key IN ({marks(names)}) AND',
         "f\" AND m.partition_key NOT IN ({marks(names)}, '') AND",
         f"{_SET_BACK}::test_an_offset_that_is_another_partition_s_now_is_its_owner_s",
@@ -53,7 +53,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a claim takes each message for the partition that it was chosen in",
         "two offsets that memory has in two partitions are of one by now: two of a strict key are out at once",
-        "service/claiming.py",
+        "protocol/claiming.py",
         "for name, _ in got - wanted_now}",
         "for name, _ in got - got}",
         f"{_HIDDEN}::test_two_of_a_strict_key_are_not_delivered_at_once",
@@ -61,7 +61,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "for a new connection all is read anew",
         "the same, where other workers have settled as much again before this one looks",
-        "service/feed.py",
+        "protocol/tailer.py",
         "        is_new = self._connection.is_new() and",
         "        is_new = False and",
         f"{_SET_BACK}::test_what_others_have_settled_meanwhile_is_found_by_a_new_connection",
@@ -69,7 +69,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "for each connection that is lost all is read anew",
         "a failover that loses two within half a minute leaves what is known of the other log: order is broken",
-        "service/feed.py",
+        "protocol/tailer.py",
         " or self._connection.was_lost())",
         ")",
         f"{_SET_BACK}::test_each_connection_that_is_lost_has_all_read_anew",
@@ -77,7 +77,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "what is settled is looked up before all is read anew",
         "what commits in between is in no hole: in strict order what was sent after it comes first",
-        "service/feed.py",
+        "protocol/tailer.py",
         "            listener.read_anew(tail.position)\n",
         "            listener.read_anew(tail.position)\n"
         "        tail.settler.start_over()\n"
@@ -87,7 +87,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "who reads all anew renews its leases in between",
         "after an outage they run out meanwhile, others take all, and what handlers have in hand is run twice",
-        "service/membership.py",
+        "protocol/membership.py",
         "            self.feed.keep_up()\n            load_again",
         "            load_again",
         f"{_ANEW}::test_reading_anew_outlasts_no_lease",
@@ -95,7 +95,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "what handlers have in hand stays theirs when partitions are read anew",
         "each connection that is lost has messages handled twice at the same time",
-        "service/loading.py",
+        "protocol/fetching.py",
         "        if mine.pop(ticket, None):\n",
         "        if mine.pop(ticket, None) and not ticket.token:\n",
         f"{_SET_BACK}::test_a_new_connection_takes_nothing_from_handlers",
@@ -105,12 +105,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         "each connection that is lost while a transaction is open has its partitions shared out, and it is run twice",
         (
             Edit(
-                "service/partition.py",
+                "protocol/partition_state.py",
                 "            if offset <= self.top and self._is_known(offset):\n",
                 "            if offset <= min(self.top, 0) and self._is_known(offset):\n",
             ),
             Edit(
-                "service/claiming.py", "if flying is None or flying", "if offset or flying is None or flying"
+                "protocol/claiming.py", "if flying is None or flying", "if offset or flying is None or flying"
             ),
         ),
         (f"{_ANEW}::test_what_a_handler_has_in_hand_is_its_own_though_it_is_told_as_news_again",),

@@ -19,7 +19,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "settling waits until each slot was free",
         "an offset is called settled while its transaction is open: the message is lost when it commits",
-        "service/settling.py",
+        "protocol/settling.py",
         "self._busy -= session.run(self.using, look)",
         "self._busy -= wanted | session.run(self.using, look)",
         f"{_GATE}::test_nothing_at_or_above_an_open_offset_is_settled",
@@ -52,7 +52,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "dead letters go through the gate",
         "a dead letter whose transaction commits late is lost for the groups of its topic",
-        "store/dead.py",
+        "store/dead_letter_copies.py",
         "gate, gate_params = locking_topic(dead_topic)",
         'gate, gate_params = "%s", [dead_topic]',
         "protocol/guards/test_gate.py::test_a_dead_letter_holds_a_slot_until_its_transaction_ends",
@@ -70,16 +70,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         "it passes a message that is not committed yet, which is never delivered then",
         (
             Edit(
-                "service/watermarks.py", "settled = self.feed.told(context.topic)", "settled = context.tail"
+                "protocol/watermarks.py", "settled = self.feed.told(context.topic)", "settled = context.tail"
             ),
-            Edit("service/watermarks.py", "        settled = min(settled, found.settled)\n", ""),
+            Edit("protocol/watermarks.py", "        settled = min(settled, found.settled)\n", ""),
         ),
         ("protocol/guards/test_watermark.py::test_a_watermark_stays_below_an_open_transaction",),
     ),
     mutation(
         "who leaves moves the watermarks that waited for settling",
         "what a worker has done before it ended is kept until another one works for the group",
-        "service/watermarks.py",
+        "protocol/watermarks.py",
         "        self._hear_settled()\n",
         "",
         "protocol/guards/test_watermark.py"
@@ -101,7 +101,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "holes are looked at again",
         "a message that commits late waits for as long as any other transaction of its gate is open",
-        "service/feed.py",
+        "protocol/tailer.py",
         "            self._sweep(tail)\n",
         "",
         "protocol/guards/test_second_look.py::test_a_late_commit_is_delivered_while_nothing_settles",
@@ -109,7 +109,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "the watermark's look corrects memory",
         "a message that memory has lost is delivered by the partition's next owner at the earliest",
-        "service/watermarks.py",
+        "protocol/watermarks.py",
         "            self._heal(partitions[name], offset)\n",
         "            pass\n",
         "protocol/guards/test_second_look.py::test_what_memory_has_lost_is_found_by_the_watermark",
@@ -117,7 +117,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "the queue's own transactions run at READ COMMITTED",
         "where a project asks for REPEATABLE READ, looks are older than what they decide, and locks cover more",
-        "store/session.py",
+        "store/connection/session.py",
         'if getattr(connection, "isolation_level", None) != level.lower():',
         "if False:",
         "protocol/guards/test_isolation.py::test_own_transactions_read_what_is_committed",

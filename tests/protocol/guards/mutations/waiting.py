@@ -25,7 +25,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "what somebody holds is deleted another time",
         "a collection waits for an application that was told of a duplicate id and keeps its transaction open",
-        "service/collecting.py",
+        "protocol/retention/garbage_collection.py",
         "free = garbage.lock_free(cursor, sorted(old)) if old else set()",
         "free = old",
         "protocol/interleavings/test_publishing.py::TestDuplicatesAndDeletion"
@@ -34,15 +34,15 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a claim leaves no state of what is deleted at that moment",
         "the row stays for ever, and each later owner of the partition makes room for a suspect that is no message",
-        "service/claiming.py",
-        "state.forget_claim(cursor, claim, gone)",
+        "protocol/claiming.py",
+        "delivery_state.forget_claim(cursor, claim, gone)",
         "gone.clear()",
         "protocol/fencing/test_claims_of_deleted_messages.py::test_it_leaves_no_state_behind",
     ),
     mutation(
         "what was left to others is theirs",
         "under steady traffic a partition is taken back by who has just left it: shares are never fair",
-        "service/membership.py",
+        "protocol/membership.py",
         "self._known.update(dict.fromkeys(left, time.monotonic()))",
         "self._known.update({})",
         "protocol/guards/test_moving.py::test_what_was_left_to_others_is_not_taken_back_with_its_next_message",
@@ -78,7 +78,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a claim skips a registration that is locked",
         "a caller's transaction with a pause, a reset or an unsubscribe of one group stops every group of a process",
-        "store/dialect.py",
+        "store/connection/dialect.py",
         'return "LOCK IN SHARE MODE SKIP LOCKED" if is_mariadb(using) else "FOR SHARE SKIP LOCKED"',
         'return "LOCK IN SHARE MODE"',
         f"{_HELD}::test_a_poll_never_waits[pause]",
@@ -95,7 +95,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "an unanswered message whose state is locked is left for later",
         "a poll waits for an ack of the same message in a transaction that is still open",
-        "store/state.py",
+        "store/delivery_state.py",
         'for locking in (" FOR UPDATE SKIP LOCKED", ""):',
         'for locking in (" FOR UPDATE", ""):',
         "protocol/interleavings/test_answers.py::test_a_redelivery_by_the_same_worker_does_not_wait_for_a_late_answer[ack]",
@@ -112,7 +112,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "the loop waits for a lock for a second at most",
         "an answer to a group that is being reset stops every group of a process for as long as that takes",
-        "store/silence.py",
+        "store/connection/timeouts.py",
         "LOCK_WAIT = 1\n",
         "LOCK_WAIT = 50\n",
         f"{_SENT}::test_the_loop_waits_for_any_lock_for_a_second_at_most",
@@ -120,7 +120,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a group that has waited for a lock in vain rests",
         "each turn of the loop waits for a second, and the other groups with it",
-        "service/engine.py",
+        "protocol/engine.py",
         "if self.expires or not session.is_lock_wait(error):",
         "if self.expires or session.is_lock_wait(error):",
         f"{_HELD}::test_an_ack_that_has_to_wait_stops_no_other_group",
@@ -128,7 +128,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "partitions that could not be leased stay candidates",
         "messages of a new partition wait for as long as a lease, because somebody had the registration locked",
-        "service/membership.py",
+        "protocol/membership.py",
         "            self.candidates.update({name: max(self.candidates.get(name, 0), 1) for name in wanted})\n",
         "            self.candidates.clear()\n",
         f"{_HELD}::test_partitions_that_could_not_be_leased_are_found_by_the_next_discovery",
@@ -136,7 +136,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "the server ends who stands still",
         "the partitions of a worker whose machine is gone in the midst of its claim stay locked for hours",
-        "store/silence.py",
+        "store/connection/timeouts.py",
         "_set(cursor, min(silence, math.ceil(seconds)), LOCK_WAIT)",
         "_set(cursor, silence, LOCK_WAIT)",
         "features/workers/test_standing_still.py"
@@ -145,7 +145,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a server that refuses is waited for",
         "workers end when its disk is full, when it is read-only, or when it has too many connections",
-        "store/session.py",
+        "store/connection/session.py",
         "return refused or is_lost(error) or is_retriable(error)",
         "return (refused and not refused) or is_lost(error) or is_retriable(error)",
         "features/workers/test_outages.py::test_a_server_that_refuses_connections_is_waited_for",
@@ -153,7 +153,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a server whose name is not known is waited for",
         "workers end, and what they have done is done again, when a container of the database is started anew",
-        "store/dialect.py",
+        "store/connection/dialect.py",
         "LOST = PERHAPS_MISTAKEN | {",
         "LOST = {",
         "features/workers/test_passing_outages.py::test_polling_by_hand_goes_on_with_a_new_connection",
@@ -162,7 +162,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "the loop looks at a copy of what runs",
         "an atomic handler's ack, which is in its own thread, falls into a look of the loop's: the worker ends with an"
         " error",
-        "service/engine.py",
+        "protocol/engine.py",
         "for d in self.flying() if d.hold.alone",
         "for d in self.context.flying.values() if d.hold.alone",
         f"{_ACKS}::test_an_ack_while_the_loop_asks_who_runs_alone",
@@ -170,7 +170,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a worker that winds up locks what it remembers",
         "the same, while it forgets partitions that are another's by now",
-        "service/membership.py",
+        "protocol/membership.py",
         "        with self.context.lock:\n            self._tick()",
         "        self._tick()",
         f"{_ACKS}::test_an_ack_while_the_loop_winds_up_and_forgets_what_it_has_lost",

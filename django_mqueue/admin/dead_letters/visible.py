@@ -1,0 +1,94 @@
+"""Limit a dead letter to the parts that the user may see: payload, headers and errors may be masked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from django.core.serializers.json import DjangoJSONEncoder
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from ...browse import letter_story
+from ...browse.dead_letters import ErrorGroup
+from ...policy import encoding
+from ...policy.errors import is_class
+from ...policy.message_query import Inspected, Unreadable
+from ...service.redrive import Letter
+from ..base.display import printable
+from ..base.operations import Asked, Refused
+from ..messages import masking, payloads
+
+ByName = tuple[str, int, list[ErrorGroup]]
+_TELLING = ("line", "path", "error")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A user's view of a topic's dead letters.
+
+    If ``everything`` is false, it leaves out the texts of errors and all that a mask hides.
+    """
+
+    everything: bool
+
+    def may_ask(self, asked: Asked) -> dict[str, Any]:
+        """Return the filter without the fields that would reveal hidden parts."""
+        if self.everything:
+            return dict(asked)
+        return {**asked, "line": "", "path": "", "value": "", "error": self.name(asked.get("error") or "")}
+
+    def check(self, asked: Asked) -> None:
+        """Raise ``Refused`` if the choice uses fields that the user may not search."""
+        if any(
+            (asked.get(name) or "") != told for name, told in self.may_ask(asked).items() if name in _TELLING
+        ):
+            raise Refused(
+                "Payloads and errors of this topic are masked: to choose by them, you need the right to see the masked"
+                " parts."
+            )
+
+    def name(self, name: str) -> str:
+        """Return the exception's name, or "" if it may be a text that is masked."""
+        return name if self.everything or is_class(name) else ""
+
+    def names(self, errors: Sequence[ByName]) -> list[ByName]:
+        """Return the errors by name, most frequent first. All names that the user may not see share one entry, ""."""
+        found: dict[str, list[ErrorGroup]] = {}
+        for name, _, groups in errors:
+            found.setdefault(self.name(name), []).extend(groups)
+        told = [(name, sum(group.count for group in groups), groups) for name, groups in found.items()]
+        return sorted(told, key=lambda one: -one[1])
+
+
+def seen_by(request: HttpRequest, topic: str, dead_topic: str) -> Seen:
+    return Seen(masking.sees_all(request, topic) and masking.sees_all(request, dead_topic))
+
+
+def shown(request: HttpRequest, letter: Letter) -> Inspected:
+    """Return the letter as the user may see it. Its original topic and its own topic may have different masks."""
+    message = letter_story.as_message(letter)
+    return replace(masking.shown(request, replace(message, topic=letter.topic)), topic=message.topic)
+
+
+def payload(letter: Letter, seen: Inspected, *, everything: bool) -> SafeString:
+    """Return the payload as HTML.
+
+    ``everything``: no mask applies to this user, so the result is the stored payload. Otherwise the result is the
+    payload of ``seen``, because a mask may have changed it.
+    """
+    if isinstance(seen.payload, payloads.Withheld):
+        return format_html('<p class="quiet">{}</p>', str(seen.payload))
+    body, how = bytes(letter.row["payload"]), letter.metadata["encoding"]
+    if not everything:
+        is_bytes = isinstance(seen.payload, bytes)
+        body = seen.payload if is_bytes else _json(seen.payload)
+        how = encoding.BYTES if is_bytes and not isinstance(seen.payload, Unreadable) else encoding.JSON
+    return payloads.whole(body[: payloads.BODY_BYTES], len(body), how)
+
+
+def _json(value: Any) -> bytes:
+    return printable(json.dumps(value, cls=DjangoJSONEncoder, ensure_ascii=False)).encode()

@@ -1,0 +1,95 @@
+"""Mask messages for users: payloads, headers and errors as the topic's ``MASK`` returns them."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from django.core.serializers.json import DjangoJSONEncoder
+from django.http import HttpRequest
+
+from ... import conf
+from ...policy.message_query import Cut, FailedAttempt, Inspected
+from ..base.views import may
+from .payloads import Withheld
+
+logger = logging.getLogger("django_mqueue")
+
+
+FAILED = Withheld("masked: the mask failed")
+TOO_LONG = Withheld("masked: too long to be masked here")
+
+
+def sees_all(request: HttpRequest, topic: str) -> bool:
+    """Return whether the user sees a topic's messages unmasked: by right, or because the topic has no mask."""
+    return may(request, "unmask_message") or not has_mask(topic)
+
+
+def shown(request: HttpRequest, message: Inspected) -> Inspected:
+    """Return the message as the user may see it. If a mask applies and the payload was cut, the payload is hidden."""
+    return message if may(request, "unmask_message") else masked(message)
+
+
+def as_seen(request: HttpRequest, test: Callable[[Inspected], bool]) -> Callable[[Inspected], bool]:
+    """Return a filter that tests the parts of a message that the user may see."""
+    return test if may(request, "unmask_message") else lambda message: test(masked(message))
+
+
+def masked(message: Inspected) -> Inspected:
+    """Return the message with the payload, headers and errors that the masks of its topics return.
+
+    A dead letter also has the mask of the topic that its row names: its own topic may have an ending that the settings
+    no longer contain. If a mask fails, or returns a value that cannot be shown, all three are hidden.
+    """
+    topics = {conf.original_topic(topic) for topic in (message.original_topic, message.topic) if topic}
+    try:
+        masks = {
+            mask: topic for topic in sorted(topics, reverse=True) if (mask := conf.mask(topic)) is not None
+        }
+        if masks and isinstance(message.payload, Cut):
+            return _hidden(message, TOO_LONG)
+        for mask, topic in masks.items():
+            message = _taken(message, mask(replace(message, topic=topic)))
+        return message
+    except Exception as error:  # The mask may raise anything. The text may hold secrets.
+        logger.error("The mask of topic %r failed: %s", message.topic, type(error).__name__)
+        return _hidden(message, FAILED)
+
+
+def has_mask(topic: str) -> bool:
+    """Return whether the topic's messages are masked for users without the right to see everything."""
+    try:
+        return conf.mask(topic) is not None
+    except Exception:  # The mask cannot be loaded: ``masked`` hides everything.
+        return True
+
+
+def may_hold_masked(topic: str) -> bool:
+    """Return whether the topic has a mask, or may hold dead letters of a topic that has one.
+
+    Only the name decides: an earlier ``DLQ_SUFFIX`` may be the end of this name, after the name of the original topic.
+    """
+    endings = range(1, min(conf.DLQ_SUFFIX_MAX, len(topic) - 1) + 1)
+    return has_mask(topic) or any(has_mask(topic[:-cut]) for cut in endings)
+
+
+def _taken(message: Inspected, given: Any) -> Inspected:
+    if not isinstance(given, Inspected):
+        raise TypeError("MASK must give back the message")
+    if not isinstance(given.payload, bytes):
+        json.dumps(given.payload, cls=DjangoJSONEncoder)
+    if not isinstance(given.headers, Mapping):
+        raise TypeError("the headers that MASK gives back must be a mapping")
+    json.dumps(dict(given.headers), cls=DjangoJSONEncoder)
+    errors = tuple(given.errors)
+    if not all(isinstance(one, FailedAttempt) and isinstance(one.error, str) for one in errors):
+        raise TypeError("the errors that MASK gives back must be a message's errors")
+    return replace(message, payload=given.payload, headers=dict(given.headers), errors=errors)
+
+
+def _hidden(message: Inspected, text: Withheld) -> Inspected:
+    errors = tuple(replace(one, error=text) for one in message.errors)
+    return replace(message, payload=text, headers={}, errors=errors)

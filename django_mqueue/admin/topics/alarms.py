@@ -1,0 +1,135 @@
+"""Alarms in words, derived from the figures of a topic or a group. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from ...drawing.scales import age, duration
+from ...inspect import GroupFigures, Hold, KnownTopic, TopicFigures
+from ...stats.results import LATELY
+from ..base import wording
+
+NOW = timedelta()
+A_WHILE = timedelta(minutes=10)
+"""Deletion may be behind by this time before it is an alarm."""
+
+
+DEAD_LETTERS = 10
+"""This many dead letters within ``LATELY`` are not single bad messages: they have a common cause."""
+TIMES_AS_LONG = 10
+"""A handler is far over its time if it runs longer than the usual time multiplied by this."""
+LEAST = timedelta(seconds=60)
+"""A shorter time is never an alarm, even if the usual time is very short."""
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """An alarm. If ``is_bad`` is false, it is only a note: the operator need not act."""
+
+    text: str
+    is_bad: bool = True
+
+
+def of_group(figures: GroupFigures, late_after: timedelta) -> list[Alarm]:
+    """Return the alarms of a group, bad ones first. ``late_after``: the age at which an open message is late."""
+    if figures.removing and not figures.registered:
+        return [
+            Alarm("Being removed: it is not registered, and what it has done is being deleted", is_bad=False)
+        ]
+    if not figures.registered:
+        return [Alarm("Not registered: it gets nothing, and deletion does not wait for it")]
+    found = []
+    if figures.removing:
+        found.append(Alarm("Resetting: nothing is delivered until what it had done is deleted", is_bad=False))
+    waits = any(one.value for one in (figures.pending, figures.waiting, figures.in_flight))
+    if figures.paused:
+        found.append(Alarm("Paused, and messages wait" if waits else "Paused", is_bad=waits))
+    if not figures.workers:
+        found.append(
+            Alarm("No worker is alive, and messages wait" if waits else "No worker is alive", is_bad=waits)
+        )
+    if figures.oldest_age is not None and figures.oldest_age > late_after:
+        found.append(Alarm(f"Late: its oldest open message is {age(figures.oldest_age)} old"))
+    if figures.dead_lately.value >= DEAD_LETTERS:
+        letters = wording.count(figures.dead_lately, "dead letter")
+        found.append(Alarm(f"{letters[:1].upper()}{letters[1:]} in the last {age(LATELY)}"))
+    if figures.workers:
+        found += _of_handlers(figures, waits=bool(figures.pending.value))
+    return sorted(found, key=lambda alarm: not alarm.is_bad)
+
+
+def _of_handlers(figures: GroupFigures, *, waits: bool) -> list[Alarm]:
+    """Return the alarms about live workers: slow handlers, busy threads, no progress."""
+    far = max(LEAST, TIMES_AS_LONG * (figures.usual or NOW))
+    usual = "" if figures.usual is None else f"; 95 of 100 messages take {_duration(figures.usual)} or less"
+    found = []
+    if figures.running_for is not None and figures.running_for > far:
+        found.append(Alarm(f"A handler has run for {age(figures.running_for)}{usual}"))
+    if figures.queued_for is not None and figures.queued_for > far:
+        found.append(
+            Alarm(
+                f"All threads of a worker are busy: a delivered message has waited for {age(figures.queued_for)}"
+            )
+        )
+    # A paused group makes no progress. Neither does a group that waits for retries and has no message in flight.
+    may_go_on = waits and not figures.paused and (figures.in_flight.value or not figures.waiting.value)
+    quiet = min(figures.quiet_for or NOW, figures.oldest_age or NOW)
+    if may_go_on and quiet > far:
+        found.append(
+            Alarm(f"No progress for {age(quiet)}, while messages wait and {_workers(figures.workers)} alive")
+        )
+    return found
+
+
+def _duration(time: timedelta) -> str:
+    return duration(time / timedelta(milliseconds=1))
+
+
+def _workers(number: int) -> str:
+    return "a worker is" if number == 1 else f"{number} workers are"
+
+
+def of_topic(
+    known: KnownTopic, figures: TopicFigures | None, holds: Sequence[Hold] | None, overdue: timedelta = NOW
+) -> list[Alarm]:
+    """Return the alarms of a topic.
+
+    ``holds``: the retention blockers, oldest first, or None if they were not queried. Without them the function reports
+    only ``overdue``: how far the oldest message is past its retention. For a topic without groups, the only alarm is
+    that nothing is consumed or deleted.
+    """
+    if not known.groups:
+        held = figures is None or figures.kept.value or figures.scheduled.value
+        return [Alarm("No group: nobody consumes it, and nothing of it is ever deleted")] if held else []
+    if holds is None:
+        return [Alarm(f"Deletion is behind by {age(overdue)}", is_bad=False)] if overdue > A_WHILE else []
+    return [alarm for hold in holds[:1] if (alarm := of_hold(hold)) is not None]
+
+
+def of_hold(hold: Hold) -> Alarm | None:
+    """Return the alarm for a retention blocker, or None if the blocker is normal."""
+    is_late = hold.overdue > A_WHILE
+    if hold.reason == "retention" or (hold.reason == "collecting" and not is_late):
+        return None
+    if hold.reason == "no_group":
+        return Alarm("Nothing is deleted: no group is registered")
+    bad = is_late or (
+        hold.reason in ("resetting", "paused", "no_worker", "no_collector") and hold.overdue > NOW
+    )
+    by = f", {age(hold.overdue)} over its retention" if hold.overdue > NOW else ""
+    if hold.reason == "no_collector":
+        return Alarm(f"Nothing is deleted while no worker of any group is alive{by}", is_bad=bad)
+    if hold.reason == "collecting":
+        return Alarm(f"Deletion is behind{by}", is_bad=bad)
+    why = {
+        "resetting": "whose reset is not finished",
+        "paused": "which is paused",
+        "no_worker": "of which no worker is alive",
+        "waiting": "whose oldest message waits for a retry",
+        "in_flight": "which is at work on its oldest message",
+        "pending": "which was not given its oldest message yet",
+        "settling": "whose watermark waits for a transaction that publishes to this topic, or to one of the same gate",
+    }[hold.reason]
+    return Alarm(f"Deletion waits for group {hold.group}, {why}{by}", is_bad=bad)

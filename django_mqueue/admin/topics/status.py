@@ -1,0 +1,183 @@
+"""Rows for the overview and for the lists of topics and groups: one page at a time, in few queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from itertools import islice
+
+from ... import conf, inspect
+from ...inspect import GroupFigures, Hold, KnownTopic, Rates, Series, TopicFigures
+from ...stats import triage
+from ...store.connection import session
+from . import alarms, ranking
+from .ranking import GroupRow, Standing, TopicRow
+
+TOPICS_ON_A_PAGE = 25
+TOPICS_ON_THE_OVERVIEW = 5
+"""The rates of a topic cost about ten queries: they sample published and finished messages."""
+LINES_LOOKED_AT = 200
+"""Maximum number of topics and groups together that the overview counts: the limit of ``inspect`` for one call."""
+GROUPS_OF_A_TOPIC = 30
+HOLDS_ASKED = 8
+RECENT = 5
+"""The rate per minute is the mean over this many minutes."""
+SPARK_POINTS = 60
+
+COUNTED, SURVEYED, RATED, HELD, KNOWN = 5.0, 30.0, 30.0, 30.0, 15.0
+"""Seconds for which results are cached, so that many viewers cost one query. ``SURVEYED``: for all topics of the
+overview, from which a page is chosen."""
+
+
+def late_after(topic: str) -> timedelta:
+    return timedelta(seconds=conf.get("LATE_AFTER", topic))
+
+
+@session.one_look()
+def overview(page: int, find: str, sort: str) -> Standing:
+    """Return a page of the topics whose names contain ``find``, with up to ``GROUPS_OF_A_TOPIC`` groups each.
+
+    The order is computed over all topics, not over the page.
+    """
+    every = list(_all_topics(find))
+    looked = _as_many_as_fit(every)
+    are_few = len(looked) <= TOPICS_ON_THE_OVERVIEW
+    rows = ranking.ordered(_rows(looked, COUNTED if are_few else SURVEYED), sort)
+    pages = max(1, -(-len(rows) // TOPICS_ON_THE_OVERVIEW))
+    page = min(page, pages)
+    here = slice((page - 1) * TOPICS_ON_THE_OVERVIEW, page * TOPICS_ON_THE_OVERVIEW)
+    if not are_few:  # Count the topics on the page again, with fresher numbers.
+        fresh = {row.known.topic: row for row in _rows([row.known for row in rows[here]], COUNTED)}
+        rows[here] = [fresh[row.known.topic] for row in rows[here]]
+    at = min((moment for row in rows for moment in row.counted_at), default=None)
+    bad, notes = sum(row.bad for row in rows), sum(row.notes for row in rows)
+    totals = ranking.totals(rows)
+    return Standing(
+        _with_rates(rows[here]), page, pages, sort, at, bad, notes, totals, len(every) - len(looked)
+    )
+
+
+def _all_topics(find: str) -> Iterator[KnownTopic]:
+    after: str | None = ""
+    while after is not None:
+        some = inspect.topics(after=after, containing=find, limit=1_000, max_age=KNOWN)
+        yield from some.topics
+        after = some.next
+
+
+def _as_many_as_fit(topics: Sequence[KnownTopic]) -> list[KnownTopic]:
+    """Return all topics, or the topics that look worst. Return at least one if there is any."""
+    lines = [1 + min(len(known.groups), GROUPS_OF_A_TOPIC) for known in topics]
+    if sum(lines) <= LINES_LOOKED_AT:
+        return list(topics)
+    room = LINES_LOOKED_AT
+    found: list[KnownTopic] = []
+    for known in triage.worst_first(conf.database(), topics):
+        room -= 1 + min(len(known.groups), GROUPS_OF_A_TOPIC)
+        if room < 0 and found:
+            break
+        found.append(known)
+    return found
+
+
+def _rows(topics: Sequence[KnownTopic], max_age: float) -> list[TopicRow]:
+    """Return the topics with their groups, figures and alarms, but without rates."""
+    names = [known.topic for known in topics]
+    cut = {known.topic: known.groups[:GROUPS_OF_A_TOPIC] for known in topics}
+    counted = inspect.group_figures(
+        [(topic, group) for topic, groups in cut.items() for group in groups], max_age=max_age
+    )
+    held = inspect.topic_figures(names, max_age=max_age)
+    overdue = {name: over_retention(figures) for name, figures in held.items()}
+    holds = _holds([known.topic for known in topics if known.groups], overdue)
+    rows = []
+    for known in topics:
+        name = known.topic
+        groups = [group_row(counted[name, group]) for group in cut[name]]
+        told = alarms.of_topic(known, held[name], holds.get(name), overdue[name])
+        rows.append(TopicRow(known, held[name], None, groups, told, len(known.groups) - len(groups)))
+    return rows
+
+
+def _with_rates(rows: Sequence[TopicRow]) -> list[TopicRow]:
+    pairs = [(row.known.topic, one.figures.group) for row in rows for one in row.groups]
+    wanted = [*((row.known.topic, None) for row in rows), *pairs]
+    rates = inspect.rates(wanted, points=SPARK_POINTS, max_age=RATED)
+    return [
+        replace(
+            row,
+            rates=rates[row.known.topic, None],
+            groups=[replace(one, rates=rates[row.known.topic, one.figures.group]) for one in row.groups],
+        )
+        for row in rows
+    ]
+
+
+def over_retention(figures: TopicFigures) -> timedelta:
+    """Return how far a topic's oldest message is past its retention; negative if not yet due."""
+    if figures.oldest_published_at is None:
+        return timedelta()
+    kept_for = timedelta(milliseconds=conf.retention_ms(figures.topic))
+    return figures.at - figures.oldest_published_at - kept_for
+
+
+def _holds(topics: Sequence[str], overdue: Mapping[str, timedelta]) -> dict[str, list[Hold]]:
+    """Return the retention blockers of the topics that are furthest past their retention.
+
+    At most ``HOLDS_ASKED`` topics are queried, because each topic costs its own queries.
+    """
+    late = sorted((name for name in topics if overdue[name] > timedelta()), key=lambda name: -overdue[name])
+    return {name: inspect.holds(name, max_age=HELD) for name in late[:HOLDS_ASKED]}
+
+
+def group_row(figures: GroupFigures, rates: Rates | None = None) -> GroupRow:
+    return GroupRow(figures, rates, alarms.of_group(figures, late_after(figures.topic)))
+
+
+def recently(rates: Rates, series: Series) -> float:
+    """Return the recent rate per minute of a series with steps of one minute. The last step may not be over."""
+    last = series.values[-RECENT:]
+    end = rates.start + len(series.values) * rates.step
+    over = timedelta() if rates.at is None else max(end - rates.at, timedelta())
+    return sum(last) / max(len(last) - over / timedelta(minutes=1), 1)
+
+
+@session.one_look()
+def topics(after: str, find: str) -> tuple[list[TopicRow], str | None]:
+    """Return a page of the list of topics, without the figures of their groups."""
+    found = inspect.topics(after=after, containing=find, limit=TOPICS_ON_A_PAGE, max_age=KNOWN)
+    held = inspect.topic_figures([known.topic for known in found.topics], max_age=COUNTED)
+    rows = [
+        TopicRow(known, held[known.topic], None, [], alarms.of_topic(known, held[known.topic], []))
+        for known in found.topics
+    ]
+    return rows, found.next
+
+
+@session.one_look()
+def groups(after: tuple[str, str], find: str, topic: str) -> tuple[list[GroupRow], tuple[str, str] | None]:
+    """Return a page of the list of groups, by topic and name.
+
+    ``find`` and ``topic``: texts that the names of group and topic must contain.
+    """
+    page = list(
+        islice(
+            (pair for pair in _pairs(after[0], topic) if pair > after and find in pair[1]),
+            TOPICS_ON_A_PAGE + 1,
+        )
+    )
+    shown = page[:TOPICS_ON_A_PAGE]
+    counted = inspect.group_figures(shown, max_age=COUNTED)
+    return [group_row(counted[pair]) for pair in shown], shown[-1] if len(page) > len(shown) else None
+
+
+def _pairs(first: str, containing: str) -> Iterator[tuple[str, str]]:
+    """Yield all pairs of topic and group in order, from topic ``first`` on. It reads 1,000 topics at a time."""
+    after: str | None = ""
+    while after is not None:
+        some = inspect.topics(after=after, containing=containing, limit=1_000, max_age=KNOWN)
+        for known in some.topics:
+            if known.topic >= first:
+                yield from ((known.topic, group) for group in known.groups)
+        after = some.next

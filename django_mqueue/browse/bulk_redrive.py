@@ -1,0 +1,148 @@
+"""Redrive or purge the dead letters that an operator has selected, in steps of about a second.
+
+Each step continues after the last one, so that a long run can be watched, stopped and continued.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from ..exceptions import MQueueError
+from ..messages import Message
+from ..policy.dead_letter_filter import Choice
+from ..service.redrive import AT_ONCE, BYTES_AT_ONCE, Back, Letter, Letters
+from ..store.connection import session
+from .dead_letters import END, walk
+
+STEP = 1.0
+"""Seconds after which a step ends."""
+STEP_LETTERS = 2_500
+STEP_LOOK = 20_000
+"""A step ends after it has read this number of dead letters, whether they match or not."""
+
+
+class LetterChanged(MQueueError):
+    """The dead letter is no longer as it was shown, or another transaction has locked it. Nothing was done.
+
+    It was redriven, purged or changed.
+    """
+
+    def __init__(self, topic: str, offset: int) -> None:
+        super().__init__(
+            f"the dead letter {offset} of topic {topic!r} was sent back, deleted or changed meanwhile, or somebody"
+            " is about to: nothing was done; look again"
+        )
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The result of a step.
+
+    ``looked``: how many dead letters the step has read, whether they match or not. ``position``: the next step
+    continues above this offset; None: this was the last step. ``moved``, ``locked`` and ``homeless`` are as in
+    ``Batch``.
+    """
+
+    moved: int
+    locked: int
+    homeless: int
+    looked: int
+    position: int | None
+
+
+def redrive_step(
+    using: str, choice: Choice, above: int, up_to: int, *, limit: int = STEP_LETTERS
+) -> Progress:
+    """Redrive the next selected dead letters above the offset ``above``, up to and including ``up_to``.
+
+    The step ends when it has redriven about ``limit`` dead letters, or after ``STEP`` seconds.
+    """
+    return _step(using, choice, above, up_to, Back(using, choice.topic, None), limit)
+
+
+def purge_step(using: str, choice: Choice, above: int, up_to: int, *, limit: int = STEP_LETTERS) -> Progress:
+    """Purge the next selected dead letters. It takes the parameters of ``redrive_step``."""
+    return _step(using, choice, above, up_to, None, limit)
+
+
+def _step(using: str, choice: Choice, above: int, up_to: int, back: Back | None, limit: int) -> Progress:
+    begun = time.monotonic()
+    work = Letters(*_arguments(using, choice))
+    moved = locked = homeless = looked = 0
+    bounds, chunk = (above, min(up_to, END - 1) + 1), min(AT_ONCE, limit)
+    with session.explained(using):
+        for step in walk(using, choice, bounds, newest_first=False, chunk=chunk, sized=True):
+            looked, position = step.looked, step.next
+            for page in _pages([(head.offset, head.size) for head in step.found]):
+                done = work.batch(page, back)
+                moved, locked, homeless = moved + done.moved, locked + done.locked, homeless + done.homeless
+                if time.monotonic() - begun >= STEP and page[-1] < step.found[-1].offset:
+                    return Progress(moved, locked, homeless, looked, page[-1])
+            if moved >= limit or looked >= STEP_LOOK or time.monotonic() - begun >= STEP:
+                return Progress(moved, locked, homeless, looked, position)
+    return Progress(moved, locked, homeless, looked, None)
+
+
+def _pages(found: list[tuple[int, int]]) -> list[list[int]]:
+    """Split (offset, bytes) pairs into lists of offsets. Each list is small enough for one transaction."""
+    pages: list[list[int]] = []
+    weight = 0
+    for offset, size in found:
+        if not pages or weight + size > BYTES_AT_ONCE:
+            pages.append([])
+            weight = 0
+        pages[-1].append(offset)
+        weight += size
+    return pages
+
+
+def edit(using: str, letter: Letter, payload: Any) -> None:
+    """Redrive one dead letter with another payload.
+
+    Raises ``LetterChanged`` if the dead letter has changed since it was read, ``MQueueError`` if its group is not
+    registered, and ``TypeError`` or ``ValueError`` if the payload cannot be published. Then nothing is changed.
+    """
+    row, offset = letter.row, int(letter.row["offset"])
+    choice = Choice(row["original_topic"], letter.topic, offsets=frozenset({offset}))
+
+    def edited(found: Message) -> Any:
+        return payload
+
+    back = Back(using, choice.topic, edited)
+    with session.explained(using):
+        work = _Unchanged(*_arguments(using, choice))
+        work.seen = fingerprint(letter)
+        done = work.batch([offset], back)
+    if not done.moved:
+        if done.homeless:
+            raise MQueueError(
+                f"group {row['failed_group']!r} is not registered for topic {choice.topic!r} any more: subscribe it,"
+                " or publish the message anew"
+            )
+        raise LetterChanged(letter.topic, offset)
+
+
+def fingerprint(letter: Letter) -> str:
+    """Return a hash that differs between two dead letters, and between two states of one dead letter."""
+    parts = hashlib.sha256()
+    for part in ("id", "payload", "metadata", "original_topic", "failed_group"):
+        value = letter.row[part]
+        parts.update(value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass"))
+        parts.update(b"\0")
+    return parts.hexdigest()
+
+
+class _Unchanged(Letters):
+    """The selection of one dead letter, if it has not changed since it was read."""
+
+    seen: str
+
+    def wanted(self, letter: Letter) -> bool:
+        return super().wanted(letter) and fingerprint(letter) == self.seen
+
+
+def _arguments(using: str, choice: Choice) -> tuple[Any, ...]:
+    return choice.topic, choice.group, None, choice.fits, None, False, using, choice.dead_topic

@@ -1,0 +1,94 @@
+"""Facts about a dead letter that its row does not hold: its original, its redrives, other dead letters of its id."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..policy import names
+from ..policy.message_query import DEAD, FailedAttempt, Inspected
+from ..service import message_views
+from ..service.redrive import Letter
+from ..store import dead_letters
+from ..store.connection import session
+from ..store.queries import letter_heads, message_pages
+from .dead_letters import registered
+from .sources import IDS
+
+
+@dataclass(frozen=True)
+class Story:
+    """The facts about a dead letter.
+
+    ``original``: the offset of the message that was given up; None if the log no longer holds it. ``returns``: (offset,
+    group) of redriven messages with its id. ``siblings``: (offset, group) of other dead letters with its id. Both lists
+    hold the newest that are still in the log. ``is_registered``: whether its group is registered.
+    """
+
+    original: int | None
+    returns: list[tuple[int, str]]
+    siblings: list[tuple[int, str]]
+    is_registered: bool
+
+
+def story(using: str, letter: Letter, most: int) -> Story:
+    """Return the facts about a dead letter, with at most ``most`` returns and siblings each."""
+    row = letter.row
+    topic, id, group = row["original_topic"] or "", row["original_id"], row["failed_group"]
+    with session.explained(using):
+        original = _original(using, letter)
+        returns = message_pages.by_original_id(using, topic, (), id, IDS) if topic else []
+        groups = sorted(dead_letters.groups(using, letter.topic))
+        others = message_pages.by_original_id(using, letter.topic, groups, id, IDS) if groups else []
+        told = letter_heads.heads_of(
+            using, letter.topic, [place[0] for place in others][-most - 1 :], sizes=False
+        )
+        return Story(
+            original,
+            [(offset, target) for offset, _, target in returns][-most:],
+            [(head.offset, head.group) for head in told if head.offset != int(row["offset"])][-most:],
+            bool(registered(using, topic, {group})),
+        )
+
+
+def _original(using: str, letter: Letter) -> int | None:
+    """Return the offset of the original message; None if the log no longer holds it.
+
+    The row id of a dead letter begins with this offset.
+    """
+    text = letter.row["id"].partition(":")[0]
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        return None
+    rows = session.single(using, lambda cursor: dead_letters.read(cursor, [int(text)]))
+    there = rows and rows[0]["topic"] == letter.row["original_topic"]
+    return int(text) if there else None
+
+
+def as_message(letter: Letter) -> Inspected:
+    """Return the dead letter as a message of its original topic, for masks.
+
+    The last of its ``errors`` is the final error.
+    """
+    row, message = letter.row, letter.message
+    about = message_views.about_letter(
+        {**row, "metadata": letter.metadata, "message_failures": row["failure_count"]}
+    )
+    last = row["last_error"] or ""
+    if not about["errors"] or about["errors"][-1].error != last:
+        failed = FailedAttempt(about["done_at"] or message.published_at, about["failures"], "", last)
+        about["errors"] = (*about["errors"], failed)
+    return Inspected(
+        offset=int(row["offset"]),
+        id=row["original_id"],
+        topic=row["original_topic"] or "",
+        key=names.key_of(row["partition"]),
+        kind=message.kind,
+        payload=message.payload,
+        published_at=message.published_at,
+        available_at=message.published_at,
+        headers=message.headers,
+        group=row["failed_group"],
+        status=DEAD,
+        size=len(row["payload"]),
+        original_topic=row["original_topic"],
+        **about,
+    )

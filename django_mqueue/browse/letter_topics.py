@@ -1,0 +1,107 @@
+"""The topics that have dead letters, page by page."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from .. import conf
+from ..stats import topic_list
+from ..store.connection import session
+from ..store.queries import bounded_counts, letter_heads
+
+NAMES_AT_ONCE, NAMES_MOST = 100, 1_000
+"""Topics that are searched for dead letters: by one statement, and for one page."""
+
+
+@dataclass(frozen=True)
+class LetterTopic:
+    """A dead-letter topic.
+
+    ``groups``: the number of dead letters by group, at most ``cap``. ``first`` and ``newest``: when its first and its
+    last message were published, in epoch milliseconds.
+    """
+
+    dead_topic: str
+    topic: str
+    groups: dict[str, int]
+    first: int
+    newest: int
+
+
+@dataclass(frozen=True)
+class LetterTopics:
+    """A page of dead-letter topics.
+
+    ``next``: the name after which to continue; None at the end. ``cap``: a count of ``cap`` means ``cap`` or more.
+    """
+
+    topics: list[LetterTopic]
+    next: str | None
+    cap: int
+
+
+def topics(using: str, after: str, limit: int, *, cap: int = 1_000) -> LetterTopics:
+    """Return the next topics that have dead letters, sorted by the names of their dead-letter topics.
+
+    ``after``: a dead-letter topic's name; the page begins after it. ``limit``: the maximum number of topics. ``cap``:
+    the highest count of a group.
+    """
+    with session.explained(using):
+        found, then = _dead_topics(using, after, limit)
+        groups = _groups(using, {name: group for name, (group, _) in found.items()})
+        pairs = [(name, group) for name, some in groups.items() for group in some]
+        if not pairs:
+            return LetterTopics([], then, cap)
+        counts = bounded_counts.letters(using, pairs, cap)
+        ends = bounded_counts.ends(using, [*found])
+        rows = [
+            LetterTopic(
+                name,
+                original,
+                {group: counts[name, group] for group in groups[name] if counts.get((name, group))},
+                ends[name].first_at,
+                ends[name].last_at,
+            )
+            for name, (_, original) in found.items()
+            if name in ends  # Its last dead letter may be gone.
+        ]
+        return LetterTopics(rows, then, cap)
+
+
+def _dead_topics(using: str, after: str, limit: int) -> tuple[dict[str, tuple[str, str]], str | None]:
+    """Return (a group, the original topic) by dead-letter topic, and the name after which to continue."""
+    names = topic_list.stored_names(using)
+    places = {*names, *topic_list.noted_names(using)}
+    wanted = sorted(name for name in names if name > after and _may_hold_letters(name, places))
+    found: dict[str, tuple[str, str]] = {}
+    for at in range(0, min(len(wanted), NAMES_MOST), NAMES_AT_ONCE):
+        some = wanted[at : at + NAMES_AT_ONCE]
+        there = letter_heads.next_groups(using, [(name, "") for name in some])
+        for name in some:
+            if name in there:
+                if len(found) == limit:
+                    return found, list(found)[-1]
+                found[name] = there[name]
+    return found, wanted[NAMES_MOST - 1] if len(wanted) > NAMES_MOST else None
+
+
+def _may_hold_letters(name: str, places: Collection[str]) -> bool:
+    """Return whether a topic with this name may be a dead-letter topic.
+
+    Its suffix is one of the settings. If the settings have changed, its name begins with the name of another topic.
+    """
+    if name.endswith(conf.dead_letter_suffixes()):
+        return True
+    return any(name[:-cut] in places for cut in range(1, min(conf.DLQ_SUFFIX_MAX, len(name) - 1) + 1))
+
+
+def _groups(using: str, first: dict[str, str]) -> dict[str, list[str]]:
+    """Return all groups of each topic. ``first``: one of each. Each statement finds the next group of every topic."""
+    found = {name: [group] for name, group in first.items()}
+    last = dict(first)
+    while last:
+        last = {name: group for name, (group, _) in letter_heads.next_groups(using, [*last.items()]).items()}
+        for name, group in last.items():
+            found[name].append(group)
+    return found

@@ -1,0 +1,192 @@
+"""Remove messages from a group's backlog, or send them to its front, a few hundred in each transaction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from django.db.backends.utils import CursorWrapper
+
+from .. import conf
+from ..exceptions import NotRegistered
+from ..policy.ids import new_token
+from ..policy.message_query import DEAD, PENDING, SCHEDULED, WAITING, Wanted
+from ..policy.names import SCHEDULED_SUFFIX
+from ..store import garbage, moving
+from ..store.connection import session
+from ..store.moving import Brought
+from ..store.queries.partition_walk import Found
+from .message_search import CHUNK, Look
+
+MOVABLE = (WAITING, PENDING, SCHEDULED)
+"""The statuses that ``move`` selects if no status is given: the message is not done, and not in flight.
+
+In this order, a message that was changed never gets a status that is still to be processed.
+"""
+
+Row = dict[str, Any]
+Batch = Sequence[tuple[Found, Row]]
+
+
+@dataclass(frozen=True)
+class Verb:
+    """An operation on messages.
+
+    ``waiting``: changes messages that wait for a retry. ``pending``: changes messages that were never delivered;
+    returns the offsets of those messages that had no delivery state until then. ``apart``: changes messages in other
+    topics, which are scheduled messages and dead letters. ``statuses``: the statuses that the operation accepts.
+    """
+
+    waiting: Callable[[CursorWrapper, str, str, Sequence[moving.Message]], None]
+    pending: Callable[[CursorWrapper, str, str, Sequence[Brought]], set[int]]
+    apart: Callable[[CursorWrapper, str, Batch], None]
+    statuses: tuple[str, ...]
+
+
+def _take_out(cursor: CursorWrapper, topic: str, batch: Batch) -> None:
+    """Delete the messages, and the delivery state that consumers of their topic have for them.
+
+    Dead letters can have such state, because groups may consume a dead-letter topic.
+    """
+    consumers = sorted(garbage.starts(cursor, topic))
+    garbage.delete(cursor, topic, consumers, [(found.partition, found.offset) for found, _ in batch])
+
+
+def _make_wait(cursor: CursorWrapper, group: str, topic: str, messages: Sequence[Brought]) -> set[int]:
+    moving.lease_free(cursor, group, topic, sorted({message.partition for message in messages}))
+    return moving.begin_waiting(cursor, group, topic, messages, new_token())
+
+
+REMOVE = Verb(
+    waiting=lambda cursor, group, topic, rows: moving.finish_waiting(cursor, group, topic, rows, new_token()),
+    pending=lambda cursor, group, topic, rows: moving.begin_done(cursor, group, topic, rows, new_token()),
+    apart=_take_out,
+    statuses=(*MOVABLE, DEAD),
+)
+TO_FRONT = Verb(
+    waiting=moving.hurry_waiting,
+    pending=_make_wait,
+    apart=lambda cursor, topic, batch: moving.hurry_scheduled(cursor, [found.offset for found, _ in batch]),
+    statuses=MOVABLE,
+)
+
+
+def move(
+    using: str, verb: Verb, wanted: Wanted, status: str | None, *, limit: int | None, dry_run: bool
+) -> int:
+    """Change all messages that match the query and have this status. Return how many.
+
+    ``status``: None selects all of ``MOVABLE``. If the query has no group, the operation runs for every group.
+    ``limit``: the maximum number of messages. ``dry_run``: change nothing, only count.
+    """
+    total = 0
+    with session.explained(using):
+        for group, one in _parts(using, wanted, status):
+            left = None if limit is None else limit - total
+            total += _Move(using, verb, replace(wanted, group=group, status=one)).run(left, dry_run)
+            if total == limit:
+                break
+    return total
+
+
+def _parts(using: str, wanted: Wanted, status: str | None) -> Iterator[tuple[str | None, str]]:
+    """Yield (group, status) for each search. One search covers scheduled messages or dead letters of all groups."""
+    groups: list[str | None] = [wanted.group]
+    if wanted.group is None:
+        groups = [
+            *sorted(session.single(using, lambda cursor: set(garbage.starts(cursor, wanted.topic)))),
+            None,
+        ]
+    for group in groups:
+        for one in MOVABLE if status is None else (status,):
+            if (one in (SCHEDULED, DEAD)) == (group is None) or wanted.group is not None:
+                yield group, one
+
+
+class _Move:
+    """The operation on messages of one status, for one group."""
+
+    def __init__(self, using: str, verb: Verb, wanted: Wanted) -> None:
+        self.using, self.verb, self.wanted = using, verb, wanted
+        self.look = Look(using, wanted, newest_first=False)
+
+    def run(self, limit: int | None, dry_run: bool) -> int:
+        """Change the messages, a few hundred in each transaction. Return how many.
+
+        A message that arrives meanwhile may be changed or not.
+        """
+        total = 0
+        for batch in self._batches(limit):
+            chosen = batch[: None if limit is None else limit - total]
+            total += len(chosen) if dry_run else session.run(self.using, partial(self._one, batch=chosen))
+            if total == limit:
+                break
+        return total
+
+    def _batches(self, limit: int | None) -> Iterator[Batch]:
+        """Yield lists of messages. Each list is small enough for one transaction.
+
+        If there is a ``limit``, a list is yielded as soon as it holds so many messages.
+        """
+        batch: list[tuple[Found, Row]] = []
+        enough = CHUNK if limit is None else min(CHUNK, limit)
+        for step in self.look.source.walk(None, CHUNK):
+            rows = self.look.read(step, payloads=False, endless=True)
+            batch += [(found, row) for found, row, _ in rows if self._mine(row)]
+            while len(batch) >= enough:
+                yield batch[:CHUNK]
+                batch = batch[CHUNK:]
+            if self.look.past_its_time:
+                break
+        if batch:
+            yield batch
+
+    def _mine(self, row: Row) -> bool:
+        """Return False for a scheduled message that other groups also receive: this group must not change it."""
+        return self.wanted.status != SCHEDULED or self.wanted.group in (None, row["target"])
+
+    def _one(self, cursor: CursorWrapper, *, batch: Batch) -> int:
+        """Change the messages that no other transaction has locked. Return how many."""
+        if self.wanted.status in (PENDING, WAITING):
+            return self._of_group(cursor, batch)
+        free = garbage.lock_free(cursor, [found.offset for found, _ in batch])
+        mine = [(found, row) for found, row in batch if found.offset in free]
+        if mine:
+            self.verb.apart(cursor, self._topic, mine)
+        return len(mine)
+
+    @property
+    def _topic(self) -> str:
+        topic = self.wanted.topic
+        return topic + SCHEDULED_SUFFIX if self.wanted.status == SCHEDULED else conf.dead_letter_topic(topic)
+
+    def _of_group(self, cursor: CursorWrapper, batch: Batch) -> int:
+        """Change messages of one group. Its registration is locked, so that no worker claims them meanwhile."""
+        group, topic, registration = self.wanted.group, self.wanted.topic, self.look.registration
+        assert group is not None
+        assert registration is not None
+        if not moving.lock_group(cursor, group, topic, registration.life):
+            raise NotRegistered(topic, group)
+        there = garbage.lock_free(cursor, [found.offset for found, _ in batch])
+        mine = [(found, row) for found, row in batch if found.offset in there]
+        if not mine:
+            return 0
+        waiting = moving.lock_waiting(cursor, group, topic, [(f.partition, f.offset) for f, _ in mine])
+        if waiting:
+            some = [(f.partition, f.offset) for f, _ in mine if f.offset in waiting]
+            self.verb.waiting(cursor, group, topic, some)
+        rest = [_brought(f, row) for f, row in mine if f.offset not in waiting]
+        if rest and self.wanted.status == PENDING:
+            waiting |= self.verb.pending(cursor, group, topic, rest)
+        return len(waiting)
+
+
+def _brought(found: Found, row: Row) -> Brought:
+    retry = row["retry"] if row["original_id"] is not None else {}
+    errors = json.dumps(retry["errors"]) if retry.get("errors") else None
+    return Brought(
+        found.partition, found.offset, int(retry.get("count", 0)), int(retry.get("failures", 0)), errors
+    )

@@ -1,0 +1,219 @@
+"""Sources of messages for a search. Each source is a walk through one index, which a later call can continue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from .. import conf
+from ..policy.message_query import (
+    DEAD,
+    IN_FLIGHT,
+    PENDING,
+    SCHEDULED,
+    SLACK_MS,
+    WAITING,
+    Position,
+    Wanted,
+    checked,
+)
+from ..policy.names import SCHEDULED_SUFFIX
+from ..service.registration import last_before, newest_before
+from ..store import dead_letters, log, offsets
+from ..store.queries import message_pages
+from ..store.queries.partition_walk import END, ByPartition, Chunk, Found, Place, Walk
+
+IDS = 500
+"""The maximum number of rows with one id that are read. No id has so many."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A walk that finds messages, and its name.
+
+    ``name`` is part of each cursor, so that the cursor of another walk is refused. ``place``: ``"log"``,
+    ``"scheduled"`` or ``"dead"``. ``by_time``: the topic, if the walk returns its rows in the order of publication;
+    else None.
+    """
+
+    name: str
+    place: str
+    walk: Callable[[Position | None, int], Walk]
+    by_time: str | None = None
+
+
+def source_of(using: str, wanted: Wanted, start: int, *, newest_first: bool) -> Source:
+    """Return the cheapest source that finds the wanted messages.
+
+    ``start``: the offset above which the group's registration starts. Raises ``ValueError`` if ``newest_first`` is
+    combined with the status in flight or waiting: their walk is in the order of keys and due times.
+    """
+    topic, status = wanted.topic, wanted.status
+    ways = _Ways(using, wanted, start, newest_first)
+    order = "newest" if newest_first else "oldest"
+    if wanted.offset is not None:
+        place = {SCHEDULED: topic + SCHEDULED_SUFFIX, DEAD: conf.dead_letter_topic(topic)}.get(
+            status or "", topic
+        )
+        return Source(
+            "offset", status if status in (SCHEDULED, DEAD) else "log", ways.at(place, wanted.offset)
+        )
+    if status == SCHEDULED:
+        scheduled = topic + SCHEDULED_SUFFIX
+        return Source(f"scheduled-{order}", SCHEDULED, ways.through(scheduled), by_time=scheduled)
+    if status == DEAD:
+        dead = conf.dead_letter_topic(topic)
+        if wanted.id is not None:
+            return Source("dead-id", DEAD, ways.letters_by_id)
+        return Source(f"dead-{order}", DEAD, ways.through(dead), by_time=dead)
+    if wanted.id is not None:
+        return Source("id", "log", ways.by_id)
+    if status in (IN_FLIGHT, WAITING):
+        if newest_first:
+            raise ValueError(f"newest_first does not go with status {status!r}: these come by key and time")
+        return Source(status, "log", ways.open_ones().walk)
+    if status == PENDING and not newest_first:
+        return Source(status, "log", ways.pending().walk)
+    return Source(order, "log", ways.through(topic), by_time=topic)
+
+
+@dataclass(frozen=True)
+class _Ways:
+    using: str
+    wanted: Wanted
+    start: int
+    newest_first: bool
+
+    @property
+    def group(self) -> str:
+        assert self.wanted.group is not None
+        return self.wanted.group
+
+    def through(self, topic: str) -> Callable[[Position | None, int], Walk]:
+        """Return a walk over a topic, or over one of its partitions, in the order of offsets.
+
+        It begins at the wanted time: at ``before`` if ``newest_first`` is set, else at ``after``.
+        """
+
+        def walk(position: Position | None, chunk: int) -> Walk:
+            low, high = 0, END
+            if position is not None:
+                (at,) = checked(position, int)
+                low, high = (0, at) if self.newest_first else (at, END)
+            elif self.newest_first and self.wanted.before is not None:
+                high = below_by_time(self.using, topic, self.wanted.before)
+            elif not self.newest_first and self.wanted.after is not None:
+                low = above_by_time(self.using, topic, self.wanted.after)
+            while rows := message_pages.log_page(
+                self.using, topic, self.wanted.key, (low, high), chunk, newest_first=self.newest_first
+            ):
+                last = rows[-1][0]
+                yield Chunk([Found(*row, position=(row[0],)) for row in rows], (last,))
+                if len(rows) < chunk:
+                    return
+                low, high = (low, last) if self.newest_first else (last, high)
+
+        return walk
+
+    def at(self, topic: str, offset: int) -> Callable[[Position | None, int], Walk]:
+        """Return a walk that finds only the row at this offset."""
+
+        def walk(position: Position | None, chunk: int) -> Walk:
+            if position is None:
+                bounds = (offset - 1, offset + 1)
+                rows = message_pages.log_page(
+                    self.using, topic, self.wanted.key, bounds, 1, newest_first=False
+                )
+                yield Chunk([Found(*row, position=(row[0],)) for row in rows], (offset,))
+
+        return walk
+
+    def by_id(self, position: Position | None, chunk: int) -> Walk:
+        """Find the rows with the wanted id.
+
+        A message that came back to the log is stored under a new id; its ``original_id`` is the wanted one. Without a
+        key, these rows come first. Then all partitions are searched, ``chunk`` at a time, because an id is unique only
+        within a partition.
+        """
+        topic, id, key = self.wanted.topic, self.wanted.id, self.wanted.key
+        assert id is not None
+        stage, after, above = (0, "", 0) if position is None else checked(position, int, str, int)
+        if stage == 0:
+            rows = message_pages.by_original_id(self.using, topic, (), id, IDS)
+            if key is not None:
+                rows = sorted(
+                    [row for row in rows if row[1] == key] + message_pages.by_id(self.using, topic, [key], id)
+                )
+            yield Chunk([Found(*row, position=(0, "", row[0])) for row in rows if row[0] > above], (1, "", 0))
+            above = 0
+        while key is None and (names := message_pages.partitions(self.using, topic, after, chunk)):
+            rows = [row for row in message_pages.by_id(self.using, topic, names, id) if row[0] > above]
+            found = [Found(*row, position=(1, after, row[0])) for row in rows]
+            after, above = names[-1], 0
+            yield Chunk(found, (1, after, 0), len(names))
+
+    def letters_by_id(self, position: Position | None, chunk: int) -> Walk:
+        dead, id, key = conf.dead_letter_topic(self.wanted.topic), self.wanted.id, self.wanted.key
+        assert id is not None
+        (above,) = (0,) if position is None else checked(position, int)
+        groups = {self.group} if self.wanted.group is not None else dead_letters.groups(self.using, dead)
+        rows = message_pages.by_original_id(self.using, dead, sorted(groups), id, IDS) if groups else []
+        chosen = [row for row in rows if key in (None, row[1]) and row[0] > above]
+        yield Chunk([Found(*row, position=(row[0],)) for row in chosen], (END,))
+
+    def pending(self) -> ByPartition:
+        """Return a walk over each partition, above the offset up to which everything was delivered."""
+        topic, low = self.wanted.topic, self.start
+        if self.wanted.after is not None:
+            low = max(low, above_by_time(self.using, topic, self.wanted.after))
+
+        def listed(after: str, limit: int) -> list[str]:
+            return message_pages.partitions(self.using, topic, after, limit)
+
+        def worth(names: list[str]) -> list[tuple[str, Place]]:
+            found = message_pages.news(self.using, self.group, topic, low, names)
+            return [(one.partition, (one.scanned,)) for one in found if one.newest > one.scanned]
+
+        def one(name: str) -> Place:
+            return (offsets.positions(self.using, self.group, topic, [name], low)[name].scanned,)
+
+        def read(places: Sequence[tuple[str, Place]], limit: int) -> list[Found]:
+            rows = message_pages.undelivered(
+                self.using, topic, [(name, place[0]) for name, place in places], limit
+            )
+            return sorted((Found(*row, position=(row[1], row[0])) for row in rows), key=lambda f: f.position)
+
+        return ByPartition(listed, worth, one, read, self.wanted.key, 1)
+
+    def open_ones(self) -> ByPartition:
+        """Return a walk over the open messages of each partition, in the order of due times.
+
+        It reads only messages that are in flight, or only messages that wait for a retry.
+        """
+        topic, in_flight = self.wanted.topic, self.wanted.status == IN_FLIGHT
+
+        def listed(after: str, limit: int) -> list[str]:
+            return message_pages.leased(self.using, self.group, topic, after, limit)
+
+        def worth(names: list[str]) -> list[tuple[str, Place]]:
+            found = message_pages.with_open_ones(
+                self.using, self.group, topic, names[0], names[-1], in_flight
+            )
+            return [(name, (0, 0)) for name in found]
+
+        def read(places: Sequence[tuple[str, Place]], limit: int) -> list[Found]:
+            above = [(name, place[0], place[1]) for name, place in places]
+            rows = sorted(message_pages.open_ones(self.using, self.group, topic, above, in_flight, limit))
+            return [Found(offset, name, "", (name, due, offset)) for name, due, offset in rows]
+
+        return ByPartition(listed, worth, lambda name: (0, 0), read, self.wanted.key, 2)
+
+
+def above_by_time(using: str, topic: str, after: int) -> int:
+    """Return an offset up to which no message was published at ``after`` (epoch milliseconds) or later."""
+    return last_before(using, topic, after, log.newest(using, topic), SLACK_MS)
+
+
+def below_by_time(using: str, topic: str, before: int) -> int:
+    """Return an offset from which no message was published before ``before`` (epoch milliseconds)."""
+    return newest_before(using, topic, before, log.newest(using, topic), SLACK_MS) + 1

@@ -1,0 +1,185 @@
+"""The timeline of one message: its content, its state for each group, and the rows that were made from it.
+
+The number of statements is constant. It does not depend on the number of groups or on the size of the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Set
+from typing import Any
+
+from .. import conf
+from ..policy.message_query import DEAD, DONE, IN_FLIGHT, PENDING, SCHEDULED, WAITING, Inspected
+from ..policy.names import REPLIES_SUFFIX, SCHEDULED_SUFFIX, scheduled_topic
+from ..service import message_views
+from ..service.message_views import LOG, Row
+from ..store import offsets
+from ..store.connection import session
+from ..store.queries import message_pages
+from ..store.queries import one_message as store
+from .message_life import Life, Related, Stand
+
+RELATED = 100
+"""The maximum number of dead letters, and of copies, that are returned."""
+SCHEDULED_LOOKED_AT = 1_000
+
+
+def life(using: str, offset: int, *, payload_limit: Callable[[str], int], groups: int) -> Life | None:
+    """Return the timeline of the message at an offset; None if no row has this offset.
+
+    ``payload_limit``: a function from the topic where the row is stored to a number of bytes. Of a longer payload only
+    the beginning is returned. ``groups``: the maximum number of groups whose state is returned.
+    """
+    with session.explained(using):
+        place = store.place(using, offset)
+        if place is None:
+            return None
+        stored_in, original_topic, created_at = place
+        rows = message_pages.rows(using, [offset])
+        bodies = message_pages.payloads(using, [offset], payload_limit(stored_in))
+        if offset not in rows or offset not in bodies:
+            return None
+        body, rows[offset]["size"] = bodies[offset]
+        return _Teller(using, rows[offset], stored_in, original_topic, groups).tell(body, created_at)
+
+
+def groups_of(using: str, topic: str, limit: int) -> list[tuple[str, bool]]:
+    """Return (name, paused) of the first ``limit`` groups that are registered for a topic, by name."""
+    with session.explained(using):
+        return store.groups(using, topic, limit)
+
+
+def is_registered(using: str, topic: str, group: str) -> bool:
+    with session.explained(using):
+        return offsets.registration(using, group, topic) is not None
+
+
+class _Teller:
+    def __init__(self, using: str, row: Row, stored_in: str, original_topic: str | None, groups: int) -> None:
+        self.using, self.row, self.stored_in, self.limit = using, row, stored_in, groups
+        self.offset, self.partition = int(row["offset"]), str(row["partition"])
+        self.place = LOG
+        self.topic = stored_in
+        if row["failed_group"] is not None:
+            self.place, self.topic = DEAD, original_topic or conf.original_topic(stored_in)
+        elif stored_in.endswith(SCHEDULED_SUFFIX):
+            self.place, self.topic = SCHEDULED, stored_in.removesuffix(SCHEDULED_SUFFIX)
+
+    def tell(self, body: bytes, created_at: int) -> Life:
+        row, topic = self.row, self.topic
+        message_views.read(row, self.place)
+        message = message_views.told(row, body, topic=topic, group=None, place=self.place)
+        letters = self._letters()
+        copies = self._copies(message)
+        stands, more = self._stands(
+            {letter.group: letter.offset for letter in letters}, {copy.group for copy in copies}
+        )
+        original_offset = self._original_offset()
+        return Life(
+            message=message,
+            topic=topic,
+            stored_in=self.stored_in,
+            id=row["id"],
+            partition=self.partition,
+            created_at=created_at,
+            original_offset=original_offset,
+            original=self._original(message, original_offset),
+            stands=stands,
+            more_groups=more,
+            letters=letters,
+            copies=copies,
+        )
+
+    def _letters(self) -> list[Related]:
+        """Return the dead letters that were made from this row.
+
+        A dead letter can itself be consumed and given up. The new dead letter is then in yet another topic.
+        """
+        if self.place == SCHEDULED:
+            return []
+        dead = conf.dead_letter_topic(self.stored_in)
+        found = store.letters(self.using, dead, self.partition, self.offset, RELATED)
+        return [Related(offset, dead, group) for offset, group in found]
+
+    def _stands(self, letters: Mapping[str, int], came_back: Set[str]) -> tuple[list[Stand], bool]:
+        """Return the message's state for the groups of the row's topic, and whether there are more groups.
+
+        A dead-letter topic can also have groups, because workers may consume dead letters.
+        """
+        if self.place == SCHEDULED or self.stored_in.endswith(REPLIES_SUFFIX):
+            return [], False
+        found = store.stands(self.using, self.stored_in, self.partition, self.offset, self.limit + 1)
+        aside = (
+            self._set_aside() if any(one["acked"] and one["group"] not in letters for one in found) else {}
+        )
+        stands = [self._stand(one, letters, came_back, aside) for one in found[: self.limit]]
+        return stands, len(found) > self.limit
+
+    def _stand(
+        self, state: Row, letters: Mapping[str, int], came_back: Set[str], aside: Mapping[str, Inspected]
+    ) -> Stand:
+        group, target = state["group"], self.row["target"]
+        is_early = self.offset <= int(state["start"])
+        row = {
+            **self.row,
+            **state,
+            "letter": letters.get(group),
+            "came_back": group in came_back,
+            "is_early": is_early,
+        }
+        if state["acked"] is None:
+            row["status"] = DONE if is_early or self.offset <= int(state["done_to"]) else PENDING
+            if group in letters:
+                row["status"] = DEAD
+        elif state["acked"]:
+            row["status"] = DEAD if group in letters else DONE
+        else:
+            row["status"] = IN_FLIGHT if state["in_flight"] else WAITING
+        view = message_views.told(row, None, topic=self.topic, group=group, place=LOG)
+        return Stand(
+            group=group,
+            is_paused=bool(state["paused"]),
+            is_for=target in ("", group),
+            is_early=is_early and state["acked"] is None,
+            is_kept=state["acked"] is not None,
+            view=view,
+            set_aside=aside.get(group),
+        )
+
+    def _set_aside(self) -> dict[str, Inspected]:
+        """Return the parked retries of this message, by group."""
+        topic = scheduled_topic(self.stored_in)
+        there = store.set_aside(self.using, topic, self.partition, self.offset, SCHEDULED_LOOKED_AT)
+        found = {}
+        for row in (message_pages.rows(self.using, there) if there else {}).values():
+            message_views.read(row, SCHEDULED)
+            found[row["target"]] = message_views.told(
+                row, None, topic=self.topic, group=None, place=SCHEDULED
+            )
+        return found
+
+    def _original_offset(self) -> int | None:
+        """Return the offset where the message was in the log before, if its row records it."""
+        retry: Any = self.row["retry"].get("offset")
+        if self.place == DEAD:
+            offset = self.row["id"].partition(":")[0]
+            return int(offset) if offset.isdecimal() and len(offset) < 19 else None
+        return retry if isinstance(retry, int) else None
+
+    def _original(self, message: Inspected, offset: int | None) -> Related | None:
+        """Return the row that this row was made from, if the log still holds it."""
+        topic, found = self.topic, []
+        if offset is not None:
+            found = store.log_place(self.using, topic, offset)
+        elif self.row["original_id"] is not None:
+            found = message_pages.by_id(self.using, topic, [self.partition], message.id)
+        return next((Related(one, topic, target) for one, _, target in found), None)
+
+    def _copies(self, message: Inspected) -> list[Related]:
+        """Return the other rows of the same partition that came back to the log with this message's id."""
+        found = message_pages.by_original_id(self.using, self.topic, (), message.id, RELATED)
+        return [
+            Related(offset, self.topic, target)
+            for offset, name, target in found
+            if name == self.partition and offset != self.offset
+        ]

@@ -1,0 +1,161 @@
+"""Queries of dead letters: ``filter=`` of redrive and purge, and the filters on the admin's pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from ..messages import Message
+from .durations import moment_ms
+from .errors import Alike, alike, error_name, is_class, part_of_line
+from .filters import filter_of
+
+Fits = Callable[[Message], bool]
+
+
+def letter_filter(wanted: Mapping[str, Any] | Callable[[Message], Any] | None) -> Fits:
+    """Return a test of a dead letter from a mapping or a callable. None matches all dead letters.
+
+    In a mapping, ``error``, ``failed_after`` (included) and ``failed_before`` (not included) are about the failure.
+    ``error`` is the exception's name, with or without its module, or a set of names. Other entries are the same as in a
+    handler's filter. Raises ``TypeError`` or ``ValueError``.
+    """
+    if not isinstance(wanted, Mapping):
+        found = filter_of(wanted)
+        return (lambda letter: True) if found is None else found
+    rest = dict(wanted)
+    tests: list[Fits] = []
+    if "error" in rest:
+        tests.append(_of_error(rest.pop("error")))
+    if "failed_after" in rest:
+        after = _moment("failed_after", rest.pop("failed_after"))
+        tests.append(lambda letter: letter.failed_at is not None and letter.failed_at >= after)
+    if "failed_before" in rest:
+        before = _moment("failed_before", rest.pop("failed_before"))
+        tests.append(lambda letter: letter.failed_at is not None and letter.failed_at < before)
+    if rest or not tests:
+        matches = filter_of(rest)
+        assert matches is not None
+        tests.append(matches)
+    return lambda letter: all(test(letter) for test in tests)
+
+
+def _of_error(wanted: Any) -> Fits:
+    given = wanted if isinstance(wanted, (set, frozenset)) else {wanted}
+    if not given or not all(isinstance(name, str) and name for name in given):
+        raise TypeError(f"error must be the name of an exception, or a set of names, not {wanted!r}")
+
+    def test(letter: Message) -> bool:
+        name = error_name(letter.last_error)
+        return name in given or name.rpartition(".")[2] in given
+
+    return test
+
+
+def _moment(argument: str, value: Any) -> datetime:
+    if not isinstance(value, datetime):
+        raise TypeError(f"{argument} must be an aware datetime, not {value!r}")
+    moment_ms(argument, value)
+    return value
+
+
+@dataclass(frozen=True)
+class Head:
+    """A dead letter without its payload.
+
+    ``error``: the beginning of the text. ``failed_at``: epoch milliseconds. ``kind`` and ``size`` are only set on
+    request.
+    """
+
+    offset: int
+    partition: str
+    id: str
+    original_topic: str
+    group: str
+    failed_at: int
+    failures: int
+    error: str
+    kind: str = ""
+    size: int = 0
+
+    @property
+    def alike(self) -> Alike:
+        return alike(self.error)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A query of dead letters in a dead-letter topic. All given filters must match.
+
+    - ``topic``: the original topic.
+    - ``name``: an exception's name, with or without its module. ``line``: a part of ``Alike.line``. With ``exact``,
+      both are equal to the fields of ``Alike``.
+    - ``after`` (included), ``before`` (not included): epoch milliseconds of the failure.
+    - ``test``: a test of payload and headers.
+    - ``offsets``: the offsets of dead letters.
+    """
+
+    topic: str
+    dead_topic: str
+    group: str | None = None
+    key: str | None = None
+    id: str | None = None
+    kind: str | None = None
+    name: str | None = None
+    line: str | None = None
+    after: int | None = None
+    before: int | None = None
+    test: Fits | None = None
+    offsets: frozenset[int] | None = None
+    exact: bool = False
+
+    @property
+    def is_group_or_all(self) -> bool:
+        """Return whether an index is enough to count the dead letters: at most the group is given."""
+        return self == Choice(self.topic, self.dead_topic, self.group)
+
+    def fits_head(self, head: Head) -> bool:
+        """Return whether a dead letter matches, without its payload."""
+        return (
+            head.original_topic == self.topic
+            and (self.group is None or head.group == self.group)
+            and (self.key is None or head.partition == self.key)
+            and (self.id is None or head.id == self.id)
+            and (self.kind is None or head.kind == self.kind)
+            and (self.after is None or head.failed_at >= self.after)
+            and (self.before is None or head.failed_at < self.before)
+            and (self.offsets is None or head.offset in self.offsets)
+            and self._fits_error(head.error)
+        )
+
+    def fits(self, letter: Message) -> bool:
+        """Return whether a complete dead letter matches."""
+        at = moment_ms("failed_at", letter.failed_at) if letter.failed_at is not None else 0
+        head = Head(
+            letter.offset, letter.key or "", letter.id, letter.original_topic or "", letter.failed_group or "", at, 0,
+            letter.last_error, letter.kind,
+        )  # fmt: skip
+        return self.fits_head(head) and (self.test is None or self.test(letter))
+
+    def _fits_error(self, error: str) -> bool:
+        if self.name is None and self.line is None:
+            return True
+        found = alike(error)
+        if self.exact:
+            return self.name in (None, found.name) and self.line in (None, found.line)
+        return self._is_named(found.name) and self._is_in(found.line)
+
+    def _is_named(self, name: str) -> bool:
+        """Return whether the exception's name matches. Only the name of a class may be given without its module.
+
+        Another text that looks like a name may hold values that ``MASK`` hides.
+        """
+        return self.name in (None, name) or (is_class(name) and name.rpartition(".")[2] == self.name)
+
+    def _is_in(self, line: str) -> bool:
+        if self.line is None:
+            return True
+        part = part_of_line(self.line).casefold()
+        return bool(part) and part in line.casefold()

@@ -1,0 +1,261 @@
+"""Queries of messages in ``django_mqueue.inspect``, and their results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, cast
+
+from . import names
+from .durations import moment_ms
+from .filters import PAYLOAD, filter_of
+
+PENDING, IN_FLIGHT, WAITING, DONE, DEAD, SCHEDULED = STATUSES = (
+    "pending", "in_flight", "waiting", "done", "dead", "scheduled",
+)  # fmt: skip
+
+LIMIT_MAX = 10_000
+SLACK_MS = 60_000
+"""Tolerance of a search by time: log rows that are close in time may be out of order."""
+
+
+@dataclass(frozen=True)
+class FailedAttempt:
+    """A failed attempt. ``error``: the error's own line first, then its traceback, cut to 4 KiB."""
+
+    at: datetime
+    attempt: int
+    by: str
+    error: str
+
+
+class Unreadable(bytes):
+    """A payload that cannot be decoded, as stored."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The beginning of a payload that is longer than the limit. ``is_json``: the payload is JSON text, else bytes."""
+
+    beginning: bytes
+    is_json: bool
+
+
+@dataclass(frozen=True)
+class Inspected:
+    """A message and its state. Times are aware UTC datetimes of the database's clock.
+
+    - ``payload``: ``Unreadable`` bytes if it cannot be decoded; a ``Cut`` if it is longer than the limit.
+    - ``size``: the bytes of the payload as stored.
+    - ``target``: the only group that gets the message; None for all groups.
+    - ``original_topic``: for a dead letter, the topic that the message was published to.
+
+    If a group was given, these fields are about that group:
+
+    - ``status``: one of ``STATUSES``. ``outcome``: one of ``OUTCOMES``; None if the message is not done.
+    - ``attempts``: the number of deliveries to a handler. ``failures``: the number of failed attempts.
+    - ``errors``: the newest failed attempts, oldest first.
+    - ``invisible_until``: the message is not delivered before this time.
+    - ``done_at``: when it was done or dead-lettered.
+    - ``dead_letter``: the offset of its dead letter in the dead-letter topic.
+    """
+
+    offset: int
+    id: str
+    topic: str
+    key: str | None
+    kind: str
+    payload: Any
+    published_at: datetime
+    available_at: datetime
+    headers: dict[str, Any] = field(default_factory=dict)
+    target: str | None = None
+    group: str | None = None
+    status: str | None = None
+    attempts: int = 0
+    failures: int = 0
+    errors: tuple[FailedAttempt, ...] = ()
+    delivered_to: str = ""
+    delivered_at: datetime | None = None
+    invisible_until: datetime | None = None
+    done_at: datetime | None = None
+    dead_letter: int | None = None
+    size: int = 0
+    original_topic: str | None = None
+    outcome: str | None = None
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page of messages. ``next``: the ``start`` of the next page; None at the end.
+
+    ``scanned``: the number of messages and partitions that were read. An empty page may have a ``next``.
+    """
+
+    messages: list[Inspected]
+    next: str | None
+    scanned: int
+
+    def __iter__(self) -> Iterator[Inspected]:
+        return iter(self.messages)
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The number of messages in each status, for a group. The statuses in ``more`` may have more messages."""
+
+    pending: int
+    in_flight: int
+    waiting: int
+    scheduled: int
+    dead: int
+    more: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A registered group and its position.
+
+    ``start``: the offset above which the group began. ``subscribers``: the names of the live subscribers. ``oldest``:
+    the lowest offset of a message that is not done; None if there is none. ``partial``: some keys were not read.
+    """
+
+    group: str
+    start: int
+    paused: bool
+    subscribers: tuple[str, ...]
+    oldest: int | None
+    oldest_published_at: datetime | None
+    partial: bool = False
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A query of messages in a topic. All given filters must match.
+
+    ``after`` (included) and ``before`` (not included): epoch milliseconds.
+    """
+
+    topic: str
+    group: str | None
+    status: str | None
+    key: str | None
+    id: str | None
+    kinds: frozenset[str] | None
+    after: int | None
+    before: int | None
+    test: Callable[[Inspected], bool] | None
+    offset: int | None = None
+
+    def fits_time(self, published_at: int) -> bool:
+        return (self.after is None or published_at >= self.after) and (
+            self.before is None or published_at < self.before
+        )
+
+    @property
+    def takes_all(self) -> bool:
+        """Return whether no filter needs to read a message."""
+        return (
+            self.status in (None, SCHEDULED)
+            and self.id is None
+            and self.kinds is None
+            and self.test is None
+            and self.after is None
+            and self.before is None
+        )
+
+
+def wanted(topic: str, given: Mapping[str, Any], paths: Mapping[str, Any], *, topic_limit: int) -> Wanted:
+    """Return the query for a user's arguments. ``given``: filters by name. ``paths``: ``payload__`` arguments.
+
+    Raises ``TypeError`` or ``ValueError`` that names the argument and the correction.
+    """
+    names.check_name("topic", topic, topic_limit)
+    group, status, key, id = (given[name] for name in ("group", "status", "key", "id"))
+    for argument, value, limit in (
+        ("group", group, names.GROUP_MAX), ("key", key, names.KEY_MAX), ("id", id, names.ID_MAX),
+    ):  # fmt: skip
+        if value is not None:
+            names.check_name(argument, value, limit)
+    offset = given.get("offset")
+    if offset is not None and (
+        not isinstance(offset, int) or isinstance(offset, bool) or not 0 < offset < 1 << 63
+    ):
+        raise ValueError(f"offset must be a whole number of 1 or more, not {offset!r}")
+    if status is not None and (not isinstance(status, str) or status not in STATUSES):
+        raise ValueError(f"status must be one of {', '.join(STATUSES)}, not {status!r}")
+    if group is None and status not in (None, SCHEDULED, DEAD):
+        raise ValueError(f"status {status!r} is a group's: name the group, too")
+    bounds = {name: _moment(name, given[name]) for name in ("after", "before")}
+    return Wanted(
+        topic, group, status, key, id, _kinds(given["kind"]), bounds["after"], bounds["before"],
+        _test(given["filter"], paths), offset,
+    )  # fmt: skip
+
+
+def _moment(argument: str, value: Any) -> int | None:
+    if value is None:
+        return None
+    if not isinstance(value, datetime):
+        raise TypeError(f"{argument} must be an aware datetime, not {value!r}")
+    return moment_ms(argument, value)
+
+
+def _kinds(value: Any) -> frozenset[str] | None:
+    if value is None:
+        return None
+    if not isinstance(value, (str, Collection)):
+        raise TypeError(f"kind must be a str, or a set of them, not {value!r}")
+    kinds = frozenset({value} if isinstance(value, str) else value)
+    if not kinds or not all(isinstance(kind, str) for kind in kinds):
+        raise TypeError(f"kind must be a str, or a set of them, not {value!r}")
+    return kinds
+
+
+def _test(given: Any, paths: Mapping[str, Any]) -> Callable[[Inspected], bool] | None:
+    for name in paths:
+        if not name.startswith(PAYLOAD):
+            raise TypeError(f"unexpected argument {name!r}: a place in the payload begins with {PAYLOAD}")
+    tests = [filter_of(given), filter_of(dict(paths) or None)]
+    found = [cast("Callable[[Inspected], bool]", test) for test in tests if test is not None]
+    # A filter reads only headers and payload, which ``Message`` and ``Inspected`` both have.
+    return (lambda message: all(test(message) for test in found)) if found else None
+
+
+Position = tuple[Any, ...]
+
+
+def cursor_of(source: str, position: Position) -> str:
+    """Return a cursor for ``Page.next``: the position of a search in a source."""
+    return json.dumps([source, *position], ensure_ascii=False, separators=(",", ":"))
+
+
+def position_of(source: str, cursor: Any) -> Position | None:
+    """Return the position of a cursor from ``cursor_of``; None for None.
+
+    Raises ``ValueError`` for a cursor of another query, and ``TypeError`` for a value that is not a text.
+    """
+    if cursor is None:
+        return None
+    if not isinstance(cursor, str):
+        raise TypeError(f"start must be the next of a page, not {cursor!r}")
+    try:
+        found = json.loads(cursor)
+        ok = isinstance(found, list) and found[:1] == [source] and len(found) > 1
+    except (ValueError, RecursionError):
+        ok = False
+    if not ok:
+        raise ValueError(f"start must be the next of a page of the same question, not {cursor!r}")
+    return tuple(found[1:])
+
+
+def checked(position: Position, *kinds: type) -> Position:
+    """Return the position if its parts have these types. Raises ``ValueError`` if a cursor was not made by a page."""
+    if len(position) != len(kinds) or not all(map(isinstance, position, kinds)):
+        raise ValueError(f"start must be the next of a page of the same question, not {list(position)!r}")
+    return position

@@ -1,0 +1,84 @@
+"""Fill the reply box of a request: with a reply, or with the reason why there will be none."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from django.db.backends.utils import CursorWrapper
+
+from ... import conf
+from ...exceptions import NotARequest
+from ...policy.encoding import encode
+from ...policy.requests import box_in
+from ...store import dead_letter_copies, replies
+from ...store.connection import session
+from ...store.connection.second_connection import committed_now
+from ...store.failures import clip
+
+if TYPE_CHECKING:
+    from ..delivery import Delivery
+
+AGAIN = 0.03
+"""Seconds between two checks of a box that another handler is filling."""
+
+
+def reply(delivery: Delivery, payload: Any, kind: str, headers: Mapping[str, Any] | None) -> bool:
+    """Fill the reply box of a delivery's request, in the caller's transaction.
+
+    Return True if this is the reply that the requester gets. Return False if the box is filled already, past its
+    deadline or deleted. If an open transaction is filling the box, wait for it until the request's deadline, because it
+    may roll back. Raise ``NotARequest``, or ``TypeError`` or ``ValueError`` for bad arguments.
+    """
+    box = delivery.box
+    if box is None:
+        raise NotARequest(delivery)
+    content = encode(
+        payload, kind, headers, conf.get("MAX_PAYLOAD_BYTES", delivery.original_topic or delivery.topic)
+    )
+    using = delivery.hold.answering.context.using
+
+    def work(cursor: CursorWrapper) -> bool:
+        if not replies.lock_open(cursor, box):
+            return False
+        replies.fill(cursor, box, content)
+        return True
+
+    if session.run(using, work):
+        return True
+    found = replies.look(using, box)
+    if found is not None and found.failures is not None:
+        return False  # Perhaps this transaction filled it, which other connections cannot see.
+    with committed_now(using) as now:
+        if now != using:
+            found = replies.look(now, box)
+        while _is_open(found):
+            _pause.wait(AGAIN)
+            if session.run(using, work):
+                return True
+            found = replies.look(now, box)
+    return False
+
+
+def _is_open(found: replies.Content | None) -> bool:
+    return found is not None and found.failures is None and found.left_ms > 0
+
+
+def tell_failure(
+    cursor: CursorWrapper, topic: str, offset: int, letter: dead_letter_copies.Copied, group: str, error: str
+) -> None:
+    """Report the failure of a dead-lettered request to its requester, if no other group can still reply.
+
+    This is part of the transaction that stores the dead letter. It never waits for a lock, because a worker's loop
+    calls it.
+    """
+    box = box_in(letter.metadata, topic, letter.original_id)
+    if box is None or not replies.is_last_hope(cursor, offset, group):
+        return
+    if replies.lock_open(cursor, box):
+        replies.fill(cursor, box, encode(None, "", {"group": group}, max_bytes=64), clip(error))
+
+
+_pause = threading.Event()
+"""An event that is never set: waiting on it sleeps."""

@@ -1,0 +1,90 @@
+"""Commit deliveries and their effects together: the caller's writes, its publishes and the ack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from django.db import DatabaseError, connections, transaction
+
+from ...exceptions import BrokenTransaction, StaleDelivery, WrongDatabase
+from ...store.connection import session
+from .statements import writes
+
+if TYPE_CHECKING:
+    from ..delivery import Delivery
+
+NO_SUCH_SAVEPOINT = 1305
+
+
+@contextmanager
+def atomically(deliveries: Sequence[Delivery]) -> Iterator[None]:
+    """Run the block in a transaction of the queue's database, and acknowledge the deliveries at its end.
+
+    All deliveries belong to one subscriber. If the block raises, or a delivery is stale, everything is rolled back. The
+    ack is the last statement: no worker can claim a delivery between the ack and the commit.
+
+    Raises ``StaleDelivery`` before the block if a delivery is already settled. Raises it after the block if this
+    subscriber no longer owns one, or its handler ran too long. Raises ``BrokenTransaction`` if the block has ended the
+    transaction, or if it can only be rolled back. Raises ``WrongDatabase`` at a write to another database.
+    """
+    if ended := [delivery for delivery in deliveries if delivery.hold.answer]:
+        # A repeated ack succeeds, so the block would commit its effects a second time.
+        raise StaleDelivery(ended, "atomic")
+    answering = deliveries[0].hold.answering
+    using = answering.context.using
+    acked = False
+    try:
+        with session.ended_whole(using), _writes_to(using), transaction.atomic(using=using):
+            # Registered before the hooks of the block: if one of those raises, the consumer state is still updated.
+            if session.calls_hooks(using):
+                transaction.on_commit(lambda: answering.note_ack(deliveries) if acked else None, using=using)
+            with _still_there(), transaction.atomic(using=using):
+                yield
+                if transaction.get_rollback(using=using):
+                    raise BrokenTransaction("something in it failed, and it can only be rolled back")
+            if overdue := [delivery for delivery in deliveries if delivery.hold.overdue]:
+                raise StaleDelivery(overdue, "ack")
+            acked = answering.ack(deliveries, whole=True)
+    except StaleDelivery:
+        answering.note_unheard(deliveries)
+        raise
+
+
+@contextmanager
+def _still_there() -> Iterator[None]:
+    """Raise ``BrokenTransaction`` if the savepoint of the block inside does not exist at its end.
+
+    A deadlock rolls back the whole transaction. A COMMIT, or a statement that commits implicitly such as CREATE TABLE,
+    ends it. Both remove the savepoint, and later writes belong to another transaction.
+    """
+    try:
+        yield
+    except DatabaseError as error:
+        if session.error_code(error) != NO_SUCH_SAVEPOINT:
+            raise
+        raise BrokenTransaction(
+            "it was ended before the handler was through: by a deadlock whose error the handler kept to itself, or by a"
+            " COMMIT or ROLLBACK, or a statement that commits by itself"
+        ) from error
+
+
+@contextmanager
+def _writes_to(using: str) -> Iterator[None]:
+    """Raise ``WrongDatabase`` before a statement writes to a database other than ``using``."""
+    with ExitStack() as stack:
+        for connection in connections.all():
+            if connection.alias != using:
+                stack.enter_context(connection.execute_wrapper(_refuse_writes(connection.alias, using)))
+        yield
+
+
+def _refuse_writes(alias: str, using: str) -> Callable[..., Any]:
+    def look(execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: dict[str, Any]) -> Any:
+        text = sql.decode(errors="replace") if isinstance(sql, bytes) else str(sql)
+        if writes(text, mysql=context["connection"].vendor == "mysql"):
+            raise WrongDatabase(alias, using)
+        return execute(sql, params, many, context)
+
+    return look

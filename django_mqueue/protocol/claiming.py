@@ -1,0 +1,345 @@
+"""Claim messages: choose the next ones from memory, then mark them as in flight in the database."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db import DatabaseError
+from django.db.backends.utils import CursorWrapper
+
+from ..policy.ids import new_token
+from ..store import delivery_state, leases, offsets
+from ..store.connection import session
+from ..store.delivery_state import Claim, Ticket
+from .acknowledging.single import WORKER_DIED, Answering
+from .consumer_state import Context
+from .delivery import Delivery, Hold, make_delivery
+from .fetching import read_on, refill
+from .partition_state import Partition, Suspect
+
+logger = logging.getLogger("django_mqueue")
+
+UNLIMITED = 1 << 30
+RETRY_SOON_MS = 20
+"""Milliseconds until the next try for a message that is due in memory but not in the database."""
+LOCKED_AGAIN_MS = 250
+"""Milliseconds until the next try for a message that another transaction has locked."""
+
+
+@dataclass
+class Choice:
+    """The messages of one claim: due retries and undelivered messages, or one quarantined message.
+
+    ``due`` and ``fresh`` hold (partition, offset).
+    """
+
+    due: list[tuple[str, int]] = field(default_factory=list)
+    fresh: list[tuple[str, int]] = field(default_factory=list)
+    suspects: list[Suspect] = field(default_factory=list)
+
+    def messages(self) -> list[tuple[str, int]]:
+        return [*self.due, *self.fresh, *((s.ticket.partition, s.ticket.offset) for s in self.suspects)]
+
+    def within(self, partitions: set[str]) -> Choice:
+        return Choice(
+            [m for m in self.due if m[0] in partitions],
+            [m for m in self.fresh if m[0] in partitions],
+            [s for s in self.suspects if s.ticket.partition in partitions],
+        )
+
+
+class Claiming:
+    """Claims messages for one subscriber. One thread calls it, and holds ``context.lock``."""
+
+    def __init__(self, context: Context, answering: Answering) -> None:
+        self.context = context
+        self.answering = answering
+        self._unsure: tuple[int, Choice] | None = None
+        self._busy: set[tuple[str, int]] = set()
+        """The messages that the last claim skipped because another transaction had locked them."""
+
+    def crowd(self, capacity: int, start_now: int, most: int = UNLIMITED) -> list[Delivery]:
+        """Claim up to ``capacity`` messages from all partitions. The first ``start_now`` go to handlers at once.
+
+        With ``batch``, claim up to ``capacity`` batches, with up to ``most`` messages in all. Each batch is from one
+        partition, and all of them start at once. Returns an empty list while the group is paused.
+        """
+        self.make_sure()
+        context = self.context
+        if context.paused:
+            return []
+        context.ring()
+        if context.thin or context.stale_waiting:
+            refill(context)
+        if context.options.batch:
+            read_on(context, capacity)
+            choice = self._choose_batches(capacity, most)
+        else:
+            choice = self._choose(capacity)
+        return self._claim(choice, start_now, alone=False)
+
+    def suspect(self, *, alone: bool) -> list[Delivery]:
+        """Claim one quarantined message. Return its delivery in a list, which is empty if none could be claimed.
+
+        ``alone``: nothing else runs in the process meanwhile. A message without attempts left is dead-lettered.
+        """
+        self.make_sure()
+        context = self.context
+        if context.paused:
+            return []
+        for name in list(context.suspected):
+            partition = context.partitions.get(name)
+            if partition is None or not partition.suspects:
+                context.suspected.pop(name, None)
+                continue
+            if context.options.strict and partition.in_flight:
+                continue  # A subscriber that was not strict left several of this key. Another one runs.
+            suspect = min(partition.suspects, key=lambda s: s.ticket.offset)
+            failures = suspect.failures + suspect.alone
+            got: list[Delivery] = []
+            self._busy = set()
+            if failures < context.options.max_attempts:
+                got = self._claim(Choice(suspects=[suspect]), 1, alone=alone)
+                if self.context.paused:
+                    return got  # It was not claimed, and stays in quarantine.
+            elif self.answering.bury(suspect.ticket, WORKER_DIED, failures) is None:
+                self._busy = {(name, suspect.ticket.offset)}
+            if self._busy:
+                context.suspected.pop(name)
+                context.set_timer(name, context.clock.now() + LOCKED_AGAIN_MS)
+                continue
+            if suspect in partition.suspects:
+                partition.suspects.remove(suspect)
+            if not partition.suspects:
+                context.suspected.pop(name, None)
+            context.touch(partition)
+            if got or context.paused:
+                return got
+        return []
+
+    def expire(self) -> None:
+        """Quarantine deliveries whose visibility timeout has expired: their consumer hangs, or has lost them."""
+        context, now = self.context, self.context.clock.now()
+        for offset, delivery in list(context.flying.items()):
+            hold = delivery.hold
+            if hold.expires <= now:
+                del context.flying[offset]
+                if partition := context.partitions.get(hold.ticket.partition):
+                    partition.in_flight.discard(offset)
+                    partition.suspects.append(Suspect(hold.ticket, hold.alone, hold.failures))
+                    context.suspected[partition.name] = None
+
+    def _choose(self, capacity: int) -> Choice:
+        """Choose messages from the ready partitions in turn: up to ``batch_size`` of each, or one with ``strict``."""
+        context, choice, now = self.context, Choice(), self.context.clock.now()
+        later: list[str] = []
+        for name in list(context.ready):
+            if capacity <= 0:
+                break
+            del context.ready[name]
+            partition = context.partitions.get(name)
+            if partition is None or partition.leaving:
+                continue
+            strict = context.options.strict
+            if strict and partition.more and not partition.fresh:
+                # A waiting message may have been sent to the front, past messages that are not read yet.
+                context.thin[name] = None
+            if strict and (name in context.stale_waiting or name in context.thin):
+                later.append(name)  # The tables may hold an earlier message than memory does.
+                continue
+            if strict:
+                due, fresh = partition.take_head(now)
+            else:
+                room = min(context.options.batch_size - len(partition.in_flight), capacity)
+                due, fresh = partition.take(max(room, 0), now)
+            choice.due += [(name, offset) for offset in due]
+            choice.fresh += [(name, offset) for offset in fresh]
+            partition.in_flight.update(due, fresh)
+            capacity -= len(due) + len(fresh)
+            if due or fresh:
+                context.touch(partition)
+            elif (next_due := partition.next_due()) and next_due > now:
+                context.set_timer(name, next_due)
+        context.ready.update(dict.fromkeys(later))
+        return choice
+
+    def _choose_batches(self, capacity: int, most: int) -> Choice:
+        """Choose a batch from each of up to ``capacity`` ready partitions. Skip partitions with a batch in flight."""
+        context, choice, now = self.context, Choice(), self.context.clock.now()
+        for name in list(context.ready):
+            if capacity <= 0 or most <= 0:
+                break
+            del context.ready[name]
+            partition = context.partitions.get(name)
+            if partition is None or partition.leaving or partition.in_flight:
+                continue
+            due, fresh = partition.take(min(context.options.batch_size, most), now)
+            choice.due += [(name, offset) for offset in due]
+            choice.fresh += [(name, offset) for offset in fresh]
+            partition.in_flight.update(due, fresh)
+            if due or fresh:
+                capacity, most = capacity - 1, most - len(due) - len(fresh)
+                context.touch(partition)
+            elif (next_due := partition.next_due()) and next_due > now:
+                context.set_timer(name, next_due)
+        return choice
+
+    def _claim(self, choice: Choice, start_now: int, *, alone: bool) -> list[Delivery]:
+        """Claim the chosen messages that have the same state in the database as in memory.
+
+        After a restore of the database, an offset may belong to another of the chosen partitions. From that partition
+        no new message is claimed, and its messages are read from the log again.
+        """
+        context, options = self.context, self.context.options
+        wanted = choice.messages()
+        if not wanted:
+            return []
+        claim = Claim(context.group, context.topic, context.me.name, new_token(), options.visible_ms, alone)
+
+        def work(cursor: CursorWrapper) -> tuple[leases.Mine, set[int], list[dict[str, Any]], set[str]]:
+            mine = leases.lock_mine(cursor, context.me, context.life, sorted({name for name, _ in wanted}))
+            self._busy = set(choice.within(mine.busy).messages())
+            allowed = choice.within(mine.locked)
+            if allowed.suspects:
+                left = [suspect.ticket for suspect in allowed.suspects]
+                free, busy = delivery_state.lock_unanswered(cursor, context.group, context.topic, left)
+                allowed.suspects = [suspect for suspect in allowed.suspects if suspect.ticket in free]
+                self._busy |= {(ticket.partition, ticket.offset) for ticket in busy}
+            offsets = sorted(offset for _, offset in allowed.messages())
+            if not offsets:
+                return mine, set(), [], set()
+            handed = offsets if options.batch else offsets[:start_now]
+            if allowed.fresh:
+                delivery_state.claim_fresh(cursor, claim, allowed.fresh, handed)
+            if allowed.due or allowed.suspects:
+                tickets = [suspect.ticket for suspect in allowed.suspects]
+                delivery_state.claim_again(cursor, claim, allowed.due, tickets, handed)
+            rows = delivery_state.claimed(cursor, context.group, offsets, claim.token)
+            got, wanted_now = _places(rows), set(allowed.messages())
+            # Finished and deleted at this moment: the INSERT still saw the message, and waited for the deletion.
+            gone = [message for message in allowed.fresh if message not in got]
+            if mixed_up := {name for name, _ in got - wanted_now}:
+                again = wanted_now - set(allowed.fresh)
+                rows = [row for row in rows if row["partition"] not in mixed_up or _place(row) in again]
+                gone += sorted(got - _places(rows))
+            if gone:
+                delivery_state.forget_claim(cursor, claim, gone)
+            return mine, set(handed), rows, mixed_up
+
+        try:
+            mine, handed, rows, mixed_up = session.run(context.using, work)
+        except DatabaseError as error:
+            self._undo(choice)
+            if session.is_in_doubt(error):
+                self._unsure = (claim.token, choice)
+            raise
+        if not (mine.locked or mine.busy) and self._is_paused():
+            self._undo(choice)
+            return []
+        if rows:
+            context.clock.set(int(rows[-1]["now"]))
+        self._note_missing(choice, mine, _places(rows))
+        for partition in [context.partitions[name] for name in mixed_up]:
+            partition.forget_news()
+            context.touch(partition)
+        # A message of ``handed`` may not have been claimed. No other message starts in its place.
+        claimed = [self._delivery(claim, row, int(row["offset"]) in handed) for row in rows]
+        deliveries = [delivery for delivery in claimed if delivery]
+        return deliveries
+
+    def _is_paused(self) -> bool:
+        """Read again whether the group is paused or is being reset. Return it, and set ``context.paused``."""
+        context = self.context
+        registration = offsets.registration(context.using, context.group, context.topic)
+        context.paused = registration is not None and registration.is_held
+        return context.paused
+
+    def _delivery(self, claim: Claim, row: dict[str, Any], handed: bool) -> Delivery | None:
+        """Return the delivery of a claimed row. If it cannot be decoded, dead-letter it and return None."""
+        context, offset = self.context, int(row["offset"])
+        ticket, failures = Ticket(row["partition"], offset, claim.token), int(row["failure_count"])
+        hold = Hold(self.answering, ticket, int(row["invisible_until"]), failures, claim.alone, handed)
+        try:
+            delivery = make_delivery(row, context.group, context.topic, hold)
+        except Exception as error:
+            self._undecodable(ticket, failures, error)
+            return None
+        context.flying[offset] = delivery
+        context.partitions[ticket.partition].in_flight.add(offset)
+        return delivery
+
+    def _undecodable(self, ticket: Ticket, failures: int, error: Exception) -> None:
+        """Dead-letter a message that cannot be decoded. If that fails, quarantine it, so that it is retried."""
+        context, partition = self.context, self.context.partitions[ticket.partition]
+        logger.error("%s@%s cannot be decoded: %s", context.topic, ticket.offset, error)
+        partition.in_flight.discard(ticket.offset)
+        done: bool | None = None
+        with suppress(DatabaseError):
+            done = self.answering.bury(ticket, f"the message cannot be decoded: {error}", failures + 1)
+        if done is None:
+            partition.suspects.append(Suspect(ticket, False, failures))
+            context.suspected[partition.name] = None
+        context.touch(partition)
+
+    def _note_missing(self, choice: Choice, mine: leases.Mine, got: set[tuple[str, int]]) -> None:
+        """Correct the consumer state for chosen messages that were not claimed.
+
+        Their lease is lost or locked, or their state in the database differs from memory.
+        """
+        context = self.context
+        lost = {name for name, _ in choice.messages()} - mine.locked - mine.busy
+        if lost:
+            context.drop(lost)
+            context.doubt = True
+        if mine.busy:
+            self._undo(Choice(choice.due, choice.fresh).within(mine.busy), LOCKED_AGAIN_MS)
+        soon = context.clock.now() + RETRY_SOON_MS
+        for name, offset in choice.messages():
+            partition = context.partitions.get(name)
+            if partition and (name, offset) not in got | self._busy:
+                self._let_go(partition, offset)
+                partition.waiting_more = True
+                context.stale_waiting[name] = None
+                context.set_timer(name, soon)
+                context.mark_dirty(name)
+
+    def _let_go(self, partition: Partition, offset: int) -> None:
+        """Remove an unclaimed message from ``in_flight``, unless a delivery of this subscriber is still open."""
+        flying = self.context.flying.get(offset)
+        if flying is None or flying.hold.ticket.partition != partition.name:
+            partition.in_flight.discard(offset)
+
+    def _undo(self, choice: Choice, wait_ms: int = 0) -> None:
+        """Make the messages of a failed claim available again, now or after ``wait_ms`` milliseconds."""
+        context = self.context
+        for name, offset in [*choice.due, *choice.fresh]:
+            if partition := context.partitions.get(name):
+                self._let_go(partition, offset)
+                partition.late(offset)
+                partition.waiting_more = True
+                context.stale_waiting[name] = None
+                if wait_ms:
+                    context.ready.pop(name, None)
+                    context.set_timer(name, context.clock.now() + wait_ms)
+                else:
+                    context.touch(partition)
+
+    def make_sure(self) -> None:
+        """Undo the last claim if the result of its COMMIT is unknown. No handler received its messages."""
+        if self._unsure:
+            token, choice = self._unsure
+            delivery_state.unclaim(
+                self.context.using, self.context.group, self.context.topic, token, choice.messages()
+            )
+            self._unsure = None
+
+
+def _places(rows: list[dict[str, Any]]) -> set[tuple[str, int]]:
+    return {_place(row) for row in rows}
+
+
+def _place(row: dict[str, Any]) -> tuple[str, int]:
+    return row["partition"], int(row["offset"])

@@ -1,0 +1,177 @@
+"""The consumer state of one subscriber: its identity, options and partitions, and the database's time."""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..store.delivery_state import Ticket
+from ..store.leases import Holder
+from . import events
+from .events import Outbox
+from .partition_state import Partition
+
+if TYPE_CHECKING:
+    from .delivery import Delivery
+
+
+class Clock:
+    """An estimate of the database's time: the last known value, advanced by this machine's monotonic clock.
+
+    SQL compares the time again. A wrong estimate costs a statement and breaks no guarantee.
+    """
+
+    def __init__(self) -> None:
+        self._offset = 0.0
+
+    def set(self, now_ms: int) -> None:
+        self._offset = now_ms - time.monotonic() * 1000
+
+    def now(self) -> int:
+        return int(time.monotonic() * 1000 + self._offset)
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of a subscriber. Times are in milliseconds.
+
+    ``batch``: the handler takes up to ``batch_size`` messages of a partition in one call. The next batch is claimed
+    when this one is settled. ``eager``: memory is updated at once, before the commit. Tests need this, because each
+    test is one transaction that never commits.
+    """
+
+    using: str
+    batch_size: int = 10
+    strict: bool = False
+    max_attempts: int = 3
+    visible_ms: int = 60_000
+    eager: bool = False
+    batch: bool = False
+
+
+@dataclass
+class Context:
+    """The state of one subscriber in memory.
+
+    These hold names of partitions:
+
+    - ``ready``: a message may be deliverable now. Claims take these partitions in turn.
+    - ``thin``: undelivered messages must be read from the log.
+    - ``stale_waiting``: retries must be read again.
+    - ``dirty``: the watermark may move now. ``unsettled``: it may move when the settled offset has moved.
+    - ``suspected``: messages are in quarantine.
+    - ``timers``: a heap of (time, partition). At this time the partition becomes ready.
+
+    The others:
+
+    - ``life``: the group's registration generation. ``changed``: when its
+      registration last changed, as read at the last heartbeat.
+    - ``start``: the group counts messages at or below this offset as done.
+    - ``tail``: the log is read up to this offset.
+    - ``paused``: nothing is delivered, because the group is paused or is being reset (``resetting``).
+    - ``doubt``: a lease may be lost, and the next tick checks the leases.
+    - ``flying``: this subscriber's deliveries in flight, by offset.
+    - ``unconfirmed``: a callback for each settled delivery whose commit is not confirmed (see ``after_commit``).
+    - ``outbox``: events that will be sent as signals.
+    """
+
+    me: Holder
+    options: Options
+    life: int = 0
+    start: int = 0
+    tail: int = 0
+    paused: bool = False
+    resetting: bool = False
+    changed: int = 0
+    doubt: bool = False
+    clock: Clock = field(default_factory=Clock)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    outbox: Outbox = field(default_factory=Outbox)
+    partitions: dict[str, Partition] = field(default_factory=dict)
+    ready: dict[str, None] = field(default_factory=dict)
+    thin: dict[str, None] = field(default_factory=dict)
+    stale_waiting: dict[str, None] = field(default_factory=dict)
+    timers: list[tuple[int, str]] = field(default_factory=list)
+    dirty: dict[str, None] = field(default_factory=dict)
+    unsettled: dict[str, None] = field(default_factory=dict)
+    suspected: dict[str, None] = field(default_factory=dict)
+    flying: dict[int, Delivery] = field(default_factory=dict)
+    unconfirmed: dict[Ticket, Callable[[], object]] = field(default_factory=dict)
+
+    @property
+    def using(self) -> str:
+        return self.options.using
+
+    @property
+    def group(self) -> str:
+        return self.me.group
+
+    @property
+    def topic(self) -> str:
+        return self.me.topic
+
+    def touch(self, partition: Partition) -> None:
+        """Make a partition ready after a change, so that the next claim examines it."""
+        self.ready[partition.name] = None
+        partition.idle_since = time.monotonic()
+        if partition.more and not partition.fresh:
+            self.thin[partition.name] = None
+        if partition.waiting_more and not partition.waiting:
+            self.stale_waiting[partition.name] = None
+
+    def put_back(self, name: str, offset: int, due: int) -> None:
+        """Record that a message waits for its retry until ``due`` (epoch milliseconds)."""
+        if partition := self.partitions.get(name):
+            partition.wait(offset, due)
+            self.set_timer(name, due)
+
+    def set_timer(self, name: str, due: int) -> None:
+        """Make the partition ready at ``due`` (epoch milliseconds), unless it has an earlier timer."""
+        partition = self.partitions[name]
+        if partition.timer is None or due < partition.timer:
+            partition.timer = due
+            heapq.heappush(self.timers, (due, name))
+
+    def ring(self) -> None:
+        """Make the partitions ready whose timers have expired."""
+        now = self.clock.now()
+        while self.timers and self.timers[0][0] <= now:
+            due, name = heapq.heappop(self.timers)
+            partition = self.partitions.get(name)
+            if partition and partition.timer == due:
+                partition.timer = None
+                self.touch(partition)
+                if partition.suspects:
+                    self.suspected[name] = None
+
+    def mark_dirty(self, name: str) -> None:
+        """Record that a message of the partition was finished, so that its watermark may move."""
+        if partition := self.partitions.get(name):
+            partition.dirty = True
+            self.dirty[name] = None
+
+    def drop(self, names: Iterable[str], reason: str = "lost") -> None:
+        """Forget partitions that this subscriber no longer leases, and mark their deliveries as lost.
+
+        ``reason`` is sent with the signal ``lease_lost``. No signal is sent if it is empty.
+        """
+        gone = set(names)
+        if reason:
+            events.leases_lost(self, gone & self.partitions.keys(), reason)
+        for offset in [o for o, d in self.flying.items() if d.hold.ticket.partition in gone]:
+            self.flying.pop(offset).hold.lost = True
+        for name in gone:
+            self.partitions.pop(name, None)
+            for memory in (
+                self.ready,
+                self.thin,
+                self.stale_waiting,
+                self.dirty,
+                self.unsettled,
+                self.suspected,
+            ):
+                memory.pop(name, None)

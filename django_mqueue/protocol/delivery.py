@@ -1,0 +1,133 @@
+"""``Delivery``: a claimed message and the methods that settle it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from asgiref.sync import sync_to_async
+
+from ..messages import Message
+from ..policy import encoding, names
+from ..policy.durations import moment
+from ..policy.requests import Box, box_of, visible
+from ..store.delivery_state import Ticket
+from .acknowledging.replying import reply
+from .acknowledging.transactional import atomically
+
+if TYPE_CHECKING:
+    from .acknowledging.single import Answering
+
+
+@dataclass
+class Hold:
+    """The mutable state of a delivery.
+
+    ``answer``: the verb that settled it, '' while it is open. ``expires``: the end of its visibility timeout, in epoch
+    milliseconds. ``failures``: failed attempts before this one. ``alone``: it comes from quarantine and runs alone.
+    ``handed``: it was given to a handler, and not only claimed ahead. ``lost``: this subscriber no longer owns it.
+    ``overdue``: its handler exceeded ``max_runtime`` and may no longer ack. The database may not have the failure yet.
+    ``skipped``: the filter did not match, and the handler does not run.
+    """
+
+    answering: Answering
+    ticket: Ticket
+    expires: int
+    failures: int
+    alone: bool
+    handed: bool
+    answer: str = ""
+    dead_lettered: bool = False
+    lost: bool = False
+    overdue: bool = False
+    skipped: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Delivery(Message):
+    """One delivery of a message, and the methods that settle or extend it.
+
+    ``ack``, ``nack``, ``reject``, ``postpone`` and ``extend`` return True. They raise ``StaleDelivery``, and change
+    nothing, if the message was delivered again or finished in the meantime, or the partition's lease was lost.
+    Repeating the method that settled the delivery returns True.
+    """
+
+    hold: Hold = field(kw_only=True, repr=False)
+    box: Box | None = field(kw_only=True, default=None, repr=False)
+
+    def ack(self) -> bool:
+        """Acknowledge the message: this group does not receive it again."""
+        return self.hold.answering.ack([self])
+
+    def atomic(self) -> AbstractContextManager[None]:
+        """Return a context manager for a block that commits together with the ack, or not at all.
+
+        The block may write to the queue's database and publish. Raises ``StaleDelivery`` at the end of the block, and
+        rolls back, if this subscriber no longer owns the delivery. Raises ``BrokenTransaction`` if the block ended the
+        transaction. Raises ``WrongDatabase`` at a write to another database.
+        """
+        return atomically([self])
+
+    def nack(self, *, delay: float | timedelta = 0, error: str = "") -> bool:
+        """Report a failed attempt: deliver the message again after ``delay``, or dead-letter it after the last attempt.
+
+        ``delay``: seconds or a ``timedelta``. ``error``: a text that is stored with the message.
+        """
+        return self.hold.answering.nack(self, delay, error)
+
+    def reject(self, reason: str = "") -> bool:
+        """Dead-letter the message now, for ``reason``, because another attempt cannot succeed."""
+        return self.hold.answering.reject(self, reason)
+
+    def postpone(self, delay: float | timedelta = 0) -> bool:
+        """Deliver the message again after ``delay`` (seconds or a ``timedelta``), and count no attempt."""
+        return self.hold.answering.postpone(self, delay)
+
+    def extend(self, seconds: float | timedelta) -> bool:
+        """Prevent redelivery for ``seconds`` (a number or a ``timedelta``) from now. Settles nothing."""
+        return self.hold.answering.extend([self], seconds)
+
+    def reply(self, payload: Any, *, kind: str = "", headers: Mapping[str, Any] | None = None) -> bool:
+        """Reply to a request, in the caller's transaction. Return whether the reply is stored.
+
+        The first reply counts. Returns False, and stores nothing, if the request has a reply or its requester no longer
+        waits. A reply is an effect of the handler, like a publish. It does not ack. Raises ``NotARequest`` if the
+        message is no request, and ``TypeError`` or ``ValueError`` for arguments that ``publish`` refuses.
+        """
+        return reply(self, payload, kind, headers)
+
+    async def areply(self, payload: Any, *, kind: str = "", headers: Mapping[str, Any] | None = None) -> bool:
+        """Reply to a request from an ``async`` handler (see ``reply``)."""
+        return await sync_to_async(self.reply)(payload, kind=kind, headers=headers)
+
+
+def make_delivery(row: dict[str, Any], group: str, topic: str, hold: Hold) -> Delivery:
+    """Return the delivery for a row of ``state.claimed``."""
+    metadata = json.loads(row["metadata"])
+    errors = json.loads(row["errors"]) if row["errors"] else []
+    id = row["original_id"] if row["original_id"] is not None else row["id"]
+    box = box_of(metadata["headers"], row["original_topic"] or topic, id)
+    return Delivery(
+        offset=int(row["offset"]),
+        id=id,
+        topic=topic,
+        key=names.key_of(row["partition"]),
+        payload=encoding.decode(row["payload"], metadata["encoding"]),
+        kind=metadata["kind"],
+        headers=visible(metadata["headers"]),
+        group=group,
+        attempt=int(row["retry_count"]) + 1,
+        published_at=moment(int(metadata.get("retry", {}).get("published_at", row["published_at"]))),
+        last_error=row["message_last_error"] or (errors[-1]["error"] if errors else ""),
+        failed_at=None if row["failed_at"] is None else moment(int(row["failed_at"])),
+        failure_count=row["message_failure_count"],
+        original_topic=row["original_topic"],
+        failed_group=row["failed_group"],
+        is_request=box is not None,
+        box=box,
+        hold=hold,
+    )

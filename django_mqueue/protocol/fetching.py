@@ -1,0 +1,166 @@
+"""Read partitions into memory: the position, deliveries in flight, waiting retries and undelivered messages."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+from ..store import delivery_state, log, offsets
+from ..store.delivery_state import Ticket
+from .consumer_state import Context
+from .partition_state import READ_AHEAD, Partition, Suspect
+
+logger = logging.getLogger("django_mqueue")
+
+PER_STATEMENT = 200
+"""Maximum number of partitions in one statement. A longer UNION ALL costs more than several short ones."""
+
+WAITING_READ = 50
+
+Item = TypeVar("Item")
+
+
+def batches(items: Sequence[Item], size: int = PER_STATEMENT) -> Iterator[Sequence[Item]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+def load(context: Context, names: Sequence[str]) -> None:
+    """Load partitions that were just leased, at most ``PER_STATEMENT``.
+
+    If the connection fails half-way, all of them are forgotten. The next check of the leases loads them again.
+    """
+    try:
+        _load(context, names)
+    except BaseException:
+        context.drop(names, "")
+        context.doubt = True
+        raise
+
+
+def load_again(context: Context, names: Sequence[str]) -> None:
+    """Read loaded partitions again, at most ``PER_STATEMENT``. Deliveries in flight stay with their handlers.
+
+    If the connection fails half-way, memory is incomplete and holds nothing wrong.
+    """
+    if mine := [name for name in names if name in context.partitions]:
+        _load(context, mine)
+
+
+def _load(context: Context, names: Sequence[str]) -> None:
+    places = offsets.positions(context.using, context.group, context.topic, names, context.start)
+    left = delivery_state.in_flight(context.using, context.group, context.topic, names)
+    mine = {d.hold.ticket: d for d in context.flying.values() if d.hold.ticket.partition in places}
+    now = time.monotonic()
+    known = set[Ticket]()
+    for name in names:
+        place, before = places[name], context.partitions.get(name)
+        # The last owner may have finished messages above the settled offset, but none above the tail.
+        new = Partition(name, place.acked, place.scanned, place.scanned, context.tail, idle_since=now)
+        if before:
+            # Reading is no activity: a partition that is often read again must still become idle.
+            new.idle_since, new.uncounted = before.idle_since, before.uncounted
+            known.update(suspect.ticket for suspect in before.suspects)
+        context.partitions[name] = new
+    news: list[int] = []
+    for name, offset, _, _, token, _, alone, failures in left:
+        ticket = Ticket(name, int(offset), int(token))
+        if mine.pop(ticket, None):
+            context.partitions[name].in_flight.add(ticket.offset)
+            continue
+        context.partitions[name].suspects.append(Suspect(ticket, bool(alone), int(failures)))
+        context.suspected[name] = None
+        if ticket not in known:
+            news.append(ticket.offset)
+    if news:
+        logger.warning(
+            "quarantine: messages in flight when their worker died or lost its lease run alone, one by one:"
+            " count %s, group %s, topic %s, offsets %s to %s, new worker %s",
+            len(news), context.group, context.topic, min(news), max(news), context.me.name,
+        )  # fmt: skip
+    for ticket, delivery in mine.items():
+        delivery.hold.lost = True
+        del context.flying[ticket.offset]
+    read_waiting(context, names)
+    read_fresh(context, names)
+    for name in names:
+        context.mark_dirty(name)
+
+
+def read_waiting(context: Context, names: Sequence[str]) -> None:
+    """Read the waiting retries of the partitions again, at most ``PER_STATEMENT`` partitions."""
+    rows = delivery_state.waiting(
+        context.using, context.group, context.topic, names, WAITING_READ, by_offset=context.options.strict
+    )
+    found: dict[str, list[tuple[int, int]]] = {name: [] for name in names}
+    for name, offset, _, due, *_ in rows:
+        found[name].append((int(due), int(offset)))
+    for name, items in found.items():
+        partition = context.partitions[name]
+        context.stale_waiting.pop(name, None)
+        partition.waits(items)
+        partition.waiting_more = len(items) == WAITING_READ
+        cut = partition.waiting_more and not context.options.strict
+        partition.horizon = partition.waiting[-1][0] if cut else None
+        if partition.waiting:
+            context.set_timer(name, partition.waiting[0][0])
+        if partition.waiting:
+            context.ready[name] = None
+
+
+def read_fresh(context: Context, names: Sequence[str], ahead: int = READ_AHEAD) -> None:
+    """Read the next ``ahead`` undelivered messages of each partition, at most ``PER_STATEMENT`` partitions.
+
+    With ``strict``, also read messages that committed late, below ``read_to``. Messages that are read now may have been
+    published after these.
+    """
+    found: dict[str, list[int]] = {name: [] for name in names}
+    strict = context.options.strict
+    places = [(name, context.partitions[name]) for name in names]
+    positions = [(name, place.scanned if strict else place.read_to) for name, place in places]
+    for name, offset in log.first_rows(context.using, context.group, context.topic, positions, ahead):
+        found[name].append(offset)
+    for name, news in found.items():
+        partition = context.partitions[name]
+        for offset in news:
+            if offset <= partition.read_to:
+                partition.late(offset)
+        partition.read(sorted(news), ahead, context.tail)
+        context.thin.pop(name, None)
+        if partition.fresh:
+            context.ready[name] = None
+            partition.idle_since = time.monotonic()
+
+
+def read_anew(context: Context) -> None:
+    """Mark all retries and watermarks to be read again: an operator may have moved or removed messages."""
+    for name in context.partitions:
+        context.stale_waiting[name] = None
+        context.mark_dirty(name)
+
+
+def refill(context: Context) -> None:
+    """Refill memory for up to 200 partitions: one statement reads messages, and one reads retries."""
+    thin = [name for name in list(context.thin)[:PER_STATEMENT] if name in context.partitions]
+    if thin:
+        read_fresh(context, thin)
+    waiting = [name for name in list(context.stale_waiting)[:PER_STATEMENT] if name in context.partitions]
+    if waiting:
+        read_waiting(context, waiting)
+
+
+def read_on(context: Context, capacity: int) -> None:
+    """Read the messages that are missing to fill the next ``capacity`` batches, in at most one statement."""
+    size = context.options.batch_size
+    short: list[str] = []
+    for name in context.ready:
+        partition = context.partitions.get(name)
+        if partition and not partition.in_flight and not partition.leaving:
+            if partition.more and len(partition.fresh) < size:
+                short.append(name)
+            if (capacity := capacity - 1) <= 0 or len(short) == PER_STATEMENT:
+                break
+    if short:
+        read_fresh(context, short, size)

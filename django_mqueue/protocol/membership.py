@@ -1,0 +1,357 @@
+"""A subscriber's membership of its group: heartbeat, fair shares of the leases, discovery of free partitions."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from django.db.backends.utils import CursorWrapper
+
+from .. import conf
+from ..exceptions import FencedSubscription, GroupReadsLog, NotRegistered
+from ..policy.shares import by_rank, fair_share
+from ..store import garbage, heartbeats, leases, log, offsets
+from ..store.connection import session
+from ..store.leases import Holder
+from . import events
+from .consumer_state import Context
+from .fetching import PER_STATEMENT, batches, load, load_again, read_anew
+from .tailer import Feed
+
+logger = logging.getLogger("django_mqueue")
+
+LOOSE_SCAN = 10_000
+ORPHANED_AFTER = 2
+"""Discoveries that a partition may stay free. After that any subscriber takes it, even above its share."""
+
+FORGET_DEAD_MS = 86_400_000
+PATIENCE = 2.0
+"""Seconds for which a stopping subscriber retries to release leases that other transactions have locked."""
+
+
+class Membership:
+    """One subscriber's membership of its group, called from one thread.
+
+    ``heard``, ``look_again``, ``read_anew`` and ``stop`` need the context's lock; ``tick`` takes it.
+    """
+
+    def __init__(self, context: Context, feed: Feed) -> None:
+        self.context, self.feed = context, feed
+        self.members: list[str] = []
+        self.candidates: dict[str, int] = {}
+        """Partitions with new messages that may have no owner, and the discoveries since each was first seen."""
+        self._known: dict[str, float] = {}
+        """Partitions whose lease row is not this subscriber's, and the monotonic time when that was last seen."""
+        self._free_for = 0
+        self._predecessor: Holder | None = None
+        """An earlier incarnation of this name that still holds leases."""
+        self._beat_at = self._renew_at = self._scan_at = -math.inf
+
+    @property
+    def lease_ms(self) -> int:
+        return conf.lease_ms(self.context.topic)
+
+    @property
+    def interval(self) -> float:
+        return float(conf.get("DISCOVERY_INTERVAL", self.context.topic))
+
+    def start(self) -> None:
+        """Announce this subscriber. It replaces a running subscriber of the same name, which is fenced from now on.
+
+        Release the predecessor's leases. If other transactions have locked some of them, ``_discover`` retries these.
+        """
+        context = self.context
+
+        def work(cursor: CursorWrapper) -> Holder | None:
+            before = heartbeats.announce(cursor, context.me)
+            predecessor = replace(context.me, incarnation=before) if before else None
+            return None if predecessor is None or leases.release_free(cursor, predecessor) else predecessor
+
+        self._predecessor = session.run(context.using, work)
+        heartbeats.forget_dead(context.using, context.group, context.topic, FORGET_DEAD_MS)
+        self._renew_at = time.monotonic() + float(conf.get("LEASE_RENEWAL_INTERVAL", context.topic))
+
+    def stop(self, *, patient: bool = True) -> None:
+        """Release all leases and deregister, so that other subscribers take over at once.
+
+        ``patient``: retry locked leases for up to ``PATIENCE`` seconds. Leases that stay locked expire.
+        """
+        context = self.context
+
+        def work(cursor: CursorWrapper) -> bool:
+            heartbeats.deregister(cursor, context.me)
+            return leases.release_free(cursor, context.me)
+
+        deadline, pause = time.monotonic() + PATIENCE, threading.Event()
+        while not session.run(context.using, work):
+            if not patient or session.in_transaction(context.using) or time.monotonic() > deadline:
+                break
+            pause.wait(0.05)
+        context.drop(list(context.partitions), "stopped")
+
+    def heard(self, partition: str) -> None:
+        """Note new messages in a partition that this subscriber does not own. Perhaps it has no owner."""
+        if partition in self.candidates:
+            return
+        seen = self._known.get(partition)
+        if seen is None:
+            self.candidates[partition] = 0
+        elif time.monotonic() - seen > 2 * self.interval:
+            self.candidates[partition] = 1  # It probably still has its owner: the next discovery checks.
+
+    def tick(self) -> None:
+        """Renew leases, and run a discovery with a heartbeat, each if due. Between discoveries, take new partitions."""
+        with self.context.lock:
+            self._tick()
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        if now >= self._renew_at or self.context.doubt:
+            self.context.doubt = False
+            self._renew()
+            self._renew_at = now + float(conf.get("LEASE_RENEWAL_INTERVAL", self.context.topic))
+        if now >= self._beat_at:
+            self._discover()
+            self._beat_at = time.monotonic() + self.interval
+        else:
+            self._take_new()
+
+    def due_in(self) -> float:
+        """Return the seconds until a discovery or a renewal is due."""
+        return max(min(self._beat_at, self._renew_at) - time.monotonic(), 0)
+
+    def keep_up(self) -> None:
+        """Renew the leases and send a heartbeat if a renewal is due. Do nothing else."""
+        context, now = self.context, time.monotonic()
+        if now >= self._renew_at:
+            if leases.renew(context.using, context.me) != len(context.partitions):
+                context.doubt = True
+            heartbeats.beat(context.using, context.me)
+            self._renew_at = now + float(conf.get("LEASE_RENEWAL_INTERVAL", context.topic))
+
+    def _renew(self) -> None:
+        context = self.context
+        if leases.renew(context.using, context.me) != len(context.partitions):
+            self._compare()
+
+    def _compare(self) -> None:
+        """Compare memory with the lease table: drop partitions that are lost, load other leases of this subscriber."""
+        mine = leases.held(self.context.using, self.context.me)
+        self.context.drop([name for name in self.context.partitions if name not in mine])
+        self._load(mine - self.context.partitions.keys())
+
+    def _check_in(self) -> None:
+        """Read the registration and send a heartbeat.
+
+        Raise ``NotRegistered``, ``GroupReadsLog`` or ``FencedSubscription`` if this subscriber must not continue.
+        """
+        context = self.context
+        registration, settled = offsets.registration_and_settled(context.using, context.group, context.topic)
+        self.feed.hear_settled(context.topic, settled)
+        if registration is None:
+            self.stop(patient=False)
+            raise NotRegistered(context.topic, context.group)
+        if registration.reads_log:
+            self.stop(patient=False)
+            raise GroupReadsLog(context.topic, context.group)
+        if context.life and registration.life != context.life:
+            context.drop(list(context.partitions))  # Memory is of an earlier registration.
+            context.doubt, self._scan_at = True, -math.inf
+        if registration.life == context.life and registration.changed != context.changed:
+            read_anew(context)
+        context.life, context.start = registration.life, registration.start
+        context.paused, context.resetting = registration.is_held, registration.resetting
+        context.changed = registration.changed
+        if not heartbeats.beat(context.using, context.me):
+            if heartbeats.incarnation(context.using, context.me) not in (None, context.me.incarnation):
+                context.drop(list(context.partitions))
+                raise FencedSubscription(context.topic, context.group, context.me.name)
+            self.start()
+
+    def look_again(self) -> bool:
+        """Run a discovery over all partitions now. Return whether it found free leases."""
+        self._scan_at = -math.inf
+        self._discover()
+        self._beat_at = time.monotonic() + self.interval
+        return self._free_for > 0
+
+    def read_anew(self) -> None:
+        """Read leases and partitions again, because what is remembered may be of another database.
+
+        Renew leases between the batches: after an outage they expire soon, and a server that just started is slow.
+        """
+        self._compare()
+        for some in batches(list(self.context.partitions)):
+            self.feed.keep_up()
+            load_again(self.context, some)
+        self._scan_at = self._beat_at = self._renew_at = -math.inf
+
+    def _discover(self) -> None:
+        context = self.context
+        self._check_in()
+        if (before := self._predecessor) and session.run(
+            context.using, lambda c: leases.release_free(c, before)
+        ):
+            self._predecessor = None
+        self.members = heartbeats.members(context.using, context.group, context.topic, self.lease_ms)
+        if time.monotonic() >= self._scan_at:
+            self._scan()
+        self._check_candidates()
+        leased, free, now_ms = leases.overview(context.using, context.group, context.topic, self.lease_ms)
+        context.clock.set(now_ms)
+        share = fair_share(leased + len(self.candidates), self.members, context.me.name)
+        self._free_for = self._free_for + 1 if free else 0
+        wanted = share - len(context.partitions)
+        self._leave(max(-wanted, 0))
+        if free and (wanted > 0 or self._free_for > ORPHANED_AFTER):
+            self._take_free(max(wanted, 1 + free // max(len(self.members), 1) if wanted <= 0 else 0))
+        self._take_candidates(share)
+        self._give_up_drained()
+        self._release_left()
+
+    def _scan(self) -> None:
+        """Search the whole topic for candidates: partitions with messages above the watermark and no lease row.
+
+        Their messages may have arrived while no subscriber of the group ran.
+        """
+        context, after = self.context, ""
+        while True:
+            found, after = log.unleased_news(
+                context.using, context.group, context.topic, context.start, after, LOOSE_SCAN
+            )
+            for name in found:
+                if name not in context.partitions:
+                    self.candidates.setdefault(name, 0)
+            if not after:
+                break
+        self._scan_at = time.monotonic() + self.lease_ms / 1000
+
+    def _check_candidates(self) -> None:
+        """Remove the candidates that have a lease row. They have an owner, or ``_take_free`` takes them."""
+        now = time.monotonic()
+        forget = max(2 * self.interval, self.lease_ms / 1000)
+        self._known = {name: seen for name, seen in self._known.items() if now - seen <= forget}
+        for some in batches(list(self.candidates)):
+            for name in leases.known(self.context.using, self.context.group, self.context.topic, some):
+                self.candidates.pop(name, None)
+                self._known[name] = now
+
+    def _mine_by_rank(self, name: str) -> bool:
+        return self.context.me.name == by_rank(name, self.members)
+
+    def _take_new(self) -> None:
+        """Take new partitions at once, without a discovery, if ``by_rank`` assigns them to this subscriber."""
+        fresh = [name for name, age in self.candidates.items() if age == 0 and self._mine_by_rank(name)]
+        if fresh:
+            self._acquire(fresh[:PER_STATEMENT])
+
+    def _take_candidates(self, share: int) -> None:
+        room = share - len(self.context.partitions)
+        chosen = [
+            name for name, age in self.candidates.items() if age > ORPHANED_AFTER or self._mine_by_rank(name)
+        ]
+        if len(chosen) < room and len(self.members) == 1:
+            chosen = list(self.candidates)
+        for some in batches(chosen):
+            self._acquire(some)
+        for name in self.candidates:
+            self.candidates[name] += 1
+
+    def _take_free(self, count: int) -> None:
+        context = self.context
+        while count > 0:
+            # Read more than wanted: a worker that hangs may have locked some.
+            some = leases.takeable(
+                context.using, context.group, context.topic, self.lease_ms, 2 * PER_STATEMENT
+            )
+            self._forget([name for _, name in some])
+            most = min(count, PER_STATEMENT)
+            taken = leases.take_over(context.using, context.me, some, self.lease_ms, most) if some else []
+            if not self._begin(taken):
+                return
+            count -= most
+
+    def _acquire(self, names: Iterable[str]) -> int:
+        """Acquire leases on the partitions that have no owner. Return how many are new to this subscriber."""
+        context, wanted = self.context, list(names)
+        self._forget(wanted)
+        mine = leases.acquire(context.using, context.me, wanted, self.lease_ms)
+        if mine is None:
+            # The registration is gone, locked or resetting. The partitions stay candidates for the next discovery.
+            self.candidates.update({name: max(self.candidates.get(name, 0), 1) for name in wanted})
+            return 0
+        now = time.monotonic()
+        for name in wanted:
+            self.candidates.pop(name, None)
+            if name not in mine:
+                self._known[name] = now
+        return self._begin(mine)
+
+    def _forget(self, names: Sequence[str]) -> None:
+        """Drop old memory of partitions before they are taken: they may have had another owner meanwhile."""
+        self.context.drop([name for name in names if name in self.context.partitions])
+
+    def _begin(self, mine: Iterable[str]) -> int:
+        """Load partitions that this subscriber has leased. Return how many are new to it."""
+        context = self.context
+        fresh = [name for name in mine if name not in context.partitions]
+        self._load(fresh)
+        if fresh:
+            logger.info(
+                "%s: group %s, topic %s: took %s partitions, has %s now",
+                context.me.name, context.group, context.topic, len(fresh), len(context.partitions),
+            )  # fmt: skip
+        return len(fresh)
+
+    def _load(self, names: Iterable[str]) -> None:
+        for some in batches(list(names)):
+            load(self.context, some)
+            events.leases_won(self.context, some)
+
+    def _leave(self, count: int) -> None:
+        """Mark ``count`` partitions as leaving, idle ones first. A busy one is released later."""
+        if not count and not any(p.leaving for p in self.context.partitions.values()):
+            return
+        by_work = sorted(
+            self.context.partitions.values(),
+            key=lambda p: (not p.leaving, bool(p.in_flight), bool(p.fresh), p.name),
+        )
+        for place, partition in enumerate(by_work):
+            if partition.leaving and place >= count:
+                self.context.touch(partition)
+            partition.leaving = place < count
+
+    def _release_left(self) -> None:
+        context = self.context
+        share_is_enough = [p.name for p in context.partitions.values() if p.leaving and not p.in_flight]
+        for some in batches(share_is_enough):
+            left = leases.release(context.using, context.me, some)
+            context.drop(left, "shared")
+            self._known.update(dict.fromkeys(left, time.monotonic()))  # Other subscribers take them.
+            logger.info(
+                "%s: group %s, topic %s: left %s partitions to others",
+                context.me.name, context.group, context.topic, len(left),
+            )  # fmt: skip
+
+    def _give_up_drained(self) -> None:
+        """Give up partitions without work for two lease durations. The next message finds an owner again."""
+        before = time.monotonic() - 2 * self.lease_ms / 1000
+        context = self.context
+        idle = [p.name for p in context.partitions.values() if p.idle_since < before and p.is_drained()]
+        for some in batches(idle):
+            context.drop(self._give_up(some), "drained")
+
+    def _give_up(self, names: Sequence[str]) -> list[str]:
+        """Delete this subscriber's leases and unneeded positions. Return the partitions whose leases are deleted."""
+        context = self.context
+
+        def work(cursor: CursorWrapper) -> list[str]:
+            if gone := leases.give_up(cursor, context.me, names):
+                garbage.forget_empty(cursor, context.topic, gone)
+            return gone
+
+        return session.run(context.using, work)

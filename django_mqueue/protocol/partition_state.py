@@ -1,0 +1,183 @@
+"""The state of one leased partition in a worker's memory. SQL checks every decision again."""
+
+from __future__ import annotations
+
+import heapq
+from bisect import insort
+from collections import deque
+from dataclasses import dataclass, field
+
+from ..store.delivery_state import Ticket
+
+READ_AHEAD = 50
+"""Number of undelivered messages of a partition to keep in memory. The log is read again when they are used up."""
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A quarantined delivery: its worker died or was too slow. ``alone``: it ran alone at that time."""
+
+    ticket: Ticket
+    alone: bool
+    failures: int
+
+
+@dataclass
+class Partition:
+    """One leased partition.
+
+    - ``watermark``: all messages up to this offset are done. ``scanned``: all up to this one were delivered.
+    - ``fresh``: the offsets of undelivered messages, ascending.
+    - ``read_to``: the log was read up to this offset. ``more``: it may hold more above.
+    - ``ahead``: offsets that were read from the log before the tailer reported them.
+    - ``top``: no message above this offset was done when the partition was read.
+    - ``waiting``: a heap of (due, offset), one for each retry. With ``waiting_more`` the table holds more retries, none
+      due before ``horizon``.
+    - ``timer``: the time when the partition becomes ready.
+    - ``uncounted``: by offset, the number of uncounted attempts. The server ended their transaction.
+    - ``dirty``: the watermark may move. ``leaving``: the lease will be released to another subscriber.
+    """
+
+    name: str
+    watermark: int
+    scanned: int
+    read_to: int
+    top: int = 0
+    more: bool = True
+    fresh: deque[int] = field(default_factory=deque)
+    ahead: set[int] = field(default_factory=set)
+    waiting: list[tuple[int, int]] = field(default_factory=list)
+    waiting_more: bool = False
+    horizon: int | None = None
+    timer: int | None = None
+    suspects: list[Suspect] = field(default_factory=list)
+    in_flight: set[int] = field(default_factory=set)
+    uncounted: dict[int, int] = field(default_factory=dict)
+    dirty: bool = False
+    leaving: bool = False
+    idle_since: float = 0.0
+
+    def arrived(self, offset: int) -> bool:
+        """Add a message that the tailer reports. Return whether it can be delivered from memory now."""
+        if offset in self.ahead:
+            self.ahead.discard(offset)
+            return False
+        if offset > self.read_to:
+            if self.more:
+                return False
+            if offset <= self.top and self._is_known(offset):
+                # The partition was read again, and the tailer reports a message that was delivered before.
+                self.read_to = offset
+                return False
+            if len(self.fresh) >= READ_AHEAD:
+                self.more = True
+                return False
+            self.read_to = offset
+            self.fresh.append(offset)
+            return True
+        return self.late(offset)
+
+    def late(self, offset: int) -> bool:
+        """Add a message at or below ``read_to``, which committed late. Return False if it is known."""
+        if offset <= self.watermark or offset in self.fresh or self._is_known(offset):
+            return False
+        if not self.fresh or offset > self.fresh[-1]:
+            self.fresh.append(offset)
+        else:
+            insort(self.fresh, offset)
+        return True
+
+    def _is_known(self, offset: int) -> bool:
+        """Return whether the message was delivered and is not done."""
+        return (
+            offset in self.in_flight
+            or any(offset == known for _, known in self.waiting)
+            or any(offset == suspect.ticket.offset for suspect in self.suspects)
+        )
+
+    def read(self, offsets: list[int], limit: int, tail: int) -> None:
+        """Add offsets from a read of at most ``limit`` rows. The tailer will report those above ``tail`` again."""
+        for offset in offsets:
+            if offset > self.read_to:
+                self.fresh.append(offset)
+                self.read_to = offset
+                if offset > tail:
+                    self.ahead.add(offset)
+        self.more = len(offsets) >= limit
+
+    def forget_news(self) -> None:
+        """Forget the undelivered messages, so that the log is read again from ``scanned``."""
+        self.fresh.clear()
+        self.read_to, self.more = self.scanned, True
+
+    def wait(self, offset: int, due: int) -> None:
+        """Add a retry.
+
+        Skip it if the table holds more retries and this one is due after ``horizon``: it is read from there in time.
+        """
+        if self.waiting_more and self.horizon is not None and due > self.horizon:
+            return
+        heapq.heappush(self.waiting, (due, offset))
+
+    def waits(self, items: list[tuple[int, int]]) -> None:
+        """Replace the waiting retries by (due, offset) rows of the table, and remove them from ``fresh``."""
+        self.waiting = sorted(items)
+        known = {offset for _, offset in items}
+        if not known.isdisjoint(self.fresh):
+            self.fresh = deque(offset for offset in self.fresh if offset not in known)
+
+    def pop_due(self, now: int) -> int | None:
+        """Remove the retry that has been due for longest, and return its offset. Return None if none is due."""
+        if self.waiting and self.waiting[0][0] <= now:
+            return heapq.heappop(self.waiting)[1]
+        return None
+
+    def next_due(self) -> int | None:
+        return self.waiting[0][0] if self.waiting else None
+
+    def take(self, room: int, now: int) -> tuple[list[int], list[int]]:
+        """Remove up to ``room`` messages and return their offsets: (due retries, undelivered messages)."""
+        due: list[int] = []
+        while len(due) < room and (offset := self.pop_due(now)) is not None:
+            due.append(offset)
+        fresh = [self.fresh.popleft() for _ in range(min(room - len(due), len(self.fresh)))]
+        return due, fresh
+
+    def take_head(self, now: int) -> tuple[list[int], list[int]]:
+        """Remove the lowest open message, for strict order, and return its offset as ``take`` does.
+
+        Return none while it is not due, or while another message of the partition is in flight or quarantined.
+        """
+        if self.in_flight or self.suspects:
+            return [], []
+        head = self._head() if self.waiting else None
+        if head and (not self.fresh or head[1] < self.fresh[0]):
+            if head[0] > now:
+                return [], []
+            self.waiting.remove(head)
+            heapq.heapify(self.waiting)
+            return [head[1]], []
+        return [], [self.fresh.popleft()] if self.fresh else []
+
+    def has_due(self, now: int, *, strict: bool) -> bool:
+        """Return whether a message of the partition can be delivered now."""
+        if strict and self.waiting:
+            due, offset = self._head()
+            return due <= now or bool(self.fresh and self.fresh[0] < offset)
+        return bool(self.fresh or (self.waiting and self.waiting[0][0] <= now))
+
+    def _head(self) -> tuple[int, int]:
+        """Return (due, offset) of the retry with the lowest offset."""
+        return min(self.waiting, key=lambda item: item[1])
+
+    def is_drained(self) -> bool:
+        """Return whether the partition has no work left, judged by memory alone."""
+        return not (
+            self.fresh
+            or self.more
+            or self.waiting
+            or self.waiting_more
+            or self.suspects
+            or self.in_flight
+            or self.dirty
+        )

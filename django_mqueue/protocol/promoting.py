@@ -1,0 +1,151 @@
+"""Promotion: move scheduled messages into the log when they are due."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from django.db import DatabaseError
+from django.db.backends.utils import CursorWrapper
+
+from ..policy import names
+from ..store import garbage
+from ..store.connection import lock_waits, session
+from ..store.connection.dialect import DUPLICATE_ENTRY, LOCK_WAIT_TIMEOUT, RETRIABLE
+from ..store.scheduling import due
+from ..store.scheduling.due import Due
+
+logger = logging.getLogger("django_mqueue")
+
+ROWS = 500
+BYTES = 4 * 1_048_576
+AVOIDED_FOR = 30.0
+"""Seconds to skip a message whose promotion would wait for a publisher's open transaction."""
+DOUBTED_FOR = 1.0
+"""Seconds to skip a message that an open transaction cancels or moves, or whose id it has put into the log."""
+
+IN_LOG = "the log holds a message of its id"
+NOBODYS = "its group is not registered any more"
+
+
+@dataclass
+class Promotion:
+    """The result of one transaction: the number of promoted messages, and the dropped ones with the reason.
+
+    ``more``: more messages may be due. ``waited``: the transaction was rolled back after a lock wait timeout.
+    """
+
+    promoted: int = 0
+    dropped: dict[Due, str] = field(default_factory=dict)
+    more: bool = False
+    waited: bool = False
+
+
+class Promoter:
+    """Promotes the scheduled messages of one topic, for one process."""
+
+    def __init__(self, using: str, topic: str) -> None:
+        self.using, self.topic = using, topic
+        self._rows = ROWS
+        self._avoided: dict[int, float] = {}
+
+    def promote(self) -> Promotion:
+        """Move up to 500 due messages, or 4 MiB, into the log in one transaction, in the order of their due times.
+
+        One worker promotes a topic at a time; the others skip it. A message is skipped while an open transaction
+        cancels, moves or replaces it, or publishes its id. If a statement still waits for a publisher's lock, it fails
+        after a second, and a smaller batch is tried next time. A message is dropped if the log holds its id already,
+        or if its group is not registered.
+        """
+        tried: list[int] = []
+        try:
+            with lock_waits.hardly_any(self.using):
+                # READ UNCOMMITTED also shows ids that a publisher has not committed: the INSERT would wait for them.
+                result = session.run(
+                    self.using,
+                    lambda cursor: self._move(cursor, tried),
+                    level="READ UNCOMMITTED",
+                    again_after=RETRIABLE - {LOCK_WAIT_TIMEOUT},
+                )
+        except DatabaseError as error:
+            code = session.error_code(error)
+            if code == DUPLICATE_ENTRY and not session.in_transaction(self.using):
+                # An id was published after the lookup. The next transaction finds it.
+                return Promotion(more=True)
+            if code != LOCK_WAIT_TIMEOUT:
+                raise
+            self._in_the_way(tried)
+            return Promotion(more=True, waited=True)
+        self._rows = min(8 * self._rows, ROWS)
+        for row, reason in result.dropped.items():
+            logger.warning(
+                "%s: scheduled message %r (key %r) is dropped: %s",
+                self.topic, row.id, names.key_of(row.partition), reason,
+            )  # fmt: skip
+        return result
+
+    def _in_the_way(self, tried: list[int]) -> None:
+        """Skip the message that waits for a publisher; if it is not known which one, try fewer messages next time."""
+        if len(tried) == 1:
+            self._avoided[tried[0]] = time.monotonic() + AVOIDED_FOR
+        # More messages may wait for publishers: try few at a time until a transaction succeeds.
+        self._rows = max(len(tried) // 8, 1)
+
+    def _move(self, cursor: CursorWrapper, tried: list[int]) -> Promotion:
+        tried.clear()
+        if not due.lock_promotion(cursor, self.topic):
+            return Promotion()
+        now = time.monotonic()
+        self._avoided = {offset: until for offset, until in self._avoided.items() if until > now}
+        found = due.lock_due(cursor, self.topic, self._avoided, self._rows)
+        rows = list(_light_enough(found))
+        # A transaction that cancels or moves a message has locked its id, and waits for the row locked here. Skip it.
+        free = garbage.lock_free(cursor, [row.offset for row in rows]) if rows else set()
+        self._avoided |= {row.offset: now + DOUBTED_FOR for row in rows if row.offset not in free}
+        rows = [row for row in rows if row.offset in free]
+        tried += [row.offset for row in rows]
+        if not rows:
+            return Promotion()
+        result = Promotion(dropped=_nobodys(cursor, self.topic, rows))
+        rest = [row for row in rows if row not in result.dropped]
+        stored = due.in_log(cursor, self.topic, [row.offset for row in rest]) if rest else {}
+        sure = garbage.lock_free(cursor, sorted(set(stored.values()))) if stored else set()
+        result.dropped |= {row: IN_LOG for row in rest if stored.get(row.offset) in sure}
+        moving = [row.offset for row in rest if row.offset not in stored]
+        # Otherwise the next query returns them first each time.
+        doubtful = [row.offset for row in rest if stored.get(row.offset, 0) not in sure | {0}]
+        self._avoided |= dict.fromkeys(doubtful, now + DOUBTED_FOR)
+        if moving:
+            due.append(cursor, self.topic, moving)
+        if ended := [*moving, *(row.offset for row in result.dropped)]:
+            due.delete(cursor, ended)
+        result.promoted = len(moving)
+        result.more = bool(ended or doubtful) and (len(found) == self._rows or len(rows) < len(found))
+        return result
+
+
+def _light_enough(rows: Sequence[Due]) -> Iterator[Due]:
+    """Yield the first rows, up to ``BYTES`` in total, but at least one."""
+    weight = 0
+    for place, row in enumerate(rows):
+        weight += row.size
+        if place and weight > BYTES:
+            return
+        yield row
+
+
+def _nobodys(cursor: CursorWrapper, topic: str, rows: Sequence[Due]) -> dict[Due, str]:
+    """Return the rows to drop because their group is gone, or because it no longer needs them.
+
+    The second kind are parked retries of an earlier registration. The group does not need one if the log still holds
+    the original, which is delivered again, or if the original is not above the group's new start. Other parked retries
+    are promoted, because the group has never finished them.
+    """
+    lives = due.lives(cursor, topic, {row.group for row in rows if row.group})
+    gone = [row for row in rows if row.group and row.group not in lives]
+    older = [row for row in rows if row.life and row.group in lives and row.life != lives[row.group][0]]
+    there = due.still_there(cursor, {row.before for row in older})
+    gone += [row for row in older if row.before in there or row.before <= lives[row.group][1]]
+    return dict.fromkeys(gone, NOBODYS)

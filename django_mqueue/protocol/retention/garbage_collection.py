@@ -1,0 +1,115 @@
+"""Garbage collection: delete settled messages that are past retention and that no registered group still needs."""
+
+from __future__ import annotations
+
+import math
+import time
+
+from django.db.backends.utils import CursorWrapper
+
+from ... import conf
+from ...policy.names import REPLIES_SUFFIX, SCHEDULED_SUFFIX, replies_topic
+from ...store import garbage
+from ...store.connection import session
+from .expired_replies import Leftovers
+from .removing import Removal, unfinished
+
+PAGE = 1000
+FRUITLESS_PAGES = 20
+"""Successive pages without a deletion that end a pass. The next pass continues behind them."""
+
+
+def is_kept(topic: str) -> bool:
+    """Return True for topics without garbage collection: dead letters, scheduled messages and reply boxes."""
+    return topic.endswith((*conf.dead_letter_suffixes(), SCHEDULED_SUFFIX, REPLIES_SUFFIX))
+
+
+class Collector:
+    """Collects one topic's garbage for one worker. All workers share the cursor and the time in the topic's row."""
+
+    def __init__(self, using: str, topic: str) -> None:
+        self.using, self.topic = using, topic
+        self._next = -math.inf
+        self._fruitless = 0
+        self._leftovers = Leftovers(using, topic)
+        self._removal: Removal | None = None
+
+    def tick(self) -> None:
+        """Collect one page if it is due, and do one step of an unfinished removal.
+
+        A pass collects one page per tick; the next pass starts after ``GC_INTERVAL``. A removal stays unfinished if
+        the process that reset or unsubscribed the group dies.
+        """
+        if self._removal and not self._removal.step():
+            self._removal = None
+        now = time.monotonic()
+        if now < self._next:
+            return
+        interval = float(conf.get("GC_INTERVAL", self.topic))
+        if not self.page(int(interval * 1000)):
+            self._next = now + interval
+            self._removal = self._removal or unfinished(self.using, self.topic)
+
+    def page(self, interval_ms: int = 0) -> bool:
+        """Read one page of the log in one transaction and delete its garbage. Return whether the pass has more pages.
+
+        Does nothing if any worker ended a pass less than ``interval_ms`` milliseconds ago, or if the topic's row is
+        locked. Never deletes from topics for which ``is_kept`` is True.
+        """
+        if is_kept(self.topic):
+            return False
+        retention = conf.retention_ms(self.topic)
+        replies = False
+
+        def work(cursor: CursorWrapper) -> bool:
+            nonlocal replies
+            locked = garbage.lock_topic_if_due(cursor, self.topic, interval_ms)
+            if locked is None:
+                return False
+            settled, position = locked
+            groups, replies = garbage.groups_and_replies(cursor, self.topic, replies_topic(self.topic))
+            rows = garbage.page(cursor, self.topic, position, settled, PAGE) if groups.starts else []
+            if not rows:
+                garbage.move_cursor(cursor, self.topic, 0, done=True)
+                return False
+            done = self._done(cursor, groups, [(int(o), p, g) for o, p, g in rows])
+            old = set(garbage.old_enough(cursor, [o for _, o in done], retention)) if done else set()
+            free = garbage.lock_free(cursor, sorted(old)) if old else set()
+            doomed = [(p, o) for p, o in done if o in free]
+            if doomed:
+                garbage.delete(cursor, self.topic, sorted(groups.starts), doomed)
+                garbage.forget_empty(cursor, self.topic, sorted({p for p, _ in doomed}))
+            self._fruitless = 0 if doomed else self._fruitless + 1
+            young = len(old) < len(done)
+            over = young or len(rows) < PAGE
+            rest = self._fruitless >= FRUITLESS_PAGES
+            garbage.move_cursor(cursor, self.topic, 0 if over else int(rows[-1][0]), done=over or rest)
+            if rest:
+                self._fruitless = 0
+            return not (over or rest)
+
+        more = session.run(self.using, work)
+        if replies:
+            self._leftovers.sweep_all()
+        return more
+
+    def _done(
+        self, cursor: CursorWrapper, groups: garbage.Groups, rows: list[tuple[int, str, str]]
+    ) -> list[tuple[str, int]]:
+        """Return (partition, offset) of the rows at or below the watermarks of all groups that need them.
+
+        A group without a watermark for the partition counts as being at its start. So does a group that is being reset.
+        """
+        marks = {
+            place: offset
+            for place, offset in garbage.watermarks(
+                cursor, self.topic, sorted({partition for _, partition, _ in rows})
+            ).items()
+            if place[1] not in groups.resetting
+        }
+        starts, done = groups.starts, []
+        for offset, partition, target in rows:
+            waiting = groups.waited_for(target)
+            if all(offset <= max(marks.get((partition, group), 0), starts[group]) for group in waiting):
+                done.append((partition, offset))
+        return done

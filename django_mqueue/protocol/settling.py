@@ -1,0 +1,103 @@
+"""Settling: find the offset at or below which no transaction can still commit a message.
+
+AUTO_INCREMENT hands out an offset when a row is inserted, not when it commits. See store/gates.py and
+docs/explanation/protocol.md.
+"""
+
+from __future__ import annotations
+
+from django.db.backends.utils import CursorWrapper
+
+from ..store import gates, log, offsets
+from ..store.connection import session
+from ..store.log import Mark
+
+
+class Settler:
+    """Finds the settled offset of one topic, one step per call, and shares it with all workers.
+
+    ``told``: the settled offset in the topic's row. ``settled`` and ``told`` move back only if the database is restored
+    to an earlier state, for example by a failover to a server that lagged behind. ``went_back``: ``told`` has moved
+    back. ``ends_early``: the log has lost an unsettled offset that the caller has read. The cause is a restore, or the
+    message was deleted.
+    """
+
+    def __init__(self, using: str, topic: str) -> None:
+        self.using, self.topic = using, topic
+        self.settled = 0
+        self.went_back = self.ends_early = False
+        self.told = 0
+        self._noted = Mark(0)
+        self._busy: set[str] = set()
+        self._untold: Mark | None = None
+
+    @property
+    def pending(self) -> bool:
+        """True if some slots were held at the last check, or if the topic's row is still to be updated."""
+        return bool(self._busy) or self._untold is not None
+
+    def advance(self, seen: int = 0) -> int:
+        """Continue the round, or begin one at the newest committed offset. Return the settled offset.
+
+        ``seen``: the highest offset that the caller has read; it is used for ``ends_early``. Garbage collection does
+        not cause ``ends_early``, because it deletes only settled messages.
+
+        An uncommitted offset below a committed one was handed out earlier, and its publisher has held a slot of the
+        gate since before that. A round notes the newest committed offset. When each slot has been free once *after*
+        that, every offset at or below it is committed or will never be committed. Never waits for a lock.
+        """
+        if session.in_transaction(self.using):
+            # Locks on the slots would last until the end of the caller's transaction, and block publishers.
+            self.hear(offsets.settled(self.using, self.topic))
+            return self.settled
+        if not self._busy:
+            self._noted = log.newest_mark(self.using, self.topic)
+            # Read the row second: if this process stalls here, it covers what is settled and deleted meanwhile.
+            self.hear(offsets.settled(self.using, self.topic))
+            self.ends_early = self.ends_early or max(self._noted.offset, self.told) < seen
+            if self._noted.offset <= self.settled:
+                self._tell()
+                return self.settled
+            self._busy = gates.slots(gates.gate_of(self.topic))
+        wanted = set(self._busy)
+
+        def look(cursor: CursorWrapper) -> set[str]:
+            return gates.free_slots(cursor, wanted)
+
+        self._busy -= session.run(self.using, look)
+        if not self._busy and self._noted.offset > self.settled:
+            self.settled, self._untold = self._noted.offset, self._noted
+            self._tell()
+        return self.settled
+
+    def hear(self, known: int) -> None:
+        """Take over the settled offset of the topic's row. It moves back only after a restore of the database."""
+        if known < self.told:
+            self.went_back = True
+            self._forget()
+        self.told = known
+        self.settled = max(self.settled, known)
+
+    def start_over(self) -> None:
+        """Forget everything, and continue from the settled offset in the topic's row."""
+        self._forget()
+        self.hear(offsets.settled(self.using, self.topic))
+        self.went_back = self.ends_early = False
+
+    def _forget(self) -> None:
+        self.settled = self.told = 0
+        self._busy.clear()
+        self._untold = None
+
+    def _tell(self) -> None:
+        if self._untold is None:
+            return
+        offset = self._untold.offset
+        known = offsets.note_settled(self.using, self.topic, self._untold)
+        if known is None:
+            return
+        self._untold = None
+        if known < offset:
+            # The noted message is gone. It was deleted, or this is a restored log in which nothing is settled yet.
+            self.settled = 0
+        self.hear(known)

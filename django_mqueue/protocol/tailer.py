@@ -1,0 +1,340 @@
+"""The tailer: it reads the new rows of all topics of a process, and re-reads holes for late commits.
+
+A hole is a range of offsets below the tail that this process has not seen. One statement per tick reads up to 200
+topics.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ..policy.holes import Holes, gaps
+from ..policy.names import key_of
+from ..store import log
+from ..store.connection import session
+from . import events
+from .events import Outbox
+from .fetching import batches
+from .promoting import Promoter, Promotion
+from .retention.garbage_collection import is_kept
+from .settling import Settler
+
+logger = logging.getLogger("django_mqueue")
+
+ROWS = 1000
+RANGES = 400
+"""Maximum number of holes in one statement."""
+SWEEP_EVERY = 0.25
+SETTLE_EVERY = 0.5
+SETTLE_AGAIN = 0.1
+SETTLE_AT_START = 0.5
+SHARE = 0.2
+"""Maximum fraction of the time that goes into re-reading holes."""
+AGAIN_AFTER = 30.0
+"""Minimum seconds between two re-reads that may be unnecessary.
+
+One reason is a new connection although none was lost: some callers open one for each poll. The other is a kept topic
+whose newest rows were deleted.
+"""
+
+
+class Listener(Protocol):
+    """Receives (offset, partition, target group) for each new log row.
+
+    Rows arrive in offset order, except those that commit late. ``strict``: if message A was committed before message B
+    was published, the listener must receive A before B.
+    """
+
+    @property
+    def strict(self) -> bool: ...
+
+    def arrived(self, rows: Sequence[tuple[int, str, str]]) -> None: ...
+
+    def read_anew(self, position: int) -> None:
+        """Read all partitions again: what is remembered may be of another log. The tail restarts at ``position``."""
+
+    def keep_up(self) -> None:
+        """Send a heartbeat and renew leases if due, because a read takes long."""
+
+
+@dataclass
+class Tail:
+    """The offset up to which a topic was read, and the holes below it.
+
+    ``sweep_from``: the offset where the current pass over the holes continues; 0 between passes. ``sweep_settled``: the
+    settled offset when that pass began. ``compacted``: this pass has removed other topics' offsets from the holes.
+    ``compacted_to``: the offset up to which they were removed. ``stale``: the topic must be read again, because memory
+    may be of another log. ``anew_at``: do not read a kept topic again for missing rows before this monotonic time.
+    """
+
+    topic: str
+    position: int
+    settler: Settler
+    promoter: Promoter
+    holes: Holes = field(default_factory=Holes)
+    listeners: list[Listener] = field(default_factory=list)
+    sweep_at: float = -math.inf
+    sweep_from: int = 0
+    sweep_settled: int = 0
+    compacted: bool = False
+    compacted_to: int = 0
+    settle_at: float = -math.inf
+    stale: bool = False
+    anew_at: float = -math.inf
+
+    def tell(self, rows: Sequence[tuple[int, str, str]]) -> None:
+        if rows:
+            for listener in list(self.listeners):
+                listener.arrived(rows)
+
+
+class Feed:
+    """The tails of all topics that a process consumes. Not thread-safe."""
+
+    def __init__(self, using: str, outbox: Outbox | None = None) -> None:
+        self.using, self.outbox = using, outbox or Outbox()
+        self.tails: dict[str, Tail] = {}
+        self._waited: set[str] = set()
+        self._connection = session.Watched(using)
+        self._anew_at = -math.inf
+
+    def join(self, topic: str, listener: Listener) -> None:
+        """Pass new rows of a topic to the listener from now on. The listener reads older rows itself."""
+        if topic not in self.tails:
+            self.tails[topic] = self._open(topic)
+        self.tails[topic].listeners.append(listener)
+
+    def leave(self, topic: str, listener: Listener) -> None:
+        tail = self.tails.get(topic)
+        if tail and listener in tail.listeners:
+            tail.listeners.remove(listener)
+            if not tail.listeners:
+                del self.tails[topic]
+
+    def position(self, topic: str) -> int:
+        """Return the offset up to which the topic's tail was read."""
+        return self.tails[topic].position
+
+    def settled(self, topic: str) -> int:
+        return self.tails[topic].settler.settled
+
+    def told(self, topic: str) -> int:
+        """Return the settled offset as the topic's row has it: the value that all workers share."""
+        return self.tails[topic].settler.told
+
+    def hear_settled(self, topic: str, known: int) -> None:
+        """Take over the settled offset ``known``, which the caller has read from the topic's row."""
+        if topic in self.tails:
+            self.tails[topic].settler.hear(known)
+
+    def doubt(self, topic: str) -> None:
+        """Read the whole topic again with the next tick: the tables hold less than memory says."""
+        if topic in self.tails:
+            self.tails[topic].stale = True
+
+    def _open(self, topic: str) -> Tail:
+        """Start a tail at the newest message. The unsettled offsets below it are one hole."""
+        settler, position = Settler(self.using, topic), log.newest(self.using, topic)
+        # Nothing can settle inside a transaction, such as a test's, so do not wait.
+        patience = 0 if session.in_transaction(self.using) else SETTLE_AT_START
+        deadline, pause = time.monotonic() + patience, threading.Event()
+        while settler.advance() < position and time.monotonic() < deadline:
+            pause.wait(0.02)
+        if not self.tails:
+            self._connection.note()
+        tail = Tail(topic, position, settler, Promoter(self.using, topic))
+        tail.holes.add(settler.settled + 1, position)
+        return tail
+
+    def tick(self) -> bool:
+        """Read new rows, promote due messages and re-read holes. Return whether more can be done at once."""
+        if not self.tails:
+            return False
+        self._read_anew()
+        more, due = self._read()
+        came = self._promote(due)
+        if any(result.promoted for result in came):
+            more = self._read()[0] or more
+        for tail in list(self.tails.values()):
+            self._settle(tail)
+            self._sweep(tail)
+        return more or any(result.more for result in came)
+
+    def _read_anew(self) -> None:
+        """Read topics again after a restore of the database, and all topics on a new connection.
+
+        A new connection may lead to another server. After a restore, new messages may have offsets that were read
+        before. If other workers have settled these offsets, only the new connection reveals the restore. Memory decides
+        only what to try: watermarks are computed from the tables.
+        """
+        now = time.monotonic()
+        is_new = self._connection.is_new() and (now >= self._anew_at or self._connection.was_lost())
+        if is_new:
+            self._connection.note()
+            self._anew_at = now + AGAIN_AFTER
+        for tail in list(self.tails.values()):
+            tail.stale = tail.stale or is_new or self._has_lost(tail, now)
+        for tail in [tail for tail in self.tails.values() if tail.stale]:
+            self.keep_up()
+            self._open_again(tail)
+            tail.stale = False  # Not earlier: if the read fails, the next tick repeats it.
+
+    def _has_lost(self, tail: Tail, now: float) -> bool:
+        """Return whether the log seems to have lost rows that this tail has read."""
+        settler = tail.settler
+        if settler.went_back or (settler.ends_early and not is_kept(tail.topic)):
+            logger.warning(
+                "topic %s: the log has lost what was read of it. Was the database set back (by a failover to a"
+                " server that was behind, or by a backup), or the newest message deleted? All is read anew",
+                tail.topic,
+            )
+            return True
+        if settler.ends_early and now >= tail.anew_at:
+            # Probably a redriven dead letter: redrive deletes a letter even if it is not settled.
+            tail.anew_at = now + AGAIN_AFTER
+            return True
+        return False
+
+    def keep_up(self) -> None:
+        """Let all listeners send heartbeats and renew leases if due. Long reads call this between their parts.
+
+        Otherwise other workers would consider this process dead.
+        """
+        for tail in self.tails.values():
+            for listener in tail.listeners:
+                listener.keep_up()
+
+    def _open_again(self, tail: Tail) -> None:
+        # Read the settled offset first. No hole covers the offsets below it, so their messages must be committed
+        # before the listeners read.
+        tail.settler.start_over()
+        settled = tail.settler.settled
+        tail.position = log.newest(self.using, tail.topic)
+        for listener in list(tail.listeners):
+            listener.read_anew(tail.position)
+        tail.promoter, tail.holes = Promoter(self.using, tail.topic), Holes()
+        tail.holes.add(settled + 1, tail.position)
+        tail.sweep_at = tail.settle_at = -math.inf
+        tail.sweep_from = tail.compacted_to = 0
+        tail.compacted = False
+
+    def _promote(self, due: Sequence[str]) -> list[Promotion]:
+        """Promote due messages, one topic after the other. Stop after the first topic whose promotion has to wait.
+
+        The caller must renew leases between two waits. Topics that had to wait come last the next time.
+        """
+        came = []
+        for topic in sorted(due, key=lambda topic: topic in self._waited):
+            result = self.tails[topic].promoter.promote()
+            came.append(result)
+            for row, reason in result.dropped.items():
+                events.dropped(
+                    self.outbox, topic, using=self.using, id=row.id, key=key_of(row.partition),
+                    group=row.group or None, reason=reason,
+                )  # fmt: skip
+            self._waited.discard(topic)
+            if result.waited:
+                self._waited.add(topic)
+                break
+        return came
+
+    def _read(self) -> tuple[bool, list[str]]:
+        """Pass new rows to the listeners. Return whether a topic has more rows, and the topics with due messages."""
+        positions = [(tail.topic, tail.position) for tail in self.tails.values()]
+        rows = [row for some in batches(positions) for row in log.tails(self.using, some, ROWS)]
+        by_topic: dict[str, list[tuple[int, str, str]]] = {}
+        due = []
+        for topic, offset, partition, group in rows:
+            if offset == log.DUE:
+                due.append(topic)
+            else:
+                by_topic.setdefault(topic, []).append((int(offset), partition, group))
+        for topic, news in by_topic.items():
+            tail = self.tails[topic]
+            if any(listener.strict for listener in tail.listeners):
+                self._catch_up(tail)
+            for first, last in gaps(tail.position, [offset for offset, _, _ in news]):
+                tail.holes.add(first, last)
+            tail.position = news[-1][0]
+            tail.tell(news)
+        return any(len(news) == ROWS for news in by_topic.values()), due
+
+    def settle(self, topic: str) -> int:
+        """Try to settle now, even if it is not due. Return the settled offset."""
+        return self.tails[topic].settler.advance()
+
+    def _settle(self, tail: Tail) -> None:
+        now = time.monotonic()
+        if now >= tail.settle_at and (tail.settler.pending or tail.settler.settled < tail.position):
+            tail.settler.advance(tail.position)
+            tail.settle_at = now + (SETTLE_AGAIN if tail.settler.pending else SETTLE_EVERY)
+
+    def _sweep(self, tail: Tail) -> None:
+        """Re-read a part of the holes if it is due.
+
+        A complete pass removes the holes that were settled before it began: no message can still commit there.
+        """
+        started = time.monotonic()
+        if not tail.holes or started < tail.sweep_at:
+            return
+        if not tail.sweep_from:
+            tail.sweep_settled = tail.settler.settled
+        if len(tail.holes) > RANGES and not tail.compacted:
+            self._compact(tail)
+        else:
+            self._look(tail)
+        now = time.monotonic()
+        pause = (now - started) / SHARE
+        tail.sweep_at = now + (pause if tail.sweep_from else max(SWEEP_EVERY, pause))
+
+    def _catch_up(self, tail: Tail) -> None:
+        """Read all holes before new rows go to a strict listener: their rows may have been committed earlier."""
+        while len(tail.holes) > RANGES and tail.compacted_to < tail.position:
+            self._compact(tail)
+        start = 0
+        while ranges := tail.holes.some(start, RANGES):
+            rows = log.within(self.using, tail.topic, ranges, ROWS)
+            self._take(tail, [(int(offset), partition, group) for offset, partition, group in rows])
+            if len(rows) < ROWS and len(ranges) < RANGES:
+                return
+            start = int(rows[-1][0]) + 1 if len(rows) == ROWS else ranges[-1][1] + 1
+
+    def _look(self, tail: Tail) -> None:
+        """Do one part of a pass: up to ``RANGES`` holes and up to ``ROWS`` rows."""
+        ranges = tail.holes.some(tail.sweep_from, RANGES)
+        rows = log.within(self.using, tail.topic, ranges, ROWS) if ranges else []
+        self._take(tail, [(int(offset), partition, group) for offset, partition, group in rows])
+        if len(rows) == ROWS:
+            tail.sweep_from = int(rows[-1][0]) + 1
+        elif len(ranges) == RANGES:
+            tail.sweep_from = ranges[-1][1] + 1
+        else:
+            tail.holes.drop_settled(tail.sweep_settled)
+            tail.sweep_from, tail.compacted = 0, False
+
+    def _compact(self, tail: Tail) -> None:
+        """Remove the committed offsets of other topics from the holes, up to ``ROWS`` at a time. Read each row once."""
+        start = max(tail.compacted_to + 1, tail.holes.ranges[0][0])
+        rows = log.all_topics(self.using, start, tail.position, ROWS)
+        self._take(
+            tail,
+            [
+                (int(offset), partition, group)
+                for offset, topic, partition, group in rows
+                if topic == tail.topic
+            ],
+        )
+        tail.holes.take(int(row[0]) for row in rows)
+        tail.compacted_to = int(rows[-1][0]) if len(rows) == ROWS else tail.position
+        tail.compacted = len(rows) < ROWS
+        tail.sweep_from = 1
+
+    def _take(self, tail: Tail, rows: list[tuple[int, str, str]]) -> None:
+        late = tail.holes.take(offset for offset, _, _ in rows)
+        tail.tell([row for row in rows if row[0] in late])

@@ -1,0 +1,177 @@
+"""Watermarks: per partition, the offset up to which the group has finished all messages. They limit deletion."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+
+from django.db.backends.utils import CursorWrapper
+
+from ..store import leases, watermarks
+from ..store.connection import session
+from ..store.offsets import Position
+from .consumer_state import Context
+from .fetching import PER_STATEMENT, load_again
+from .partition_state import Partition
+from .tailer import Feed
+
+EVERY = 0.1
+SHARE = 0.2
+"""Maximum fraction of the time that goes into moving watermarks."""
+
+
+@dataclass
+class _Look:
+    """The result of one transaction for some partitions.
+
+    ``settled``: the settled offset that all workers share. ``went_back``: the database was restored since memory was
+    read. ``forgotten``: partitions whose position row is gone. ``places``: new positions. ``missed``: partitions and
+    offsets of undelivered messages that memory may lack. ``busy``: partitions whose lease, or whose group's
+    registration, another transaction has locked.
+    """
+
+    settled: int
+    went_back: bool = False
+    forgotten: list[str] = field(default_factory=list)
+    places: dict[str, Position] = field(default_factory=dict)
+    missed: list[tuple[str, int]] = field(default_factory=list)
+    busy: set[str] = field(default_factory=set)
+
+
+class Watermarks:
+    """Moves the watermarks of one subscriber's changed partitions, never above the settled offset."""
+
+    def __init__(self, context: Context, feed: Feed) -> None:
+        self.context, self.feed = context, feed
+        self._settled = 0
+        self._next = -math.inf
+
+    def tick(self, *, force: bool = False) -> None:
+        """Move the watermarks of up to 200 changed partitions if due. ``force``: even if not due."""
+        started = time.monotonic()
+        context = self.context
+        if context.paused or (started < self._next and not force):
+            return
+        settled = self._hear_settled()
+        names = [name for name in list(context.dirty)[:PER_STATEMENT] if name in context.partitions]
+        if names:
+            self._advance(names, settled)
+            now = time.monotonic()
+            self._next = now + max(EVERY, (now - started) / SHARE)
+
+    def _hear_settled(self) -> int:
+        """Return the shared settled offset. If it has changed, mark the partitions that wait for it as dirty."""
+        context = self.context
+        settled = self.feed.told(context.topic)
+        if settled != self._settled:
+            self._settled = settled
+            context.dirty.update(context.unsettled)
+            context.unsettled.clear()
+        return settled
+
+    def finish(self) -> None:
+        """Settle what can be settled now, and move all watermarks once. Call this before the subscriber stops."""
+        self.feed.settle(self.context.topic)
+        self._hear_settled()
+        while self.context.dirty and not self.context.paused:
+            before = len(self.context.dirty)
+            self.tick(force=True)
+            if len(self.context.dirty) >= before:
+                return
+
+    def _advance(self, names: list[str], settled: int) -> None:
+        context = self.context
+        partitions = {name: context.partitions[name] for name in names}
+
+        def work(cursor: CursorWrapper) -> _Look:
+            mine = leases.lock_mine(cursor, context.me, context.life, names)
+            if not mine.locked:
+                return _Look(settled, busy=mine.busy)
+            look = self._look(cursor, {name: partitions[name] for name in sorted(mine.locked)}, settled)
+            look.busy = mine.busy
+            moved = [
+                (name, place) for name, place in look.places.items() if place != _remembered(partitions[name])
+            ]
+            if moved and not look.went_back:
+                watermarks.advance(context.using, cursor, context.group, context.topic, moved)
+            return look
+
+        look = session.run(context.using, work)
+        if look.went_back:
+            self.feed.doubt(context.topic)
+            return
+        load_again(context, look.forgotten)
+        for name in names:
+            if name in look.forgotten:
+                continue  # It was loaded again and is still dirty: the next tick moves its watermark.
+            context.dirty.pop(name, None)
+            if name in look.busy:
+                context.dirty[name] = None  # Moved to the end: a later tick retries it.
+            elif name in look.places:
+                self._note(partitions[name], look.places[name], look.settled)
+            elif name in context.partitions:
+                context.unsettled[name] = None
+                context.doubt = True
+        for name, offset in look.missed:
+            self._heal(partitions[name], offset)
+
+    def _look(self, cursor: CursorWrapper, partitions: dict[str, Partition], settled: int) -> _Look:
+        """Compute the new position of each partition, in a snapshot that began after ``settled`` was settled.
+
+        Compare memory with the tables, because the database may have been restored under a running worker. Then the
+        server hands out offsets again that memory holds as acknowledged.
+        """
+        context = self.context
+        above = [(name, partition.watermark) for name, partition in partitions.items()]
+        found = watermarks.standing(cursor, context.group, context.topic, above, settled, context.start)
+        settled = min(settled, found.settled)
+        look = _Look(settled)
+        look.went_back = any(
+            place.acked < partitions[name].watermark or place.scanned < partitions[name].scanned
+            for name, place in found.places.items()
+        )
+        # Garbage collection may delete the row of an empty partition just after memory has read it.
+        never = Position(context.start, context.start)
+        look.forgotten = [
+            name
+            for name, partition in partitions.items()
+            if name not in found.places and _remembered(partition) != never
+        ]
+        partitions = {name: one for name, one in partitions.items() if name not in look.forgotten}
+        opens = {name: (offset, known) for name, (offset, known) in found.opens.items() if offset <= settled}
+        stuck: list[tuple[str, int]] = []
+        for name, partition in partitions.items():
+            offset, delivered = opens.get(name, (settled + 1, False))
+            acked = max(partition.watermark, offset - 1)
+            look.places[name] = Position(acked, max(partition.scanned, acked))
+            if name in opens and delivered:
+                stuck.append((name, look.places[name].scanned))
+            elif name in opens:
+                look.missed.append((name, offset))
+        if stuck:
+            undelivered = watermarks.first_undelivered(cursor, context.group, context.topic, stuck, settled)
+            for name, scanned in stuck:
+                offset = undelivered.get(name, settled + 1)
+                look.places[name] = Position(look.places[name].acked, max(scanned, offset - 1))
+                if name in undelivered:
+                    look.missed.append((name, offset))
+        return look
+
+    def _note(self, partition: Partition, place: Position, settled: int) -> None:
+        partition.watermark, partition.scanned = place.acked, place.scanned
+        partition.dirty = max(partition.read_to, partition.top) > settled
+        if partition.dirty:
+            self.context.unsettled[partition.name] = None
+
+    def _heal(self, partition: Partition, offset: int) -> None:
+        """Add an undelivered message that memory lacks. Otherwise it holds back the watermark for ever."""
+        if offset > partition.read_to:
+            partition.more = True
+        elif not partition.late(offset):
+            return
+        self.context.touch(partition)
+
+
+def _remembered(partition: Partition) -> Position:
+    return Position(partition.watermark, partition.scanned)

@@ -1,0 +1,116 @@
+"""Change a group's position: reset it, pause it, resume it."""
+
+from __future__ import annotations
+
+from django.db.backends.utils import CursorWrapper
+
+from .. import conf
+from ..exceptions import GroupActive, NotRegistered
+from ..policy import names
+from ..protocol.retention import removing
+from ..store import heartbeats, offsets
+from ..store.connection import session
+from .registration import Start, check_group, check_start, start_above, topic_limit
+
+
+def reset(topic: str, group: str, to: Start, *, force: bool = False, using: str | None = None) -> int:
+    """Move a group to another position in a topic. Return the offset up to which the group then counts as done.
+
+    * ``to``: ``"earliest"``, ``"latest"``, an aware datetime, or an offset, as ``start`` of ``subscribe``.
+    * ``force``: reset the group even if its subscribers are running. They then start again at the new position.
+    * ``using``: the database alias. None: ``MQUEUE["DATABASE"]``.
+
+    Messages after the new position that the log still holds are delivered again, with fresh attempts. Messages before
+    it are not delivered. The state of the group is deleted, but its dead letters stay. Settling a delivery from
+    before the reset raises ``StaleDelivery``. The returned offset is never above the settled offset, so that the
+    group misses no message that commits late.
+
+    The first transaction sets the new start, and deletes up to 1,000 leases, delivery states and positions each. It
+    joins the transaction of the caller, if there is one. If more rows are left, the group receives nothing until they
+    are deleted: after the caller's commit, in transactions of at most 1,000 rows. If this process dies meanwhile,
+    workers of the topic delete the rest.
+
+    Raises ``NotRegistered`` if the group is not registered, ``GroupActive`` if its subscribers are running and
+    ``force`` is false, and ``TypeError`` or ``ValueError`` for invalid arguments.
+    """
+    return reset_seen(topic, group, to, None, force=force, using=using)
+
+
+def reset_seen(
+    topic: str, group: str, to: Start, life: int | None, *, force: bool, using: str | None = None
+) -> int:
+    """Call ``reset`` if ``life`` is the group's registration generation. With None, call it in any case.
+
+    Raises ``ValueError`` if the generation is another one: the group was reset or registered again meanwhile.
+    """
+    names.check_topic(topic, topic_limit())
+    check_group(group)
+    check_start(to)
+    alias = conf.database(using)
+    with session.explained(alias):
+        _registration(alias, topic, group)
+        above, known = start_above(alias, topic, to)
+
+        def work(cursor: CursorWrapper) -> tuple[int, bool]:
+            settled = max(offsets.lock_topic(alias, cursor, topic), known)
+            if not offsets.is_registered(cursor, group, topic):
+                raise NotRegistered(topic, group)
+            running = heartbeats.members(alias, group, topic, conf.lease_ms(topic))
+            if running and not force:
+                raise GroupActive(topic, group, running)
+            if life is not None and _registration(alias, topic, group).life != life:
+                raise ValueError(f"group {group!r} on topic {topic!r} was moved or registered anew meanwhile")
+            paused = _registration(alias, topic, group).paused
+            offsets.unregister(cursor, group, topic, members_stay=True)
+            rest = removing.begin(cursor, topic, group)
+            offsets.raise_settled(cursor, topic, settled)
+            start = min(above, settled)
+            offsets.register(cursor, group, topic, start, paused=paused, resetting=rest)
+            return start, rest
+
+        start, rest = session.run(alias, work)
+        if rest:
+            removing.finish(alias, topic, group)
+        return start
+
+
+def pause(topic: str, group: str | None = None, *, using: str | None = None) -> int:
+    """Deliver nothing more to a group until ``resume``. Return how many groups this call has paused.
+
+    ``group``: None pauses all groups of the topic. ``using``: the database alias. None: ``MQUEUE["DATABASE"]``.
+
+    When the call returns, no worker can claim further messages for the group. Handlers may acknowledge the messages
+    that they have. Publishing continues, and messages that the group is not done with are not deleted. The pause also
+    holds for workers that start later. A group that reads the log itself, as a Spark query or an archive does, is not
+    paused or counted: nothing is delivered to it.
+
+    Raises ``NotRegistered`` if the group is not registered, and ``TypeError`` or ``ValueError`` for invalid names.
+    """
+    return _set(topic, group, using, paused=True)
+
+
+def resume(topic: str, group: str | None = None, *, using: str | None = None) -> int:
+    """End a ``pause``. Return how many groups this call has resumed. It takes the parameters of ``pause``.
+
+    Workers continue within ``DISCOVERY_INTERVAL``. Raises ``NotRegistered`` if the group is not registered, and
+    ``TypeError`` or ``ValueError`` for invalid names.
+    """
+    return _set(topic, group, using, paused=False)
+
+
+def _set(topic: str, group: str | None, using: str | None, *, paused: bool) -> int:
+    names.check_topic(topic, topic_limit())
+    if group is not None:
+        check_group(group)
+    alias = conf.database(using)
+    with session.explained(alias):
+        if group is not None:
+            _registration(alias, topic, group)
+        return session.run(alias, lambda cursor: offsets.set_paused(cursor, topic, group, paused=paused))
+
+
+def _registration(alias: str, topic: str, group: str) -> offsets.Registration:
+    found = offsets.registration(alias, group, topic)
+    if found is None:
+        raise NotRegistered(topic, group)
+    return found

@@ -1,0 +1,180 @@
+"""Convert table rows to ``Inspected`` messages. Rows that ``publish`` did not write are accepted as well."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from ..policy import encoding, names, outcomes
+from ..policy.durations import moment
+from ..policy.message_query import DEAD, DONE, Cut, FailedAttempt, Inspected, Unreadable
+from ..policy.requests import visible
+from ..store.dead_letter_copies import FAILURES
+
+Row = dict[str, Any]
+
+
+LOG = "log"
+"""The place of a row that is neither scheduled nor a dead letter."""
+
+
+def read(row: Row, place: str) -> None:
+    """Decode the metadata of a row in place. Set its status if ``place`` determines it."""
+    row.setdefault("status", None if place == LOG else place)
+    row["metadata"] = metadata(row["metadata"])
+    row["retry"] = row["metadata"].get("retry", {})
+
+
+def told(row: Row, body: bytes | None, *, topic: str, group: str | None, place: str) -> Inspected:
+    """Return the message of a row.
+
+    ``row``: a row that ``read`` has decoded. ``body``: its payload, or None. ``group``: the group whose view is
+    returned. A dead letter always has the view of the group that gave up the message.
+    """
+    about, offset = {}, int(row["offset"])
+    if place == DEAD:
+        about, group, offset = about_letter(row), row["failed_group"], _original_offset(row)
+    elif row.get("acked") is not None:
+        about = _about_group(row)
+        if row["acked"]:
+            about["outcome"] = outcomes.outcome(
+                row,
+                _dicts(json.loads(row["errors"]) if row["errors"] else []),
+                has_letter=row["letter"] is not None,
+                came_back=bool(row["came_back"]),
+            )
+    elif row["status"] == DONE:
+        about["outcome"] = outcomes.BEFORE_START if row.get("is_early") else outcomes.NOT_RECORDED
+    elif row["retry"]:
+        about = _about_retry(row["retry"])
+    metadata = row["metadata"]
+    return Inspected(
+        offset=offset,
+        id=id(row),
+        topic=topic,
+        key=names.key_of(row["partition"]),
+        kind=metadata["kind"],
+        payload=payload(body, metadata["encoding"], int(row.get("size", 0))),
+        published_at=time(row["published_at"]),
+        available_at=time(row["available_at"]),
+        headers=visible(metadata["headers"]),
+        target=row["target"] or None,
+        group=group,
+        status=row["status"],
+        size=int(row.get("size", 0)),
+        original_topic=row["original_topic"],
+        **about,
+    )
+
+
+def metadata(text: str) -> dict[str, Any]:
+    """Decode the metadata of a row, and replace parts of a wrong type.
+
+    A row that ``publish`` did not write can then be inspected, even if no handler can process it.
+    """
+    found = json.loads(text)
+    content = {"kind": "", "headers": {}, "encoding": "", **(found if isinstance(found, dict) else {})}
+    for part in ("headers", "retry", FAILURES):
+        if not isinstance(content.get(part, {}), dict):
+            content[part] = {}
+    content["kind"] = str(content["kind"])
+    return content
+
+
+def payload(body: bytes | None, how: str, size: int) -> Any:
+    """Return the decoded payload. Return a ``Cut`` if ``body`` is shorter than ``size`` bytes, or ``Unreadable``."""
+    if body is None:
+        return None
+    if len(body) < size:
+        return Cut(body, is_json=how != encoding.BYTES)
+    try:
+        return encoding.decode(body, how)
+    except (ValueError, RecursionError):
+        return Unreadable(body)
+
+
+def id(row: Row) -> str:
+    """Return the message's own id. A message that came back, or a parked retry, is stored under another id."""
+    id: str = row["original_id"] if row["original_id"] is not None else row["retry"].get("id", row["id"])
+    return id
+
+
+def _original_offset(row: Row) -> int:
+    """Return the offset of the original message, which is the first part of a dead letter's id.
+
+    If the id has another form, return the dead letter's own offset.
+    """
+    offset = row["id"].partition(":")[0]
+    return int(offset) if offset.isdecimal() else int(row["offset"])
+
+
+def _about_group(row: Row) -> dict[str, Any]:
+    return {
+        "attempts": int(row["retry_count"]) + int(row["handed"]),
+        "failures": int(row["failure_count"]),
+        "errors": _errors(json.loads(row["errors"]) if row["errors"] else []),
+        "delivered_to": row["delivered_to"],
+        "delivered_at": time(row["delivered_at"]) if row["delivered_to"] else None,
+        "invisible_until": None if row["acked"] else time(row["invisible_until"]),
+        "done_at": _time(row["acked_at"]),
+        "dead_letter": None if row["letter"] is None else int(row["letter"]),
+    }
+
+
+def about_letter(row: Row) -> dict[str, Any]:
+    """Return the fields of ``Inspected`` that describe a dead letter."""
+    failed_at, failures = _time(row["failed_at"]), int(row["message_failures"] or 0)
+    brought = row["metadata"].get(FAILURES, {})
+    errors = _errors(brought.get("errors", []))
+    if not errors and failed_at:
+        errors = (FailedAttempt(failed_at, failures, "", row["last_error"] or ""),)
+    return {
+        "attempts": max(_whole(brought.get("attempts")), failures),
+        "failures": failures,
+        "errors": errors,
+        "done_at": failed_at,
+        "dead_letter": int(row["offset"]),
+    }
+
+
+def _about_retry(retry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a parked retry, or of a message that returned to the log after one."""
+    return {
+        "attempts": int(retry.get("count", 0)),
+        "failures": int(retry.get("failures", 0)),
+        "errors": _errors(retry.get("errors", [])),
+    }
+
+
+def _dicts(errors: Any) -> list[dict[str, Any]]:
+    return [one for one in errors if isinstance(one, dict)] if isinstance(errors, list) else []
+
+
+def _errors(errors: Any) -> tuple[FailedAttempt, ...]:
+    return tuple(
+        FailedAttempt(
+            time(_whole(one.get("at"))),
+            _whole(one.get("attempt")),
+            str(one.get("by", "")),
+            str(one.get("error", "")),
+        )
+        for one in _dicts(errors)
+    )
+
+
+def _whole(value: Any) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def time(ms: Any) -> datetime:
+    """Convert epoch milliseconds to a UTC datetime; to ``datetime.max`` if they are outside its range."""
+    try:
+        return moment(int(ms))
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)
+
+
+def _time(ms: Any) -> datetime | None:
+    return None if ms is None else time(ms)

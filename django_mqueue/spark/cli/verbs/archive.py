@@ -1,0 +1,109 @@
+"""The command ``archive``: copy topics into Delta tables, and let the log delete the archived messages."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from ...archives.api import archive
+from ...archives.places import check_place
+from ...archives.requests import BATCH_ROWS, HISTORY_AFTER, asked
+from ..arguments import whole
+from ..topic_arguments import add_topics
+from ..verb import Job, Verb
+
+if TYPE_CHECKING:
+    from ...archives.archive_run import Archived
+
+
+def arguments(parser: ArgumentParser) -> None:
+    add_topics(parser)
+    parser.add_argument(
+        "--to",
+        required=True,
+        metavar="PATH",
+        help="The archive's folder: a path, or a URI as s3://bucket/folder.",
+    )
+    parser.add_argument(
+        "--group", default="archive", help="The consumer group that deletion waits for (default archive)."
+    )
+    parser.add_argument(
+        "--batch-rows",
+        type=whole,
+        default=BATCH_ROWS,
+        metavar="N",
+        help=f"Messages in a batch, at most (default {BATCH_ROWS:,}): what is done again after a kill.",
+    )
+    parser.add_argument(
+        "--history-after",
+        type=float,
+        default=HISTORY_AFTER,
+        metavar="SECONDS",
+        help="Wait no longer than that for groups that are not done with a message, before its delivery history is"
+        f" archived as it is (default {HISTORY_AFTER:.0f}).",
+    )
+    parser.add_argument(
+        "--allow-gaps", action="store_true", help="Go on where messages may be missing; an error without it."
+    )
+    parser.add_argument(
+        "--moved",
+        action="store_true",
+        help="The database is on another server now, and has taken the place of the one there.",
+    )
+    parser.add_argument("--json", action="store_true", help="What was added, as JSON.")
+
+
+def run(job: Job) -> int:
+    given = job.arguments
+    check_place(given.to)
+    asked(
+        job.options, given.topic, given.pattern, given.group, given.batch_rows, given.history_after,
+        strict=not given.allow_gaps,
+    )  # fmt: skip
+    with job.counted("offsets") as progress:
+        found = archive(
+            job.spark,
+            given.topic,
+            given.to,
+            options=job.options,
+            pattern=given.pattern,
+            group=given.group,
+            batch_rows=given.batch_rows,
+            history_after=given.history_after,
+            fail_on_data_loss=not given.allow_gaps,
+            moved=given.moved,
+            stopping=job.stopping,
+            progress=progress,
+        )
+    if given.json:
+        job.tell(json.dumps([asdict(each) for each in found], indent=2))
+    else:
+        for each in found:
+            job.tell(_line(each))
+    if job.stopping.is_set():
+        job.say("stopped before the end: what was added is whole, and the next run goes on behind it")
+    return 0
+
+
+def _line(done: Archived) -> str:
+    rows: dict[Any, int] = done.rows
+    if not done.batches:
+        return f"{done.topic}: nothing new, up to offset {done.upto['messages']:,}"
+    waiting = done.upto["messages"] - done.position
+    return (
+        f"{done.topic}: {rows['messages']:,} messages, {rows['dead_letters']:,} dead letters,"
+        f" {rows['deliveries']:,} deliveries in {done.files:,} files of {done.bytes / 1_048_576:,.1f} MiB;"
+        f" up to offset {done.upto['messages']:,}"
+        + (f", may be deleted up to {done.position:,}: groups are not done with the rest" if waiting else "")
+    )
+
+
+VERB = Verb(
+    "archive",
+    "Add to an archive what topics hold beyond it; the log may forget that then.",
+    arguments,
+    run,
+    light=True,
+)

@@ -1,0 +1,202 @@
+"""The command ``doctor``: report what Spark finds on this machine and on its executors.
+
+It also checks that the driver and the executors reach the database.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import socket
+import sys
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError, connections
+
+from ....checks import server_problems
+from ....exceptions import MQueueError
+from ...collecting import collect_all
+from ...connecting import Connecting, connected, connecting
+from ...explaining import explained
+from ...java import find_java
+from ...launching import check_pyspark, submitted
+from ...sql import bulk
+from ..verb import Job, Stopped, Verb
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TOPICS_SHOWN = 20
+VERSION = str(import_module("django_mqueue").__version__)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of one check. ``ok``: whether it passed; None: it is information, not an error."""
+
+    what: str
+    ok: bool | None
+    found: str
+
+
+def arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--no-spark", action="store_true", help="Start no Spark, ask no executor.")
+    parser.add_argument("--json", action="store_true", help="The findings as JSON.")
+
+
+def run(job: Job) -> int:
+    """Make all checks, even after one has failed. Return 1 if any check failed, otherwise 0."""
+    how = connecting({name.lower(): value for name, value in job.options.items()})
+    found = []
+    for finding in _findings(job, how):
+        found.append(finding)
+        if not job.arguments.json:
+            mark = {True: "ok", False: "NO", None: "--"}[finding.ok]
+            job.tell(f"{mark}  {finding.what + ':':<14} {finding.found}")
+        if job.stopping.is_set():
+            break
+    if job.arguments.json:
+        job.tell(json.dumps([asdict(finding) for finding in found], indent=2))
+    if any(finding.ok is False for finding in found):
+        return 1
+    if job.stopping.is_set():
+        raise Stopped("stopped before the end: not all was looked at")
+    return 0
+
+
+def _findings(job: Job, how: Connecting) -> Iterator[Finding]:
+    yield Finding("Python", True, f"{platform.python_version()} at {sys.executable}, django_mqueue {VERSION}")
+    yield _checked("PySpark", _pyspark)
+    if not job.arguments.remote and not submitted():
+        yield _checked("Java", _java)
+    yield from _database("database", how)
+    if not job.arguments.no_spark:
+        yield from _spark(job, how)
+
+
+def _checked(what: str, check: Callable[[], str]) -> Finding:
+    try:
+        return Finding(what, True, check())
+    except MQueueError as error:
+        return Finding(what, False, str(error))
+
+
+def _pyspark() -> str:
+    check_pyspark()
+    return f"{import_module('pyspark').__version__}, PyArrow {import_module('pyarrow').__version__}"
+
+
+def _java() -> str:
+    java = find_java()
+    return f"{java.version} by {java.source} at {java.home}"
+
+
+def _database(what: str, how: Connecting) -> Iterator[Finding]:
+    asked = what
+    try:
+        with connected(how) as using:
+            yield Finding(what, True, f"{how.where()}: {_server(using)}")
+            for problem in server_problems(using) if settings.configured else ():  # it reads the settings
+                yield Finding(what, None, str(problem.msg).replace(repr(using), "it"))
+            asked = "topics"
+            topics = sorted(bulk.topics(using))
+            more = f" and {len(topics) - TOPICS_SHOWN} more" if len(topics) > TOPICS_SHOWN else ""
+            yield Finding("topics", True, (", ".join(topics[:TOPICS_SHOWN]) or "none yet") + more)
+    except MQueueError as error:
+        yield Finding(what, False, str(error))
+    except (DatabaseError, InterfaceError) as error:  # For example, the account lacks a privilege.
+        yield Finding(asked, False, str(explained(error)))
+
+
+def _server(using: str) -> str:
+    connection: Any = connections[using]
+    name = "MariaDB" if connection.mysql_is_mariadb else "MySQL"
+    return f"{name} {'.'.join(map(str, connection.mysql_version))}"
+
+
+def _spark(job: Job, how: Connecting) -> Iterator[Finding]:
+    try:
+        spark = job.spark
+        master = "Spark Connect" if job.arguments.remote else spark.sparkContext.master
+        yield Finding("Spark", True, f"{spark.version}, {master}")
+    except Stopped:
+        return
+    except MQueueError as error:
+        yield Finding("Spark", False, str(error))
+        return
+    except Exception as error:
+        if (line := explained(error)) is None:
+            raise
+        yield Finding("Spark", False, line)
+        return
+    try:
+        for row in executors(spark, how):
+            problem = row["problem"]
+            told = f"{row['host']}: Python {row['python']} at {row['executable']}, django_mqueue {row['package']}, "
+            yield Finding("executor", problem is None, told + (problem or f"reaches {row['server']}"))
+            if row["package"] != VERSION:
+                yield Finding("executor", False, f"{row['host']}: another django_mqueue than here, {VERSION}")
+    except Exception as error:
+        if (line := explained(error)) is None:
+            raise
+        yield Finding("executor", False, f"{line}{_without_package(line)}")
+
+
+def _without_package(line: str) -> str:
+    if "No module named 'django_mqueue'" not in line and "No module named 'MySQLdb'" not in line:
+        return ""
+    return (
+        ": executors' Python needs django-mqueue[spark] installed (PYSPARK_PYTHON says which Python that is)"
+    )
+
+
+def executors(spark: Any, how: Connecting, tasks: int = 4) -> list[Mapping[str, Any]]:
+    """Return the findings of a few tasks on executors, each distinct place once."""
+    schema = "host STRING, executable STRING, python STRING, package STRING, server STRING, problem STRING"
+
+    def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for _ in batches:
+            pass
+        yield pa.RecordBatch.from_pylist([here(how)], schema=pa.schema([(n, pa.string()) for n in _NAMES]))
+
+    rows = collect_all(spark.range(0, tasks, 1, tasks).mapInArrow(look, schema))
+    found = {(row["host"], row["executable"], row["problem"]): row.asDict() for row in rows}
+    return [found[key] for key in sorted(found, key=str)]
+
+
+_NAMES = ("host", "executable", "python", "package", "server", "problem")
+
+
+def here(how: Connecting) -> dict[str, str | None]:
+    """Return the findings of this process."""
+    server = problem = None
+    try:
+        with connected(how) as using:
+            bulk.topics(using)
+            server = _server(using)
+    except (MQueueError, DatabaseError, InterfaceError) as error:
+        problem = str(explained(error))
+    return dict(
+        zip(
+            _NAMES,
+            (socket.gethostname(), sys.executable, platform.python_version(), VERSION, server, problem),
+            strict=True,
+        )
+    )
+
+
+VERB = Verb(
+    "doctor",
+    "Say what Spark finds here: Java, PySpark, the database, its topics, and the same from an executor.",
+    arguments,
+    run,
+    light=True,
+    answers=True,
+)

@@ -1,0 +1,54 @@
+"""The command ``erase``: remove messages from an archive permanently."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser
+from dataclasses import asdict
+
+from ...archives.api import check_keep, erase
+from ...archives.places import check_place
+from ..verb import Job, Verb
+from .verify import add_keep_hours
+
+
+def arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--to", required=True, metavar="PATH", help="The archive's folder.")
+    parser.add_argument("--topic", required=True, help="Whose messages.")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--key", help="The messages of this key.")
+    which.add_argument(
+        "--where", metavar="SQL", help="The messages that a condition of Spark's SQL over their columns fits."
+    )
+    add_keep_hours(parser)
+    parser.add_argument("--json", action="store_true", help="What was erased, as JSON.")
+
+
+def run(job: Job) -> int:
+    given = job.arguments
+    check_place(given.to)
+    check_keep(given.keep_hours)
+    done = erase(
+        job.spark, given.to, given.topic, key=given.key, where=given.where, keep_hours=given.keep_hours
+    )
+    if given.json:
+        job.tell(json.dumps(asdict(done), indent=2))
+        return 0
+    rows = done.rows
+    job.tell(
+        f"{done.topic}: {rows['messages']:,} messages, {rows['dead_letters']:,} dead letters, {rows['deliveries']:,}"
+        f" deliveries erased; {done.files:,} files written anew"
+    )
+    if done.files and given.keep_hours:
+        job.tell(
+            f"the files that held them stay for {given.keep_hours:g} hours: after that, verify --clean deletes them"
+        )
+    return 0
+
+
+VERB = Verb(
+    "erase",
+    "Take messages out of an archive, with their dead letters and deliveries.",
+    arguments,
+    run,
+)

@@ -1,0 +1,349 @@
+"""The backfill: give a new group the past of a topic, in order with messages that are published meanwhile.
+
+The group is registered, paused, and starts at the settled offset: the *border*. The Spark tasks that read archives
+store copies of the messages from before the border, for this group only. The log appends the copies behind the border.
+So a message that is published while they are stored lies before copies of older messages of its key. The *seam*
+corrects this before the group is resumed. It copies such messages behind the other copies, and marks the originals as
+done for the group, in the same transaction.
+
+**Why it ends, and in order.** A partition needs the seam while a message that the group must still receive lies below
+the partition's newest copy. The seam copies all such messages that a single statement finds, in order. Another
+publisher may commit a message whose offset lies between these messages and their copies. The seam finds it when the
+offsets of the copies are settled, and copies it. Once all is settled up to a partition's newest copy, and nothing below
+is left to copy, no message can commit there any longer. The partition then gets no further copy. Only milliseconds lie
+between the statement and the copies. So the seam never ends only if a key gets a new message every few milliseconds,
+forever.
+
+A message may commit late, below messages of its key that were copied. The seam copies it behind them. Its publish
+overlapped with theirs, and overlapping publishes have no order (see docs/explanation/limits.md). The seam does not copy
+messages without keys: they have no order.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from django.db.backends.utils import CursorWrapper
+
+from ...exceptions import GroupNotNew, Superseded
+from ...policy.names import key_of
+from ...protocol.retention import removing
+from ...protocol.settling import Settler
+from ...service import message_views
+from ...store import log, moving, offsets
+from ...store.connection import session
+from ...store.log import NewRow
+from ..sql import copies, seam
+from ..sql.copies import Copy, Mark
+from ..sql.seam import Native
+from . import copying
+from .copied_content import Original, copied, copy_id
+from .copying import Run
+
+KIND = "backfill"
+COPY_IDS = f"^{KIND}-[0-9]+@[0-9]+$"
+"""A regular expression for the ids that ``copy_of`` makes. It separates copies from redriven messages, which also have
+an original id."""
+
+PAGE, WINDOW = 500, 50_000
+TAIL = 2_000
+BYTES, BYTES_AT_ONCE = 4 * 1_048_576, 32 * 1_048_576
+REMEMBERED = 100_000
+SETTLE_FOR = 1.0
+
+
+@dataclass(frozen=True)
+class Border:
+    """The offset where the past ends, and the state of the backfill.
+
+    ``upto``: the last offset of the past. ``resumed``: an earlier call has begun the backfill. ``ended``: the backfill
+    is complete. ``source``: the caller's number for the archive that the past comes from.
+    """
+
+    run: Run
+    upto: int
+    resumed: bool
+    ended: bool
+    source: int = 0
+
+
+def begun(using: str, topic: str, group: str) -> Border | None:
+    """Return the border of an earlier run; None if the group is not registered.
+
+    Raises ``GroupNotNew`` if the group is registered, but not by a backfill.
+    """
+    run = Run(KIND, group, topic)
+    there = offsets.registration(using, group, topic)
+    return _known(using, run, copies.mark(using, topic, run.head), there) if there else None
+
+
+def begin(using: str, topic: str, group: str, known: int, lanes: int, source: int = 0) -> Border:
+    """Register the group, paused, at the settled offset. If an earlier run has done so, return its border.
+
+    ``known``: a settled offset that the caller has found. ``lanes``: the number of lanes for the copies. ``source``: a
+    number for the archive that the past comes from. If an unsubscribe has left rows of the group, this function deletes
+    them first.
+
+    Raises ``GroupNotNew`` if the group is registered, but not by a backfill.
+    """
+    while True:
+        found = session.run(using, lambda cursor: _begin(using, cursor, topic, group, known, lanes, source))
+        if found:
+            return found
+        removing.finish(using, topic, group)
+
+
+def _begin(
+    using: str, cursor: CursorWrapper, topic: str, group: str, known: int, lanes: int, source: int
+) -> Border | None:
+    run = Run(KIND, group, topic, lanes, group)
+    settled = max(offsets.lock_topic(using, cursor, topic), known)
+    head, there = copies.locked_mark(cursor, topic, run.head), offsets.registration(using, group, topic)
+    if there:
+        return _known(using, run, head, there)
+    if removing.begin(cursor, topic, group):
+        return None
+    offsets.raise_settled(cursor, topic, settled)
+    offsets.register(cursor, group, topic, settled)
+    offsets.set_paused(cursor, topic, group, paused=True)
+    new = offsets.registration(using, group, topic)
+    assert new is not None
+    # An earlier registration of the group may have left marks, perhaps of more lanes.
+    copying.forget(cursor, Run(KIND, group, topic, copying.LANES_MAX), run.head)
+    run = Run(KIND, group, topic, lanes, group, new.life)
+    copying.begin(cursor, run, settled, new.life)
+    copies.begin_marks(cursor, topic, [(run.source, 0, source)])
+    return Border(run, settled, False, False, source)
+
+
+def _known(using: str, run: Run, head: Mark | None, there: offsets.Registration) -> Border:
+    if head is None or head.number != there.life:
+        raise GroupNotNew(
+            f"group {run.name!r} is registered for topic {run.topic!r} already, and has its place in the log."
+            " Unsubscribe it first, if what it has done may be forgotten; or replay the past for this group"
+        )
+    lanes = copying.lanes_of(using, run) or run.lanes
+    source = copies.mark(using, run.topic, run.source)
+    run = Run(KIND, run.name, run.topic, lanes, run.name, there.life)
+    return Border(run, head.position, True, head.finished, source.number if source else 0)
+
+
+def stored_to_border(using: str, border: Border) -> bool:
+    """Return whether all copies of messages from before the border are stored."""
+    return copies.mark(using, border.run.topic, border.run.seam) is not None
+
+
+def note_stored(using: str, border: Border) -> None:
+    """Record that all copies of messages from before the border are stored. Only the seam remains."""
+    run = border.run
+
+    def work(cursor: CursorWrapper) -> None:
+        copying.check_group(cursor, run)
+        copies.begin_marks(cursor, run.topic, [(run.seam, border.upto, 0)])
+
+    session.run(using, work)
+
+
+def copy_of(one: Original, run: Run) -> Copy:
+    """Return the copy of a message for the run's group. Handlers see the id of the original."""
+    row = NewRow(
+        one.partition,
+        copy_id(f"{run.kind}-{run.life}", one.offset),
+        copied(one, run.topic, run.kind),
+        run.group,
+    )
+    return Copy(one.offset, row, one.id)
+
+
+@dataclass
+class _Step:
+    """The result of one transaction, which ``Seam`` uses after the commit.
+
+    ``done``: the offset up to which the seam is complete. ``copied``: how many copies were made. ``newest``: the offset
+    of the newest of them. ``last``: by partition, the offset of its newest copy. ``busy``: by partition, the number of
+    copies.
+    """
+
+    done: int
+    copied: int = 0
+    newest: int = 0
+    last: dict[str, int] = field(default_factory=dict)
+    busy: Counter[str] = field(default_factory=Counter)
+
+
+class Seam:
+    """The last part of a backfill: it copies the messages that lie before copies of older messages.
+
+    One thread may use an instance. A second process may run the same seam at the same time without harm.
+    """
+
+    def __init__(self, using: str, border: Border) -> None:
+        self.using, self.run = using, border.run
+        self._settler = Settler(using, self.run.topic)
+        self._last: dict[str, int] = {}
+        self._pause = threading.Event()
+        mark = copies.mark(using, self.run.topic, self.run.seam)
+        self._done = max(border.upto, mark.position if mark else 0)
+        self._newest = log.newest(using, self.run.topic)
+        """The offset of the newest copy, or a higher one."""
+        self._busy: Counter[str] = Counter()
+        """By partition, how many copies the last ``sew`` made."""
+        self._held = False
+        """True if open transactions kept the newest copy from being settled during the last ``sew``."""
+
+    @property
+    def is_whole(self) -> bool:
+        """True if everything that the group must still receive is in order. No later commit can change this."""
+        return self._done >= self._newest
+
+    @property
+    def waits_for(self) -> str:
+        """The reason why the seam was not whole after the last ``sew``."""
+        if self._held:
+            return (
+                f"open transactions that may still commit a message below offset {self._newest:,}; all is in order up"
+                f" to {self._done:,}"
+            )
+        if not self._busy:
+            return f"what was published above offset {self._done:,}, which is too much to be copied at once"
+        partition, copied = self._busy.most_common(1)[0]
+        others = f", and to {len(self._busy) - 1:,} other keys" if len(self._busy) > 1 else ""
+        return (
+            f"a moment in which nothing is published to key {key_of(partition)!r}{others}: {copied:,} of its messages"
+            " came since the last look"
+        )
+
+    def sew(self) -> int:
+        """Copy messages that are out of order, first up to the settled offset, then above it. Return how many."""
+        made, settled = 0, self._settled()
+        self._busy.clear()
+        self._held = settled < self._newest
+        while self._done < settled:
+            made += self._do(partial(self._page, settled=settled))
+        if not self.is_whole:
+            made += self._do(self._tail)
+        return made
+
+    def _do(self, work: Callable[[CursorWrapper], _Step]) -> int:
+        step = session.run(self.using, work)
+        self._done, self._newest = step.done, max(self._newest, step.newest)
+        self._last |= step.last
+        self._busy += step.busy
+        return step.copied
+
+    def _settled(self) -> int:
+        """Return the settled offset. Wait up to ``SETTLE_FOR`` seconds until it reaches the newest copy."""
+        deadline = time.monotonic() + SETTLE_FOR
+        while (found := self._settler.advance()) < self._newest and time.monotonic() < deadline:
+            self._pause.wait(0.02)
+        return found
+
+    def _page(self, cursor: CursorWrapper, settled: int) -> _Step:
+        self._lock(cursor)
+        upto = min(settled, self._done + WINDOW)
+        found = seam.natives(cursor, self.run.topic, self.run.group, self._done, upto, PAGE)
+        step = _Step(found[-1].offset if len(found) == PAGE else upto)
+        self._copy(cursor, self._out_of_order(cursor, found), step)
+        copies.move_mark(cursor, self.run.topic, self.run.seam, step.done, step.copied)
+        return step
+
+    def _tail(self, cursor: CursorWrapper) -> _Step:
+        """Copy messages above the settled offset that are out of order.
+
+        If there are too many for one transaction, copy none. A later ``sew`` continues when more is settled.
+        """
+        self._lock(cursor)
+        step = _Step(self._done)
+        found = seam.natives(cursor, self.run.topic, self.run.group, self._done, None, TAIL + 1)
+        wanted = self._out_of_order(cursor, found)
+        if len(found) <= TAIL and sum(native.size for native in wanted) <= BYTES_AT_ONCE:
+            self._copy(cursor, wanted, step)
+            copies.move_mark(cursor, self.run.topic, self.run.seam, step.done, step.copied)
+        return step
+
+    def _lock(self, cursor: CursorWrapper) -> None:
+        """Lock the group: one process works at a time. After the commit the group's workers read their state again.
+
+        They must, because messages that they know as open may be done by then.
+        """
+        copying.check_group(cursor, self.run, alone=True)
+        assert self.run.life is not None
+        moving.lock_group(cursor, self.run.group, self.run.topic, self.run.life)
+        if copies.locked_mark(cursor, self.run.topic, self.run.seam) is None:
+            raise Superseded(f"the backfill of group {self.run.group!r} has ended in another process")
+
+    def _out_of_order(self, cursor: CursorWrapper, found: Sequence[Native]) -> list[Native]:
+        """Return all messages of each partition whose first message lies below a copy.
+
+        The new copy of the first message lies above the others, so the others need copies as well.
+        """
+        keyed = [native for native in found if key_of(native.partition) is not None]
+        firsts = {native.partition: native.offset for native in reversed(keyed)}
+        if len(self._last) > REMEMBERED:
+            self._last.clear()
+        if unknown := sorted(firsts.keys() - self._last.keys()):
+            there = seam.last_copies(cursor, self.run.topic, self.run.group, unknown)
+            self._last |= {name: there.get(name, 0) for name in unknown}
+        late = {name for name, offset in firsts.items() if offset < self._last[name]}
+        return [native for native in keyed if native.partition in late]
+
+    def _copy(self, cursor: CursorWrapper, wanted: Sequence[Native], step: _Step) -> None:
+        if begun := [native for native in wanted if native.begun]:
+            raise Superseded(
+                f"group {self.run.group!r} was given the message at offset {begun[0].offset} while its past was being"
+                " stored: somebody has resumed it. Unsubscribe it, and begin anew"
+            )
+        for some in _light(wanted):
+            rows = seam.contents(cursor, [native.offset for native in some])
+            made = [copy_of(_original(row), self.run) for row in rows]
+            first = copies.insert(cursor, self.run.topic, made)
+            done = [(native.partition, native.offset) for native in some]
+            seam.finish(cursor, self.run.group, self.run.topic, done)
+            step.copied += len(made)
+            step.busy.update(copy.row.partition for copy in made)
+            step.newest = first + len(made) - 1
+            step.last |= {copy.row.partition: first + place for place, copy in enumerate(made)}
+
+
+def finish(using: str, border: Border, *, resume: bool) -> None:
+    """Record that the backfill is complete, and resume the group if ``resume`` is true.
+
+    Raises ``NotRegistered`` or ``Superseded`` if the group was changed while its past was stored.
+    """
+    run = border.run
+
+    def work(cursor: CursorWrapper) -> None:
+        head = copying.lock_head(using, cursor, run)
+        if head is not None and head.finished and head.number == run.life:
+            return  # An earlier try or another process has done this. The group may have moved since.
+        copying.check_group(cursor, run, alone=True)
+        copying.finish(cursor, run)
+        if resume:
+            offsets.set_paused(cursor, run.topic, run.group, paused=False)
+
+    session.run(using, work)
+
+
+def _original(row: seam.Content) -> Original:
+    offset, partition, id, body, text, at = row
+    about = message_views.metadata(text)
+    return Original(offset, partition, id, about["kind"], about["encoding"], about["headers"], body, at)
+
+
+def _light(natives: Sequence[Native]) -> Iterator[list[Native]]:
+    """Yield lists of messages. The contents of each list fit into one statement."""
+    some: list[Native] = []
+    size = 0
+    for native in natives:
+        if some and (len(some) == PAGE or size + native.size > BYTES):
+            yield some
+            some, size = [], 0
+        some.append(native)
+        size += native.size
+    if some:
+        yield some

@@ -1,0 +1,67 @@
+"""The content of a message's copy: the original's content, and headers that name the original."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from ...policy.encoding import Encoded, described
+from ...policy.requests import visible
+
+HEADER = "mqueue-replay"
+"""The header with the name of the replay. The other headers that a copy adds begin with this name and a hyphen."""
+
+NAME_MAX = 100
+
+
+@dataclass(frozen=True)
+class Original:
+    """The stored message of which a copy is made. ``published_at``: epoch milliseconds."""
+
+    offset: int
+    partition: str
+    id: str
+    kind: str
+    encoding: str | None
+    headers: Mapping[str, Any]
+    body: bytes
+    published_at: int
+
+
+def copied(one: Original, topic: str, name: str) -> Encoded:
+    """Return the content of a copy. The headers about the original are left out if the size limit has no room for them.
+
+    The copy of a request is not a request, because no caller waits for its reply.
+    """
+    theirs = {
+        key: value
+        for key, value in visible(one.headers).items()
+        if key != HEADER and not key.startswith(f"{HEADER}-")
+    }
+    return described(one.body, one.kind, theirs, one.encoding, origin(one, topic, name))
+
+
+def origin(one: Original, topic: str, name: str) -> dict[str, str | int]:
+    """Return the headers that name the original."""
+    at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=one.published_at)
+    return {
+        HEADER: name,
+        f"{HEADER}-topic": topic,
+        f"{HEADER}-offset": one.offset,
+        f"{HEADER}-id": one.id,
+        f"{HEADER}-published-at": at.isoformat(timespec="milliseconds"),
+    }
+
+
+def headers_of(text: str | None) -> dict[str, Any]:
+    """Return headers from JSON; empty if they are not a mapping, in a message that ``publish`` did not store."""
+    found = json.loads(text) if text else {}
+    return found if isinstance(found, dict) else {}
+
+
+def copy_id(name: str, offset: int) -> str:
+    """Return the id of the copy that the run ``name`` makes of the message at an offset."""
+    return f"{name}@{offset}"

@@ -1,0 +1,214 @@
+"""Store copies of messages, each copy once, even if a run is killed and started again.
+
+A run of copies is divided into lanes by partition, and each lane has a mark. A transaction that stores copies first
+locks the mark of their lane, and then moves it forward. So two processes that run at once store no copy twice. The mark
+also covers copies that were consumed and deleted since. So the log need not keep a message for this purpose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.db import IntegrityError
+from django.db.backends.utils import CursorWrapper
+
+from ...exceptions import NotRegistered, Superseded
+from ...service.storing import known_groups
+from ...store import log, offsets
+from ...store.connection import session
+from ...store.connection.dialect import DUPLICATE_ENTRY
+from ..sql import copies as store
+from ..sql.copies import Copy
+
+LANES_MAX = 64
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of copies into ``topic``.
+
+    ``kind`` and ``name`` identify the run within the topic. ``lanes``: the number of lanes. ``group``: the only group
+    that receives the copies; '' means all groups. ``life``: the generation of this group's registration. While copies
+    are stored it must not change, and the group must stay paused. None: the group may change.
+    """
+
+    kind: str
+    name: str
+    topic: str
+    lanes: int = 1
+    group: str = ""
+    life: int | None = None
+
+    @property
+    def head(self) -> str:
+        return f"{self.kind}-head {self.name}"
+
+    @property
+    def turn(self) -> str:
+        """The name of the mark that limits the rate of a run, and keeps its number of lanes.
+
+        ``position``: when the next copies may be stored, in microseconds. ``number``: the number of lanes.
+        """
+        return f"{self.kind}-turn {self.name}"
+
+    @property
+    def seam(self) -> str:
+        return f"{self.kind}-seam {self.name}"
+
+    @property
+    def source(self) -> str:
+        """The name of the mark whose ``number`` says where the messages come from. Only some runs have it."""
+        return f"{self.kind}-source {self.name}"
+
+    @property
+    def total(self) -> str:
+        """The name of the mark whose ``number`` is the total number of copies, after the run has ended."""
+        return f"{self.kind}-total {self.name}"
+
+    def lane(self, number: int) -> str:
+        return f"{self.kind}-lane-{number:02} {self.name}"
+
+    @property
+    def all_lanes(self) -> list[str]:
+        return [self.lane(number) for number in range(self.lanes)]
+
+
+def begin(cursor: CursorWrapper, run: Run, upto: int, number: int) -> None:
+    """Record that the run has begun. The topic must be locked.
+
+    ``upto``: the offset of the last original. ``number``: a number that ``head`` returns later, so that the caller
+    recognises its run.
+    """
+    lanes = [(name, 0, 0) for name in run.all_lanes]
+    store.begin_marks(cursor, run.topic, [(run.head, upto, number), (run.turn, 0, run.lanes), *lanes])
+
+
+def lanes_of(using: str, run: Run) -> int:
+    """Return the number of lanes of a run that has begun; 0 if it has not begun."""
+    found = store.mark(using, run.topic, run.turn)
+    return found.number if found else 0
+
+
+def copied(using: str, run: Run) -> int:
+    """Return how many copies were stored up to now."""
+    return store.numbers(using, run.topic, run.all_lanes)
+
+
+def forget(cursor: CursorWrapper, run: Run, *names: str) -> None:
+    """Delete the run's marks, except its head and its total. Also delete the marks in ``names``."""
+    store.forget_marks(cursor, run.topic, [run.turn, run.seam, run.source, *run.all_lanes, *names])
+
+
+def missing(using: str, run: Run, lane: int, copies: list[Copy]) -> list[Copy]:
+    """Return the copies that lie above their lane's mark. ``append`` checks this again, with the mark locked."""
+    mark = store.mark(using, run.topic, run.lane(lane))
+    return copies if mark is None else [copy for copy in copies if copy.offset > mark.position]
+
+
+def append(using: str, run: Run, lane: int, copies: Sequence[Copy]) -> int:
+    """Store a lane's next copies that are not stored yet, in one transaction. Return how many it stored.
+
+    ``copies`` must be in the order of their offsets, and the lane's earlier copies must be stored.
+
+    Raises ``NotRegistered`` if the group is not registered, ``Superseded`` if the run has ended or the group was
+    changed.
+    """
+
+    def work(cursor: CursorWrapper, *, looking: bool = False) -> int:
+        if run.life is not None:
+            check_group(cursor, run)
+        mark = store.locked_mark(cursor, run.topic, run.lane(lane))
+        if mark is None:
+            raise Superseded(
+                f"{run.kind} {run.name!r} has ended, or was given up, while this process worked for it"
+            )
+        rest = [copy for copy in copies if copy.offset > mark.position]
+        if rest:
+            new = insert(cursor, run, rest, looking=looking)
+            store.move_mark(cursor, run.topic, run.lane(lane), rest[-1].offset, new)
+            return new
+        return 0
+
+    try:
+        return session.run(using, work)
+    except IntegrityError as error:
+        if session.error_code(error) != DUPLICATE_ENTRY:
+            raise
+    return session.run(using, lambda cursor: work(cursor, looking=True))
+
+
+def insert(cursor: CursorWrapper, run: Run, copies: Sequence[Copy], *, looking: bool = False) -> int:
+    """Append the copies to the log. Return how many. ``looking``: leave out copies whose ids exist already."""
+    rows = [copy.row for copy in copies]
+    if looking:
+        there = log.existing(cursor, run.topic, [row.place for row in rows], locking=True)
+        copies = [copy for copy in copies if copy.row.place not in there]
+    with known_groups(cursor, run.topic, rows):
+        if copies:
+            store.insert(cursor, run.topic, copies)
+    return len(copies)
+
+
+def check_group(cursor: CursorWrapper, run: Run, *, alone: bool = False) -> None:
+    """Raise unless the group is paused and its registration is the run's.
+
+    Neither can change until this transaction ends. ``alone``: lock the registration exclusively, so that callers
+    continue one after the other. Raises ``NotRegistered`` or ``Superseded``.
+    """
+    found = store.lock_registration(cursor, run.group, run.topic, alone=alone)
+    if found is None:
+        raise NotRegistered(run.topic, run.group)
+    if found != (run.life, True):
+        raise Superseded(
+            f"group {run.group!r} on topic {run.topic!r} was resumed, reset or registered anew while its past was being"
+            " stored: pause it and run this again; or unsubscribe it, and begin anew"
+        )
+
+
+def wait_us(using: str, run: Run, messages: int, rate: float) -> int:
+    """Reserve the time for ``messages`` messages. Return the microseconds until they may be stored.
+
+    ``rate``: messages a second.
+    """
+    took = int(messages * 1_000_000 / rate)
+    return session.run(using, lambda cursor: store.reserve(cursor, run.topic, run.turn, took))
+
+
+def finish(cursor: CursorWrapper, run: Run) -> None:
+    """Record that all copies are stored. The topic must be locked."""
+    store.finish_mark(cursor, run.topic, run.head)
+    forget(cursor, run)
+
+
+def note_total(cursor: CursorWrapper, run: Run, total: int) -> None:
+    """Record the total number of copies. The topic must be locked."""
+    store.begin_marks(cursor, run.topic, [(run.total, 0, total)])
+
+
+def total(using: str, run: Run) -> int:
+    """Return the total number of copies of a run that has ended."""
+    return store.numbers(using, run.topic, [run.total])
+
+
+def give_up(cursor: CursorWrapper, run: Run) -> bool:
+    """Forget a run that has stored nothing yet, and return True. Leave any other run, and return False.
+
+    The topic must be locked.
+    """
+    lanes = [store.locked_mark(cursor, run.topic, name) for name in run.all_lanes]
+    if any(lane is None or lane.position for lane in lanes):
+        return False
+    forget(cursor, run, run.head)
+    return True
+
+
+def head(using: str, run: Run) -> store.Mark | None:
+    """Return the run's head mark; None if there is none."""
+    return store.mark(using, run.topic, run.head)
+
+
+def lock_head(using: str, cursor: CursorWrapper, run: Run) -> store.Mark | None:
+    """Lock the topic. Return the run's head mark, also locked; None if there is none."""
+    offsets.lock_topic(using, cursor, run.topic)
+    return store.locked_mark(cursor, run.topic, run.head)

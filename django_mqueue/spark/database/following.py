@@ -1,0 +1,299 @@
+"""Groups that read the log themselves. Nothing is delivered to them, but garbage collection waits for them.
+
+Such a group has no delivery state, no leases, and no watermarks of partitions. Its registration is marked as a log
+reader's. The start in its registration is its watermark for all partitions: garbage collection uses the start if a
+partition has no watermark. A reader moves the start forward under the topic's lock, which garbage collection and
+``reset`` also hold. To do so, it must know the generation of the registration. An unsubscribe or a reset ends this
+generation, so a reader from before can no longer move the start.
+
+One reader at a time reads for a group. It joins, and sends a heartbeat every few seconds. A new reader may replace a
+reader that was silent for too long: it deletes the silent reader's row, under the topic's lock. A reader with the name
+of an earlier process takes over its row. A reader that finds rows of others, and no row of its own, moves nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from django.db.backends.utils import CursorWrapper
+
+from ...exceptions import GroupTaken, LogGap, NotRegistered
+from ...store import heartbeats, offsets
+from ...store.connection import session
+from ...store.leases import Holder
+
+ALIVE_MS = 30_000
+"""Milliseconds. A reader without a heartbeat for this time is considered dead."""
+
+READER = "spark-"
+"""The prefix of readers' names. ``follow`` does not refuse a group because of them: ``join`` checks readers."""
+
+Alive = dict[tuple[str, str], int]
+"""By topic and name, when another subscriber sent its last heartbeat."""
+
+LOOK_EVERY = 0.2
+FORGET_DEAD_MS = 86_400_000
+
+
+@dataclass(frozen=True)
+class Place:
+    """The position of a group: it is done with everything up to ``above``. ``life``: its registration generation."""
+
+    life: int
+    above: int
+
+
+def follow(topic: str, group: str, above: int, settled: int, *, using: str, lower: bool = False) -> Place:
+    """Register a group that reads the log itself, and is done with everything up to ``above``. Return its position.
+
+    A group that is registered already keeps its position. With ``lower`` it goes back to ``above``, if its position is
+    higher. A group that was registered for workers, but has received nothing yet, becomes a log reader with a new
+    registration generation: a worker that has just joined it claims nothing. ``settled`` is the settled offset that the
+    caller has just found over this connection. No start lies above the settled offset.
+
+    Raises ``GroupTaken`` if workers consume for the group, or have done so.
+    """
+    return session.run(
+        using, lambda cursor: _follow(using, cursor, topic, group, above, settled, lower=lower)
+    )
+
+
+def follow_all(wanted: Mapping[str, tuple[int, int]], group: str, *, using: str) -> dict[str, Place]:
+    """Call ``follow`` for several topics, in one transaction. If it refuses one topic, none is changed.
+
+    ``wanted``: by topic, its ``above`` and ``settled``. Returns the positions by topic.
+    """
+
+    def work(cursor: CursorWrapper) -> dict[str, Place]:
+        # All callers use the same order, so that two of them do not deadlock.
+        return {
+            topic: _follow(using, cursor, topic, group, *known) for topic, known in sorted(wanted.items())
+        }
+
+    return session.run(using, work)
+
+
+def _follow(
+    using: str,
+    cursor: CursorWrapper,
+    topic: str,
+    group: str,
+    above: int,
+    settled: int,
+    *,
+    lower: bool = False,
+) -> Place:
+    known = max(offsets.lock_topic(using, cursor, topic), settled)
+    offsets.raise_settled(cursor, topic, known)
+    found = offsets.registration(using, group, topic)
+    start = min(above, known)
+    if found:
+        start = min(found.start, start) if lower else found.start
+    if found and found.reads_log:
+        if start < found.start:
+            offsets.lower_start(cursor, group, topic, start)
+        return Place(found.life, start)
+    _refuse_workers(cursor, topic, group)
+    if found:
+        offsets.unregister(cursor, group, topic, members_stay=True)
+    offsets.register(cursor, group, topic, start, reads_log=True)
+    new = offsets.registration(using, group, topic)
+    assert new is not None
+    return Place(new.life, new.start)
+
+
+def check_free(topic: str, group: str, *, using: str) -> None:
+    """Raise ``GroupTaken`` if ``follow`` would raise it. Change nothing."""
+
+    def work(cursor: CursorWrapper) -> None:
+        found = offsets.registration(using, group, topic)
+        if not (found and found.reads_log):
+            _refuse_workers(cursor, topic, group)
+
+    session.run(using, work)
+
+
+def _refuse_workers(cursor: CursorWrapper, topic: str, group: str) -> None:
+    beating = heartbeats.beats(cursor, Holder(group, topic, "", ""), ALIVE_MS)
+    alive = sorted(name for name in beating if not name.startswith(READER))
+    if alive or offsets.was_delivered_to(cursor, group, topic):
+        raise GroupTaken(
+            topic,
+            group,
+            "workers consume for it, or have done so. Take another group, or unsubscribe this one first",
+            alive,
+        )
+
+
+def move(topic: str, group: str, life: int, to: int, *, using: str, me: Holder | None = None) -> None:
+    """Record that the group is done with everything up to ``to``, so that it may be deleted. Never move back.
+
+    ``to`` must be recorded as settled. ``life``: the registration generation. ``me``: a reader that must still be the
+    group's reader; None: no check.
+
+    Raises ``NotRegistered`` if the group was unsubscribed, reset or registered again. Raises ``GroupTaken`` if another
+    reader has replaced ``me``: it may not have read so far. Raises ``LogGap`` if the database was restored to a state
+    from before ``to`` was settled. Messages that get these offsets again may not be committed yet, and every group must
+    receive them.
+    """
+
+    def work(cursor: CursorWrapper) -> None:
+        known = offsets.lock_topic(using, cursor, topic)
+        if to > known:
+            raise LogGap(
+                f"group {group!r} was done with topic {topic!r} up to offset {to}, but nothing above {known} was ever"
+                " settled in this database: it was set back (by a backup, or by a failover to a server that was"
+                " behind), and gives offsets that it gave before"
+            )
+        if not offsets.move_start(cursor, group, topic, life, to):
+            raise NotRegistered(topic, group)
+        if me is not None:
+            check_reader(me, using=using)
+
+    session.run(using, work)
+
+
+def check_reader(me: Holder, *, using: str) -> None:
+    """Raise ``GroupTaken`` if another reader has replaced ``me``.
+
+    A reader that was silent for too long may be replaced. A process that starts again replaces its earlier process.
+    """
+    if not session.single(using, lambda cursor: heartbeats.is_replaced(cursor, me)):
+        return
+    if heartbeats.incarnation(using, me) in (None, me.incarnation):
+        why = (
+            f"another one was let in, because nothing was heard of {me.name} for more than {ALIVE_MS // 1000} s. Stop"
+            " that one, or take another group: each query needs a group of its own"
+        )
+    else:
+        why = _started_again(me)
+    alive = session.single(using, lambda cursor: heartbeats.beats(cursor, me, ALIVE_MS))
+    raise GroupTaken(me.topic, me.group, why, sorted(alive))
+
+
+def check_newest(me: Holder, is_later: Callable[[str], bool], *, using: str) -> None:
+    """Raise ``GroupTaken`` if a later incarnation of ``me`` is alive.
+
+    ``is_later`` takes an incarnation, and returns whether it is later than that of ``me``.
+    """
+    found = heartbeats.living(using, me, ALIVE_MS)
+    if found is not None and is_later(found):
+        raise GroupTaken(me.topic, me.group, _started_again(me), [me.name])
+
+
+def _started_again(me: Holder) -> str:
+    return f"{me.name} was started again since, in another process, which goes on in its place"
+
+
+def place(topic: str, group: str, *, using: str) -> Place | None:
+    """Return the position of a group that reads the log itself; None if there is no such group."""
+    found = offsets.registration(using, group, topic)
+    return Place(found.life, found.start) if found and found.reads_log else None
+
+
+def join(me: Holder, *, using: str) -> None:
+    """Become the reader of a group until ``leave``. The caller must call ``beat`` every few seconds.
+
+    If others seem to be alive, the call waits up to 30 s. It raises ``GroupTaken`` as soon as one of them sends a
+    heartbeat. A subscriber that sends none is replaced, and stays replaced if it returns. An earlier incarnation of the
+    same name is replaced at once.
+    """
+    join_all([me], using=using)
+
+
+def join_all(
+    new: Sequence[Holder],
+    held: Sequence[Holder] = (),
+    *,
+    using: str,
+    before: Callable[[], object] = lambda: None,
+) -> None:
+    """Call ``join`` for several topics: for all of them, or for none.
+
+    ``held``: topics that the caller has joined before. If another reader has replaced the caller for one of them, the
+    call joins nothing, and raises ``GroupTaken``. So if two processes have the same name, one of them finally reads all
+    topics, in whatever order they started. ``before`` is called with the topics locked, when no other subscriber is
+    alive. If it raises, nothing is changed.
+    """
+
+    def work(cursor: CursorWrapper) -> Alive:
+        # All callers use the same order, so that two of them do not deadlock.
+        for topic in sorted({me.topic for me in (*new, *held)}):
+            offsets.lock_topic(using, cursor, topic)
+        for me in held:
+            check_reader(me, using=using)
+        others = {key: at for me in new for key, at in _beats(cursor, me).items() if key[1] != me.name}
+        if not others:
+            before()
+            for me in new:
+                heartbeats.forget_silent(cursor, me)
+                heartbeats.announce(cursor, me)
+        return others
+
+    for me in new:
+        heartbeats.forget_dead(using, me.group, me.topic, FORGET_DEAD_MS)
+    _wait_for_silence(new[0].group, lambda: session.run(using, work))
+
+
+def wait_for_silence(topic: str, group: str, *, using: str) -> None:
+    """Wait like ``join`` until no other subscriber is alive, but join nothing. The caller needs no name.
+
+    Raises ``GroupTaken`` if one is alive.
+    """
+    me = Holder(group, topic, "", "")
+    _wait_for_silence(group, lambda: session.single(using, lambda cursor: _beats(cursor, me)))
+
+
+def _beats(cursor: CursorWrapper, me: Holder) -> Alive:
+    return {(me.topic, name): at for name, at in heartbeats.beats(cursor, me, ALIVE_MS).items()}
+
+
+def _wait_for_silence(group: str, look: Callable[[], Alive]) -> None:
+    """Call ``look`` until it finds no other subscriber that is alive.
+
+    Raise ``GroupTaken`` if one sends a heartbeat, or is still alive after ``ALIVE_MS``.
+    """
+    pause, deadline = threading.Event(), time.monotonic() + ALIVE_MS / 1000
+    first = others = look()
+    while others:
+        late = time.monotonic() > deadline
+        if alive := sorted(key for key, at in others.items() if late or first.get(key) != at):
+            topic = alive[0][0]
+            names = sorted(name for where, name in others if where == topic)
+            raise GroupTaken(
+                topic,
+                group,
+                f"{', '.join(names[:5])} consumes or reads for it, and is alive. Stop that one, or take another"
+                " group: each query needs a group of its own",
+                names,
+            )
+        pause.wait(LOOK_EVERY)
+        others = look()
+
+
+def beat(me: Holder, *, using: str) -> None:
+    """Send a heartbeat. Do nothing if another reader has replaced ``me``: ``move`` and ``check_reader`` raise then."""
+    heartbeats.beat(using, me)
+
+
+def leave(me: Holder, *, using: str) -> None:
+    """Leave the group: another reader may join at once."""
+    session.run(using, lambda cursor: heartbeats.deregister(cursor, me))
+
+
+def forget(topic: str, group: str, *, using: str) -> None:
+    """Unregister a group that reads the log itself, so that it no longer holds back deletion.
+
+    Any other group stays registered.
+    """
+
+    def work(cursor: CursorWrapper) -> None:
+        offsets.lock_topic(using, cursor, topic)
+        found = offsets.registration(using, group, topic)
+        if found and found.reads_log:
+            offsets.unregister(cursor, group, topic)
+
+    session.run(using, work)

@@ -1,0 +1,172 @@
+"""Build Arrow record batches from pages of the log, column by column, without a Python loop over the values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from ..sql.pages import BETWEEN, NULL, Block
+from .metadata import of_retries, taken_out
+
+MADE_OF: Mapping[str, Sequence[str]] = {
+    "key": ["partition"],
+    "kind": ["metadata"],
+    "encoding": ["metadata"],
+    "headers": ["metadata"],
+    "retry_of": ["metadata", "original_id"],
+    "first_published_at": ["metadata", "original_id"],
+}
+"""Columns that the tables do not store, and the fields from which each is computed."""
+
+LUMPS = ("payload", "last_error", "errors")
+Fields = Mapping[str, pa.Array]
+
+
+class Unclear(Exception):
+    """A block that cannot be split into rows: the server cut it off, or a value contains a separator."""
+
+
+class Batches:
+    """Creates makers of batches with one schema."""
+
+    def __init__(self, schema: StructType) -> None:
+        self.schema = to_arrow_schema(schema, timezone="UTC")
+
+    def maker(self, constants: Mapping[str, str]) -> Maker:
+        """Return a maker. ``constants``: columns that have the same text in all rows; they are not read."""
+        return Maker(self.schema, constants)
+
+
+class Maker:
+    """Builds record batches. ``fields``: the fields to read. ``lumps``: the fields that may hold any bytes."""
+
+    def __init__(self, schema: pa.Schema, constants: Mapping[str, str]) -> None:
+        self._schema, self._constants = schema, constants
+        wanted = [name for name in schema.names if name not in constants]
+        needed = [field for name in wanted for field in MADE_OF.get(name, [name])]
+        self.fields = tuple(dict.fromkeys(needed))
+        self.lumps = tuple(name for name in self.fields if name in LUMPS)
+        kinds = {field.name: _read_as(field.type) for field in schema}
+        self._kinds = {name: kinds.get(name, pa.string()) for name in self.fields}
+
+    def of_rows(self, rows: Sequence[Sequence[bytes | None]]) -> pa.RecordBatch:
+        """Return a batch of these rows. Each row has the offset first, then the fields."""
+        columns = list(zip(*rows, strict=True))[1:]
+        fields = {}
+        for (name, kind), values in zip(self._kinds.items(), columns, strict=True):
+            array = pa.array(values, kind if pa.types.is_binary(kind) else pa.string())
+            fields[name] = array.cast(kind)
+        return self._batch(fields, len(rows))
+
+    def of_block(self, block: Block) -> pa.RecordBatch:
+        """Return a batch of the rows in a block, sorted by offset. Raises ``Unclear``."""
+        offsets, fields = self._parsed(block)
+        batch = self._batch(fields, block.rows)
+        if pc.all(pc.greater(offsets[1:], offsets[:-1]), min_count=0).as_py():
+            return batch
+        return batch.take(pc.sort_indices(offsets))  # The server may return rows in any order.
+
+    def _parsed(self, block: Block) -> tuple[pa.Array, Fields]:
+        """Return the offsets and the fields of a block. Raises ``Unclear``."""
+        kinds: dict[str, pa.DataType] = {"offset": pa.int64()}
+        for name, kind in self._kinds.items():
+            if name in self.lumps:
+                kinds[_length(name)] = pa.int64()
+            if name not in self.lumps or block.lumps is None:
+                kinds[name] = kind
+        try:
+            table = csv.read_csv(
+                pa.BufferReader(block.lines),
+                csv.ReadOptions(
+                    use_threads=False, block_size=len(block.lines) + 1, column_names=[*kinds, "end"]
+                ),
+                csv.ParseOptions(delimiter=BETWEEN, quote_char=False, ignore_empty_lines=False),
+                csv.ConvertOptions(
+                    column_types=kinds,
+                    include_columns=list(kinds),
+                    null_values=[NULL],
+                    strings_can_be_null=True,
+                ),
+            )
+        except pa.ArrowInvalid as error:
+            raise Unclear(str(error)) from error
+        if table.num_rows != block.rows:
+            raise Unclear(f"{table.num_rows} lines for {block.rows} rows")
+        fields = {name: table.column(name).combine_chunks() for name in kinds}
+        for n, name in enumerate(self.lumps):
+            lengths = fields.pop(_length(name))
+            if block.lumps is None:
+                fields[name] = _whole(fields[name], lengths)
+            else:
+                fields[name] = _cut(block.lumps[n], lengths, self._kinds[name])
+        return fields["offset"], fields
+
+    def _batch(self, fields: Fields, rows: int) -> pa.RecordBatch:
+        made: dict[str, pa.Array] = {name: pa.repeat(value, rows) for name, value in self._constants.items()}
+        wanted = [name for name in self._schema.names if name not in made]
+        if "key" in wanted:
+            made["key"] = _key(fields["partition"])
+        if texts := [name for name in wanted if name in ("kind", "encoding", "headers")]:
+            made |= taken_out(fields["metadata"], texts)
+        if retries := [name for name in wanted if name in ("retry_of", "first_published_at")]:
+            made |= of_retries(fields["metadata"], fields["original_id"], retries)
+        arrays = [
+            _finished(made.get(field.name, fields.get(field.name)), field.type) for field in self._schema
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def _read_as(kind: pa.DataType) -> pa.DataType:
+    """Return the type that Arrow parses from text, for a column of type ``kind``."""
+    if pa.types.is_timestamp(kind):
+        return pa.int64()
+    return pa.int8() if pa.types.is_boolean(kind) else kind
+
+
+def _finished(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_timestamp(kind):
+        array = pc.multiply(array, 1000)  # From milliseconds to microseconds.
+    return array.cast(kind)
+
+
+def _key(partition: pa.Array) -> pa.Array:
+    """Return the keys. A partition that begins with a blank has no key."""
+    keyless = pc.starts_with(partition, " ")
+    if not pc.any(keyless).as_py():
+        return partition
+    return pc.if_else(keyless, pa.scalar(None, pa.string()), partition)
+
+
+def _length(lump: str) -> str:
+    return f"length of {lump}"
+
+
+def _whole(values: pa.Array, lengths: pa.Array) -> pa.Array:
+    """Return the values, with null where the length is null.
+
+    Raises ``Unclear`` if a value was cut short, because it contains a line end or a separator.
+    """
+    found = pc.binary_length(values).fill_null(-1)  # A value may equal the marker of null.
+    if not pc.all(pc.equal(found, lengths), min_count=0).as_py():
+        raise Unclear("a value that is shorter than it should be")
+    if not lengths.null_count:
+        return values
+    return pc.if_else(lengths.is_valid(), values, pa.scalar(None, values.type))
+
+
+def _cut(joined: bytes, lengths: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Split joined values by their lengths in bytes; the result is null where the length is null.
+
+    Raises ``Unclear`` if the lengths do not add up.
+    """
+    ends = pa.concat_arrays([pa.array([0]), pc.cumulative_sum(lengths.fill_null(0))])
+    if ends[-1].as_py() != len(joined):
+        raise Unclear(f"{len(joined)} bytes of {ends[-1]}")
+    valid = pa.array(lengths.is_valid()).buffers()[1] if lengths.null_count else None
+    buffers = [valid, ends.cast(pa.int32()).buffers()[1], pa.py_buffer(joined)]
+    return pa.Array.from_buffers(kind, len(lengths), buffers)

@@ -1,0 +1,115 @@
+"""Read from the checkpoint of a streaming query up to which offsets its batches are durable.
+
+Spark reports a finished batch to the source one batch late, and never reports the last one (see ``streaming``). The
+checkpoint's files show it at once. ``offsets/N`` holds the end of batch N before the batch runs. ``commits/N`` appears
+under that name as soon as the batch is done.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..errors import OptionError
+from .offsets import Offsets, parsed
+
+
+class _Files(Protocol):
+    """The folder of a checkpoint. Both methods raise ``OSError``."""
+
+    def names(self, folder: str) -> Iterable[str]:
+        """Return the names of the files in a folder; none if the folder does not exist."""
+
+    def read(self, path: str) -> bytes: ...
+
+
+class Checkpoint:
+    """The checkpoint at ``location``: the text that Spark was given, a path or a URI.
+
+    Raises ``OptionError`` if pyarrow cannot open the URI.
+    """
+
+    def __init__(self, location: str) -> None:
+        self._location = location
+        local = re.fullmatch("(?:file:(?://)?)?(/.*|[^:]*)", location)
+        self._files: _Files = _Local(Path(local[1])) if local else _Store(location)
+
+    def durable(self, query: str) -> Offsets | None:
+        """Return the end of the newest durable batch of the query with the name ``query``; None if there is none.
+
+        Raises ``OSError``.
+        """
+        newest = max((int(name) for name in self._files.names("commits") if name.isdecimal()), default=None)
+        if newest is not None:
+            text = self._files.read(f"offsets/{newest}").decode()
+            for found in _objects(text):
+                if found.get("query") == query and "topics" in found:
+                    return parsed(found)
+        return None
+
+    def foreign(self) -> OptionError:
+        """Return the error for a checkpoint that does not hold the batches of this query."""
+        return OptionError(
+            f"option 'checkpointLocation' is {self._location!r}, but this query's batches are not written down there:"
+            " give the reader the text that the writer was given, with the scheme if it is no path of this machine's"
+        )
+
+
+class _Local:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def names(self, folder: str) -> Iterable[str]:
+        try:
+            return [path.name for path in (self._folder / folder).iterdir()]
+        except FileNotFoundError:
+            return ()
+
+    def read(self, path: str) -> bytes:
+        return (self._folder / path).read_bytes()
+
+
+class _Store:
+    """A folder in a file system that ``pyarrow.fs`` can open."""
+
+    def __init__(self, location: str) -> None:
+        import pyarrow as pa
+        from pyarrow import fs
+
+        self._fs = fs
+        try:
+            self._system, folder = fs.FileSystem.from_uri(re.sub("^s3[an]:", "s3:", location))
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise OptionError(
+                f"option 'checkpointLocation' is {location!r}, but there is no way to there by pyarrow ({error}):"
+                " leave it out, and the group is done with a batch when Spark looks for the next one"
+            ) from error
+        self._folder = folder.rstrip("/")
+
+    def names(self, folder: str) -> Iterable[str]:
+        selector = self._fs.FileSelector(f"{self._folder}/{folder}", allow_not_found=True)
+        return [info.base_name for info in self._system.get_file_info(selector)]
+
+    def read(self, path: str) -> bytes:
+        with self._system.open_input_stream(f"{self._folder}/{path}") as file:
+            return bytes(file.read())
+
+
+def _objects(text: str) -> Iterator[dict[str, Any]]:
+    """Yield each JSON object that is a line of the text, or a line of a string inside such an object.
+
+    The layout is Spark's and may change, so this searches all strings.
+    """
+    for line in text.splitlines():
+        try:
+            value = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(value, dict):
+            yield value
+            for each in value.values():
+                if isinstance(each, str):
+                    yield from _objects(each)

@@ -1,0 +1,98 @@
+"""The columns of each table, with their Spark types."""
+
+from __future__ import annotations
+
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from ..errors import OptionError
+from .options import ReadOptions, Table
+
+_TEXT, _LONG, _TIME, _INT = StringType(), LongType(), TimestampType(), IntegerType()
+
+_MESSAGES: dict[str, DataType] = {
+    "topic": _TEXT,
+    "partition": _TEXT,
+    "key": _TEXT,
+    "offset": _LONG,
+    "id": _TEXT,
+    "kind": _TEXT,
+    "encoding": _TEXT,
+    "payload": BinaryType(),
+    "headers": _TEXT,
+    "target": _TEXT,
+    "published_at": _TIME,
+    "created_at": _TIME,
+}
+_AGAIN: dict[str, DataType] = {
+    "original_id": _TEXT,
+    "retry_of": _LONG,
+    "first_published_at": _TIME,
+}
+_LETTERS: dict[str, DataType] = {
+    "original_topic": _TEXT,
+    "original_id": _TEXT,
+    "failed_group": _TEXT,
+    "failed_at": _TIME,
+    "failure_count": _INT,
+    "last_error": _TEXT,
+}
+_DELIVERIES: dict[str, DataType] = {
+    "topic": _TEXT,
+    "partition": _TEXT,
+    "offset": _LONG,
+    "group": _TEXT,
+    "done": BooleanType(),
+    "in_flight": BooleanType(),
+    "redeliveries": _INT,
+    "failure_count": _INT,
+    "delivered_to": _TEXT,
+    "delivered_at": _TIME,
+    "done_at": _TIME,
+    "due_at": _TIME,
+    "errors": _TEXT,
+}
+_TABLES: dict[Table, dict[str, DataType]] = {
+    "messages": _MESSAGES | _AGAIN,
+    "dead_letters": _MESSAGES | _LETTERS,
+    "deliveries": _DELIVERIES,
+}
+
+
+def schema_of(options: ReadOptions) -> StructType:
+    """Return all columns of the table that is read; ``headers`` only if the options include it."""
+    return StructType(
+        [
+            StructField(name, kind)
+            for name, kind in _TABLES[options.table].items()
+            if name != "headers" or options.include_headers
+        ]
+    )
+
+
+def check_schema(schema: StructType, options: ReadOptions) -> None:
+    """Raise ``OptionError`` if the table lacks a column of the schema, or has it with another type.
+
+    ``schema``: as the user gave it by ``.schema(…)``.
+    """
+    known = _TABLES[options.table]
+    for field in schema.fields:
+        if field.name not in known:
+            raise OptionError(
+                f"schema: table {options.table!r} has no column {field.name!r}; it has {', '.join(known)}"
+            )
+        wanted = known[field.name]
+        if field.dataType != wanted:
+            raise OptionError(
+                f"schema: column {field.name!r} is {wanted.simpleString()}, not {field.dataType.simpleString()}:"
+                " read it so, and cast it"
+            )

@@ -1,0 +1,265 @@
+"""A streaming query as a consumer group. It sends heartbeats and reports up to where it is durably done."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from django.db import DatabaseError
+
+from ...exceptions import GroupTaken, LogGap, MQueueError, NotRegistered
+from ...store.leases import Holder
+from ..connecting import connected
+from ..database import following
+from ..database.following import Place
+from . import incarnations
+from .checkpoint import Checkpoint
+from .incarnations import Birth
+from .offsets import Offsets
+from .options import ReadOptions
+
+BEAT_EVERY = following.ALIVE_MS / 3000
+GO_ON = "'failOnDataLoss' set to false goes on with what is there"
+
+
+class Follower:
+    """One query's membership in its group, on all its topics."""
+
+    def __init__(self, options: ReadOptions, made: float | None = None) -> None:
+        """``made``: when this process was made, by ``incarnations.clock``. Default: now."""
+        assert options.group is not None
+        self.group, self.options = options.group, options
+        self._places: dict[str, Place] = {}
+        self._members: dict[str, Holder] = {}
+        self._resumed: set[str] = set()
+        self._checkpoint = Checkpoint(options.checkpoint) if options.checkpoint else None
+        self._query = ""
+        self._made = incarnations.clock() if made is None else made
+        self._birth: Birth | None = None
+        self._incarnation = ""
+        """The incarnation of this process.
+
+        A later process from the same checkpoint has the same member name and another incarnation.
+        """
+        self._planned: Offsets | None = None
+        self._is_ours = False
+        self._stop = threading.Event()
+        self._beating: threading.Thread | None = None
+
+    @property
+    def lives(self) -> dict[str, int]:
+        return {topic: place.life for topic, place in self._places.items()}
+
+    def begin(self, using: str, wanted: Mapping[str, tuple[int, int]]) -> dict[str, Place]:
+        """Return the group's position on each topic. Register the group on topics where it is new.
+
+        ``wanted``: for each topic, the offset above which a new registration begins, and the settled offset (see
+        ``following.follow_all``). Before this query has joined, other queries may still read for the group. So if only
+        some of the topics are new, first wait until no other reader is alive. Raises ``GroupTaken`` if one is; then
+        nothing is changed.
+        """
+        if not self._members:
+            there = [topic for topic in wanted if following.place(topic, self.group, using=using)]
+            for topic in there if len(there) < len(wanted) else ():
+                following.wait_for_silence(topic, self.group, using=using)
+        places = following.follow_all(wanted, self.group, using=using)
+        self._places |= places
+        return places
+
+    def resume(self, using: str, begun: Offsets) -> None:
+        """Become the group's reader from these offsets on. Raises ``LogGap`` if messages above them may be deleted.
+
+        This concerns only topics that are still read: a checkpoint keeps the names of other topics for ever.
+        """
+        topics = [topic for topic in self._read(begun) if topic not in self._resumed]
+        if new := [topic for topic in topics if topic not in self._members]:
+            self._join(using, new, begun)
+        for topic in topics:
+            self._resume(using, topic, begun)
+            self._resumed.add(topic)
+
+    def holds(self, using: str, topic: str, begun: Offsets) -> bool:
+        """Return whether the group still holds back deletion above the begin of a batch, for a topic that was dropped.
+
+        The batch was planned while the query read the topic. The query no longer reads it, so the group's position
+        there no longer moves.
+        """
+        found = following.place(topic, self.group, using=using)
+        return self._gap(topic, found, begun.lives.get(topic), begun.above(topic)) is None
+
+    def check(self, using: str, topic: str, begun: Offsets) -> None:
+        """Raise ``LogGap`` if messages above the begin of a batch may be deleted.
+
+        Raises ``GroupTaken`` if another process is the reader now.
+        """
+        life = begun.lives.get(topic)
+        if topic in self._members:
+            following.check_reader(self._members[topic], using=using)
+            life = self._places[topic].life
+        found = following.place(topic, self.group, using=using)
+        self._tell(self._gap(topic, found, life, begun.above(topic)))
+
+    def done(self, using: str, upto: Offsets) -> None:
+        """Move the group up to these offsets: the query is durably done with everything below.
+
+        Raises ``LogGap`` if the registration or the position of the group was changed.
+        """
+        self.resume(using, upto)
+        for topic in self._read(upto):
+            self._done(using, topic, upto.above(topic))
+
+    def planned(self, ended: Offsets) -> None:
+        """Note the end of a planned batch. From now on the checkpoint may show that this batch is durable."""
+        self._planned = ended
+
+    def check_checkpoint(self) -> None:
+        """Raise ``OptionError`` if the named checkpoint belongs to another query.
+
+        Called after a batch is done.
+        """
+        if self._checkpoint is None or self._is_ours:
+            return
+        try:
+            self._is_ours = self._checkpoint.durable(self._query) is not None
+        except OSError as error:
+            raise self._checkpoint.foreign() from error
+        if not self._is_ours:
+            raise self._checkpoint.foreign()
+
+    def stop(self) -> None:
+        """Move the group up to the last durable batch, and leave it, so that another reader can join at once.
+
+        If the database cannot be reached, the missing heartbeats show later that this reader has left.
+        """
+        self._stop.set()
+        if self._beating is not None:
+            self._beating.join()
+        if self._members:
+            with suppress(Exception), connected(self.options.connecting) as using:
+                with suppress(Exception):
+                    self._follow_checkpoint(using)
+                for me in self._members.values():
+                    following.leave(me, using=using)
+
+    def _read(self, told: Offsets) -> list[str]:
+        return [topic for topic in told.next if self.options.reads(topic)]
+
+    def _done(self, using: str, topic: str, above: int) -> None:
+        try:
+            self._move(using, topic, above)
+        except NotRegistered:
+            self._tell(self._changed(topic, above))
+            self._begin_anew(using, topic, above)
+            self._move(using, topic, above)
+
+    def _move(self, using: str, topic: str, above: int) -> None:
+        place = self._places[topic]
+        if above > place.above:
+            try:
+                following.move(topic, self.group, place.life, above, using=using, me=self._members[topic])
+            except LogGap as gap:
+                self._tell(f"{gap}. Messages that it has since then up to there may be missed; {GO_ON}")
+                return
+            self._places[topic] = Place(place.life, above)
+
+    def _begin_anew(self, using: str, topic: str, above: int) -> None:
+        """Register the group again, in a new registration generation, and remain its reader.
+
+        Raises ``GroupTaken`` if another process is the reader now.
+        """
+        following.join_all([self._members[topic]], list(self._members.values()), using=using)
+        self._places[topic] = following.follow(topic, self.group, above, 0, using=using)
+
+    def _follow_checkpoint(self, using: str) -> None:
+        """Move the group up to the offsets that the checkpoint shows as durable.
+
+        Spark may look for the next batch much later, or never. If another process is the reader now, nothing moves;
+        ``done`` or ``check`` raises the error.
+        """
+        if self._checkpoint is None or (planned := self._planned) is None:
+            return
+        found = self._checkpoint.durable(self._query)
+        if found is None:
+            return
+        for topic in found.next.keys() & self._members.keys() & found.lives.keys():
+            life, above = found.lives[topic], found.above(topic)
+            with suppress(NotRegistered, GroupTaken, LogGap):
+                following.move(topic, self.group, life, above, using=using, me=self._members[topic])
+        if found.next == planned.next and self._planned is planned:
+            self._planned = None
+
+    def _resume(self, using: str, topic: str, upto: Offsets) -> None:
+        """Continue from a checkpoint. Messages above it must not have been deleted since."""
+        above, found = upto.above(topic), following.place(topic, self.group, using=using)
+        problem = self._gap(topic, found, upto.lives.get(topic), above)
+        self._tell(problem)
+        if problem or not found:
+            found = following.follow(topic, self.group, above, 0, using=using)
+        self._places[topic] = found
+
+    def _gap(self, topic: str, found: Place | None, life: int | None, above: int) -> str | None:
+        """Return why messages above ``above`` may be deleted.
+
+        None if the group, in the registration generation ``life``, has held back their deletion all the time.
+        """
+        if found is None or found.life != life:
+            return self._changed(topic, above)
+        if found.above > above:
+            return (
+                f"group {self.group!r} is done with topic {topic!r} up to offset {found.above}, but this query's"
+                f" checkpoint is only at {above}: another query has read for it since, and what lies between may be"
+                f" deleted. Give each query a group of its own; {GO_ON}"
+            )
+        return None
+
+    def _tell(self, problem: str | None) -> None:
+        if problem is not None and self.options.fail_on_data_loss:
+            raise LogGap(problem)
+        if problem is not None:
+            warnings.warn(problem, stacklevel=2)
+
+    def _changed(self, topic: str, above: int) -> str:
+        return (
+            f"group {self.group!r} was unsubscribed from topic {topic!r}, reset, or registered anew since this query"
+            f" was at offset {above}, and messages above that may be deleted. A new checkpointLocation begins where the"
+            " group stands now; 'failOnDataLoss' set to false goes on from the checkpoint with what is there"
+        )
+
+    def _join(self, using: str, topics: Sequence[str], begun: Offsets) -> None:
+        """Join the group on these topics as its reader.
+
+        Raises ``GroupTaken`` if another process of this query is alive and was made later. Raises ``LogGap`` if the
+        checkpoint is behind the group and ``fail_on_data_loss`` is set. In both cases this process was perhaps
+        suspended, and takes the place of no other process.
+        """
+        name = f"{following.READER}{begun.query[:12]}"
+        if self._birth is None:
+            self._birth = Birth.of(self._made, using)
+            self._incarnation = self._birth.incarnation()
+        birth = self._birth
+        new = {topic: Holder(self.group, topic, name, self._incarnation) for topic in topics}
+
+        def before() -> None:
+            for me in new.values():
+                following.check_newest(me, birth.is_before, using=using)
+            for topic in topics if self.options.fail_on_data_loss else ():
+                found = following.place(topic, self.group, using=using)
+                self._tell(self._gap(topic, found, begun.lives.get(topic), begun.above(topic)))
+
+        held = list(self._members.values())
+        following.join_all(list(new.values()), held, using=using, before=before)
+        self._query = begun.query
+        self._members |= new
+        if self._beating is None:
+            self._beating = threading.Thread(target=self._beat, name="mqueue-heartbeat", daemon=True)
+            self._beating.start()
+
+    def _beat(self) -> None:
+        """Send heartbeats. This runs in its own thread, because a batch may take hours."""
+        while not self._stop.wait(BEAT_EVERY):
+            with suppress(MQueueError, DatabaseError, OSError), connected(self.options.connecting) as using:
+                for me in list(self._members.values()):
+                    following.beat(me, using=using)
+                self._follow_checkpoint(using)

@@ -1,0 +1,49 @@
+"""Find out by their incarnations which of two processes of one query was made later.
+
+When a process is considered dead, a new process starts from its checkpoint. But the old process may only be suspended,
+and may not have joined its group yet. The later process must read, no matter which of the two asks first. The time when
+a process was made is the time of the database minus the time that has passed here since then. So the clocks of two
+machines are never compared.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import dataclass
+
+from ...store.queries import unfinished
+
+_TELLS = "t"
+"""The first character of an incarnation that contains the time. All other incarnations are hexadecimal."""
+
+
+def clock() -> float:
+    """Return seconds on a clock that, if the system has one, also runs while the process or its machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+@dataclass(frozen=True)
+class Birth:
+    """The earliest and the latest time at which a process may have been made, in milliseconds of the database's clock.
+
+    They differ by the time of a round trip to the database.
+    """
+
+    earliest: int
+    latest: int
+
+    @classmethod
+    def of(cls, made: float, using: str) -> Birth:
+        """Return the times for a process. ``made``: when it was made, by ``clock``."""
+        asked = clock()
+        now = unfinished.now_ms(using)
+        told = clock()
+        return cls(now - int((told - made) * 1000) - 1, now - int((asked - made) * 1000) + 1)
+
+    def incarnation(self) -> str:
+        return f"{_TELLS}{self.earliest:011x}{secrets.token_hex(10)}"
+
+    def is_before(self, incarnation: str) -> bool:
+        """Return whether the process with that incarnation was made later, for certain."""
+        return incarnation.startswith(_TELLS) and self.latest < int(incarnation[1:12], 16)

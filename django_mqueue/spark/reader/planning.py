@@ -1,0 +1,174 @@
+"""Plan a read: its topics, where it begins and ends in each, and the ranges of the tasks.
+
+This runs in the driver, and reads only indexes.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+
+from ...policy.names import REPLIES_SUFFIX, SCHEDULED_SUFFIX
+from ...service.registration import groups_of, last_before
+from ..errors import NoSuchTopic
+from ..sql import bulk
+from .options import EARLIEST, LATEST, Bound, ReadOptions
+from .ranges import Piece, Range, cuts, rows_each, shares
+from .settling import readable
+
+STEP = 10_000
+"""The number of rows between two lookups in the index."""
+
+
+def topics_of(using: str, options: ReadOptions) -> list[str]:
+    """Return the topics of the log that are read. For dead letters, these are the dead-letter topics.
+
+    Raises ``NoSuchTopic``.
+    """
+    suffixes, letters = options.suffixes, options.table == "dead_letters"
+    if options.pattern is not None:
+        derived = (SCHEDULED_SUFFIX, REPLIES_SUFFIX, *suffixes.all)
+        there = bulk.topics(using)
+        ours = filter(None, map(suffixes.original, there)) if letters else there
+        return sorted(
+            suffixes.letters(topic) if letters else topic
+            for topic in ours
+            if options.matches(topic) and not topic.endswith(derived)
+        )
+    for topic in options.topics:
+        if not bulk.topics(using, topic) and not (letters and bulk.topics(using, suffixes.letters(topic))):
+            near = get_close_matches(topic, bulk.topics(using), 3)
+            raise NoSuchTopic(
+                f"there is no topic {topic!r}: nothing was ever published to it, and no group registered for it."
+                + (
+                    f" Did you mean {', '.join(repr(name) for name in near)}?"
+                    if near
+                    else " Publish to it first"
+                )
+            )
+    return [suffixes.letters(topic) if letters else topic for topic in options.topics]
+
+
+def some_topics(using: str, options: ReadOptions) -> list[str]:
+    """Return the topics as ``topics_of`` does.
+
+    Raises ``NoSuchTopic`` also for a pattern that matches no topic, because the pattern may be mistyped.
+    """
+    found = topics_of(using, options)
+    if not found:
+        raise NoSuchTopic(_no_match(using, options))
+    return found
+
+
+def _no_match(using: str, options: ReadOptions) -> str:
+    there = topics_of(using, replace(options, pattern=".*"))
+    named = ", ".join(map(repr, there[:5])) + (" and more" if len(there) > 5 else "")
+    return f"no topic matches {options.pattern!r} as a whole: there is {named or 'none'}"
+
+
+def resolved(using: str, topic: str, bound: Bound, last: int, name: str) -> int | None:
+    """Return the offset above which (for a start) or up to which (for an end) a topic is read.
+
+    Returns None if the bound does not name the topic. ``last``: the last offset that is settled, or readable. ``name``:
+    the topic as the user named it.
+    """
+    if bound.where == "earliest":
+        return 0
+    if bound.where == "moment":
+        return last_before(using, topic, bound.moment, last)
+    offset = bound.of(name) if bound.where == "offsets" else LATEST
+    if offset is None or offset == EARLIEST:
+        return offset and 0
+    return last if offset == LATEST else min(max(offset - 1, 0), last)
+
+
+def batch(using: str, options: ReadOptions) -> list[Range]:
+    """Return the ranges of a batch. Warns if a pattern matches no topic."""
+    found: list[tuple[str, int, int]] = []
+    topics = topics_of(using, options)
+    named = replace(options, table="messages")  # A topic without dead letters is not a mistake.
+    if not topics and not topics_of(using, named):
+        warnings.warn(f"subscribePattern: {_no_match(using, named)}. Nothing is read", stacklevel=2)
+    for topic, last in readable(using, topics, options).items():
+        name = options.named(topic)
+        above = resolved(using, topic, options.start, last, name) or 0
+        upto = resolved(using, topic, options.end, last, name)
+        found.append((topic, above, last if upto is None else upto))
+    return ranges(using, options, found)
+
+
+def ranges(using: str, options: ReadOptions, stretches: Sequence[tuple[str, int, int]]) -> list[Range]:
+    """Cut stretches of the log into ranges that have about equally many rows.
+
+    ``stretches``: each is (topic, above, up to).
+    """
+    most = options.max_records_per_partition
+    counted = [
+        list(_pieces(using, topic, above, upto, min(STEP, most), options.targets))
+        for topic, above, upto in stretches
+    ]
+    each = rows_each(sum(piece.rows for pieces in counted for piece in pieces), most, options.min_partitions)
+    found = [piece for pieces in counted for piece in _even(using, pieces, each, options.targets)]
+    if options.table != "deliveries":
+        return [Range(piece) for piece in found]
+    groups = {topic: options.groups or groups_of(using, topic) for topic, _, _ in stretches}
+    return [Range(piece, group) for piece in found for group in groups[piece.topic]]
+
+
+def _even(using: str, pieces: Sequence[Piece], each: int, targets: Sequence[str] | None) -> Iterator[Piece]:
+    """Cut neighbouring pieces again, so that all have about equally many rows, at most ``each``."""
+    if not pieces:
+        return
+    total = sum(piece.rows for piece in pieces)
+    number = math.ceil(total / each)
+    above = pieces[0].above
+    for cut, (place, rows) in enumerate(cuts([piece.rows for piece in pieces], number), 1):
+        piece = pieces[place]
+        upto = None
+        if rows < piece.rows:
+            upto = bulk.nth_above(using, piece.topic, piece.above, piece.upto, rows, targets)
+        upto = piece.upto if upto is None else upto
+        yield Piece(piece.topic, above, upto, total * cut // number - total * (cut - 1) // number)
+        above = upto
+    last = pieces[-1]
+    yield Piece(last.topic, above, last.upto, total - total * (number - 1) // number)
+
+
+def _pieces(
+    using: str, topic: str, above: int, upto: int, step: int, targets: Sequence[str] | None
+) -> Iterator[Piece]:
+    while above < upto:
+        end = bulk.nth_above(using, topic, above, upto, step, targets)
+        if end is None:
+            if rest := bulk.count(using, topic, above, upto, targets):
+                yield Piece(topic, above, upto, rest)
+            return
+        yield Piece(topic, above, end, step)
+        above = end
+
+
+def ends(
+    using: str, options: ReadOptions, stretches: Sequence[tuple[str, int, int]], most: int | None
+) -> dict[str, int]:
+    """Return up to where each stretch is read in one batch.
+
+    This is its end if ``most`` is None. Otherwise all stretches together have at most ``most`` rows.
+    """
+    if most is None:
+        return {topic: upto for topic, _, upto in stretches}
+    backlogs, found = [], {}
+    for topic, above, upto in stretches:
+        enough = above < upto and bulk.nth_above(using, topic, above, upto, most, options.targets)
+        backlogs.append(most if enough else bulk.count(using, topic, above, upto, options.targets))
+    for (topic, above, upto), backlog, share in zip(stretches, backlogs, shares(most, backlogs), strict=True):
+        if share == backlog < most:
+            found[topic] = upto
+        elif share == 0:
+            found[topic] = above
+        else:
+            end = bulk.nth_above(using, topic, above, upto, share, options.targets)
+            found[topic] = upto if end is None else end
+    return found

@@ -1,0 +1,194 @@
+"""The state of a streaming query between its batches. A new process can restore all of it."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+import uuid
+
+from ...protocol.settling import Settler
+from ...store import offsets as positions
+from ..connecting import Line
+from .follower import Follower
+from .offsets import Offsets
+from .options import ReadOptions
+from .planning import ends, ranges, resolved, topics_of
+from .ranges import Range
+from .settling import settled
+
+TOPICS_EVERY = 1.0
+"""Seconds between two searches for topics that match a pattern."""
+
+
+class Query:
+    """Plans the batches of one streaming query. Called by one thread."""
+
+    def __init__(self, options: ReadOptions, made: float | None = None) -> None:
+        """``made``: see ``Follower``."""
+        self.options = options
+        self.reported: Offsets | None = None
+        self._line = Line(options.connecting)
+        self._follower = Follower(options, made) if options.group else None
+        self._settlers: dict[tuple[str, str], Settler] = {}
+        self._topics: list[str] = []
+        self._topics_at = self._idle_at = float("-inf")
+        self._goal: dict[str, int] | None = None
+        self._first: str | None = None
+        """The topic that comes first if not all topics fit into a batch.
+
+        Topics take turns in the order of their names.
+        """
+        self._pause = threading.Event()
+
+    def initial(self) -> Offsets:
+        """Return where a new query begins: at the position of its group, or where the options say.
+
+        Spark does not keep this. It asks again when it repeats the very first batch. So nothing may depend on the
+        query's name, which is made here, before the end of the first batch contains it.
+        """
+        query = uuid.uuid4().hex if self._follower else ""
+        return self._line.run(lambda using: self._initial(using, query))
+
+    def latest(self, begun: Offsets, most: int | None) -> Offsets:
+        """Return the end of the batch that begins at ``begun``. It is ``begun`` itself if there is nothing new.
+
+        Everything below ``begun`` is durable (see ``streaming``), so the group moves up to there. If the last call
+        found nothing new, wait for ``pollInterval``: otherwise Spark asks a hundred times a second. ``most``: the
+        maximum number of rows.
+        """
+        self.done(begun)
+        if (wait := self._idle_at + self.options.poll_interval - time.monotonic()) > 0:
+            self._pause.wait(wait)
+        now = self._line.run(lambda using: self._latest(using, begun, most))
+        self._idle_at = time.monotonic() if now == begun else float("-inf")
+        if self._follower and now != begun:
+            self._follower.planned(now)
+        return now
+
+    def ranges(self, begun: Offsets, ended: Offsets) -> list[Range]:
+        """Return the ranges of a batch, one for each task.
+
+        A topic that is in ``ended`` and not in ``begun`` is new: the next batch reads it. A process that was killed may
+        have planned this batch; then Spark does not call ``latest`` for it.
+        """
+        found = [
+            (topic, begun.above(topic), ended.above(topic)) for topic in ended.next if topic in begun.next
+        ]
+        planned = self._line.run(lambda using: self._ranges(using, found, begun, ended))
+        if self._follower:
+            self._follower.planned(ended)
+        return planned
+
+    def done(self, upto: Offsets) -> None:
+        """Move the group up to these offsets: everything below is durable."""
+        if follower := self._follower:
+            self._line.run(lambda using: follower.done(using, upto))
+
+    def committed(self, upto: Offsets) -> None:
+        """Move the group up to offsets that Spark reports as durable, and check the checkpoint."""
+        self.done(upto)
+        if self._follower:
+            self._follower.check_checkpoint()
+
+    def set_goal(self) -> None:
+        """Read no further than what is settled now."""
+        told = self._follower is not None
+        self._goal = self._line.run(
+            lambda using: {
+                topic: settled(using, topic, self.options, told=told)
+                for topic in topics_of(using, self.options)
+            }
+        )
+
+    def stop(self) -> None:
+        # First the connection: a signal may interrupt a transaction, and the follower waits for its locks.
+        self._line.close()
+        if self._follower:
+            self._follower.stop()
+
+    def _initial(self, using: str, query: str) -> Offsets:
+        found: dict[str, tuple[int, int]] = {}
+        for topic in topics_of(using, self.options):
+            last = settled(using, topic, self.options)
+            above = resolved(using, topic, self.options.start, last, self.options.named(topic)) or 0
+            found[topic] = above, last
+        places = self._follower.begin(using, found) if self._follower else {}
+        begun = {topic: places[topic].above if places else above for topic, (above, _) in found.items()}
+        return Offsets(
+            {topic: above + 1 for topic, above in begun.items()},
+            {topic: place.life for topic, place in places.items()},
+            query,
+        )
+
+    def _latest(self, using: str, begun: Offsets, most: int | None) -> Offsets:
+        found, topics = [], self._current(using)
+        new = {topic: (0, 0) for topic in topics if topic not in begun.next}
+        places = self._follower.begin(using, new) if self._follower and new else {}
+        for topic in topics:
+            if topic in begun.next:
+                above = begun.above(topic)
+                found.append((topic, above, max(above, self._last(using, topic))))
+            else:
+                above = places[topic].above if places else 0
+                found.append((topic, above, above))
+        lives = self._follower.lives if self._follower else {}
+        self.reported = begun.moved({topic: last + 1 for topic, _, last in found}, lives)
+        reached = self._ends(using, found, most)
+        return begun.moved({topic: upto + 1 for topic, upto in reached.items()}, lives)
+
+    def _ranges(
+        self, using: str, found: list[tuple[str, int, int]], begun: Offsets, ended: Offsets
+    ) -> list[Range]:
+        """Return the ranges of a batch.
+
+        A repeated batch is the first batch that Spark asks for. By then the group may be at any position, and the
+        options may no longer select some of its topics.
+        """
+        if not (follower := self._follower):
+            return ranges(using, self.options, found)
+        batch = Offsets({topic: begun.next[topic] for topic, *_ in found}, ended.lives, ended.query)
+        follower.resume(using, batch)
+        found = [
+            (topic, above, upto)
+            for topic, above, upto in found
+            if self.options.reads(topic) or (above < upto and follower.holds(using, topic, batch))
+        ]
+        planned = ranges(using, self.options, found)
+        for topic, *_ in found:  # Last: a task itself notices deletions from here on.
+            follower.check(using, topic, batch)
+        return planned
+
+    def _ends(self, using: str, found: list[tuple[str, int, int]], most: int | None) -> dict[str, int]:
+        """Return up to where each topic is read. Topics that the limit leaves out come first in the next batch.
+
+        A new process begins with a random topic. If it began with the same topic each time, and ended after each batch,
+        the other topics would never be read.
+        """
+        if self._first is None and found:
+            self._first = random.choice(found)[0]
+        turns = sorted(found, key=lambda each: (each[0] < (self._first or ""), each[0]))
+        reached = ends(using, self.options, turns, most)
+        left_out = [topic for topic, above, upto in turns if reached[topic] == above < upto]
+        self._first = left_out[0] if left_out else self._first
+        return reached
+
+    def _current(self, using: str) -> list[str]:
+        if not self._topics or (self.options.pattern and time.monotonic() >= self._topics_at + TOPICS_EVERY):
+            self._topics, self._topics_at = topics_of(using, self.options), time.monotonic()
+        return self._topics
+
+    def _last(self, using: str, topic: str) -> int:
+        """Return up to where a topic can be read now.
+
+        A group reads only up to the settled offset in the topic's row, because it cannot be moved further.
+        """
+        if self._goal is not None:
+            return self._goal.get(topic, 0)
+        if not self.options.settle:
+            return positions.settled(using, topic)
+        if (using, topic) not in self._settlers:
+            self._settlers[using, topic] = Settler(using, topic)
+        settler = self._settlers[using, topic]
+        settler.advance()
+        return settler.told if self._follower else settler.settled

@@ -1,0 +1,132 @@
+"""Read one range on an executor, page by page. Each page becomes one Arrow record batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ...exceptions import LogGap
+from ..connecting import Line
+from ..processes import keep_memory
+from ..sql.pages import Pages
+from .batches import Batches, Unclear
+from .options import ReadOptions
+from .ranges import Range
+
+BUDGET = 16 * 1_048_576
+"""The approximate maximum size of a page of rows, in bytes. A task holds a few times as much in memory."""
+
+ROWS, FIRST_ROWS, GROWTH = 20_000, 200, 4
+BLOCK = 4 * 1_048_576
+"""The size in bytes at which a block aims."""
+
+LARGE = 16_384
+"""The mean size of a row, in bytes, from which rows are not joined into blocks."""
+
+
+def read(wanted: Range, batches: Batches, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a range.
+
+    If the server goes away, wait for it as ``Line`` does, and read the same page again. Raises ``LogGap`` if a range of
+    messages has fewer rows than were planned, unless the options allow that.
+    """
+    keep_memory()
+    reader, line, seen = Reader(wanted, batches, options), Line(options.connecting), 0
+    try:
+        while not reader.done:
+            page = line.run(reader.page)
+            if page is not None:
+                seen += page.num_rows
+                yield page
+    finally:
+        line.close()
+    if options.fail_on_data_loss and options.table == "messages":
+        _check_whole(wanted, seen)
+
+
+@dataclass
+class Planned:
+    """A part of the range. ``upto``: its end. ``rows``: the number of rows left up to there, as far as it is known."""
+
+    upto: int
+    rows: int
+
+
+class Reader:
+    """The position of a task in its range, and the size of its next page."""
+
+    def __init__(self, wanted: Range, batches: Batches, options: ReadOptions) -> None:
+        piece = wanted.piece
+        constants = {"topic": piece.topic}
+        if options.table == "deliveries":
+            constants["group"] = wanted.group
+        elif options.targets == ("",):
+            constants["target"] = ""
+        self._made = batches.maker(constants)
+        group = wanted.group if options.table == "deliveries" else None
+        self._pages = Pages(piece.topic, self._made.fields, options.targets, group, piece.dense)
+        self._above, self._upto = piece.above, piece.upto
+        self._planned = [Planned(piece.upto, piece.rows)]
+        self._widest = piece.upto - piece.above
+        self._limit = FIRST_ROWS
+        self._large = True  # Until the first page shows how large rows are.
+        self._apart = False
+
+    @property
+    def done(self) -> bool:
+        return self._above >= self._upto
+
+    def page(self, using: str) -> pa.RecordBatch | None:
+        """Return the next rows; None if this call found none. After an error the next call reads the same rows."""
+        if not self._large:
+            upto = self._above + self._step()
+            block = self._pages.block(using, self._above, upto, apart=self._apart)
+            try:
+                page = self._made.of_block(block) if block.rows else None
+            except Unclear:
+                if block.rows > 2 * self._limit:  # Too many rows for one block. Now the number is known.
+                    self._planned.append(Planned(upto, block.rows))
+                    return None
+                if not self._apart and self._made.lumps:
+                    self._apart = True
+                    return None
+                self._large, self._limit = True, max(1, self._limit // GROWTH)
+            else:
+                self._note(upto, block.rows, block.size)
+                return page
+        rows, size = self._pages.rows(using, self._above, self._upto, self._limit, BUDGET)
+        page = self._made.of_rows(rows) if rows else None
+        more = len(rows) == self._limit or size > BUDGET
+        self._note(int(rows[-1][0] or 0) if more else self._upto, len(rows), size)
+        return page
+
+    def _step(self) -> int:
+        """Return how many offsets the next block has, by the plan, but no more than the last page suggests."""
+        planned = self._planned[-1]
+        rest = planned.upto - self._above
+        return min(rest, max(1, min(self._limit * rest // max(1, planned.rows), self._widest)))
+
+    def _note(self, upto: int, rows: int, size: int) -> None:
+        """Note that everything up to this offset was read, in so many rows and bytes."""
+        offsets, self._above = upto - self._above, upto
+        for planned in self._planned:
+            planned.rows -= rows
+        while len(self._planned) > 1 and self._planned[-1].upto <= upto:
+            self._planned.pop()
+        if rows:
+            self._large = size > LARGE * rows
+            fitting = rows * (BUDGET // 2 if self._large else BLOCK) // (size or 1)
+            self._limit = max(1, min(ROWS, GROWTH * self._limit, fitting))
+        self._widest = offsets * min(GROWTH * max(1, rows), self._limit) // max(1, rows)
+
+
+def _check_whole(wanted: Range, seen: int) -> None:
+    piece = wanted.piece
+    if seen < piece.rows:
+        raise LogGap(
+            f"topic {piece.topic!r}: {piece.rows - seen} of the {piece.rows} messages with offsets {piece.above + 1} to"
+            f" {piece.upto} were deleted since the read was planned: deletion waits for registered groups alone. Read"
+            " as a stream with a 'group', keep messages longer (RETENTION), or set 'failOnDataLoss' to false"
+        )

@@ -1,0 +1,122 @@
+"""The offset up to which a topic is read.
+
+**Settled.** Streams, archives and copies read up to the settled offset: no transaction can commit a message at or below
+it (see docs/explanation/protocol.md). These readers let messages be deleted, so they need this guarantee.
+
+**Readable.** A batch lets nothing be deleted. When a publisher's transaction stays open, the batch ends just before the
+oldest message that is not committed. The claim: no transaction commits a message of the topic at or below that end.
+
+1. ``H`` is the newest committed offset, noted before anything else. Take any offset ``x`` below ``H`` that may still be
+   committed. The server handed ``x`` out before ``H``, so before the wait.
+2. The wait lasts at least ``SETTLE_FOR`` seconds, and at least ``LOOKS`` statements that the server answered. A pause
+   of the server (of a virtual machine that is moved) does not shorten it.
+3. An INSERT writes its row into the primary key at once after it was handed the offset, and into the other indexes
+   after that. It waits for duplicate ids, and for gaps that others have locked, only at those other indexes. So after
+   the wait ``x`` is in the primary key, or it was rolled back.
+4. A read of the primary key at READ UNCOMMITTED sees ``x``. A later read at READ COMMITTED does not see it, unless
+   ``x`` is committed by then. So the least offset that only the first read sees is at most ``x``, and the end is below
+   it.
+5. An INSERT of many rows writes the row of its first offset first. A transaction that publishes again is handed offsets
+   above ``H``. After a rollback to a savepoint there is no row. None of them puts an ``x`` below the end.
+
+Point 3 is an assumption about the server. A round of settling needs no such assumption, and that is why only batches
+rely on point 3. It would not hold for a transaction that locks gaps of the primary key; no statement of the queue does
+that.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from ...protocol.settling import Settler
+from ...store import log
+from ...store import offsets as positions
+from ...store.connection import session
+from ...store.log import Mark
+from ..sql import bulk
+from .options import ReadOptions
+
+SETTLE_FOR = 5.0
+"""Seconds to wait for transactions that may still commit a message below the newest one."""
+
+LOOKS, LOOK_EVERY = 50, 0.02
+
+
+def settled(using: str, topic: str, options: ReadOptions, *, told: bool = False) -> int:
+    """Return the settled offset; wait a little for open transactions. Warns if committed messages lie above it.
+
+    ``told``: return the settled offset that the topic's row holds. A group cannot be moved above that (see
+    ``following.move``).
+    """
+    if told and not positions.settled(using, topic):
+        # The topic may have no row yet that could hold the settled offset.
+        session.run(using, lambda cursor: positions.lock_topic(using, cursor, topic))
+    newest = log.newest(using, topic)
+    found = _settled(using, {topic: newest}, options, told=told)[topic]
+    if found < newest:
+        _warn(topic, found, newest, bulk.oldest_uncommitted(using, topic, found, newest))
+    return found
+
+
+def readable(using: str, topics: Sequence[str], options: ReadOptions) -> dict[str, int]:
+    """Return up to where each topic can be read by a batch. Warns if committed messages lie above that."""
+    goals = {topic: _goal(using, topic, options) for topic in topics}
+    found = _settled(using, goals, options)
+    for topic, goal in goals.items():
+        if found[topic] < goal:
+            oldest = bulk.oldest_uncommitted(using, topic, found[topic], goal)
+            found[topic] = oldest.offset - 1 if oldest else goal
+            if oldest:
+                _warn(topic, found[topic], goal, oldest)
+    return found
+
+
+def _goal(using: str, topic: str, options: ReadOptions) -> int:
+    """Return the newest committed offset, or the last offset that the options ask for."""
+    newest = log.newest(using, topic)
+    end = options.end.of(options.named(topic)) if options.end.where == "offsets" else None
+    return newest if end is None or end < 0 else min(newest, max(end - 1, 0))
+
+
+def _settled(
+    using: str, goals: Mapping[str, int], options: ReadOptions, *, told: bool = False
+) -> dict[str, int]:
+    """Return the settled offset of each topic. First wait for topics that are settled below their goals."""
+    settlers = {topic: Settler(using, topic) for topic in goals}
+    found = dict.fromkeys(goals, 0)
+
+    def look(topic: str) -> bool:
+        """Update the settled offset of a topic. Return whether it is below the goal."""
+        settler = settlers[topic]
+        if options.settle:
+            settler.advance()
+            found[topic] = settler.told if told else settler.settled
+        else:
+            found[topic] = positions.settled(using, topic)
+        return found[topic] < goals[topic]
+
+    waiting, pause = [topic for topic in goals if look(topic)], threading.Event()
+    deadline, looks = time.monotonic() + SETTLE_FOR, 0
+    while waiting and (looks < LOOKS or time.monotonic() < deadline):
+        pause.wait(LOOK_EVERY)
+        waiting, looks = [topic for topic in waiting if look(topic)], looks + 1
+    return found
+
+
+def _warn(topic: str, found: int, newest: int, oldest: Mark | None) -> None:
+    if oldest:
+        at = datetime.fromtimestamp(oldest.published_at / 1000, UTC).isoformat(timespec="seconds")
+        why = (
+            f"the transaction that published offset {oldest.offset} (id {oldest.id!r}) at {at} is still open"
+        )
+    else:
+        why = "a transaction that publishes, or that registers a group, is still open"
+    warnings.warn(
+        f"topic {topic!r} is read up to offset {found} only, and has committed messages up to offset {newest}: {why}."
+        " Read again when that transaction has ended",
+        stacklevel=3,
+    )

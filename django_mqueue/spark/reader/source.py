@@ -1,0 +1,105 @@
+"""The data source behind ``format("mqueue")``. Each of Spark's Python processes creates its own objects.
+
+Each query starts a few processes. So a module that only some of them need is imported where it is needed.
+
+Filters are not pushed down. In PySpark 4.1 to 4.3, the filters of one query also apply to the next query on the same
+DataFrame. Ranges and topics are options, fixed at ``load()``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from ..connecting import connected
+from ..writer.write_options import WriteOptions, check_mode, write_options
+from .columns import check_schema, schema_of
+from .options import ReadOptions, read_options
+from .ranges import Range
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ..writer.sink import StreamWriter, Writer
+    from .streaming import StreamReader
+
+
+class MQueueDataSource(DataSource):
+    """The log of topics, their dead letters, or groups' delivery state; see docs/reference/spark.md."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "mqueue"
+
+    def schema(self) -> StructType:
+        return schema_of(read_options(dict(self.options)))
+
+    def reader(self, schema: StructType) -> Reader:
+        options = read_options(dict(self.options), streaming=False)
+        check_schema(schema, options)
+        return Reader(schema, options)
+
+    def streamReader(self, schema: StructType) -> StreamReader:
+        from .streaming import StreamReader
+
+        options = read_options(dict(self.options), streaming=True)
+        check_schema(schema, options)
+        return StreamReader(schema, options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> Writer:
+        from ..writer.sink import Writer
+
+        return Writer(self._writing(schema, overwrite, streaming=False))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        from ..writer.sink import StreamWriter
+
+        return StreamWriter(self._writing(schema, overwrite, streaming=True))
+
+    def _writing(self, schema: StructType, overwrite: bool, *, streaming: bool) -> WriteOptions:
+        from ..writer.sink import check_columns
+
+        check_mode(overwrite)
+        options = write_options(dict(self.options), streaming=streaming)
+        check_columns(schema, options)
+        return options
+
+
+class Stretch(InputPartition):
+    """The range for one task. None: the task reads nothing."""
+
+    def __init__(self, value: Range | None) -> None:
+        super().__init__(value)
+
+
+class Reader(DataSourceReader):
+    """Reads a batch. The driver plans the batch each time that Spark computes something from it."""
+
+    def __init__(self, schema: StructType, options: ReadOptions) -> None:
+        self.wanted, self.options = schema, options
+
+    def partitions(self) -> list[InputPartition]:
+        from .planning import batch
+
+        with connected(self.options.connecting) as using:
+            return stretches(batch(using, self.options))
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return rows_of(partition, self.wanted, self.options)
+
+
+def stretches(found: Sequence[Range]) -> list[InputPartition]:
+    return [Stretch(each) for each in found]
+
+
+def rows_of(partition: InputPartition, schema: StructType, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    if partition.value is not None:  # Without partitions, Spark still runs one task.
+        from ..processes import keep_loaded
+        from .batches import Batches
+        from .reading import read
+
+        yield from read(partition.value, Batches(schema), options)
+        keep_loaded()

@@ -1,0 +1,4 @@
+"""SQL that only Spark uses: pages of the log in bulk, copies of messages, the identity of an installation.
+
+It imports ``store``. It needs no PySpark.
+"""

@@ -1,0 +1,172 @@
+"""Copies of messages, and their progress in ``queue_offsets`` (the *marks*).
+
+A mark belongs to the topic that the copies go to. Its group is empty, and its partition key is the mark's name. A run
+of copies has a head, a mark for each lane, and a mark with the time at which the next copies may be stored. All
+messages of a partition are in one lane, in the order of their offsets. The transaction that stores copies also moves
+their lane forward. So no copy is stored twice, even if a run is repeated or messages were deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.db.backends.utils import CursorWrapper
+
+from ...store.connection import session
+from ...store.connection.dialect import NOW_MS, flat, marks
+from ...store.gates import locking_topic
+from ...store.log import INSERT_COLUMNS, NewRow
+
+_INDEX = "FORCE INDEX (queue_offsets_partition)"
+_ROW = " WHERE consumer_group = '' AND topic = %s AND partition_key = %s"
+_COLUMNS = "(consumer_group, topic, partition_key, offset_acked, scan_offset, paused, updated_at)"
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A copy that is about to be stored.
+
+    ``offset``: the offset of the original. ``original_id``: the id that handlers see; None for the id of the row.
+    """
+
+    offset: int
+    row: NewRow
+    original_id: str | None = None
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A mark: a position, a number, whether it is finished, and when it last changed (epoch milliseconds)."""
+
+    position: int
+    number: int
+    finished: bool
+    changed: int
+
+
+def mark(using: str, topic: str, name: str) -> Mark | None:
+    """Return the mark of this name; None if there is none."""
+    rows = session.fetch(
+        using,
+        f"SELECT offset_acked, scan_offset, paused, updated_at FROM queue_offsets {_INDEX}{_ROW}",
+        [topic, name],
+    )
+    return _mark(rows[0]) if rows else None
+
+
+def locked_mark(cursor: CursorWrapper, topic: str, name: str) -> Mark | None:
+    """Return the mark of this name, and lock it until this transaction ends; None if there is none."""
+    cursor.execute(
+        f"SELECT offset_acked, scan_offset, paused, updated_at FROM queue_offsets {_INDEX}{_ROW} FOR UPDATE",
+        [topic, name],
+    )
+    row = cursor.fetchone()
+    return _mark(row) if row else None
+
+
+def begin_marks(cursor: CursorWrapper, topic: str, rows: Sequence[tuple[str, int, int]]) -> None:
+    """Insert the marks, given as (name, position, number), that do not exist."""
+    cursor.execute(
+        f"INSERT INTO queue_offsets {_COLUMNS} VALUES "
+        + ", ".join([f"('', %s, %s, %s, %s, 0, {NOW_MS})"] * len(rows))
+        + " ON DUPLICATE KEY UPDATE offset_acked = queue_offsets.offset_acked",
+        flat([topic, *one] for one in sorted(rows)),
+    )
+
+
+def move_mark(cursor: CursorWrapper, topic: str, name: str, position: int, more: int) -> None:
+    """Move a mark that this transaction has locked to ``position``, and add ``more`` to its number."""
+    cursor.execute(
+        f"UPDATE queue_offsets {_INDEX} SET offset_acked = %s, scan_offset = scan_offset + %s,"
+        f" updated_at = {NOW_MS}{_ROW}",
+        [position, more, topic, name],
+    )
+
+
+def finish_mark(cursor: CursorWrapper, topic: str, name: str) -> None:
+    cursor.execute(
+        f"UPDATE queue_offsets {_INDEX} SET paused = 1, updated_at = {NOW_MS}{_ROW}", [topic, name]
+    )
+
+
+def forget_marks(cursor: CursorWrapper, topic: str, names: Sequence[str]) -> None:
+    cursor.execute(
+        f"DELETE o FROM queue_offsets o {_INDEX} WHERE consumer_group = '' AND topic = %s"
+        f" AND partition_key IN ({marks(sorted(names))})",
+        [topic, *sorted(names)],
+    )
+
+
+def numbers(using: str, topic: str, names: Sequence[str]) -> int:
+    """Return the sum of the numbers of these marks."""
+    rows = session.fetch(
+        using,
+        f"SELECT COALESCE(SUM(scan_offset), 0) FROM queue_offsets {_INDEX} WHERE consumer_group = '' AND topic = %s"
+        f" AND partition_key IN ({marks(list(names))})",
+        [topic, *names],
+    )
+    return int(rows[0][0])
+
+
+def reserve(cursor: CursorWrapper, topic: str, name: str, took_us: int) -> int:
+    """Reserve the next ``took_us`` microseconds by the database's clock. Return the microseconds until they begin.
+
+    Reserved times never overlap, even if several processes reserve them. Time that passes unreserved is lost.
+    """
+    cursor.execute(
+        f"SELECT GREATEST(offset_acked, {NOW_MS} * 1000), {NOW_MS} * 1000 FROM queue_offsets {_INDEX}{_ROW} FOR UPDATE",
+        [topic, name],
+    )
+    begins, now = (int(value) for value in cursor.fetchone())
+    cursor.execute(
+        f"UPDATE queue_offsets {_INDEX} SET offset_acked = %s{_ROW}", [begins + took_us, topic, name]
+    )
+    return begins - now
+
+
+def lock_registration(
+    cursor: CursorWrapper, group: str, topic: str, *, alone: bool = False
+) -> tuple[int, bool] | None:
+    """Return (registration generation, paused) of a group, and lock both until this transaction ends; None if
+    unregistered.
+
+    The lock is shared, unless ``alone`` asks for an exclusive lock.
+    """
+    lock = "FOR UPDATE" if alone else "LOCK IN SHARE MODE"
+    cursor.execute(
+        f"SELECT id, paused FROM queue_offsets {_INDEX}"
+        f" WHERE consumer_group = %s AND topic = %s AND partition_key = '' {lock}",
+        [group, topic],
+    )
+    row = cursor.fetchone()
+    return (int(row[0]), bool(row[1])) if row else None
+
+
+def insert(cursor: CursorWrapper, topic: str, copies: Sequence[Copy]) -> int:
+    """Append copies to the log, through the gate like every row. Return the first copy's offset; the others follow it.
+
+    Raises ``IntegrityError`` as ``log.insert`` does.
+    """
+    gate, gate_params = locking_topic(topic)
+    first, *others = copies
+    values = ", ".join([f"({gate}, {_values(first)}", *(f"(%s, {_values(one)}" for one in others)])
+    cursor.execute(
+        f"INSERT INTO queue_messages ({INSERT_COLUMNS}, original_id) VALUES {values}",
+        [
+            *gate_params,
+            *first.row.params(topic),
+            first.original_id,
+            *flat([topic, *one.row.params(topic), one.original_id] for one in others),
+        ],
+    )
+    return int(cursor.lastrowid)
+
+
+def _values(copy: Copy) -> str:
+    return f"{copy.row.sql.removesuffix(')')}, %s)"
+
+
+def _mark(row: session.Row) -> Mark:
+    position, number, finished, changed = row
+    return Mark(int(position), int(number), bool(finished), int(changed))

@@ -1,0 +1,70 @@
+"""A connection without Django's settings, for Spark's processes, which have no settings.
+
+It has an entry in ``django.db.connections``, under a new alias, for one thread and while it is needed. So all
+statements of the queue run on it unchanged.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from django.db import connections
+from django.db.backends.mysql.base import DatabaseWrapper
+from django.db.backends.utils import CursorWrapper
+
+from ...store.connection import encryption
+
+_numbers = itertools.count(1)
+
+
+class _Cursor(CursorWrapper):
+    """A cursor that does not warn that Django's apps are not ready. These processes have no apps."""
+
+    def execute(self, sql: Any, params: Any = None) -> Any:
+        self.db.validate_no_broken_transaction()
+        with self.db.wrap_database_errors:
+            return self.cursor.execute(sql, params)
+
+
+class _Wrapper(DatabaseWrapper):
+    """A connection that reads nothing from Django's settings."""
+
+    @property
+    def queries_logged(self) -> bool:
+        return False
+
+    def get_connection_params(self) -> dict[str, Any]:
+        """Raise ``NotSupportedError`` if the client library cannot encrypt as the settings require."""
+        return encryption.enforced(super().get_connection_params())
+
+    def make_cursor(self, cursor: Any) -> CursorWrapper:
+        return _Cursor(cursor, self)
+
+
+@contextmanager
+def connection(settings: Mapping[str, Any]) -> Iterator[str]:
+    """Open a connection, yield its alias, and close it at the end. ``settings`` are an entry of ``DATABASES``.
+
+    Raises the driver's error if the connection fails.
+    """
+    alias = f"django_mqueue.detached.{next(_numbers)}"
+    wrapper = _Wrapper(
+        {
+            "NAME": "", "USER": "", "PASSWORD": "", "HOST": "", "PORT": "", "TEST": {}, **settings,
+            "ENGINE": "django.db.backends.mysql",
+            "OPTIONS": {"charset": "utf8mb4", **settings.get("OPTIONS", {}), "isolation_level": "read committed"},
+            "CONN_MAX_AGE": 0, "CONN_HEALTH_CHECKS": False, "AUTOCOMMIT": True, "ATOMIC_REQUESTS": False,
+            "TIME_ZONE": None,
+        },
+        alias,
+    )  # fmt: skip
+    connections[alias] = wrapper
+    try:
+        wrapper.ensure_connection()
+        yield alias
+    finally:
+        wrapper.close()
+        del connections[alias]

@@ -1,0 +1,215 @@
+"""Read the log or delivery state in bulk: pages of an offset range, as the bytes that the server sent.
+
+A page is read completely before it is returned. So no statement and no read view stays open while the reader is slow.
+There are two ways to read a page:
+
+- As a **block**, up to an offset. The server joins all values of the page into a few long values. This costs the
+  server slightly more than rows, but the reader much less, because it does not handle each value. It is for rows that
+  are not large.
+- As **rows**, up to a budget in bytes. It is for rows of any size.
+
+In a block each row is a line: its offset, its values, and a 0, so that no line begins or ends with a text.
+``BETWEEN`` separates the values, and ``NULL`` stands for null. A line is made as one value, because a server that
+joins several values of a row copies each of them once more. Names have no control characters, and JSON has them only
+if it is formatted in lines. If a text has one, the number of lines or of their parts is too high. Then the page must
+be read as rows.
+
+*Lumps* are values that may hold any bytes. In a line, each lump follows its length. If a lump contains a separator, the
+reader gets fewer bytes than its length. Then the page is read with its lumps **apart**: the lines have only the
+lengths, and the lumps of each column are joined in a separate value, without separators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from django.db import connections
+from MySQLdb import _mysql
+
+from ...store.connection import session
+from ...store.connection.dialect import marks
+
+BETWEEN, NULL = "\x1f", "\x1e"
+MOST = 8 * 1_048_576
+"""Maximum bytes of each long value of a block. The server cuts off what exceeds this or its ``max_allowed_packet``."""
+
+FETCH = 8
+"""Rows received before their size is checked."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """A column to read. ``lump``: it may hold any bytes."""
+
+    sql: str
+    nullable: bool = False
+    lump: bool = False
+
+
+MESSAGES: Mapping[str, Field] = {
+    "partition": Field("m.partition_key"),
+    "offset": Field("m.`offset`"),
+    "id": Field("m.id"),
+    "target": Field("m.consumer_group"),
+    "metadata": Field("m.metadata"),
+    "payload": Field("m.payload", lump=True),
+    "created_at": Field("m.created_at"),
+    "published_at": Field("m.published_at"),
+    "original_id": Field("m.original_id", nullable=True),
+    "original_topic": Field("m.original_topic", nullable=True),
+    "failed_group": Field("m.failed_group", nullable=True),
+    "failed_at": Field("m.failed_at", nullable=True),
+    "failure_count": Field("m.failure_count", nullable=True),
+    "last_error": Field("m.last_error", nullable=True, lump=True),
+}
+"""The readable columns of a topic's messages, by the names that readers use."""
+
+DELIVERIES: Mapping[str, Field] = {
+    "partition": Field("s.partition_key"),
+    "offset": Field("s.message_offset"),
+    "done": Field("s.acked"),
+    "in_flight": Field("s.in_flight"),
+    "redeliveries": Field("s.retry_count"),
+    "failure_count": Field("s.failure_count"),
+    "delivered_to": Field("s.delivered_to"),
+    "delivered_at": Field("s.delivered_at"),
+    "done_at": Field("s.acked_at", nullable=True),
+    "due_at": Field("s.invisible_until"),
+    "errors": Field("s.errors", nullable=True, lump=True),
+    "published_at": Field("m.published_at"),  # From the message.
+}
+"""The readable columns of a group's delivery state."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A page, read as a block.
+
+    ``rows``: the number of rows. ``lines``: for each row the offset, then the other columns in the requested order.
+    ``lumps``: for each lump column the joined values of all rows; None if they are in the lines.
+    """
+
+    rows: int
+    lines: bytes
+    lumps: Sequence[bytes] | None
+
+    @property
+    def size(self) -> int:
+        return len(self.lines) + sum(map(len, self.lumps or ()))
+
+
+@dataclass(frozen=True)
+class Pages:
+    """A topic's messages, or the delivery state of a ``group`` for them, to be read by pages.
+
+    ``columns``: names of the fields. ``targets``: read only messages for these groups ('' for all groups); None reads
+    every message. With a ``group``, messages that were never delivered to it are left out. ``dense``: most rows of the
+    whole log in the range belong to the topic, so the primary key is read.
+    """
+
+    topic: str
+    columns: Sequence[str]
+    targets: Sequence[str] | None = None
+    group: str | None = None
+    dense: bool = False
+
+    def block(self, using: str, above: int, upto: int, *, apart: bool = False) -> Block:
+        """Return all rows of an offset range, in any order. Values that are too long are cut off.
+
+        ``apart``: read lumps apart from the lines.
+        """
+        fields = [self._field(name) for name in self.columns if name != "offset"]
+        parts = ["m.`offset`", *(part for field in fields for part in _line_parts(field, apart)), "0"]
+        line = f"CONCAT_WS({_literal(BETWEEN)}, {', '.join(parts)})"
+        lumps = [field.sql for field in fields if field.lump and apart]
+        wanted = ", ".join(["COUNT(*)", _joined(line, "0x0a"), *(_joined(lump, "''") for lump in lumps)])
+        from_, params = self._from(above, upto)
+        _prepare(using)
+        ((rows, found, *joined),) = session.fetch(using, f"SELECT {wanted} {from_}", params)
+        return Block(int(rows), found or b"", [lump or b"" for lump in joined] if apart else None)
+
+    def rows(
+        self, using: str, above: int, upto: int, limit: int, budget: int
+    ) -> tuple[list[tuple[bytes | None, ...]], int]:
+        """Return the next rows in offset order, and their size in bytes. A row is the offset and then the columns.
+
+        Returns at most ``limit`` rows, and stops soon after ``budget`` bytes.
+        """
+        wanted = ", ".join(["m.`offset`", *(self._field(name).sql for name in self.columns)])
+        from_, params = self._from(above, upto)
+        sql = f"SELECT {wanted} {from_} ORDER BY m.`offset` LIMIT {limit:d}"
+        connection = connections[using]
+        connection.ensure_connection()
+        rows: list[tuple[bytes | None, ...]] = []
+        size = 0
+        with connection.wrap_database_errors:
+            raw = connection.connection
+            raw.query(raw.cursor().mogrify(sql, params).encode())
+            result = _mysql.result(raw, 1, {})  # Unbuffered; no value is converted.
+            while some := result.fetch_row(FETCH, 0):
+                rows += some
+                size += sum(len(value) for row in some for value in row if value is not None)
+                if size > budget:
+                    # The client would have to receive the remaining rows first. A new connection is cheaper.
+                    connection.close()
+                    break
+        return rows, size
+
+    def _field(self, name: str) -> Field:
+        return (MESSAGES if self.group is None else DELIVERIES)[name]
+
+    def _from(self, above: int, upto: int) -> tuple[str, list[Any]]:
+        where = "WHERE m.topic = %s AND m.`offset` > %s AND m.`offset` <= %s"
+        if self.group is not None:
+            return (
+                "FROM queue_messages m FORCE INDEX (queue_messages_tail)"
+                " STRAIGHT_JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s"
+                " AND s.topic = m.topic AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
+                f" {where}",
+                [self.group, self.topic, above, upto],
+            )
+        index = "PRIMARY" if self.dense else "queue_messages_tail"
+        return (
+            f"FROM queue_messages m FORCE INDEX ({index}) {where}{only(self.targets)}",
+            [self.topic, above, upto, *(self.targets or ())],
+        )
+
+
+_prepared: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+"""The server connections with a raised ``group_concat_max_len``, and its value."""
+
+
+def _prepare(using: str) -> None:
+    """Raise ``group_concat_max_len``, unless this connection has it. It may differ from the previous page's
+    connection.
+    """
+    connection = connections[using]
+    connection.ensure_connection()
+    if _prepared.get(connection.connection) != MOST:
+        session.execute(using, f"SET SESSION group_concat_max_len = {MOST:d}")
+        _prepared[connection.connection] = MOST
+
+
+def _line_parts(field: Field, apart: bool) -> list[str]:
+    value = f"LENGTH({field.sql})" if field.lump else field.sql
+    parts = [f"IFNULL({value}, {_literal(NULL)})" if field.nullable else value]
+    if field.lump and not apart:
+        parts.append(f"IFNULL({field.sql}, '')" if field.nullable else field.sql)
+    return parts
+
+
+def _joined(values: str, between: str) -> str:
+    """Return the SQL that joins the values of all rows, as bytes."""
+    return f"CAST(GROUP_CONCAT({values} SEPARATOR {between}) AS BINARY)"
+
+
+def _literal(text: str) -> str:
+    return f"0x{text.encode().hex()}"
+
+
+def only(targets: Sequence[str] | None) -> str:
+    """Return a condition for rows with these target groups ('' for all groups); an empty one for None."""
+    return "" if targets is None else f" AND m.consumer_group IN ({marks(targets)})"

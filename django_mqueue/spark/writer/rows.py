@@ -1,0 +1,168 @@
+"""Turn rows of a DataFrame into messages. Each message has an id, by which it is stored only once.
+
+**Ids.** A row with a value in the column ``id`` has this id. The id of any other row is made of the write, of the row's
+content, and of the number of equal rows before it. So a task that runs again makes the same ids, and its rows are
+stored once. This is true even if the rows come in another order (rows from a shuffle have no order). The rest of the id
+depends on what may run again:
+
+- A ``save`` without a name: only single tasks run again, with the same partitions. The ids also contain the partition
+  of the task. So equal rows in different tasks are different messages.
+- A ``save`` with a ``writeId``: the whole write may run again, and then its rows may be in other partitions. (Adaptive
+  execution joins partitions of a shuffle by the number of cores. Files are packed by it.) So the ids contain no
+  partition. Equal rows in several tasks would have the same id: each task returns a digest of its rows (``digests``),
+  and the driver refuses the write (``check_apart``). Content whose last digits may differ when it is computed again
+  would get another id: it is refused (``unstable``). The driver warns of content that seems to be random or to be the
+  time of the write.
+- A batch of a stream: the whole batch may run again, but a stream must not stop at equal rows in several tasks. The ids
+  also contain the partition, and rows without ids are refused if adaptive execution is on.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+from ...policy import names
+from ...policy.encoding import Encoded, JsonText, encode
+from ...policy.requests import visible
+from ...store.log import NewRow
+from ..errors import OptionError, RowError
+from .unstable import Signs, unstable_in
+from .write_options import ADAPTIVE_STREAMS, WriteOptions
+
+COLUMNS = ("topic", "key", "id", "kind", "headers", "payload", "target")
+DIGEST = 8
+
+
+@dataclass(frozen=True)
+class Task:
+    """The task whose rows become messages.
+
+    * ``write``: the identity of the write.
+    * ``partition``: the number of the task in the write; None: ids do not contain it.
+    * ``adaptive``: whether the rows may be in other tasks when the same write runs again.
+    * ``began``: when the write began, in seconds since 1970.
+    """
+
+    write: str
+    partition: int | None
+    adaptive: bool = False
+    began: float = field(default_factory=time.time)
+
+
+class Rows:
+    """Makes messages of a task's rows."""
+
+    def __init__(self, task: Task, options: WriteOptions) -> None:
+        self._options = options
+        self._adaptive = task.adaptive
+        self._seed = f"{task.write}\0{'' if task.partition is None else task.partition}\0".encode()
+        self._seen: Counter[bytes] = Counter()
+        self._number = 0
+        self.signs = Signs(task.began)
+        self._topics: set[str] = set()
+
+    def messages(self, columns: Mapping[str, Sequence[Any]], count: int) -> Iterator[tuple[str, NewRow]]:
+        """Yield (topic, message) for each row of a batch, which is given by columns.
+
+        Raises ``RowError``, which names the column. Raises ``OptionError`` for rows without an id if the rows may be in
+        other tasks when the batch runs again.
+        """
+        nothing: Sequence[Any] = [None] * count
+        if self._adaptive and any(id is None for id in columns.get("id", nothing)):
+            raise OptionError(
+                "there are rows without an id, and adaptive execution may cut this batch into other tasks when it is"
+                " run again, which makes other ids: they could be stored twice. Give rows ids of their own (a column"
+                f" 'id'), or set {ADAPTIVE_STREAMS} to false, as django_mqueue.spark.session does"
+            )
+        for values in zip(*(columns.get(name, nothing) for name in COLUMNS), strict=True):
+            self._number += 1
+            try:
+                yield self._message(*values)
+            except (TypeError, ValueError) as error:
+                raise RowError(f"row {self._number} of this task cannot be a message: {error}") from error
+
+    def digests(self) -> bytes:
+        """Return the distinct contents of the rows without an id, 8 bytes for each."""
+        return b"".join(found[:DIGEST] for found in self._seen)
+
+    def _message(
+        self,
+        topic: str | None,
+        key: str | None,
+        id: str | None,
+        kind: str | None,
+        headers: Any,
+        payload: Any,
+        target: str | None,
+    ) -> tuple[str, NewRow]:
+        topic = self._topic(topic)
+        target = self._options.target if target is None else target
+        if target:
+            names.check_name("target", target, names.GROUP_MAX)
+        if key is not None:
+            names.check_name("key", key, names.KEY_MAX)
+        if payload is None:
+            raise ValueError("payload is null")
+        content = self._encoded(payload, kind or "", headers)
+        if id is None:
+            if self._options.write_id is not None and not self._options.stable:
+                _check_stable(key=key, kind=kind, headers=headers, payload=payload)
+                self.signs.add(key=key, kind=kind, headers=headers, payload=payload)
+            id = self._id(topic, key, content, target)
+        else:
+            names.check_name("id", id, names.ID_MAX)
+        partition = names.spread_partition(id, self._options.spread) if key is None else key
+        return topic, NewRow(partition, id, content, target)
+
+    def _topic(self, topic: str | None) -> str:
+        topic = topic if topic is not None else self._options.topic
+        if topic is None:
+            raise ValueError("topic is null, and there is no option 'topic'")
+        if topic not in self._topics:
+            names.check_publish_topic(topic, self._options.suffixes.all)
+            self._topics.add(topic)
+        return topic
+
+    def _encoded(self, payload: Any, kind: str, headers: Any) -> Encoded:
+        if isinstance(headers, str):
+            headers = json.loads(headers)
+        elif headers is not None:
+            headers = dict(headers)
+        if isinstance(headers, dict):
+            headers = visible(headers)  # A copy of a request is not a request.
+        what = JsonText(payload) if isinstance(payload, str) else bytes(payload)
+        return encode(what, kind, headers, self._options.max_payload_bytes)
+
+    def _id(self, topic: str, key: str | None, content: Encoded, target: str) -> str:
+        digest = blake2b(self._seed, digest_size=16)
+        for part in (
+            topic,
+            "" if key is None else f"k{key}",
+            *([f"g{target}"] if target else []),
+            content.metadata,
+        ):
+            digest.update(part.encode())
+            digest.update(b"\0")
+        digest.update(content.body)
+        found = digest.digest()
+        self._seen[found] += 1
+        before = self._seen[found] - 1
+        return f"spark-{found.hex()}-{before}" if before else f"spark-{found.hex()}"
+
+
+def _check_stable(**columns: Any) -> None:
+    """Raise ``ValueError`` for content from which no id should be made."""
+    for name, value in columns.items():
+        if (number := unstable_in(value)) is not None:
+            raise ValueError(
+                f"column {name!r} has the number {number}, the id is made of the content, and the last digits of such a"
+                " number may differ when the write is run again (floats that are added in another order, rand()): the"
+                " row would be stored twice. Give rows ids of their own (a column 'id'), round the number (CAST(... AS"
+                " DECIMAL(18, 2))), or set 'stableContent' to true if the digits are always the same"
+            )

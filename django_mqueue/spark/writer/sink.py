@@ -1,0 +1,173 @@
+"""Write to topics. Each task stores its rows through the publishers' gate, a few hundred in each transaction.
+
+A write is not one transaction over all tasks. Rows that a failed write has stored stay. When the write runs again, it
+does not store them a second time, as long as the log holds them (see ``rows`` about ids). A task stores its rows in
+their order. So rows of one key keep their order if they are in one task; ``keep_order`` puts them into one task.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import BinaryType, MapType, StringType, StructType
+
+from ..errors import OptionError, RowError
+from .outbox import Outbox
+from .rows import COLUMNS, DIGEST, Rows, Task
+from .write_options import ADAPTIVE_STREAMS, WriteOptions
+
+BATCH_ID, QUERY_ID = "streaming.sql.batchId", "sql.streaming.queryId"
+"""Local properties that Spark sets for a task. A writer reads its query and batch from them (4.2, 4.3)."""
+
+ADAPTIVE = ("spark.sql.adaptive.enabled", ADAPTIVE_STREAMS)
+"""Local properties that are settings. For the batches of a stream with state, Spark turns the first one off."""
+
+_TEXT = StringType()
+_TYPES: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(COLUMNS, (_TEXT,)),
+    "payload": (_TEXT, BinaryType()),
+    "headers": (_TEXT, MapType(_TEXT, _TEXT)),
+}
+
+
+@dataclass
+class Stored(WriterCommitMessage):
+    """The result of a task. ``rows``: the number of its rows. ``new``: the number that were not stored before.
+
+    ``digests``: from ``Rows``, for a write with a name. ``signs``: from ``Signs``.
+    """
+
+    rows: int
+    new: int
+    digests: bytes = b""
+    signs: frozenset[tuple[str, str]] | None = None
+
+
+def check_columns(schema: StructType, options: WriteOptions) -> None:
+    """Raise ``OptionError`` if a column cannot belong to a message, or if a needed column is missing."""
+    for field in schema.fields:
+        if field.name not in _TYPES:
+            raise OptionError(
+                f"column {field.name!r} is none of a message; select some of {', '.join(COLUMNS)} (payload is needed:"
+                " to_json(struct(…)) makes one of columns)"
+            )
+        if not any(type(field.dataType) is type(kind) for kind in _TYPES[field.name]):
+            wanted = " or ".join(kind.simpleString() for kind in _TYPES[field.name])
+            raise OptionError(
+                f"column {field.name!r} is {field.dataType.simpleString()}, but must be {wanted}"
+            )
+    if "payload" not in schema.fieldNames():
+        raise OptionError(
+            "there is no column 'payload': JSON text, or bytes (to_json(struct(…)) makes the text)"
+        )
+    if options.topic is None and "topic" not in schema.fieldNames():
+        raise OptionError("no topic: give the option 'topic', or a column of that name")
+
+
+def stored(batches: Iterator[pa.RecordBatch], task: Task, options: WriteOptions) -> Stored:
+    """Store the rows of a task. Both kinds of writer use this."""
+    rows, outbox = Rows(task, options), Outbox(options)
+    try:
+        for batch in batches:
+            columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
+            for topic, row in rows.messages(columns, batch.num_rows):
+                outbox.put(topic, row)
+        outbox.flush()
+    finally:
+        outbox.close()
+    digests = rows.digests() if task.partition is None else b""
+    return Stored(outbox.rows, outbox.new, digests, rows.signs.found)
+
+
+def check_apart(digests: Iterable[bytes]) -> None:
+    """Raise ``RowError`` if several tasks had equal rows: these have the same id.
+
+    ``digests``: one for each task.
+    """
+    joined = b"".join(digests)
+    array = pa.Array.from_buffers(pa.uint64(), len(joined) // DIGEST, [None, pa.py_buffer(joined)])
+    if pc.count_distinct(array).as_py() < len(array):
+        raise RowError(
+            "this write has a 'writeId', and several tasks have equal rows without an id: these cannot be told from"
+            " rows that come again, and not all are stored. Let equal rows be in one task"
+            " (frame.repartition('payload'), or by other columns that tell them) and write again with the same writeId:"
+            " what is missing is stored then, and nothing twice"
+        )
+
+
+def warn_of_signs(name: str | None, messages: Iterable[WriterCommitMessage | None]) -> None:
+    """Warn if all rows without an id have content that is probably different when the write runs again."""
+    signs = [each.signs for each in messages if isinstance(each, Stored) and each.signs is not None]
+    found = sorted(signs[0].intersection(*signs)) if signs else []
+    if found:
+        listed = " and ".join(f"{sign} in column {column!r}" for column, sign in found)
+        warnings.warn(
+            f"write {name!r}: its rows without an id have {listed}. Ids of such rows are made of their content: if"
+            " uuid(), current_timestamp() or the like made it, a write that is run again stores the rows a second time."
+            " Give rows ids of their own (a column 'id'), or set 'stableContent' to true if the content is always the"
+            " same",
+            stacklevel=2,
+        )
+
+
+class Writer(DataSourceArrowWriter):
+    """Writes a batch."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+        self._unnamed = uuid.uuid4().hex
+        """The identity of a write without a name. The driver makes it once for each write."""
+
+        self._began = time.time()
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Stored:
+        name = self._options.write_id
+        partition = _context().partitionId() if name is None else None
+        task = Task(f"write {name or self._unnamed}", partition, began=self._began)
+        return stored(iterator, task, self._options)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Check the rows of all tasks. Spark calls this in the driver when all tasks have ended."""
+        warn_of_signs(self._options.write_id, messages)
+        check_apart(message.digests for message in messages if isinstance(message, Stored))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Warn about unstable ids.
+
+        Spark calls this in the driver when a task has failed, and the write may run again.
+        """
+        warn_of_signs(self._options.write_id, messages)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Writes the batches of a stream. The properties of a task identify the batch."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Stored:
+        context = _context()
+        query, batch = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
+        if query is None or batch is None:
+            raise OptionError(
+                f"this Spark tells its tasks neither {QUERY_ID} nor {BATCH_ID}, and rows without ids could be stored"
+                " twice: write with foreachBatch, give an id column, and the option 'writeId'"
+            )
+        adaptive = all(context.getLocalProperty(name) != "false" for name in ADAPTIVE)
+        task = Task(f"query {query} batch {batch}", context.partitionId(), adaptive)
+        return stored(iterator, task, self._options)
+
+
+def _context() -> TaskContext:
+    found = TaskContext.get()
+    assert found is not None
+    return found

@@ -1,0 +1,168 @@
+"""A group's position and lease in each partition, and its deliveries in flight.
+
+The functions are public in ``django_mqueue.inspect``.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+from ... import conf
+from ...exceptions import NotRegistered
+from ...policy import names
+from ...policy.durations import moment
+from ...policy.names import check_partition, key_of
+from ...service.registration import check_group, topic_limit
+from ...service.subscription import check_count
+from ...store import leases, offsets
+from ...store.connection import session
+from ...store.queries import message_pages, partition_progress, samples
+from ..results import AT_LEAST, Figure
+from .group_states import EXPIRED, FREE, HELD, OpenDeliveries, OpenDelivery, PartitionPlace, PartitionPlaces
+from .open_messages import in_hand
+
+PAGE_MAX = 200
+COUNTED = 25_000
+"""The maximum number of rows that a page reads to count the lags of its partitions."""
+
+DELIVERIES_MAX = 1_000
+
+
+def partitions(
+    topic: str,
+    group: str,
+    *,
+    subscriber: str | None = None,
+    partition: str | None = None,
+    after: str = "",
+    limit: int = 50,
+    using: str | None = None,
+) -> PartitionPlaces:
+    """Return the next ``limit`` partitions (up to 200) after the name ``after``, and the group's position in each.
+
+    A partition is listed if the log holds it, or if the group has a position or a lease row for it. ``subscriber``:
+    only the partitions that this subscriber holds. ``partition``: only this partition. Lags are counted up to a limit:
+    25,000 rows for the whole page. A lag that reaches its limit is ``"at_least"`` the count.
+
+    Raises ``NotRegistered``, ``TypeError`` or ``ValueError``.
+    """
+    _checked(topic, group, subscriber)
+    if partition is not None:
+        check_partition(partition)
+    if not isinstance(after, str):
+        raise TypeError(f"after must be a str, not {type(after).__name__}")
+    check_count("limit", limit, PAGE_MAX)
+    alias = conf.database(using)
+    with session.explained(alias):
+        registration = offsets.registration(alias, group, topic)
+        if registration is None:
+            raise NotRegistered(topic, group)
+        if partition is not None:
+            found = [partition]
+        elif subscriber is not None:
+            held = leases.whose(alias, group, topic, None, subscriber, None)
+            found = [one.partition for one in held if one.partition > after][: limit + 1]
+        else:
+            found = _names(alias, topic, group, after, limit + 1)
+        rows = _places(alias, topic, group, registration.start, found[:limit])
+    return PartitionPlaces(tuple(rows), found[limit - 1] if len(found) > limit else None)
+
+
+def _names(alias: str, topic: str, group: str, after: str, limit: int) -> list[str]:
+    """Return the next names of the three sources together. The servers and Python sort names in the same order."""
+    known = set(message_pages.partitions(alias, topic, after, limit))
+    known |= {row["partition"] for row in partition_progress.positions(alias, group, topic, after, limit)}
+    known |= set(message_pages.leased(alias, group, topic, after, limit))
+    return sorted(known)[:limit]
+
+
+def _places(alias: str, topic: str, group: str, start: int, found: list[str]) -> list[PartitionPlace]:
+    if not found:
+        return []
+    stands = {row["partition"]: row for row in partition_progress.positions_of(alias, group, topic, found)}
+    leased = {row["partition"]: row for row in partition_progress.leases_of(alias, group, topic, found)}
+    acked = {name: max(int(stands[name]["acked"]) if name in stands else 0, start) for name in found}
+    cap = COUNTED // max(len(found), 25)
+    counted = partition_progress.behind(alias, group, topic, list(acked.items()), cap)
+    flying = partition_progress.in_flight(alias, group, topic, found)
+    now, lease_ms = samples.now_ms(alias), conf.lease_ms(topic)
+    rows = []
+    for name in found:
+        looked, count = counted.get(name, (0, 0))
+        stand, lease = stands.get(name), leased.get(name)
+        rows.append(
+            PartitionPlace(
+                topic, group, name, key_of(name),
+                Figure(count, AT_LEAST, 0, count) if looked == cap else Figure(count, least=count),
+                acked[name],
+                max(int(stand["scanned"]) if stand else 0, acked[name]),
+                moment(int(stand["moved_at"])) if stand else None,
+                **_lease(lease, now, lease_ms),
+                in_flight=flying.get(name, 0),
+            )
+        )  # fmt: skip
+    return rows
+
+
+def _lease(lease: dict[str, Any] | None, now: int, lease_ms: int) -> dict[str, Any]:
+    if lease is None:
+        nobody = dict.fromkeys(("lease", "leased_at", "renewed_at", "age"))
+        return {**nobody, "owner": "", "holder": ""}
+    renewed = int(lease["renewed_at"])
+    state = FREE if not lease["holder"] else HELD if renewed > now - lease_ms else EXPIRED
+    return {
+        "lease": state, "owner": lease["owner"], "holder": lease["holder"], "renewed_at": moment(renewed),
+        "leased_at": moment(int(lease["leased_at"])), "age": timedelta(milliseconds=max(now - renewed, 0)),
+    }  # fmt: skip
+
+
+def deliveries(
+    topic: str, group: str, *, subscriber: str | None = None, limit: int = 100, using: str | None = None
+) -> OpenDeliveries:
+    """Return the messages in flight of a group, or of one subscriber, the longest in flight first.
+
+    ``limit``: at most 1,000. If more than 1,000 messages are in flight, about 1,000 of them are read, and older ones
+    may be missing. Raises ``TypeError`` or ``ValueError``.
+    """
+    _checked(topic, group, subscriber)
+    check_count("limit", limit, DELIVERIES_MAX)
+    alias = conf.database(using)
+    with session.explained(alias):
+        rows = in_hand(alias, topic, group, subscriber, DELIVERIES_MAX + 1)
+        rows.sort(key=lambda row: (row["delivered_at"], row["offset"]))
+        shown = rows[:limit]
+        messages = message_pages.rows(alias, [int(row["offset"]) for row in shown]) if shown else {}
+    return OpenDeliveries(
+        tuple(_delivery(topic, group, row, messages.get(int(row["offset"]))) for row in shown),
+        len(rows) > limit,
+    )
+
+
+def _delivery(topic: str, group: str, row: dict[str, Any], message: dict[str, Any] | None) -> OpenDelivery:
+    now, at = int(row["now"]), int(row["delivered_at"])
+    mine = row["holder"] and row["owner"] == row["delivered_to"] and int(row["leased_at"]) <= at
+    return OpenDelivery(
+        int(row["offset"]), topic, group, row["partition"], key_of(row["partition"]),
+        (message["original_id"] or message["id"]) if message else None,
+        _kind(message["metadata"]) if message else None,
+        int(row["retry_count"]) + 1, row["delivered_to"], moment(at), timedelta(milliseconds=max(now - at, 0)),
+        moment(int(row["invisible_until"])), int(row["invisible_until"]) <= now, bool(row["handed"]),
+        bool(row["alone"]), row["holder"], not mine,
+    )  # fmt: skip
+
+
+def _kind(metadata: Any) -> str:
+    try:
+        found = json.loads(metadata)["kind"]
+    except (KeyError, TypeError, ValueError):
+        return ""
+    return found if isinstance(found, str) else ""
+
+
+def _checked(topic: str, group: str, subscriber: str | None) -> None:
+    names.check_topic(topic, topic_limit())
+    check_group(group)
+    if subscriber is not None:
+        names.check_name("subscriber", subscriber, names.SUBSCRIBER_MAX)

@@ -1,0 +1,78 @@
+"""Bounded statistics of the groups of a topic."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ... import conf
+from ...browse.message_search import CHUNK, Look
+from ...policy.durations import moment
+from ...policy.message_query import DEAD, IN_FLIGHT, PENDING, SCHEDULED, WAITING, Counts, Standing, Wanted
+from ...store import garbage, heartbeats, log, offsets
+from ...store.connection import session
+from .oldest_age import oldest_open
+
+
+def counts(using: str, wanted: Wanted, cap: int, scan_limit: int) -> Counts:
+    """Count the wanted messages by status, up to ``cap`` for each status.
+
+    ``scan_limit``: about how many messages and partitions are read for each status. Raises ``NotRegistered``.
+    """
+    found: dict[str, int] = {}
+    more: set[str] = set()
+    with session.explained(using):
+        for status in (PENDING, IN_FLIGHT, WAITING, SCHEDULED, DEAD):
+            found[status], over = _count(using, replace(wanted, status=status), cap, scan_limit)
+            if over:
+                more.add(status)
+    return Counts(**found, more=frozenset(more))
+
+
+def _count(using: str, wanted: Wanted, cap: int, scan_limit: int) -> tuple[int, bool]:
+    """Return the number of wanted messages, and whether there may be more."""
+    look, count, scanned = Look(using, wanted, newest_first=False), 0, 0
+    for step in look.source.walk(None, min(CHUNK, cap + 1, scan_limit)):
+        count += sum(1 for _ in look.read(step, payloads=False, endless=True))
+        scanned += len(step.found) + step.looked
+        if count > cap or scanned >= scan_limit:
+            return min(count, cap), True
+        if look.past_its_time:
+            break
+    return count, False
+
+
+def paused(using: str, topic: str, group: str) -> bool | None:
+    """Return whether a group is paused; None if it is not registered."""
+    registration = offsets.registration(using, group, topic)
+    return None if registration is None else registration.paused
+
+
+def reads_log(using: str, topic: str, group: str) -> bool:
+    """Return whether a group reads the log itself. Such a group gets no deliveries and cannot be paused."""
+    registration = offsets.registration(using, group, topic)
+    return registration is not None and registration.reads_log
+
+
+def pauses(using: str, topic: str) -> dict[str, bool]:
+    """Return for each group of a topic whether it is paused. Groups that read the log themselves are left out."""
+    return offsets.pauses(using, topic)
+
+
+def standings(using: str, topic: str, partitions: int) -> list[Standing]:
+    """Return the state of all registered groups by name. Read at most ``partitions`` partitions for each group."""
+    with session.explained(using):
+        groups = session.single(using, lambda cursor: set(garbage.starts(cursor, topic)))
+        return [one for group in sorted(groups) if (one := _standing(using, topic, group, partitions))]
+
+
+def _standing(using: str, topic: str, group: str, partitions: int) -> Standing | None:
+    registration = offsets.registration(using, group, topic)
+    if registration is None:
+        return None
+    alive = heartbeats.members(using, group, topic, conf.lease_ms(topic))
+    oldest, is_partial = oldest_open(using, topic, group, registration.start, partitions)
+    row = log.published_at(using, topic, oldest - 1, 1) if oldest is not None else []
+    return Standing(
+        group, registration.start, registration.paused, tuple(alive), oldest,
+        moment(row[0][1]) if row and row[0][0] == oldest else None, is_partial,
+    )  # fmt: skip

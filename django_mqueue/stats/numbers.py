@@ -1,0 +1,248 @@
+"""Statistics of topics and groups. All functions are public in ``django_mqueue.inspect``.
+
+Several functions share these arguments:
+
+* ``exact``: the number of messages up to which they are counted one by one, at most 10,000. None: a number that suits
+  the number of topics or groups in the call.
+* ``max_age``: how old the answer may be, in seconds. Above 0, answers stay in Django's cache for that time.
+* ``using``: the database alias. None: ``MQUEUE["DATABASE"]``.
+
+Invalid arguments raise ``TypeError`` or ``ValueError`` before the first query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import TypeVar
+
+from .. import conf
+from ..policy import durations, names
+from ..service.registration import check_group, topic_limit
+from ..service.subscription import check_count
+from . import rates as lately
+from . import retention_blockers, topic_list
+from . import topic_figures as of_topics
+from .caching import remembered
+from .groups import group_figures as of_groups
+from .groups import group_lag, members
+from .results import GroupFigures, Hold, Lag, Latency, Rates, SubscriberFigures, TopicFigures, Topics
+
+TOPICS_MAX = 1_000
+PAIRS_MAX = 200
+PARTITIONS_MAX = 1_000
+POINTS_MAX = 500
+EXACT_MAX = 10_000
+MAX_AGE_MAX = 3_600
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+
+Answer = TypeVar("Answer")
+
+
+def topics(
+    *,
+    after: str = "",
+    limit: int = 100,
+    containing: str = "",
+    max_age: float = 0,
+    using: str | None = None,
+) -> Topics:
+    """Return the next ``limit`` topics (up to 1,000) after the name ``after`` whose names contain ``containing``.
+
+    A topic is listed if it holds a message, a scheduled message or a dead letter, or if it has a registered group.
+    Topics of scheduled messages, replies and dead letters are not listed, except dead-letter topics that a group
+    consumes.
+    """
+    for argument, text in (("after", after), ("containing", containing)):
+        if not isinstance(text, str):
+            raise TypeError(f"{argument} must be a str, not {text!r}")
+    check_count("limit", limit, TOPICS_MAX)
+    return _asked(
+        using,
+        ("topics", after, limit, containing),
+        max_age,
+        lambda alias: topic_list.topics(alias, after, limit, containing),
+    )
+
+
+def group_figures(
+    pairs: Iterable[tuple[str, str]],
+    *,
+    exact: int | None = None,
+    max_age: float = 0,
+    using: str | None = None,
+) -> dict[tuple[str, str], GroupFigures]:
+    """Return the figures of up to 200 pairs of topic and group, by pair.
+
+    They are the messages by status, the oldest open message, and the group's workers.
+    """
+    wanted = _pairs(pairs)
+    found = _asked(
+        using,
+        ("groups", exact, *wanted),
+        max_age,
+        lambda alias: of_groups.group_figures(alias, wanted, exact),
+        exact,
+    )
+    return {pair: found[pair] for pair in wanted}
+
+
+def topic_figures(
+    topics: Iterable[str], *, exact: int | None = None, max_age: float = 0, using: str | None = None
+) -> dict[str, TopicFigures]:
+    """Return the figures of up to 200 topics, by name: the messages that each holds, for whatever group."""
+    if isinstance(topics, str):
+        raise TypeError(f"topics must be some topics, not the str {topics!r}")
+    wanted = tuple(dict.fromkeys(_topic(topic) for topic in topics))
+    _check_number("topics", len(wanted))
+    return _asked(
+        using,
+        ("topic figures", exact, *wanted),
+        max_age,
+        lambda alias: of_topics.topic_figures(alias, wanted, exact),
+        exact,
+    )
+
+
+def rates(
+    pairs: Iterable[tuple[str, str | None]],
+    *,
+    span: timedelta | float = HOUR,
+    points: int = 60,
+    exact: int | None = None,
+    max_age: float = 0,
+    using: str | None = None,
+) -> dict[tuple[str, str | None], Rates]:
+    """Return the messages published, finished and given up in each of ``points`` steps of the last ``span``, by pair.
+
+    ``pairs``: up to 200 pairs of topic and group. If the group is None, the series count all published messages and
+    the dead letters of all groups. ``span``: a timedelta or seconds, at most 31 days. ``points``: up to 500. A step
+    is at least one second.
+    """
+    wanted = _pairs_or_topics(pairs)
+    ms, points = _span(span, points)
+    return _asked(
+        using,
+        ("rates", exact, ms, points, *wanted),
+        max_age,
+        lambda alias: lately.rates(alias, wanted, ms, points, exact),
+        exact,
+    )
+
+
+def latency(
+    topic: str,
+    group: str,
+    *,
+    span: timedelta | float = HOUR,
+    points: int = 12,
+    exact: int | None = None,
+    max_age: float = 0,
+    using: str | None = None,
+) -> Latency:
+    """Return the latency of the messages that a group finished in each of ``points`` steps of the last ``span``.
+
+    ``span``: a timedelta or seconds, at most 31 days. ``points``: up to 500. A step is at least one second.
+    """
+    (pair,) = _pairs([(topic, group)])
+    ms, points = _span(span, points)
+    return _asked(
+        using,
+        ("latency", exact, ms, points, *pair),
+        max_age,
+        lambda alias: lately.latency(alias, *pair, ms, points, exact),
+        exact,
+    )
+
+
+def lag(
+    topic: str,
+    group: str,
+    *,
+    limit: int = 25,
+    exact: int | None = None,
+    max_age: float = 0,
+    using: str | None = None,
+) -> Lag:
+    """Return the lag of a group: the total, and the ``limit`` partitions (up to 1,000) with the most messages."""
+    (pair,) = _pairs([(topic, group)])
+    check_count("limit", limit, PARTITIONS_MAX)
+    return _asked(
+        using,
+        ("lag", exact, limit, *pair),
+        max_age,
+        lambda alias: group_lag.lag(alias, *pair, limit, exact),
+        exact,
+    )
+
+
+def holds(topic: str, *, max_age: float = 0, using: str | None = None) -> list[Hold]:
+    """Return the retention blockers of a topic, the oldest message first; none if the topic is empty."""
+    wanted = _topic(topic)
+    return _asked(using, ("held", wanted), max_age, lambda alias: retention_blockers.holds(alias, wanted))
+
+
+def subscribers(
+    topic: str, group: str, *, max_age: float = 0, using: str | None = None
+) -> list[SubscriberFigures]:
+    """Return the members of a group by name, including members that left or became silent within a day."""
+    (pair,) = _pairs([(topic, group)])
+    return _asked(using, ("members", *pair), max_age, lambda alias: members.subscribers(alias, *pair))
+
+
+def _asked(
+    using: str | None,
+    question: tuple[object, ...],
+    max_age: float,
+    ask: Callable[[str], Answer],
+    exact: int | None = None,
+) -> Answer:
+    if exact is not None:
+        check_count("exact", exact, EXACT_MAX)
+    if isinstance(max_age, bool) or not isinstance(max_age, (int, float)):
+        raise TypeError(f"max_age must be a number of seconds, not {max_age!r}")
+    if not 0 <= max_age <= MAX_AGE_MAX:
+        raise ValueError(f"max_age must be 0 to {MAX_AGE_MAX} seconds, not {max_age!r}")
+    alias = conf.database(using)
+    return remembered(alias, question, max_age, lambda: ask(alias))
+
+
+def _topic(topic: object) -> str:
+    return names.check_topic(topic, topic_limit())
+
+
+def _pairs(pairs: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    wanted = []
+    for topic, group in _pairs_or_topics(pairs):
+        if group is None:
+            raise TypeError("group must be a str: each group has figures of its own")
+        wanted.append((topic, group))
+    return tuple(wanted)
+
+
+def _pairs_or_topics(pairs: Iterable[tuple[str, str | None]]) -> tuple[tuple[str, str | None], ...]:
+    wanted: dict[tuple[str, str | None], None] = {}
+    for pair in pairs:
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise TypeError(f"pairs must be tuples of topic and group, not {pair!r}")
+        topic, group = pair
+        wanted[_topic(topic), None if group is None else check_group(group)] = None
+    _check_number("pairs", len(wanted))
+    return tuple(wanted)
+
+
+def _check_number(argument: str, number: int) -> None:
+    if number > PAIRS_MAX:
+        raise ValueError(f"{argument} may be {PAIRS_MAX} at most, not {number}: ask for some at a time")
+
+
+def _span(span: timedelta | float, points: int) -> tuple[int, int]:
+    ms = durations.to_ms("span", span, least=1)
+    if ms > 31 * 86_400_000:
+        raise ValueError(f"span must be at most 31 days, not {span!r}")
+    check_count("points", points, POINTS_MAX)
+    if ms // points < 1_000:
+        raise ValueError(
+            f"points must be so few that each is a second or more, not {points} of {ms / 1000:g} s"
+        )
+    return ms, points

@@ -1,0 +1,88 @@
+"""The catalogue of topics.
+
+A derived topic belongs to another topic. It holds that topic's scheduled messages, replies or dead letters.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+
+from .. import conf
+from ..policy.names import REPLIES_SUFFIX, SCHEDULED_SUFFIX
+from ..protocol.fetching import batches
+from ..store.connection import session
+from ..store.queries import topic_index
+from .results import KnownTopic, Topics
+
+AT_ONCE = 2_000
+"""The maximum number of names in the result of one statement."""
+
+
+def topics(using: str, after: str, limit: int, containing: str) -> Topics:
+    """Return the next ``limit`` topics after the name ``after`` whose names contain ``containing``.
+
+    All names are read, because a derived topic can sort far from its topic. A loose index scan reads them in
+    milliseconds.
+    """
+    with session.explained(using):
+        found = known_topics(using)
+    names = sorted(name for name in found if containing in name)
+    start = bisect_right(names, after)
+    page = names[start : start + limit]
+    more = start + limit < len(names)
+    return Topics(tuple(found[name] for name in page), page[-1] if more else None)
+
+
+def known_topics(using: str) -> dict[str, KnownTopic]:
+    """Return all topics by name, with their registered groups. Derived topics are not in the answer."""
+    stored, noted = stored_names(using), noted_names(using)
+    groups: dict[str, list[str]] = {}
+    for some in batches(noted):
+        for topic, group in topic_index.registered(using, some):
+            groups.setdefault(topic, []).append(group)
+    names = {base_of(name) for name in stored} | set(groups)
+    return {name: KnownTopic(name, tuple(sorted(groups.get(name, ()))), letters_of(name)) for name in names}
+
+
+def stored_names(using: str) -> list[str]:
+    """Return the names of all topics with a row in the log, including derived topics."""
+    return list(_all(lambda after: topic_index.in_log(using, after, AT_ONCE)))
+
+
+def noted_names(using: str) -> list[str]:
+    """Return the names of all topics in ``queue_offsets``: with a group's position, a registration or their own row."""
+    return list(_all(lambda after: topic_index.in_offsets(using, after, AT_ONCE)))
+
+
+def _all(read: Callable[[str], list[str]]) -> Iterator[str]:
+    after = ""
+    while names := read(after):
+        yield from names
+        if len(names) < AT_ONCE:
+            return
+        after = names[-1]
+
+
+def base_of(name: str) -> str:
+    """Return the topic that a derived topic belongs to, or ``name`` if the topic is not derived."""
+    for suffix in (SCHEDULED_SUFFIX, REPLIES_SUFFIX):
+        if name.endswith(suffix) and name != suffix:
+            return name.removesuffix(suffix)
+    return letters_of(name) or name
+
+
+def letters_of(name: str) -> str | None:
+    """Return the topic whose dead letters this topic holds; None if it is not a dead-letter topic."""
+    for suffix in conf.dead_letter_suffixes():
+        base = name.removesuffix(suffix)
+        if base and base != name and conf.dead_letter_topic(base) == name:
+            return base
+    return None
+
+
+def topic(using: str, name: str) -> KnownTopic:
+    """Return one topic with its registered groups, even if it holds no message."""
+    with session.explained(using):
+        groups = sorted(group for _, group in topic_index.registered(using, [name]))
+    return KnownTopic(name, tuple(groups), letters_of(name))

@@ -1,0 +1,310 @@
+"""Transactions of the queue: at READ COMMITTED, short, and retried if the server asks for it."""
+
+from __future__ import annotations
+
+import random
+import threading
+import weakref
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+from django.core.exceptions import ImproperlyConfigured
+from django.db import DatabaseError, Error, InterfaceError, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.utils import CursorWrapper
+
+from ...exceptions import NotMigrated
+from .dialect import CHARSET, LOCK_WAIT_TIMEOUT, LOST, NO_GATE, NO_TABLE, NOT_REPLICATED, REFUSED, RETRIABLE
+from .snapshots import latest_rows
+
+Result = TypeVar("Result")
+Work = Callable[[CursorWrapper], Result]
+Row = tuple[Any, ...]
+
+ATTEMPTS = 10
+_pause = threading.Event()
+"""Never set, so waiting for it is a sleep."""
+
+
+def error_code(error: BaseException) -> int:
+    """Return the error number of the server or the client library; 0 if there is none."""
+    code = error.args[0] if error.args else 0
+    return code if isinstance(code, int) else 0
+
+
+def is_lost(error: BaseException) -> bool:
+    """Return whether the connection is lost. Then it is unknown whether a COMMIT in progress took effect."""
+    return isinstance(error, InterfaceError) or (
+        isinstance(error, DatabaseError) and error_code(error) in LOST
+    )
+
+
+def is_in_doubt(error: BaseException) -> bool:
+    """Return whether a COMMIT in progress may have taken effect, on this server or on the one replacing it."""
+    return is_lost(error) or (isinstance(error, DatabaseError) and error_code(error) in NOT_REPLICATED)
+
+
+def is_retriable(error: BaseException) -> bool:
+    return isinstance(error, DatabaseError) and error_code(error) in RETRIABLE
+
+
+def passes(error: BaseException) -> bool:
+    """Return whether a worker may wait and try again, because the error may be temporary."""
+    refused = isinstance(error, DatabaseError) and error_code(error) in REFUSED
+    return refused or is_lost(error) or is_retriable(error)
+
+
+def in_transaction(using: str) -> bool:
+    """Return whether the caller has a transaction open, by ``atomic`` or by autocommit turned off."""
+    connection = connections[using]
+    if connection.connection is None:
+        # Not connected, and perhaps there is no server: the settings determine the answer.
+        return connection.in_atomic_block or not connection.settings_dict["AUTOCOMMIT"]
+    return connection.in_atomic_block or not connection.get_autocommit()
+
+
+def waits_briefly(using: str) -> bool:
+    """Return whether this thread's connection is that of a worker's loop (see ``silence``). It does not retry lock
+    waits.
+    """
+    return getattr(connections[using], "mqueue_waits_briefly", False)
+
+
+def is_lock_wait(error: BaseException) -> bool:
+    """Return whether a statement failed because it waited too long for a lock."""
+    return isinstance(error, DatabaseError) and error_code(error) == LOCK_WAIT_TIMEOUT
+
+
+def calls_hooks(using: str) -> bool:
+    """Return whether Django calls ``on_commit`` hooks when the caller's transaction is committed, and only then.
+
+    It does so for an ``atomic`` block. If the transaction began by turning autocommit off, it may call them late or
+    never.
+    """
+    connection = connections[using]
+    return connection.in_atomic_block and connection.commit_on_exit
+
+
+def run(
+    using: str, work: Work[Result], *, level: str = "READ COMMITTED", again_after: Collection[int] = RETRIABLE
+) -> Result:
+    """Run ``work(cursor)`` in a transaction, and return its result. Retry it after a deadlock or a lock wait timeout.
+
+    In a caller's transaction, the work joins this transaction and is not retried: the server has rolled back more than
+    the work. ``level``: the isolation level. ``again_after``: the error numbers to retry after. Raises the server's
+    last error.
+    """
+    connection = connections[using]
+    if waits_briefly(using):
+        again_after = set(again_after) - {LOCK_WAIT_TIMEOUT}
+    if in_transaction(using):
+        with (
+            transaction.atomic(using=using, savepoint=False), latest_rows(connection), _cursor(connection) as cursor,
+        ):  # fmt: skip
+            return work(cursor)
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            if getattr(connection, "isolation_level", None) != level.lower():
+                with connection.cursor() as cursor:
+                    cursor.execute(f"SET TRANSACTION ISOLATION LEVEL {level}")
+            with transaction.atomic(using=using), _cursor(connection) as cursor:
+                return work(cursor)
+        except Error as error:
+            _note_lost(using, error)
+            _close_half_ended(connection)
+            if not isinstance(error, DatabaseError) or error_code(error) not in again_after:
+                raise
+            _again(error, attempt)
+    raise AssertionError("unreachable")
+
+
+@contextmanager
+def ended_whole(using: str) -> Iterator[None]:
+    """Close the connection if a transaction in this block ended only partly; see ``_close_half_ended``.
+
+    A caller's transaction is left as it is.
+    """
+    connection, joined = connections[using], in_transaction(using)
+    try:
+        yield
+    except Error as error:
+        _note_lost(using, error)
+        if not joined:
+            _close_half_ended(connection)
+        raise
+
+
+def _close_half_ended(connection: BaseDatabaseWrapper) -> None:
+    """Close a connection that was lost between a COMMIT and Django's return to autocommit.
+
+    Otherwise it would look like a connection with a caller's transaction.
+    """
+    if connection.connection is not None and not connection.in_atomic_block and not connection.autocommit:
+        connection.close()
+
+
+def execute(using: str, sql: str, params: Sequence[Any] = ()) -> int:
+    """Run one statement, and return the number of matched rows. It commits by itself, or joins the caller's
+    transaction.
+    """
+
+    def work(cursor: CursorWrapper) -> int:
+        cursor.execute(sql, params)
+        return int(cursor.rowcount)
+
+    return single(using, work)
+
+
+def fetch(using: str, sql: str, params: Sequence[Any] = ()) -> list[Row]:
+    """Run one reading statement, and return all its rows. In ``one_look`` a repeated statement is not run again."""
+
+    def work(cursor: CursorWrapper) -> list[Row]:
+        cursor.execute(sql, params)
+        return list(cursor.fetchall())
+
+    seen = _seen.get()
+    if seen is None:
+        return single(using, work, locks=False)
+    question = (using, sql, tuple(params))
+    if question not in seen:
+        seen[question] = single(using, work, locks=False)
+    return list(seen[question])
+
+
+_seen: ContextVar[dict[tuple[Any, ...], list[Row]] | None] = ContextVar("seen", default=None)
+
+
+@contextmanager
+def one_look() -> Iterator[None]:
+    """Let ``fetch`` run each statement once in this block. It is for pages that only read, and whose parts repeat
+    queries.
+
+    The database's time is also read once, so that queries with the time as a parameter are repeated exactly. A nested
+    block belongs to the outer one.
+    """
+    if _seen.get() is not None:
+        yield
+        return
+    token = _seen.set({})
+    try:
+        yield
+    finally:
+        _seen.reset(token)
+
+
+def single(using: str, work: Work[Result], *, latest: bool = False, locks: bool = True) -> Result:
+    """Run ``work(cursor)``, which is one statement. It commits by itself, or joins the caller's transaction.
+
+    After a database error, Django refuses further statements in the caller's transaction, as with ``run``. ``locks``:
+    False if the statement takes no locks; then Django does not refuse them. ``latest``: in a caller's transaction, the
+    statement locks rows that other transactions change.
+    """
+    joined = in_transaction(using)
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            with (
+                latest_rows(connections[using]) if latest and joined else nullcontext(),
+                _cursor(connections[using]) as cursor,
+            ):
+                return work(cursor)
+        except Error as error:
+            _note_lost(using, error)
+            if joined and locks:
+                # After a deadlock the server has rolled back everything. This makes Django refuse the next statement.
+                with transaction.atomic(using=using, savepoint=False):
+                    raise
+            if joined or not isinstance(error, DatabaseError):
+                raise
+            if waits_briefly(using) and is_lock_wait(error):
+                raise
+            _again(error, attempt)
+    raise AssertionError("unreachable")
+
+
+def _cursor(connection: Any) -> CursorWrapper:
+    """Return a cursor. Raise ``ImproperlyConfigured`` if the connection's charset cannot represent every key.
+
+    Each connection is checked once, without a statement: the client library knows the charset.
+    """
+    cursor: CursorWrapper = connection.cursor()
+    raw = connection.connection
+    if getattr(connection, "_mqueue_charset_of", None) is not raw:
+        name = raw.character_set_name() if connection.vendor == "mysql" else CHARSET
+        if name != CHARSET:
+            cursor.close()
+            raise ImproperlyConfigured(
+                f"the connection to database {connection.alias!r} uses the charset {name}, which cannot spell every"
+                f" key: messages of such a key would not be delivered. Set 'charset': '{CHARSET}' in the OPTIONS of"
+                f" DATABASES[{connection.alias!r}]"
+            )
+        connection._mqueue_charset_of = raw
+    return cursor
+
+
+_lost: dict[str, object] = {}
+"""For each database, an object that is replaced after each failure of a connection."""
+
+
+def _note_lost(using: str, error: Error) -> None:
+    """Record a lost connection. A server that refuses statements counts as lost: a failover may have made it a
+    replica.
+    """
+    if passes(error) and not is_retriable(error):
+        _lost[using] = object()
+
+
+def _again(error: DatabaseError, attempt: int) -> None:
+    """Wait for a random, growing time. Raise the error if it is not retriable, or if this was the last attempt."""
+    if not is_retriable(error) or attempt == ATTEMPTS:
+        raise error
+    _pause.wait(min(0.002 * 2**attempt, 0.5) * random.random())
+
+
+@contextmanager
+def explained(using: str) -> Iterator[None]:
+    """Raise ``NotMigrated`` if the database was not migrated, or if its gate rows were deleted."""
+    try:
+        yield
+    except DatabaseError as error:
+        if error_code(error) in NO_GATE or error_code(error) == NO_TABLE:
+            raise NotMigrated(using) from error
+        raise
+
+
+class Watched:
+    """Detects that this thread has a connection that was never noted. It may lead to another server.
+
+    Each thread has a separate connection. Threads that take turns therefore return with connections that were noted.
+    """
+
+    def __init__(self, using: str) -> None:
+        self.using = using
+        self._noted = weakref.WeakSet[Any]()
+        self._lost = _lost.get(using)
+
+    def note(self) -> None:
+        self._lost = _lost.get(self.using)
+        self._noted.add(self._now())
+
+    def is_new(self) -> bool:
+        return self._now() not in self._noted
+
+    def was_lost(self) -> bool:
+        """Return whether a connection has failed since the last call of ``note``. Connections closed on purpose do not
+        count.
+        """
+        return _lost.get(self.using) is not self._lost
+
+    def _now(self) -> Any:
+        connection = connections[self.using]
+        connection.ensure_connection()
+        return connection.connection
+
+
+def discard(using: str) -> None:
+    """Close a connection that failed, so that the next use opens a new one. Does nothing inside ``atomic``."""
+    connection = connections[using]
+    if not connection.in_atomic_block:
+        connection.close()

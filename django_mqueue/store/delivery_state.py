@@ -1,0 +1,206 @@
+"""Delivery state, ``queue_delivery_state``: the progress of a group with each message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.backends.utils import CursorWrapper
+
+from . import failures
+from .connection import session
+from .connection.dialect import NOW_MS, flat, marks, union
+from .connection.session import Row
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim by a subscriber: its new token, and for how many milliseconds the messages stay invisible.
+
+    ``alone``: the messages run in quarantine.
+    """
+
+    group: str
+    topic: str
+    name: str
+    token: int
+    visible_ms: int
+    alone: bool
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """The receipt of one delivery. Each acknowledgement compares it with the delivery state."""
+
+    partition: str
+    offset: int
+    token: int
+
+
+def ordered(tickets: Iterable[Ticket]) -> list[Ticket]:
+    """Return the receipts in the order in which all transactions lock their rows. This avoids deadlocks."""
+    return sorted(tickets, key=lambda ticket: (ticket.partition, ticket.offset))
+
+
+def _brought(what: str, otherwise: str) -> str:
+    """Return an expression for a value of a parked retry (see ``aside``); ``otherwise`` for any other message.
+
+    Only a parked retry has both an original id and a record of its retries.
+    """
+    found = f"COALESCE(JSON_EXTRACT(m.metadata, '$.retry.{what}'), {otherwise})"
+    return f"IF(m.original_id IS NULL, {otherwise}, {found})"
+
+
+def claim_fresh(
+    cursor: CursorWrapper, claim: Claim, fresh: Sequence[tuple[str, int]], handed: Sequence[int]
+) -> None:
+    """Insert the delivery state of messages that have none. Existing state is left unchanged.
+
+    If the database was restored, an offset may belong to a message of another partition, which another worker owns, or
+    of another group. Such a message is skipped. If it is of another of these partitions, the caller must detect this,
+    undo the claim with ``forget_claim``, and read that partition again. ``handed``: offsets that go to a handler now.
+    """
+    names, offsets = sorted({name for name, _ in fresh}), [offset for _, offset in fresh]
+    cursor.execute(
+        "INSERT INTO queue_delivery_state (consumer_group, topic, partition_key, message_offset, acked, in_flight,"
+        " invisible_until, retry_count, failure_count, delivery_token, handed, alone, delivered_to, delivered_at,"
+        f" errors) SELECT %s, m.topic, m.partition_key, m.`offset`, 0, 1, {NOW_MS} + %s,"
+        f" {_brought('count', '0')}, {_brought('failures', '0')}, %s, m.`offset` IN ({marks(handed or [0])}), 0, %s,"
+        f" {NOW_MS}, {_brought('errors', 'NULL')}"
+        f" FROM queue_messages m FORCE INDEX (PRIMARY) WHERE m.`offset` IN ({marks(offsets)}) AND m.topic = %s"
+        f" AND m.partition_key IN ({marks(names)}) AND m.consumer_group IN ('', %s)"
+        " ON DUPLICATE KEY UPDATE delivery_token = queue_delivery_state.delivery_token",
+        [claim.group, claim.visible_ms, claim.token, *(handed or [0]), claim.name, *offsets, claim.topic,
+         *names, claim.group],
+    )  # fmt: skip
+
+
+def claim_again(
+    cursor: CursorWrapper,
+    claim: Claim,
+    due: Sequence[tuple[str, int]],
+    suspects: Sequence[Ticket],
+    handed: Sequence[int],
+) -> None:
+    """Claim messages that are due for a retry, and deliveries that their last holder left in flight (``suspects``).
+
+    The old token identifies a suspect. A redelivery is counted if the last delivery reached a handler. A suspect in
+    quarantine has failed an attempt. ``handed``: offsets that go to a handler now.
+    """
+    one_due = "(partition_key = %s AND message_offset = %s AND in_flight = 0 AND invisible_until <= {now})"
+    one_suspect = "(partition_key = %s AND message_offset = %s AND in_flight = 1 AND delivery_token = %s)"
+    which = " OR ".join([one_due.format(now=NOW_MS)] * len(due) + [one_suspect] * len(suspects))
+    cursor.execute(
+        "UPDATE queue_delivery_state s FORCE INDEX (PRIMARY)"
+        " SET s.errors = IF(s.alone, " + failures.grown() + ", s.errors),"
+        " failure_count = failure_count + alone, retry_count = retry_count + handed, delivery_token = %s,"
+        f" in_flight = 1, handed = message_offset IN ({marks(handed or [0])}), alone = %s,"
+        f" invisible_until = {NOW_MS} + %s, delivered_to = %s, delivered_at = {NOW_MS}"
+        f" WHERE consumer_group = %s AND topic = %s AND ({which}) AND acked = 0",
+        [
+            failures.WORKER_DIED, failures.WORKER_DIED,
+            claim.token, *(handed or [0]), claim.alone, claim.visible_ms, claim.name,
+            claim.group, claim.topic,
+            *flat(due), *flat((s.partition, s.offset, s.token) for s in suspects),
+        ],
+    )  # fmt: skip
+
+
+def lock_unanswered(
+    cursor: CursorWrapper, group: str, topic: str, tickets: Sequence[Ticket]
+) -> tuple[set[Ticket], set[Ticket]]:
+    """Lock deliveries that were left in flight. Return (locked by this transaction, locked by another transaction).
+
+    Their former holder may still acknowledge them, in a transaction that it never ends.
+    """
+    one = "(partition_key = %s AND message_offset = %s AND delivery_token = %s)"
+    found = []
+    for locking in (" FOR UPDATE SKIP LOCKED", ""):
+        cursor.execute(
+            "SELECT partition_key, message_offset, delivery_token FROM queue_delivery_state FORCE INDEX (PRIMARY)"
+            f" WHERE consumer_group = %s AND topic = %s AND ({' OR '.join([one] * len(tickets))})"
+            f" AND acked = 0 AND in_flight = 1{locking}",
+            [group, topic, *flat((t.partition, t.offset, t.token) for t in tickets)],
+        )
+        found.append({Ticket(p, int(o), int(t)) for p, o, t in cursor.fetchall()})
+        if len(found[0]) == len(tickets):
+            return found[0], set()
+    return found[0], found[1] - found[0]
+
+
+CLAIMED_COLUMNS = (
+    "offset", "partition", "id", "payload", "metadata", "published_at", "failed_at", "message_failure_count",
+    "message_last_error", "original_topic", "failed_group", "original_id", "retry_count", "failure_count",
+    "errors", "invisible_until", "now",
+)  # fmt: skip
+
+
+def claimed(cursor: CursorWrapper, group: str, offsets: Sequence[int], token: int) -> list[dict[str, Any]]:
+    """Return the messages of a claim, in offset order, each a mapping by ``CLAIMED_COLUMNS``."""
+    cursor.execute(
+        "SELECT m.`offset`, m.partition_key, m.id, m.payload, m.metadata, m.published_at, m.failed_at,"
+        " m.failure_count, m.last_error, m.original_topic, m.failed_group, m.original_id, s.retry_count,"
+        f" s.failure_count, s.errors, s.invisible_until, {NOW_MS}"
+        " FROM queue_messages m FORCE INDEX (PRIMARY)"
+        " STRAIGHT_JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
+        " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
+        f" WHERE m.`offset` IN ({marks(offsets)}) AND s.delivery_token = %s AND s.in_flight = 1 ORDER BY m.`offset`",
+        [group, *offsets, token],
+    )
+    return [dict(zip(CLAIMED_COLUMNS, row, strict=True)) for row in cursor.fetchall()]
+
+
+def forget_claim(cursor: CursorWrapper, claim: Claim, messages: Sequence[tuple[str, int]]) -> None:
+    """Delete the delivery state that this claim has just inserted, for messages that were deleted meanwhile."""
+    which = " OR ".join(["(partition_key = %s AND message_offset = %s)"] * len(messages))
+    cursor.execute(
+        "DELETE s FROM queue_delivery_state s FORCE INDEX (PRIMARY)"
+        f" WHERE consumer_group = %s AND topic = %s AND ({which}) AND delivery_token = %s",
+        [claim.group, claim.topic, *flat(messages), claim.token],
+    )
+
+
+def unclaim(using: str, group: str, topic: str, token: int, messages: Sequence[tuple[str, int]]) -> None:
+    """Undo a claim whose commit result was unknown. No handler was given its messages."""
+    which = " OR ".join(["(partition_key = %s AND message_offset = %s)"] * len(messages))
+    session.execute(
+        using,
+        "UPDATE queue_delivery_state FORCE INDEX (PRIMARY)"
+        f" SET in_flight = 0, handed = 0, alone = 0, invisible_until = {NOW_MS}"
+        f" WHERE consumer_group = %s AND topic = %s AND ({which}) AND delivery_token = %s AND in_flight = 1",
+        [group, topic, *flat(messages), token],
+    )
+
+
+PENDING_COLUMNS = (
+    "partition_key, message_offset, in_flight, invisible_until, delivery_token, handed, alone, failure_count"
+)
+
+
+def in_flight(using: str, group: str, topic: str, partitions: Sequence[str]) -> list[Row]:
+    """Return all deliveries in flight of the partitions. Their number is limited by what workers claim at once."""
+    return session.fetch(
+        using,
+        f"SELECT {PENDING_COLUMNS} FROM queue_delivery_state FORCE INDEX (queue_delivery_state_due)"
+        f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({marks(partitions)})"
+        " AND acked = 0 AND in_flight = 1",
+        [group, topic, *partitions],
+    )
+
+
+def waiting(
+    using: str, group: str, topic: str, partitions: Sequence[str], limit: int, *, by_offset: bool
+) -> list[Row]:
+    """Return each partition's first ``limit`` messages that wait for a retry, by due time.
+
+    ``by_offset``: by offset instead, for strict order.
+    """
+    order = "message_offset" if by_offset else "invisible_until"
+    branch = (
+        f"SELECT {PENDING_COLUMNS} FROM queue_delivery_state FORCE INDEX (queue_delivery_state_due)"
+        " WHERE consumer_group = %s AND topic = %s AND partition_key = %s AND acked = 0 AND in_flight = 0"
+        f" ORDER BY {order} LIMIT {limit:d}"
+    )
+    params = flat([group, topic, partition] for partition in partitions)
+    return session.fetch(using, union(branch, len(partitions)), params)

@@ -1,0 +1,266 @@
+"""Read messages for browsing, in chunks. No statement reads much more than it returns, however long the tables are.
+
+One statement finds the rows, from an index alone. Another one reads the columns of these few rows by primary key.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..connection import session
+from ..connection.dialect import flat, marks, names_table, numbers_table, union
+from . import skip_scan
+from .skip_scan import NEWEST
+
+Place = tuple[int, str, str]
+"""Offset, partition and target group of a row of the log."""
+
+
+def log_page(
+    using: str,
+    topic: str,
+    partition: str | None,
+    bounds: tuple[int, int],
+    limit: int,
+    *,
+    newest_first: bool,
+) -> list[Place]:
+    """Return the next rows of a topic, or of one of its partitions, strictly between two offsets."""
+    index, where, params = "queue_messages_tail", "topic = %s", [topic]
+    if partition is not None:
+        index, where = "queue_messages_partition", "topic = %s AND partition_key = %s"
+        params = [topic, partition]
+    rows = session.fetch(
+        using,
+        f"SELECT `offset`, partition_key, consumer_group FROM queue_messages FORCE INDEX ({index}) WHERE {where}"
+        f" AND `offset` > %s AND `offset` < %s ORDER BY `offset`{' DESC' if newest_first else ''} LIMIT {limit:d}",
+        [*params, *bounds],
+    )
+    return [(int(offset), name, target) for offset, name, target in rows]
+
+
+@dataclass(frozen=True)
+class News:
+    """A partition with its newest message, and the group's position in it.
+
+    The group has acknowledged all up to ``acked``. All up to ``scanned`` was delivered to it.
+    """
+
+    partition: str
+    newest: int
+    acked: int
+    scanned: int
+
+
+def news(using: str, group: str, topic: str, start: int, names: Sequence[str]) -> list[News]:
+    """Return the partitions of these names that the log holds, with the group's position. ``start``: the group's
+    start.
+    """
+    rows = session.fetch(
+        using,
+        f"SELECT p.partition_key, ({NEWEST}), GREATEST(COALESCE(o.offset_acked, 0), %s),"
+        " GREATEST(COALESCE(o.scan_offset, 0), COALESCE(o.offset_acked, 0), %s)"
+        f" FROM {names_table('p')} LEFT JOIN queue_offsets o FORCE INDEX (queue_offsets_partition)"
+        " ON o.consumer_group = %s AND o.topic = %s AND o.partition_key = p.partition_key",
+        [topic, start, start, json.dumps(names), group, topic],
+    )
+    return [
+        News(name, int(newest), int(acked), int(scanned))
+        for name, newest, acked, scanned in sorted(row for row in rows if row[1] is not None)
+    ]
+
+
+def first_open_below(
+    using: str, group: str, topic: str, above: Sequence[tuple[str, int]], below: int
+) -> int | None:
+    """Return the lowest offset, over all partitions, that the group has not acknowledged; None if there is none.
+
+    It searches each partition above its offset in ``above``, and below ``below``. These ranges are short, so one
+    statement reads hundreds of them.
+    """
+    ranges = " OR ".join(["(m.partition_key = %s AND m.`offset` > %s AND m.`offset` < %s)"] * len(above))
+    rows = session.fetch(
+        using,
+        "SELECT MIN(m.`offset`) FROM queue_messages m FORCE INDEX (queue_messages_partition)"
+        " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
+        " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
+        f" WHERE m.topic = %s AND ({ranges}) AND m.consumer_group IN ('', %s)"
+        " AND (s.acked IS NULL OR s.acked = 0)",
+        [group, topic, *flat([partition, offset, below] for partition, offset in above), group],
+    )
+    return None if rows[0][0] is None else int(rows[0][0])
+
+
+def undelivered(using: str, topic: str, above: Sequence[tuple[str, int]], limit: int) -> list[Place]:
+    """Return the first ``limit`` rows of each partition above its offset."""
+    branch = (
+        "SELECT `offset`, partition_key, consumer_group FROM queue_messages FORCE INDEX (queue_messages_partition)"
+        f" WHERE topic = %s AND partition_key = %s AND `offset` > %s ORDER BY `offset` LIMIT {limit:d}"
+    )
+    rows = session.fetch(using, union(branch, len(above)), flat([topic, *one] for one in above))
+    return [(int(offset), name, target) for offset, name, target in rows]
+
+
+def leased(using: str, group: str, topic: str, after: str, limit: int) -> list[str]:
+    """Return the next ``limit`` partitions with a lease row. Each partition with deliveries in flight or retries has
+    one.
+    """
+    rows = session.fetch(
+        using,
+        "SELECT partition_key FROM queue_partition_leases FORCE INDEX (queue_leases_partition)"
+        " WHERE consumer_group = %s AND topic = %s AND partition_key > %s"
+        f" ORDER BY partition_key LIMIT {limit:d}",
+        [group, topic, after],
+    )
+    return [str(name) for (name,) in rows]
+
+
+def with_open_ones(using: str, group: str, topic: str, first: str, last: str, in_flight: bool) -> list[str]:
+    """Return the leased partitions from ``first`` to ``last`` that have deliveries in flight.
+
+    Without ``in_flight``: the partitions with messages that wait for a retry.
+    """
+    rows = session.fetch(
+        using,
+        "SELECT l.partition_key FROM queue_partition_leases l FORCE INDEX (queue_leases_partition)"
+        " WHERE l.consumer_group = %s AND l.topic = %s AND l.partition_key >= %s AND l.partition_key <= %s AND"
+        " (SELECT s.message_offset FROM queue_delivery_state s FORCE INDEX (queue_delivery_state_due)"
+        " WHERE s.consumer_group = %s AND s.topic = %s AND s.partition_key = l.partition_key AND s.acked = 0"
+        f" AND s.in_flight = {int(in_flight)} LIMIT 1) > 0 ORDER BY l.partition_key",
+        [group, topic, first, last, group, topic],
+    )
+    return [str(name) for (name,) in rows]
+
+
+def open_ones(
+    using: str, group: str, topic: str, above: Sequence[tuple[str, int, int]], in_flight: bool, limit: int
+) -> list[tuple[str, int, int]]:
+    """Return (partition, due time, offset) of each partition's next deliveries in flight.
+
+    Without ``in_flight``: of its next messages that wait for a retry. ``above``: for each partition the due time and
+    offset to start after. ``limit``: the maximum for each partition.
+    """
+    branch = (
+        "SELECT partition_key, invisible_until, message_offset FROM queue_delivery_state s"
+        " FORCE INDEX (queue_delivery_state_due) WHERE consumer_group = %s AND topic = %s AND partition_key = %s"
+        f" AND acked = 0 AND in_flight = {int(in_flight)} AND invisible_until >= %s"
+        f" AND (invisible_until > %s OR message_offset > %s) ORDER BY invisible_until, message_offset LIMIT {limit:d}"
+    )
+    params = flat([group, topic, name, due, due, offset] for name, due, offset in above)
+    rows = session.fetch(using, union(branch, len(above)), params)
+    return [(name, int(due), int(offset)) for name, due, offset in rows]
+
+
+def by_id(using: str, topic: str, partitions: Sequence[str], id: str) -> list[Place]:
+    """Return the rows with this id in the partitions, for any target group."""
+    rows = session.fetch(
+        using,
+        "SELECT `offset`, partition_key, consumer_group FROM queue_messages FORCE INDEX (queue_messages_dedupe)"
+        f" WHERE topic = %s AND partition_key IN ({marks(partitions)}) AND id = %s",
+        [topic, *partitions, id],
+    )
+    return sorted((int(offset), name, target) for offset, name, target in rows)
+
+
+def by_original_id(using: str, topic: str, groups: Collection[str], id: str, limit: int) -> list[Place]:
+    """Return the dead letters of ``groups`` with this original id. Without groups, return the messages that have it.
+
+    Messages that were redriven or retried after a long delay have an original id.
+    """
+    of = f"failed_group IN ({marks(list(groups))})" if groups else "failed_group IS NULL"
+    rows = session.fetch(
+        using,
+        "SELECT `offset`, partition_key, consumer_group FROM queue_messages"
+        f" WHERE topic = %s AND {of} AND original_id = %s LIMIT {limit:d}",
+        [topic, *groups, id],
+    )
+    return sorted((int(offset), name, target) for offset, name, target in rows)
+
+
+def partitions(using: str, topic: str, after: str, limit: int) -> list[str]:
+    """Return the names of the topic's next ``limit`` partitions in the log."""
+    return skip_scan.partitions(topic).next(using, after, limit)
+
+
+MESSAGE_COLUMNS = (
+    "offset", "partition", "id", "original_id", "target", "metadata", "available_at", "published_at",
+    "failed_at", "message_failures", "last_error", "failed_group", "original_topic",
+)  # fmt: skip
+STATE_COLUMNS = (
+    "acked", "in_flight", "invisible_until", "retry_count", "failure_count", "handed", "delivered_to", "delivered_at",
+    "acked_at", "errors", "letter", "came_back",
+)  # fmt: skip
+
+_MESSAGE = (
+    "m.`offset`, m.partition_key, m.id, m.original_id, m.consumer_group, m.metadata, m.available_at, m.published_at,"
+    " m.failed_at, m.failure_count, m.last_error, m.failed_group, m.original_topic"
+)
+_WANTED = (
+    f" FROM {numbers_table('wanted', 'o')}"
+    " STRAIGHT_JOIN queue_messages m FORCE INDEX (PRIMARY) ON m.`offset` = wanted.o"
+)
+
+
+CAME_BACK = (
+    "EXISTS (SELECT 1 FROM queue_messages c FORCE INDEX (queue_messages_due) WHERE c.topic = m.topic"
+    " AND c.failed_group IS NULL AND c.original_id = COALESCE(m.original_id, m.id) AND c.consumer_group = %s"
+    " AND c.partition_key = m.partition_key AND c.`offset` > m.`offset`)"
+)
+"""True if the log holds a later copy of message ``m`` that was sent back to a group. The group is the parameter."""
+
+
+def rows(using: str, offsets: Sequence[int]) -> dict[int, dict[str, Any]]:
+    """Return all columns except the payloads: for each offset a mapping by ``MESSAGE_COLUMNS``."""
+    found = session.fetch(using, f"SELECT {_MESSAGE}{_WANTED}", [json.dumps(offsets)])
+    return {int(row[0]): dict(zip(MESSAGE_COLUMNS, row, strict=True)) for row in found}
+
+
+def rows_of_group(
+    using: str, group: str, dead_topic: str, offsets: Sequence[int]
+) -> dict[int, dict[str, Any]]:
+    """Return the same with the group's delivery state (``STATE_COLUMNS``). ``letter``: the offset of its dead letter.
+
+    A dead letter's id consists of the original offset and the group.
+    """
+    found = session.fetch(
+        using,
+        f"SELECT {_MESSAGE}, s.acked, s.in_flight, s.invisible_until, s.retry_count, s.failure_count, s.handed,"
+        f" s.delivered_to, s.delivered_at, s.acked_at, s.errors, d.`offset`,"
+        f" s.acked = 1 AND d.`offset` IS NULL AND s.errors IS NOT NULL AND {CAME_BACK}{_WANTED}"
+        " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
+        " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
+        " LEFT JOIN queue_messages d FORCE INDEX (queue_messages_dedupe) ON s.acked = 1 AND d.topic = %s"
+        " AND d.partition_key = m.partition_key AND d.id = CONCAT(m.`offset`, ':', %s) AND d.consumer_group = ''",
+        [group, json.dumps(offsets), group, dead_topic, group],
+    )
+    columns = MESSAGE_COLUMNS + STATE_COLUMNS
+    return {int(row[0]): dict(zip(columns, row, strict=True)) for row in found}
+
+
+def sizes(using: str, offsets: Sequence[int]) -> dict[int, int]:
+    """Return the size of each payload in bytes. The server reads long payloads for this."""
+    found = session.fetch(using, f"SELECT m.`offset`, LENGTH(m.payload){_WANTED}", [json.dumps(offsets)])
+    return {int(offset): int(size) for offset, size in found}
+
+
+def payloads(using: str, offsets: Sequence[int], most: int | None = None) -> dict[int, tuple[bytes, int]]:
+    """Return (payload, full size in bytes) for each offset. ``most`` limits the bytes of each payload."""
+    column = "m.payload" if most is None else f"LEFT(m.payload, {most:d})"
+    found = session.fetch(
+        using, f"SELECT m.`offset`, {column}, LENGTH(m.payload){_WANTED}", [json.dumps(offsets)]
+    )
+    return {int(offset): (bytes(payload), int(size)) for offset, payload, size in found}
+
+
+def newest_of_all(using: str, below: int, limit: int) -> dict[int, str]:
+    """Return the topics of the newest rows below an offset, by offset, in descending order."""
+    rows = session.fetch(
+        using,
+        "SELECT `offset`, topic FROM queue_messages FORCE INDEX (PRIMARY) WHERE `offset` < %s"
+        f" ORDER BY `offset` DESC LIMIT {limit:d}",
+        [below],
+    )
+    return {int(offset): topic for offset, topic in rows}

@@ -1,0 +1,114 @@
+"""A walk over many partitions. One statement reads a few rows of many partitions.
+
+If a partition may have more rows, the walk then reads the rest of that partition alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ...policy.message_query import Position, checked
+
+PARTITIONS = 500
+"""The maximum number of partition names in one statement."""
+BRANCHES = 50
+"""The maximum number of partitions whose rows one statement reads."""
+EACH = range(5, 20)
+"""The first read takes at least ``start`` and at most ``stop`` rows from each partition."""
+END = (1 << 63) - 1
+"""Higher than any offset, and later than any time in milliseconds."""
+
+Place = tuple[int, ...]
+"""A position inside a partition. The rows up to it have been read."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A row that a walk found. ``position``: a later walk can continue after it."""
+
+    offset: int
+    partition: str
+    target: str
+    position: Position
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """The rows found by one step of a walk.
+
+    ``position``: a later walk can continue after it. ``looked``: the number of partitions that had no row.
+    """
+
+    found: list[Found]
+    position: Position
+    looked: int = 0
+
+
+Walk = Iterator[Chunk]
+
+
+@dataclass(frozen=True)
+class ByPartition:
+    """A walk over partitions in the order of their names.
+
+    * ``listed(after, limit)`` returns the next partition names.
+    * ``worth(names)`` returns the partitions that may hold matching rows, each with the place above which to read.
+    * ``one(name)`` returns this place for one partition.
+    * ``read(places, limit)`` returns up to ``limit`` rows of each partition, in order. The position of a row is
+      ``(partition, *place)``.
+    * ``key``: the only partition to read, or None for all.
+    * ``width``: the number of integers in a place.
+    """
+
+    listed: Callable[[str, int], list[str]]
+    worth: Callable[[list[str]], list[tuple[str, Place]]]
+    one: Callable[[str], Place]
+    read: Callable[[Sequence[tuple[str, Place]], int], list[Found]]
+    key: str | None
+    width: int
+
+    def walk(self, position: Position | None, chunk: int) -> Walk:
+        after = ""
+        if position is not None:
+            after, *place = checked(position, str, *[int] * self.width)
+            yield from self._alone(after, tuple(place), chunk)
+        elif self.key is not None:
+            yield from self._alone(self.key, self.one(self.key), chunk)
+        if self.key is None:
+            yield from self._all(after, chunk)
+
+    def _all(self, after: str, chunk: int) -> Walk:
+        while names := self.listed(after, min(chunk, PARTITIONS)):
+            last = names[-1]
+            places = self.worth(names)
+            for at in range(0, len(places), BRANCHES):
+                yield from self._batch(places[at : at + BRANCHES], chunk)
+            yield Chunk([], self._end(last), len(names) - len(places))
+            after = last
+
+    def _batch(self, places: list[tuple[str, Place]], chunk: int) -> Walk:
+        each = min(max(chunk // 10, EACH.start), EACH.stop)
+        rows: dict[str, list[Found]] = {name: [] for name, _ in places}
+        for found in self.read(places, each):
+            rows[found.partition].append(found)
+        ready: list[Found] = []
+        looked = 0
+        for name, mine in rows.items():
+            ready += mine
+            looked += not mine
+            if len(mine) == each:
+                yield Chunk(ready, mine[-1].position, looked)
+                yield from self._alone(name, mine[-1].position[1:], chunk)
+                ready, looked = [], 0
+        yield Chunk(ready, self._end(places[-1][0]), looked)
+
+    def _alone(self, name: str, place: Place, chunk: int) -> Walk:
+        while found := self.read([(name, place)], chunk):
+            place = found[-1].position[1:]
+            yield Chunk(found, found[-1].position)
+            if len(found) < chunk:
+                return
+
+    def _end(self, name: str) -> Position:
+        return (name, *[END] * self.width)

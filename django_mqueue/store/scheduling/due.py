@@ -1,0 +1,147 @@
+"""Promotion: move scheduled messages that are due from ``<topic>_scheduled`` into the log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from django.db.backends.utils import CursorWrapper
+
+from ...policy.names import scheduled_topic
+from ..connection.dialect import NOW_MS, flat, marks, numbers_table
+from ..gates import locking_topic
+from ..log import INSERT_COLUMNS
+from .schedule import WAITING
+
+_TOPIC_ROW = " WHERE consumer_group = '' AND topic = %s AND partition_key = ''"
+RETRY = "JSON_EXTRACT(metadata, '$.retry."
+"""The start of an expression that reads the record of a parked retry (see ``aside``) from the metadata."""
+
+
+@dataclass(frozen=True)
+class Due:
+    """A scheduled message that is due.
+
+    ``size``: bytes of payload and metadata. For a parked retry, ``life`` is the generation of its group's registration
+    and ``before`` its original offset in the log. Both are 0 for other messages.
+    """
+
+    offset: int
+    partition: str
+    id: str
+    group: str
+    size: int
+    life: int
+    before: int
+
+
+def lock_promotion(cursor: CursorWrapper, topic: str) -> bool:
+    """Lock the promotion of a topic. Return False, without waiting, if another transaction holds the lock.
+
+    Only one transaction at a time promotes, so that messages of a key enter the log in the order of their due times.
+    """
+    row = scheduled_topic(topic)
+    lock = f"SELECT 1 FROM queue_offsets FORCE INDEX (queue_offsets_partition){_TOPIC_ROW}"
+    cursor.execute(f"{lock} FOR UPDATE SKIP LOCKED", [row])
+    if cursor.fetchone():
+        return True
+    cursor.execute(lock, [row])
+    if cursor.fetchone():
+        return False
+    cursor.execute(
+        "INSERT INTO queue_offsets (consumer_group, topic, partition_key, offset_acked, scan_offset, paused,"
+        " updated_at) VALUES ('', %s, '', 0, 0, 0, 0) ON DUPLICATE KEY UPDATE offset_acked = offset_acked",
+        [row],
+    )
+    return True
+
+
+def lock_due(cursor: CursorWrapper, topic: str, without: Collection[int], limit: int) -> list[Due]:
+    """Lock and return up to ``limit`` due messages, the earliest due time first.
+
+    Messages that another transaction cancels or moves now are skipped. ``without``: offsets to skip.
+    """
+    others = f" AND `offset` NOT IN ({marks(sorted(without))})" if without else ""
+    cursor.execute(
+        f"SELECT `offset`, partition_key, id, consumer_group, LENGTH(payload) + LENGTH(metadata), {RETRY}life'),"
+        f" {RETRY}offset')"
+        f" FROM queue_messages FORCE INDEX (queue_messages_due) WHERE topic = %s AND {WAITING}"
+        f" AND available_at <= {NOW_MS}{others} ORDER BY available_at, `offset` LIMIT {limit:d}"
+        " FOR UPDATE SKIP LOCKED",
+        [scheduled_topic(topic), *sorted(without)],
+    )
+    return [
+        Due(int(o), p, i, g, int(size), int(life or 0), int(before or 0))
+        for o, p, i, g, size, life, before in cursor.fetchall()
+    ]
+
+
+def lives(cursor: CursorWrapper, topic: str, groups: Collection[str]) -> dict[str, tuple[int, int]]:
+    """Return (registration generation, start offset) for each of the groups that is registered."""
+    if not groups:
+        return {}
+    cursor.execute(
+        "SELECT consumer_group, id, offset_acked FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
+        f" WHERE consumer_group IN ({marks(sorted(groups))}) AND topic = %s AND partition_key = ''",
+        [*sorted(groups), topic],
+    )
+    return {group: (int(life), int(start)) for group, life, start in cursor.fetchall()}
+
+
+def still_there(cursor: CursorWrapper, offsets: Collection[int]) -> set[int]:
+    """Return the offsets that the log still holds."""
+    if not offsets:
+        return set()
+    cursor.execute(
+        f"SELECT `offset` FROM queue_messages FORCE INDEX (PRIMARY) WHERE `offset` IN ({marks(sorted(offsets))})",
+        sorted(offsets),
+    )
+    return {int(offset) for (offset,) in cursor.fetchall()}
+
+
+def in_log(cursor: CursorWrapper, topic: str, offsets: Sequence[int]) -> dict[int, int]:
+    """Return the log's offset for each scheduled row whose id the log holds.
+
+    At READ UNCOMMITTED this includes ids that a publisher has not committed yet. An INSERT would wait for this
+    publisher.
+    """
+    cursor.execute(
+        "SELECT s.`offset`, m.`offset` FROM queue_messages s FORCE INDEX (PRIMARY)"
+        " STRAIGHT_JOIN queue_messages m FORCE INDEX (queue_messages_dedupe) ON m.topic = %s"
+        " AND m.partition_key = s.partition_key AND m.id = s.id AND m.consumer_group = s.consumer_group"
+        f" WHERE s.`offset` IN ({marks(offsets)})",
+        [topic, *offsets],
+    )
+    return {int(scheduled): int(stored) for scheduled, stored in cursor.fetchall()}
+
+
+def append(cursor: CursorWrapper, topic: str, offsets: Sequence[int]) -> None:
+    """Copy scheduled rows into the log, in the order of their due times, through the gate like every row of the log.
+
+    The client reads the rows and sends them back. For an INSERT ... SELECT, MariaDB would lock the AUTO_INCREMENT
+    counter. If that statement waited for a lock, publishers of all topics would wait with it.
+    """
+    cursor.execute(
+        "SELECT partition_key, id, consumer_group, payload, metadata, available_at, created_at,"
+        f" JSON_UNQUOTE({RETRY}id')) FROM queue_messages FORCE INDEX (PRIMARY)"
+        f" WHERE `offset` IN ({marks(offsets)}) ORDER BY available_at, `offset`",
+        list(offsets),
+    )
+    gate, gate_params = locking_topic(topic)
+    first, *others = cursor.fetchall()
+    end = f"%s, %s, %s, %s, %s, %s, %s, {NOW_MS}, %s)"
+    cursor.execute(
+        f"INSERT INTO queue_messages ({INSERT_COLUMNS}, original_id) VALUES ({gate}, {end}"
+        + f", (%s, {end}" * len(others),
+        [*gate_params, *first, *flat([topic, *row] for row in others)],
+    )
+
+
+def delete(cursor: CursorWrapper, offsets: Sequence[int]) -> None:
+    """Delete scheduled rows. Each row is found by its primary key; see ``garbage.delete``."""
+    cursor.execute(
+        f"DELETE m FROM {numbers_table('gone', 'o')} STRAIGHT_JOIN queue_messages m FORCE INDEX (PRIMARY)"
+        " ON m.`offset` = gone.o",
+        [json.dumps(list(offsets))],
+    )

@@ -1,0 +1,107 @@
+"""Parked retries: after a long delay, the message is scheduled again for its group. In the log it is acknowledged.
+
+The scheduled row keeps the counts and errors of earlier attempts. While it waits, the group's watermark can move, and
+messages behind it can be deleted.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.backends.utils import CursorWrapper
+
+from ...policy.names import scheduled_topic
+from ..connection import session
+from ..connection.dialect import NOW_MS
+from ..log import INSERT_COLUMNS
+
+
+@dataclass(frozen=True)
+class Aside:
+    """A message that is to be parked for its group.
+
+    ``offset``: its offset in the log. ``life``: the generation of the group's registration. After a reset, the group
+    receives the message from the log instead, if the log still holds it. ``id``: a new id for the scheduled row,
+    because the log still holds the message's own id.
+    """
+
+    group: str
+    topic: str
+    partition: str
+    offset: int
+    life: int
+    id: str
+
+
+def set_aside(cursor: CursorWrapper, aside: Aside, delay_ms: int, *, counted: bool) -> bool:
+    """Schedule a message again for its group, ``delay_ms`` milliseconds from now. Return False if the log has it no
+    longer.
+
+    ``counted``: the delivery that ends counts as an attempt.
+    """
+    cursor.execute(
+        "SELECT m.metadata, COALESCE(m.original_id, m.id), m.published_at, s.retry_count, s.handed, s.failure_count,"
+        " s.errors FROM queue_delivery_state s FORCE INDEX (PRIMARY)"
+        " STRAIGHT_JOIN queue_messages m FORCE INDEX (PRIMARY) ON m.`offset` = s.message_offset"
+        " WHERE s.consumer_group = %s AND s.topic = %s AND s.partition_key = %s AND s.message_offset = %s",
+        [aside.group, aside.topic, aside.partition, aside.offset],
+    )
+    row = cursor.fetchone()
+    if row is None:
+        return False
+    text, id, published_at, retries, handed, failures, errors = row
+    metadata: dict[str, Any] = json.loads(text)
+    before = metadata.get("retry", {})
+    metadata["retry"] = {
+        "id": id,
+        "offset": aside.offset,
+        "published_at": before.get("published_at", int(published_at)),
+        "count": int(retries) + (int(handed) if counted else 0),
+        "failures": int(failures),
+        "errors": json.loads(errors) if errors else [],
+        "life": aside.life,
+    }
+    cursor.execute(
+        f"INSERT INTO queue_messages ({INSERT_COLUMNS})"
+        f" SELECT %s, partition_key, %s, %s, payload, %s, {NOW_MS} + %s, created_at, {NOW_MS}"
+        " FROM queue_messages FORCE INDEX (PRIMARY) WHERE `offset` = %s",
+        [
+            scheduled_topic(aside.topic), aside.id, aside.group, json.dumps(metadata, ensure_ascii=False), delay_ms,
+            aside.offset,
+        ],
+    )  # fmt: skip
+    return True
+
+
+def waiting(using: str, topic: str, above: int, limit: int) -> list[tuple[int, str, int | None]]:
+    """Return the next scheduled messages of a topic that are for a single group: (offset, group, original offset).
+
+    The original offset is that of a parked retry in the log; it is None for other messages.
+    """
+    rows = session.fetch(
+        using,
+        "SELECT `offset`, consumer_group, JSON_EXTRACT(metadata, '$.retry.offset')"
+        " FROM queue_messages FORCE INDEX (queue_messages_tail)"
+        " WHERE topic = %s AND `offset` > %s AND consumer_group <> ''"
+        f" ORDER BY `offset` LIMIT {limit:d}",
+        [scheduled_topic(topic), above],
+    )
+    return [(int(offset), group, None if before is None else int(before)) for offset, group, before in rows]
+
+
+def without_retry(metadata: str) -> str:
+    """Return a message's metadata without the record of its parked retries.
+
+    Metadata that are no JSON object are returned unchanged. Such a message is perhaps a dead letter for that reason.
+    """
+    return without("retry", metadata)
+
+
+def without(part: str, metadata: str) -> str:
+    content = json.loads(metadata)
+    if not isinstance(content, dict) or part not in content:
+        return metadata
+    del content[part]
+    return json.dumps(content, ensure_ascii=False)

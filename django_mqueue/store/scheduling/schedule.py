@@ -1,0 +1,167 @@
+"""Scheduled messages: rows of ``<topic>_scheduled`` that wait until they are due.
+
+No worker delivers these rows, watermarks ignore them, and their offsets are no positions in the log. So they need no
+gate. ``due`` moves them into the log through the gate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.backends.utils import CursorWrapper
+
+from ...policy.due import Due
+from ...policy.names import scheduled_topic
+from ..connection import session
+from ..connection.dialect import NOW_MS, flat
+from ..connection.second_connection import committed_now
+from ..log import DUPLICATE_FLAG, INSERT, NewRow, Place, existing
+
+WAITING = "failed_group IS NULL AND original_id IS NULL"
+"""With this condition, the index orders a topic by due time. Both columns are NULL in scheduled rows."""
+
+COLUMNS = (
+    "offset", "partition", "id", "group", "payload", "metadata", "available_at", "created_at",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ScheduledRow:
+    """A message that is about to be scheduled, and its due time."""
+
+    row: NewRow
+    due: Due
+
+    @property
+    def place(self) -> Place:
+        return self.row.place
+
+    @property
+    def sql(self) -> str:
+        return f"(%s, %s, %s, {self.row.target}, %s, %s, {due_sql(self.due)}, {NOW_MS}, {NOW_MS})"
+
+    def params(self, topic: str) -> list[Any]:
+        """Return the parameters of ``sql``. ``topic``: the topic to which the message is promoted."""
+        row = self.row
+        target = [row.group, topic] if row.group else []
+        return [
+            scheduled_topic(topic), row.partition, row.id, *target, row.content.body, row.content.metadata, self.due.ms,
+        ]  # fmt: skip
+
+
+def due_sql(due: Due) -> str:
+    return f"{NOW_MS} + %s" if due.from_now else "%s"
+
+
+def insert(cursor: CursorWrapper, topic: str, rows: Sequence[ScheduledRow]) -> int:
+    """Store rows whose ids are not used yet. Return the first row's offset; the others follow. Raises as
+    ``log.insert`` does.
+    """
+    cursor.execute(
+        INSERT + ", ".join(row.sql for row in rows),
+        flat(row.params(topic) for row in rows),
+    )
+    return int(cursor.lastrowid)
+
+
+def insert_once(cursor: CursorWrapper, topic: str, row: ScheduledRow) -> tuple[int, bool]:
+    """Store a row unless its id is scheduled. Return (offset of the stored row, whether this call stored it).
+
+    If the scheduled row is being promoted at this moment, the call waits for that transaction.
+    """
+    cursor.execute(
+        f"{INSERT} {row.sql} ON DUPLICATE KEY UPDATE"
+        f" failure_count = IF(LAST_INSERT_ID(`offset` + {DUPLICATE_FLAG}), failure_count, failure_count)",
+        row.params(topic),
+    )
+    offset = int(cursor.lastrowid)
+    return (offset, True) if offset < DUPLICATE_FLAG else (offset - DUPLICATE_FLAG, False)
+
+
+def replace(cursor: CursorWrapper, topic: str, offset: int, row: ScheduledRow) -> bool:
+    """Replace payload, kind, headers and due time of a scheduled message. Return whether it was still scheduled.
+
+    The row is found by its offset. An upsert would also lock the gap before it in the index of ids, where other
+    publishers insert.
+    """
+    cursor.execute(
+        "UPDATE queue_messages m FORCE INDEX (PRIMARY)"
+        f" SET m.payload = %s, m.metadata = %s, m.available_at = {due_sql(row.due)}"
+        " WHERE m.`offset` = %s AND m.topic = %s",
+        [row.row.content.body, row.row.content.metadata, row.due.ms, offset, scheduled_topic(topic)],
+    )
+    return bool(cursor.rowcount)
+
+
+_AT_PLACE = " WHERE m.topic = %s AND m.partition_key = %s AND m.id = %s AND m.consumer_group = %s"
+
+
+def delete(cursor: CursorWrapper, topic: str, place: Place) -> bool:
+    """Delete the message at this place. Return whether it was still scheduled."""
+    found = _locate(cursor, topic, place)
+    if found is None:
+        return False
+    index, where, params = found
+    cursor.execute(f"DELETE m FROM queue_messages m FORCE INDEX ({index}){where}", params)
+    return bool(cursor.rowcount)
+
+
+def move(cursor: CursorWrapper, topic: str, place: Place, due: Due) -> bool:
+    """Change the due time of the message at this place. Return whether it was still scheduled."""
+    found = _locate(cursor, topic, place)
+    if found is None:
+        return False
+    index, where, params = found
+    cursor.execute(
+        f"UPDATE queue_messages m FORCE INDEX ({index}) SET m.available_at = {due_sql(due)}{where}",
+        [due.ms, *params],
+    )
+    return bool(cursor.rowcount)
+
+
+def _locate(cursor: CursorWrapper, topic: str, place: Place) -> tuple[str, str, list[Any]] | None:
+    """Return the index, the WHERE and its values, with which a statement locks the message at this place.
+
+    A caller's transaction at REPEATABLE READ would lock the gap where an id is missing, and block publishers of any
+    topic. In this case a second connection reads first, and None means that there is no such row. It reads uncommitted
+    rows, so it finds what the caller's transaction has scheduled, and does not find what another transaction is
+    deleting.
+    """
+    params = [scheduled_topic(topic), *place]
+    using = cursor.db.alias
+    with committed_now(using) as now:
+        if now == using:
+            return "queue_messages_dedupe", _AT_PLACE, params
+        seen = session.run(now, lambda beside: existing(beside, params[0], [place]), level="READ UNCOMMITTED")
+    if place not in seen:
+        return None
+    return "PRIMARY", " WHERE m.`offset` = %s AND m.topic = %s", [seen[place], params[0]]
+
+
+def page(
+    using: str, topic: str, after: tuple[int, int], before: int | None, limit: int
+) -> list[dict[str, Any]]:
+    """Return the next ``limit`` rows after (due time, offset), in this order. ``before``: the due time to stop at."""
+    until, bounds = ("", []) if before is None else (" AND available_at < %s", [before])
+    rows = session.fetch(
+        using,
+        "SELECT `offset`, partition_key, id, consumer_group, payload, metadata, available_at, created_at"
+        f" FROM queue_messages FORCE INDEX (queue_messages_due) WHERE topic = %s AND {WAITING}"
+        f" AND available_at >= %s AND (available_at > %s OR `offset` > %s){until}"
+        f" ORDER BY available_at, `offset` LIMIT {limit:d}",
+        [scheduled_topic(topic), after[0], after[0], after[1], *bounds],
+    )
+    return [dict(zip(COLUMNS, row, strict=True)) for row in rows]
+
+
+def by_place(using: str, topic: str, place: Place) -> list[dict[str, Any]]:
+    """Return the scheduled message at this place, or an empty list."""
+    rows = session.fetch(
+        using,
+        "SELECT `offset`, partition_key, id, consumer_group, payload, metadata, available_at, created_at"
+        f" FROM queue_messages m FORCE INDEX (queue_messages_dedupe){_AT_PLACE}",
+        [scheduled_topic(topic), *place],
+    )
+    return [dict(zip(COLUMNS, row, strict=True)) for row in rows]

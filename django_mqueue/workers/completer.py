@@ -1,0 +1,201 @@
+"""The completer: it settles deliveries by the outcomes of their handlers.
+
+All acks of a group share a commit. Failures with the same verdict share a commit, unless messages must be moved.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from itertools import islice
+
+from ..drawing.printing import on_a_line
+from ..exceptions import StaleDelivery
+from ..protocol.acknowledging import many
+from ..protocol.acknowledging.parked_retries import is_long
+from ..protocol.acknowledging.single import Answering
+from ..protocol.delivery import Delivery
+from ..protocol.engine import Engine
+from .jobs import Outcome
+from .outcomes import Verdict
+from .registry import Handler
+
+logger = logging.getLogger("django_mqueue")
+
+AT_ONCE = 100
+"""Maximum number of failures' transactions in one turn of the loop. Leases are renewed between two turns."""
+LOCKED_FOR = 0.5
+"""Seconds until the next try to settle a delivery whose row was locked, for example by a handler that still runs."""
+
+
+class Answers:
+    """Outcomes that are not settled yet. ``counts``: the number of settled messages by verb."""
+
+    def __init__(self, handlers: Mapping[Engine, Handler]) -> None:
+        self.handlers = handlers
+        self.finished: list[Outcome] = []
+        self.counts: Counter[str] = Counter()
+        self._handler_of: dict[Answering, Handler] = {e.answering: handler for e, handler in handlers.items()}
+        self._engine_of: dict[Answering, Engine] = {engine.answering: engine for engine in handlers}
+        self._visible_at = -math.inf
+        self._locked: dict[int, float] = {}
+
+    @property
+    def all_locked(self) -> bool:
+        """Return whether all outcomes wait for handlers that have run too long and hold their rows locked."""
+        return all(outcome.overdue and id(outcome) in self._locked for outcome in self.finished)
+
+    def give(self, ahead: Sequence[Delivery], start: Callable[[Delivery], None]) -> list[Delivery]:
+        """Settle the outcomes that can be settled now, and start messages of ``ahead``, which were claimed ahead.
+
+        A message is passed to ``start`` after its row records the start. Returns the messages of ``ahead`` that another
+        transaction has locked. If the connection fails, outcomes that are not settled stay in ``finished``.
+        """
+        held: list[Delivery] = []
+        for engine in self.handlers:
+            mine = engine.answering
+            acks = [o for o in self.due() if o.verdict.verb == "ack" and o.delivery.hold.answering is mine]
+            starting = [d for d in ahead if d.hold.answering is mine]
+            if (acks or starting) and not engine.resting:
+                with engine.resting_after_lock_wait():
+                    locked = self._ack(engine, acks, starting)
+                    held += [delivery for delivery in starting if delivery in locked]
+                    for delivery in starting:
+                        if delivery not in locked:
+                            start(delivery)
+        for alike in list(islice(self._alike(), AT_ONCE)):
+            engine = self._engine_of[alike[0].delivery.hold.answering]
+            if not engine.resting:
+                with engine.resting_after_lock_wait():
+                    self._settle(alike, self._answer(alike))
+        return held
+
+    def _settle(self, outcomes: Sequence[Outcome], locked: Sequence[Delivery]) -> None:
+        """Remove settled outcomes. Outcomes of locked rows are settled again after ``LOCKED_FOR`` seconds."""
+        answered = {id(outcome) for outcome in outcomes if outcome.delivery not in locked}
+        self.finished = [o for o in self.finished if id(o) not in answered]
+        for outcome in outcomes:
+            self._locked.pop(id(outcome), None)
+            if outcome.delivery in locked:
+                self._locked[id(outcome)] = time.monotonic() + LOCKED_FOR
+
+    def due(self) -> Iterator[Outcome]:
+        """Return the outcomes, without outcomes whose rows were locked a moment ago."""
+        now = time.monotonic()
+        return (outcome for outcome in self.finished if self._locked.get(id(outcome), now) <= now)
+
+    def _alike(self) -> Iterator[list[Outcome]]:
+        """Yield the failed outcomes in lists that can be settled together: the same verdict for the same group."""
+        found: dict[Hashable, list[Outcome]] = {}
+        for outcome in self.due():
+            if outcome.verdict.verb == "ack" or self._engine_of[outcome.delivery.hold.answering].resting:
+                continue
+            answering, verdict = outcome.delivery.hold.answering, outcome.verdict
+            same = id(outcome) if self._is_alone(outcome) else (answering, verdict, outcome.overdue)
+            found.setdefault(same, []).append(outcome)
+        yield from found.values()
+
+    def _is_alone(self, outcome: Outcome) -> bool:
+        """Return whether the message must be moved, in a separate transaction: it is dead-lettered or parked."""
+        hold, verdict = outcome.delivery.hold, outcome.verdict
+        context = hold.answering.context
+        last = verdict.verb == "nack" and hold.failures + 1 >= context.options.max_attempts
+        return verdict.verb == "reject" or last or is_long(context, round(verdict.delay * 1000))
+
+    def _ack(self, engine: Engine, acks: list[Outcome], starting: list[Delivery]) -> Sequence[Delivery]:
+        """Acknowledge outcomes, and record that ``starting`` go to their handlers. Return the locked deliveries."""
+        answering, deliveries = engine.answering, [outcome.delivery for outcome in acks]
+
+        def ack(free: list[Delivery]) -> Sequence[Delivery]:
+            try:
+                answering.ack([d for d in free if d not in starting], [d for d in free if d in starting])
+            except StaleDelivery as stale:
+                logger.warning("%s: handled, but %s", self.handlers[engine].name, stale)
+                return list(stale.stale)
+            return []
+
+        locked: list[Delivery] = []
+        if engine.careful:
+            locked, _ = many.if_free(answering, [*deliveries, *starting], ack)
+            engine.careful = bool(locked)
+        else:
+            ack([*deliveries, *starting])
+        self._settle(acks, locked)
+        self.counts["ack"] += sum(delivery.hold.answer == "ack" for delivery in deliveries)
+        return locked
+
+    def _answer(self, alike: list[Outcome]) -> list[Delivery]:
+        """Settle deliveries that have the same verdict. Return the locked deliveries, which are not settled."""
+        answering, verdict = alike[0].delivery.hold.answering, alike[0].verdict
+        deliveries = [outcome.delivery for outcome in alike]
+        locked: list[Delivery] = []
+
+        def answer(free: list[Delivery]) -> Sequence[Delivery]:
+            return self._give(free, verdict)
+
+        if alike[0].overdue or self._engine_of[answering].careful:
+            locked, stale = many.if_free(answering, deliveries, answer)
+        else:
+            stale = self._give(deliveries, verdict)
+        for delivery in deliveries:
+            if delivery not in stale and delivery not in locked:
+                self._note(delivery, verdict)
+        return locked
+
+    def _give(self, deliveries: list[Delivery], verdict: Verdict) -> list[Delivery]:
+        """Settle deliveries. Return the deliveries that no longer belong to this subscriber."""
+        first = deliveries[0]
+        try:
+            if verdict.verb == "reject":
+                first.reject(verdict.error)
+            elif len(deliveries) == 1 and verdict.verb == "nack":
+                first.nack(delay=verdict.delay, error=verdict.error)
+            elif len(deliveries) == 1:
+                first.postpone(verdict.delay)
+            else:
+                error = verdict.error if verdict.verb == "nack" else None
+                many.put_back(first.hold.answering, deliveries, verdict.delay, error)
+        except StaleDelivery as stale:
+            logger.warning("%s: %s", self._handler_of[first.hold.answering].name, stale)
+            return list(stale.stale)
+        return []
+
+    def _note(self, delivery: Delivery, verdict: Verdict) -> None:
+        dead = delivery.hold.dead_lettered
+        self.counts["dead-letter" if dead else verdict.verb] += 1
+        if dead or verdict.verb == "nack":
+            what = "dead-lettered" if dead else f"again in {verdict.delay:.3g} s"
+            first = on_a_line(
+                verdict.error.partition("\n")[0]
+            )  # The error may contain text from the message.
+            logger.warning(
+                "%s: %s@%s attempt %s failed, %s: %s",
+                self._handler_of[delivery.hold.answering].name, delivery.topic, delivery.offset, delivery.attempt,
+                what, first,
+                extra={"mqueue_key": delivery.key, "mqueue_id": delivery.id, "mqueue_group": delivery.group},
+            )  # fmt: skip
+
+    def due_in(self) -> float:
+        """Return the seconds until ``keep_visible`` is due."""
+        return max(self._visible_at - time.monotonic(), 0)
+
+    def keep_visible(self) -> None:
+        """Extend deliveries that have used a third of their visibility timeout, while their handlers run.
+
+        Deliveries of atomic handlers are not extended, because their transactions may have read the same rows.
+        """
+        now = time.monotonic()
+        if now < self._visible_at:
+            return
+        self._visible_at = now + min(h.visible_ms for h in self.handlers.values()) / 6000
+        for engine, handler in self.handlers.items():
+            if handler.atomic:
+                continue
+            soon = engine.context.clock.now() + handler.visible_ms * 2 // 3
+            aging = [d for d in engine.flying() if d.hold.expires < soon]
+            if aging:
+                with engine.resting_after_lock_wait():
+                    many.prolong(engine.answering, aging, handler.visible_ms)

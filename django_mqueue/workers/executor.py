@@ -1,0 +1,179 @@
+"""The executor: it runs a handler on a message or a batch, and returns the verdicts."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import threading
+from typing import Any
+
+from asgiref.sync import async_to_sync
+
+from .. import tracing
+from ..exceptions import BatchFailure, MQueueError, Postpone, StaleDelivery, TimeLimitExceeded
+from ..messages import Message
+from ..protocol import events
+from ..protocol.acknowledging.transactional import atomically
+from ..protocol.delivery import Delivery
+from . import connections
+from .jobs import Job, Outcome
+from .kinds import parsed
+from .outcomes import DEFAULT_DELAY, Verdict, all_judged
+from .registry import Handler
+
+logger = logging.getLogger("django_mqueue")
+
+LEFT_OPEN = "the handler left a transaction open; what it wrote there was rolled back"
+ACK, UNREAD = Verdict("ack"), Verdict("ack", unread=True)
+AGAIN = Verdict("postpone")
+CANNOT_TELL = Verdict("nack", DEFAULT_DELAY, "the handler failed, and its error cannot be shown")
+
+
+def call(job: Job) -> list[Outcome]:
+    """Run the handler, and return the outcomes. Never raises, even if the handler or the retry policy does."""
+    handler = job.handler
+    job.begins()
+    try:
+        connections.before_use()
+        events.delivered(job.deliveries)
+        found = verdicts(job)
+    except BaseException:
+        # The exception cannot be formatted, or the retry policy exits: the attempt has failed.
+        logger.exception("%s: its outcome cannot be told", handler.name)
+        found = dict.fromkeys(job.deliveries, CANNOT_TELL)
+    try:
+        if not connections.after_use():
+            # The handler's writes are rolled back: an ack would lose them.
+            lost = [d for d, verdict in found.items() if verdict.verb == "ack" and not verdict.unread]
+            found |= all_judged(handler, lost, MQueueError(LEFT_OPEN), LEFT_OPEN)
+    except Exception:  # The next use reconnects.
+        logger.debug("a connection could not be checked", exc_info=True)
+    return [Outcome(delivery, found[delivery]) for delivery in job.deliveries]
+
+
+def verdicts(job: Job) -> dict[Delivery, Verdict]:
+    """Run the handler inside a span, and return the verdict on each delivery."""
+    handler, hold = job.handler, job.deliveries[0].hold
+    me = hold.answering.context.me.name
+    with tracing.processing(job.deliveries, hold.ticket.partition, me) as span:
+        found = _verdicts(job, span)
+        verb, delay, *_ = found[job.deliveries[0]]
+        if handler.batch:
+            span.set(batch__message_count=len(job.deliveries))
+        if any(delivery.hold.overdue for delivery in job.deliveries):
+            span.set(django_mqueue__outcome="overdue")  # Its verdict was given before the handler ended.
+        elif all(verdict.verb == verb for verdict in found.values()):
+            span.outcome(verb, delay, last=all(d.hold.failures + 1 >= handler.max_attempts for d in found))
+    return found
+
+
+def _verdicts(job: Job, span: tracing.Span) -> dict[Delivery, Verdict]:
+    handler = job.handler
+    given: dict[Delivery, Message] = {}
+    for delivery in job.deliveries:
+        try:
+            if handler.filter is not None and not handler.filter(delivery):
+                job.judged[delivery] = UNREAD
+                delivery.hold.skipped = True
+            else:
+                given[delivery] = delivery if handler.kinds is None else parsed(delivery, handler.kinds)
+        except BaseException as exception:
+            if not (handler.batch or isinstance(exception, Postpone)):
+                span.failed(exception)
+            job.judged |= all_judged(handler, [delivery], exception)
+    return {**job.judged, **(_run(job, given, span) if given else {})}
+
+
+def _run(job: Job, given: dict[Delivery, Message], span: tracing.Span) -> dict[Delivery, Verdict]:
+    handler, deliveries = job.handler, list(given)
+    argument: Any = list(given.values()) if handler.batch else given[deliveries[0]]
+    try:
+        span.watch(_handle, job, deliveries, argument)
+    except BaseException as exception:
+        if all(delivery.hold.answer == "ack" for delivery in deliveries):
+            # The writes and the ack are committed. Only an ``on_commit`` hook has failed.
+            logger.exception("%s: done, and failed after its commit", handler.name)
+            return dict.fromkeys(deliveries, ACK)
+        if handler.batch and isinstance(exception, BatchFailure):
+            return _failed_in_part(handler, given, exception)
+        if handler.batch and handler.atomic and isinstance(exception, StaleDelivery):
+            return _lost_in_part(handler, deliveries, exception)
+        return all_judged(handler, deliveries, exception)
+    return dict.fromkeys(deliveries, ACK)
+
+
+def _handle(job: Job, deliveries: list[Delivery], argument: Any) -> None:
+    if job.handler.atomic:
+        with atomically(deliveries):
+            _invoke(job, argument)
+    else:
+        _invoke(job, argument)
+
+
+def _failed_in_part(
+    handler: Handler, given: dict[Delivery, Message], failure: BatchFailure
+) -> dict[Delivery, Verdict]:
+    """Return the verdicts after a ``BatchFailure``.
+
+    A message that it names gets the verdict for its exception. The other messages are acknowledged. If the handler is
+    atomic, they were rolled back, and are delivered again.
+    """
+    of_hold = {id(delivery.hold): delivery for delivery in given}
+    found = dict.fromkeys(given, AGAIN if handler.atomic else ACK)
+    alike: dict[int, tuple[BaseException, list[Delivery]]] = {}
+    for message, exception in failure.failures.items():
+        delivery = of_hold.get(id(getattr(message, "hold", None)))
+        if delivery is None:
+            stranger = ValueError(
+                f"BatchFailure names what is no message of this batch: {message!r}. Its keys must be messages of the"
+                " list that the handler was given; all of the batch has failed instead"
+            )
+            stranger.__cause__ = failure
+            return all_judged(handler, given, stranger)
+        alike.setdefault(id(exception), (exception, []))[1].append(delivery)
+    for exception, deliveries in alike.values():
+        found |= all_judged(handler, deliveries, exception)
+    return found
+
+
+def _lost_in_part(
+    handler: Handler, deliveries: list[Delivery], stale: StaleDelivery
+) -> dict[Delivery, Verdict]:
+    """Return the verdicts on an atomic batch of which some deliveries are stale.
+
+    The whole batch was rolled back. The other deliveries did not fail, and are delivered again.
+    """
+    gone = {id(delivery) for delivery in stale.stale}
+    found = all_judged(handler, [d for d in deliveries if id(d) in gone], stale)
+    if not found:  # The stale deliveries are not from this batch.
+        return all_judged(handler, deliveries, stale)
+    return {**dict.fromkeys(deliveries, AGAIN), **found}
+
+
+def _invoke(job: Job, argument: Any) -> None:
+    result = job.handler.function(argument)
+    if inspect.isawaitable(result):
+        # With asyncio.run, database work would use other threads, whose connections are not checked.
+        async_to_sync(_await)(job, result)
+
+
+async def _await(job: Job, result: Any) -> None:
+    """Await the coroutine of an ``async`` handler. Cancel it after ``max_runtime``, and raise ``TimeLimitExceeded``."""
+    limit = job.handler.max_runtime
+    job.coroutine = result
+    if (thread := threading.get_ident()) not in job.threads:
+        job.threads.append(thread)
+    if limit is None:
+        await result
+        return
+    job.cancels = True
+    try:
+        async with asyncio.timeout(limit) as time_limit:
+            await result
+    except BaseException as error:
+        if time_limit.expired():
+            raise TimeLimitExceeded(limit) from error
+        raise
+    if time_limit.expired():
+        raise TimeLimitExceeded(limit)
